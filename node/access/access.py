@@ -1,13 +1,14 @@
-"""Who a client is, and what it may do: tokens and certificates against the metadata.
+"""Find out who a client is and what it may do, by tokens and certificates in the metadata.
 
 Authorisation is off until the metadata has a token; until then every client may do everything. From
-then on a client shows a token in its hello or a certificate that the metadata knows, or is refused.
-A node remembers durably that authorisation is on. After its start it serves nobody before it has
-the metadata in which this start is registered: a token that it remembers may be revoked since.
+then on, a client that shows neither a token in its hello nor a registered certificate is refused.
+A node remembers durably that authorisation is on. After a start, the node serves nobody before it
+has the metadata that registers this start: a token that it remembers may be revoked by now.
 
-Rights change while connections are open. Whenever the metadata's tokens have changed, and twice a
-second for those that expire, each connection whose rights are not what they were is ended: its
-follows, streams and requests end with it, and its client learns the reason when it dials again.
+Rights change while connections are open. The node checks all connections when the metadata's tokens
+have changed, and twice a second for tokens that expire. It ends each connection whose rights have
+changed, with the follows, streams and requests of the connection. The client learns the reason when
+it dials again.
 """
 
 import asyncio
@@ -31,11 +32,11 @@ from .rights import Ending, Rights
 
 _LOOK_S: Final = 0.5
 _REFRESH_S: Final = 1.0
-"""So seldom strangers with unknown tokens make this node ask the controller for news."""
+"""The least time between two refreshes of the metadata for clients with unknown tokens."""
 _TELL_EVERY_S: Final = 10.0
 _ANSWER_S: Final = 0.5
-"""For so long a connection whose rights have ended stays if it waits for answers: one of them may
-be that of the command which ended the rights."""
+"""How long a connection whose rights have ended stays open to wait for answers: one of them may be
+the answer to the command that ended the rights."""
 _TURNED_ON: Final = "this cluster wants to know its clients from now on; give a token"
 
 log = logging.getLogger("lognode.access")
@@ -43,8 +44,8 @@ log = logging.getLogger("lognode.access")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a client shows of itself. `address`: `host:port` that it dials from; `private`: nobody
-    else could read the token on its way."""
+    """The proofs that a client shows. `address` is the `host:port` that it dials from; `private`
+    means that nobody else could read the token on its way."""
 
     token: str | None = field(repr=False)
     certificate: Certificate | None
@@ -61,20 +62,20 @@ class OpenAccess(Ending):
     """The access of a client while authorisation is off: it may do everything."""
 
     owner = ""
-    """Producers are nobody's."""
+    """Producers that the client opens have no owner."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal
 
     def authorise(self, operation: Operation, body: dict[str, Any]) -> Allowed | None:
-        """Anything. Raises Unauthorized once authorisation is on."""
+        """Allow everything. Raises Unauthorized once authorisation is on."""
         self.check_holds()
         return None
 
 
 class _Refusal:
-    """Why a client may do nothing, as far as this node knows. `is_final`: no news of the
-    controller can change that."""
+    """Why a client may do nothing, as far as this node knows. `is_final`: newer metadata cannot
+    change that."""
 
     def __init__(self, told: str, *, is_final: bool = False) -> None:
         self.error = Unauthorized(told)
@@ -84,11 +85,11 @@ class _Refusal:
 class Accesses:
     """The rights of all clients of this node.
 
-    `metadata` gives the newest metadata that this node has, `refresh` brings it up to date;
-    `identity` names the holder of a client's certificate; `wants_auth`: authorisation is on though
-    the metadata does not say so yet; `is_fresh`: whether the metadata is of this start of the node.
-    Rights hold for `lease_s` seconds without news of the controller, 0: for ever; `unsure_s` says
-    for how long there have been none.
+    `metadata` returns the newest metadata of this node; `refresh` brings it up to date. `identity`
+    names the holder of a client's certificate. `wants_auth`: authorisation is on although the
+    metadata does not say so yet. `is_fresh` returns whether the metadata is of this start of the
+    node. Rights hold for `lease_s` seconds without news from the controller (0: for ever);
+    `unsure_s` returns for how many seconds there has been no news.
     """
 
     def __init__(
@@ -115,10 +116,10 @@ class Accesses:
         self._metrics = metrics
         self._open: dict[ServerConnection, Rights | OpenAccess] = {}
         self._rights: dict[str, Rights] = {}
-        """By token id: connections with the same token share them."""
+        """Rights by token id: connections with the same token share them."""
         self._seen = 0
         self._tokens: Mapping[str, TokenRecord] = {}
-        """The tokens that were last looked at, and their version."""
+        """The tokens of the last look, whose version is `_seen`."""
         self._refreshing: asyncio.Future[None] | None = None
         self._refreshed_s = float("-inf")
         self._told_s = float("-inf")
@@ -126,24 +127,24 @@ class Accesses:
 
     @property
     def is_on(self) -> bool:
-        """Whether clients need to say who they are."""
+        """Whether clients must show a token or a registered certificate."""
         return self._wants_auth or self._metadata().has_auth
 
     @property
     def is_ready(self) -> bool:
-        """Whether this node knows who may use it."""
+        """Whether this node knows who may use the node."""
         return not self.is_on or self._is_fresh()
 
-    # A client comes.
+    # New clients.
 
     def of_client(self, shown: Shown) -> "Rights | OpenAccess | Awaitable[Rights | OpenAccess]":
         """Return what the client may do, or a coroutine that returns it.
 
-        A token of which this node has not heard yet may be new: the node asks for news first.
+        A token that this node does not know may be new: the node refreshes its metadata first.
         Raises Unauthorized, and Unavailable while the node does not know who may use it.
         """
         if not self.is_ready:
-            # What the node remembers of tokens may be long past.
+            # The tokens that the node remembers may be long out of date.
             raise Unavailable(
                 "this node has not heard from the controller since its start, and does not know "
                 "who may use it; ask another node", reason="starting",
@@ -157,7 +158,7 @@ class Accesses:
         return found
 
     async def of_request(self, shown: Shown) -> "Rights | OpenAccess":
-        """As `of_client`, for a client without a connection of its own."""
+        """Do what `of_client` does, for a client without a connection of its own."""
         found = self.of_client(shown)
         return await found if isinstance(found, Awaitable) else found
 
@@ -169,7 +170,7 @@ class Accesses:
         return found
 
     def _known(self, shown: Shown) -> "Rights | OpenAccess | _Refusal":
-        """What the client may do as far as this node knows, or why nothing."""
+        """Return what the client may do as far as this node knows, or why it may do nothing."""
         if shown.token is not None:
             return self._of_token(shown.token, private=shown.private)
         holder = "" if shown.certificate is None else self._identity(shown.certificate)
@@ -206,7 +207,7 @@ class Accesses:
         if record.is_expired(self._wall_ms()):
             return _Refusal(
                 f"token {record.token_id} has expired; ask for another one",
-                # A certificate may have been given other rights.
+                # The certificate may have other rights by now.
                 is_final=not record.certificate,
             )
         rights = self._rights.get(record.token_id)
@@ -216,8 +217,8 @@ class Accesses:
         return rights
 
     async def _newest(self) -> None:
-        """Bring the metadata up to date, once for all who wait, and at most once a second. Who
-        comes within that second waits for its end: a new token is never refused."""
+        """Bring the metadata up to date, once for all waiting clients, at most once a second. A
+        client that comes within that second waits for its end: a new token is never refused."""
         if self._refreshing is None:
             self._refreshing = asyncio.ensure_future(self._refresh_in_turn())
             self._refreshing.add_done_callback(self._refreshing_ended)
@@ -234,10 +235,10 @@ class Accesses:
     def _refreshing_ended(self, done: "asyncio.Future[None]") -> None:
         self._refreshing = None
         if not done.cancelled():
-            done.exception()  # who waits gets it
+            done.exception()  # the waiting clients get it
 
     def _refused(self, address: str, error: Unauthorized) -> Unauthorized:
-        """Count the refusal of a client, and tell of it: one line in ten seconds."""
+        """Count the refusal of a client, and log at most one line in ten seconds."""
         self._metrics.clients_refused.inc()
         now = time.monotonic()
         if now - self._told_s < _TELL_EVERY_S:
@@ -248,19 +249,19 @@ class Accesses:
         log.warning("client refused", extra={"fields": fields})
         return error
 
-    # Clients that are here.
+    # Connected clients.
 
     def opened(self, connection: ServerConnection) -> None:
-        """The client's handshake is done."""
+        """Remember the rights of a client whose handshake is done."""
         if isinstance(connection.access, Rights | OpenAccess):
             self._open[connection] = connection.access
 
     def closed(self, connection: ServerConnection) -> None:
-        """The connection has ended."""
+        """Forget a connection that has ended."""
         self._open.pop(connection, None)
 
     def image_changed(self) -> None:
-        """There is newer metadata: end connections whose rights are gone or are others now."""
+        """Take newer metadata: end connections whose rights have ended or changed."""
         metadata = self._metadata()
         if metadata.tokens is self._tokens:
             return
@@ -270,7 +271,7 @@ class Accesses:
         for token_id, rights in before.items():
             record = metadata.tokens.get(token_id)
             if record is not None and (not changed or record == rights.record):
-                rights.record = record  # equal, and from now on the same object
+                rights.record = record  # equal, and the same object from now on
                 self._rights[token_id] = rights
         if changed:
             self.look()
@@ -282,7 +283,7 @@ class Accesses:
             self.look()
 
     def check_lease(self) -> None:
-        """Raise Unavailable where tokens may have been revoked that this node still believes."""
+        """Raise Unavailable when this node may still accept tokens that have been revoked."""
         if self._lapsed_s() > 0:
             raise Unavailable(
                 f"this node has had no news of the controller for {self._unsure_s():.0f} s, and "
@@ -291,13 +292,13 @@ class Accesses:
             )  # fmt: skip
 
     def _lapsed_s(self) -> float:
-        """For how long rights have not held because nobody confirms them; 0: they hold."""
+        """Return how long ago the lease of rights ended, in seconds; 0 while rights hold."""
         if not self._lease_s or not self.is_on:
             return 0.0
         return max(0.0, self._unsure_s() - self._lease_s)
 
     def _end_lapsed(self) -> None:
-        """End the connections whose rights nobody confirms. Rights come back with news."""
+        """End the connections whose lease of rights is over. Rights return with news."""
         lapsed_s = self._lapsed_s()
         if not lapsed_s:
             return
@@ -310,7 +311,7 @@ class Accesses:
                     connection.refuse(error)
 
     def look(self) -> None:
-        """End the rights that do not hold any more, and the connections that had them."""
+        """End the rights that no longer hold, and the connections that had them."""
         self._end_lapsed()
         tokens, now_ms, is_on = self._metadata().tokens, self._wall_ms(), self.is_on
         now = time.monotonic()
@@ -327,7 +328,7 @@ class Accesses:
 def _gone(
     access: Ending, tokens: Mapping[str, TokenRecord], now_ms: int, *, is_on: bool
 ) -> str | None:
-    """Say why the access does not hold any more; None: it holds."""
+    """Return why the access no longer holds, or None while it holds."""
     if not isinstance(access, Rights):
         return _TURNED_ON if is_on else None
     record = access.record

@@ -1,4 +1,4 @@
-"""The ranges of a log as somebody sees them who may not know every key."""
+"""Show the ranges of a log to a client that may not know every key."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from ...partitions.model import Descriptor, Span
 
 
 def start_of(range_: Descriptor) -> bytes:
-    """The first key of the range: ranges are in the order of these."""
+    """Return the first key of the range, by which ranges are ordered."""
     return range_.span.start
 
 
 class Clipped(Sequence[Descriptor]):
-    """Those of the ranges that have keys in the spans, with bounds that tell no key outside.
+    """The ranges that have keys in the spans, with bounds that show no key outside the spans.
 
     `ranges` are in the order of keys and do not overlap. A range is clipped when it is taken, so
-    that a page costs as much as its own ranges. Pages are cut from this sequence: where a page
-    begins and ends tells nothing of other bounds either.
+    that a page costs as much as its own ranges. Pages are cut from this sequence, so that the start
+    and the end of a page show no other bounds either.
     """
 
     def __init__(self, ranges: Sequence[Descriptor], spans: KeySpans) -> None:

@@ -1,11 +1,10 @@
-"""Who may use this node and how much: puts together what authorises clients, and what limits them,
-and makes the first token.
+"""Put together what authorises clients and what limits them, and make the first token.
 
-The founder of a cluster with `--auth` draws a token that allows everything and writes it to
-`admin.token` in its data directory, where only its owner may read it. The command that founds the
-cluster has the token's digest: there is no moment in which the cluster serves strangers. The file
-is written before that command, and read again by a founder that ended in between. When that token
-is lost, `token_recovery` is the way back.
+The founder of a cluster with `--auth` draws a token that allows everything. It writes the token to
+`admin.token` in its data directory, where only its owner may read the file. The command that founds
+the cluster has the token's digest, so that the cluster never serves strangers. The file is written
+before that command; a founder that ended in between reads the file again. `token_recovery` is the
+way back when that token is lost.
 """
 
 import asyncio
@@ -52,10 +51,9 @@ log = logging.getLogger("lognode.access")
 class Entrance:
     """The parts of a node that know its clients.
 
-    `metadata`, `command`, `refresh`, `wall_ms`, `is_fresh` and `unsure_s` as in `Accesses` and
-    `TokenService`;
-    `was_on`: the data directory says that authorisation is on; `keep` writes that there; `on_end`
-    gets the error that ends this node.
+    `metadata`, `command`, `refresh`, `wall_ms`, `is_fresh` and `unsure_s` are those of `Accesses`
+    and `TokenService`. `was_on`: the data directory says that authorisation is on; `keep` writes
+    that to the directory. `on_end` gets the error that ends this node.
     """
 
     def __init__(
@@ -85,7 +83,7 @@ class Entrance:
         self._metadata = metadata
         self._wall_ms = wall_ms
         self.proves_nodes = secret is not None or tls is not None
-        """Whether a node proves that it is one, by the secret or a certificate."""
+        """Whether nodes prove that they are nodes, by the secret or a certificate."""
         self.accesses = Accesses(
             metadata=metadata, refresh=refresh, wall_ms=wall_ms, metrics=metrics,
             identity=lambda certificate: certificate.holder if tls is None
@@ -103,21 +101,23 @@ class Entrance:
         )  # fmt: skip
         self.handlers = {**service.handlers, **invites.handlers}
         self.visible = Visible(metadata)
-        """What of an answer a principal may see."""
+        """Returns the part of an answer that a principal may see."""
         self.gate = Gate(metadata, time.monotonic, wall_ms())
         self.paid_handlers = {**service.paid_handlers, **self.gate.handlers}
         metrics.watch_use(self.gate.quotas)
 
     def image_changed(self) -> None:
-        """There is newer metadata."""
+        """Take newer metadata."""
         self.accesses.image_changed()
         self.gate.image_changed()
         if self._metadata().has_auth and not self._kept:
             self._learnt.set()
 
     async def run(self) -> None:
-        """Remember that authorisation is on, end rights that expire, and have the token created
-        that the data directory asks for, until cancelled."""
+        """Keep the access to this node up to date, until cancelled.
+
+        Remember that authorisation is on, end rights that expire, and create the token that the
+        data directory requests."""
         expiry = asyncio.ensure_future(self.accesses.run())
         recovery = asyncio.ensure_future(self._recover())
         try:
@@ -135,7 +135,7 @@ class Entrance:
             recovery.cancel()
 
     async def _recover(self) -> None:
-        """See `token_recovery`. Nothing there ends the node."""
+        """Create the requested token, see `token_recovery`. No failure here ends the node."""
         try:
             request = await asyncio.to_thread(
                 token_recovery.take, self._config.data, self._wall_ms()
@@ -171,8 +171,8 @@ class Entrance:
         )
 
     def check(self) -> None:
-        """Raise InvalidArgument where authorisation is on and nodes prove nothing, and where it is
-        off and strangers could use this node."""
+        """Raise InvalidArgument when authorisation is on and nodes prove nothing, or when it is off
+        and strangers could use this node."""
         self._exposure.check(is_authorised=self.accesses.is_on)
         if self.accesses.is_on and not self.proves_nodes:
             raise InvalidArgument(
@@ -193,7 +193,7 @@ class Entrance:
         cluster: str,
         run: Callable[[Callable[[], Body]], Awaitable[Body]],
     ) -> None:
-        """Propose the first command of all, again until it is in the log; `run` does I/O."""
+        """Propose the first command until the Raft log has it; `run` calls a blocking function."""
         command = {"op": commands.FOUND, "cluster": cluster, "node": 1}
         command = commands.dated(command | await run(self.founding), self._wall_ms())
         while not replica.metadata.cluster_id and not replica.stopped:
@@ -202,9 +202,9 @@ class Entrance:
             await asyncio.sleep(0.02)
 
     def founding(self) -> Body:
-        """Return what the command that founds the cluster says of the other founders and of tokens.
+        """Return what the founding command says of the other founders and of tokens.
 
-        Raises InvalidArgument and Unavailable for a file of the first token that cannot be used.
+        Raises InvalidArgument and Unavailable when the file of the first token cannot be used.
         """
         founders = {"founders": self._config.bootstrap_expect or 1}
         if self._config.auth != "on":

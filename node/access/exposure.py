@@ -1,13 +1,13 @@
-"""The safe default: a node that other machines can reach has TLS, and knows its clients.
+"""The safe default: a node that other machines can reach has TLS and knows its clients.
 
 A listener on loopback may be open to everybody. Any other listener needs TLS. With TLS, the port
-for peers requires the certificate of a node; the ports for clients and HTTP need one of two ways to
+for peers requires the certificate of a node. The ports for clients and HTTP need one of two ways to
 know a client: its certificate (`--tls-client-auth required`), or authorisation (`--auth`, or a
-cluster that has tokens). Without these the node does not start, unless `--insecure` is given. From
-then on the node says in its log, its status and its metrics that it runs with `--insecure`.
+cluster that has tokens). Without these the node does not start, unless `--insecure` is given. Such
+a node says in its log, its status and its metrics that it runs with `--insecure`.
 
-The rule is checked twice. Before the node touches its data directory, the settings are checked. A
-node that joins, or has joined before, learns from the metadata whether the cluster has tokens: so
+The rule is checked twice. The settings are checked before the node touches its data directory. A
+node that joins or has joined learns from the metadata whether the cluster has tokens. So
 authorisation is checked once the metadata is loaded, before the node listens.
 """
 
@@ -32,9 +32,9 @@ log = logging.getLogger("lognode.exposure")
 
 
 class Exposure:
-    """What other machines can reach of a node, and whether `--insecure` allows that.
+    """The listeners of a node that other machines can reach, and whether `--insecure` allows that.
 
-    `open_listeners`: by setting the listeners that are not on loopback, as an error names them.
+    `open_listeners` describes, by setting, the listeners that are not on loopback, for errors.
     """
 
     def __init__(self, config: Config, open_listeners: dict[str, str]) -> None:
@@ -55,7 +55,8 @@ class Exposure:
         found = cls(config, {name: text for name, text in told.items() if text})
         metrics.insecure.set(found.insecure)
         may_learn = bool(config.join) or DataDirectory(config.data).meta.exists()
-        if found._has_tls or not _has_any_tls(config):  # some of the files: `NodeTls` refuses
+        # With only some of the files, `NodeTls` raises the error.
+        if found._has_tls or not _has_any_tls(config):
             found.check(is_authorised=config.auth == "on" or (found._has_tls and may_learn))
         return found
 
@@ -77,7 +78,7 @@ class Exposure:
             )  # fmt: skip
 
     def _wrong(self, *, is_authorised: bool) -> str:
-        """Say what the safe default forbids of this node; "" for nothing."""
+        """Return what the safe default forbids of this node, "" for nothing."""
         if not self.open_listeners:
             return ""
         if not self._has_tls:
@@ -108,14 +109,14 @@ def _has_any_tls(config: Config) -> bool:
 
 
 def _open(config: Config, name: str) -> str:
-    """Describe the listener of that setting for an error; "" for a listener on loopback."""
+    """Return a description of the setting's listener for an error, "" for one on loopback."""
     address = str(getattr(config, name))
     if not address:
-        return ""  # the port for peers, at the host of the port for clients
+        return ""  # the port for peers: it uses the host of the port for clients
     host, port = split_address(address, name)
     flag = "--" + name.replace("_", "-")
     try:
-        # As the listener resolves the name: it listens on all of these.
+        # The listener resolves the name in the same way, and listens on all of these addresses.
         told = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise Unavailable(

@@ -1,11 +1,11 @@
-"""Who may ask what over HTTP: the names by which the node is called, and the rights of the asker.
+"""Decide who may ask what over HTTP, by the names of the node and the rights of the asker.
 
-A page of a stranger in somebody's browser can call a node of the local network by a name of its own
-that suddenly means the node's address (DNS rebinding). So a name in `Host` has to be one of the
-node's. IP addresses are all allowed: no page can choose what they mean.
+A web page in somebody's browser can call a node of the local network by a name of its own that
+suddenly resolves to the node's address (DNS rebinding). So a name in `Host` must be one of the
+node's names. All IP addresses are allowed: no page can choose what they mean.
 
-Health and readiness are for everybody. Metrics and status need the verb `describe` where the
-cluster has tokens; the token comes as `Authorization: Bearer TOKEN`, or a certificate with TLS.
+Health and readiness are for everybody. Metrics and status need the verb `describe` when the
+cluster has tokens. The token comes as `Authorization: Bearer TOKEN`, or with TLS a certificate.
 """
 
 import ipaddress
@@ -31,7 +31,7 @@ Access = Rights | OpenAccess
 
 
 class Forbidden(web.HTTPForbidden):
-    """The principal is known, and may not ask that."""
+    """The principal is known, and may not make the request."""
 
     def __init__(self, principal: Principal, text: str) -> None:
         super().__init__(text=text + "\n")
@@ -39,14 +39,15 @@ class Forbidden(web.HTTPForbidden):
 
 
 class HttpGuard:
-    """`hosts`: names by which this node may be called, besides `localhost` and IP addresses."""
+    """Guards the HTTP port. `hosts` are the names of this node besides `localhost` and IP
+    addresses."""
 
     def __init__(self, accesses: Accesses, hosts: Iterable[str]) -> None:
         self._accesses = accesses
         self._hosts = frozenset(host.lower().rstrip(".") for host in (*hosts, "localhost"))
 
     def check_host(self, request: web.Request) -> None:
-        """Raise HTTPMisdirectedRequest for a request to a name that is not this node's."""
+        """Raise HTTPMisdirectedRequest for a request whose host is not a name of this node."""
         given = request.headers.get("Host")
         if given is None or self._is_ours(given):
             return
@@ -87,7 +88,7 @@ class HttpGuard:
 
 
 def hosts_of(config: Config) -> set[str]:
-    """Return the names by which the node of that configuration may be called."""
+    """Return the names of a node with that configuration."""
     found = set(config.http_host)
     for address in (config.http, config.advertised, config.advertised_http, config.listen):
         found.add(split_address(address).host)
@@ -95,7 +96,7 @@ def hosts_of(config: Config) -> set[str]:
 
 
 def _shown(request: web.Request) -> Shown:
-    """What the asker shows of itself."""
+    """Return what the asker shows of itself."""
     given = request.headers.get("Authorization")
     token = None
     if given is not None:

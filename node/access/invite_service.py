@@ -1,4 +1,4 @@
-"""Operations on invitations of new nodes: make, list, take back."""
+"""Operations on invitations of new nodes: create, list, revoke."""
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
@@ -14,8 +14,10 @@ Handler = Callable[[Body], Coroutine[Any, None, Body]]
 
 
 class InviteService:
-    """`command` has the controller commit a command, `refresh` brings this node's metadata up to
-    date; `ca` gives the key of the authority of this node's certificate, or `none`."""
+    """Serves the operations on invitations.
+
+    `command` has the controller commit a command; `refresh` brings this node's metadata up to date.
+    `ca` returns the key of the authority of this node's certificate, or `none`."""
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class InviteService:
         }
 
     async def create(self, body: Body) -> Body:
-        """Let one new node join. `by` of the body is the name of the principal that asks.
+        """Invite one new node. `by` in the body is the name of the principal that asks.
 
         Raises Conflict, LimitExceeded, InvalidArgument."""
         by = _plain(body.get("by", ""))
@@ -45,7 +47,7 @@ class InviteService:
         return {"cluster": self._metadata().cluster_id, "ca": self._ca()}
 
     async def list(self, _: Body) -> Body:
-        """Return the invitations that nobody has used, the oldest first, without digests."""
+        """Return the unused invitations, the oldest first, without digests."""
         await self._refresh()
         found = sorted(self._metadata().invites.values(), key=lambda each: each.created_ms)
         return {
@@ -57,14 +59,14 @@ class InviteService:
         }  # fmt: skip
 
     async def revoke(self, body: Body) -> Body:
-        """Take an invitation back. Raises NotFound."""
+        """Revoke an invitation. Raises NotFound."""
         answer = await self._command({"op": commands.REVOKE_INVITE, "id": body["id"]})
         log.info("invitation taken back", extra={"fields": {"invitation": body["id"]}})
         return answer
 
 
 def _plain(name: str) -> str:
-    """Return the begin of a principal's name, as the metadata takes it: a certificate may have
-    named the principal."""
+    """Return the beginning of a principal's name in the form that the metadata accepts. The name
+    may come from a certificate."""
     begin = name[: limits.inviter_bytes_max // 4].encode("utf-8", "replace").decode()
     return "".join(each if each.isprintable() else "?" for each in begin)

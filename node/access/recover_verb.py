@@ -15,7 +15,7 @@ HELP: Final = "a new token that allows everything, by the data directory of a st
 
 
 def parser() -> Parser:
-    """The parser of `lognode token recover`."""
+    """Return the parser of `lognode token recover`."""
     made = Parser(
         prog="lognode token recover",
         description="Ask for a token that allows everything, as the user that runs the node. "
@@ -32,7 +32,8 @@ def parser() -> Parser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the verb; the exit code. Raises UsageError, InvalidArgument, Conflict, Unavailable."""
+    """Run the verb; return the exit code. Raises UsageError, InvalidArgument, Conflict,
+    Unavailable."""
     options = parser().parse(arguments)
     token = tokens.draw()
 

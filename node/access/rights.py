@@ -1,4 +1,4 @@
-"""What one token allows: the check of every request of the clients that show it."""
+"""Check the requests of the clients that show one token against what the token allows."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,16 +16,16 @@ from ...partitions.model import Descriptor
 from ...partitions.tokens import TokenRecord
 
 _REMEMBERED_MAX: Final = 1_024
-"""Logs and permissions of which a token's keys are kept at hand."""
+"""The most pairs of verb and log whose keys are cached for one token."""
 _GRANTS_MAX: Final = 1_024
-"""Grants of producer ids that are kept at hand, of one token."""
+"""The most grants of producer ids that are cached for one token."""
 _NOTHING: Final = KeySpans(())
 _ROUTED: Final = "routed"
-"""In place of a verb: any verb that goes to ranges."""
+"""Stands for any verb that goes to ranges."""
 _KEYLESS: Final = frozenset({"describe"})
 _NO_IDS: Final = range(0)
 _PRODUCER: Final = {FENCE: "id", PRODUCER_CLOSE: "id", PRODUCER_NUMBER: "producer"}
-"""The field that names a producer id."""
+"""The field of the operation that names a producer id."""
 
 Body = dict[str, Any]
 
@@ -34,9 +34,9 @@ class Ending:
     """Rights that may end while connections have them."""
 
     over: str | None = None
-    """Why they have ended, None while they hold."""
+    """Why the rights have ended; None while they hold."""
     over_s = 0.0
-    """When they ended, in seconds of the monotonic clock."""
+    """When the rights ended, in seconds of the monotonic clock."""
 
     def end(self, why: str, now_s: float) -> None:
         """Allow nothing from now on."""
@@ -50,8 +50,9 @@ class Ending:
 
 
 class Rights(Ending):
-    """Implements `client.accepting.access.Access` for the holders of one token. `check` raises what
-    keeps the node from believing any token at present."""
+    """Implements `client.accepting.access.Access` for the holders of one token.
+
+    `check` raises an error while the node may not accept any token."""
 
     def __init__(
         self,
@@ -69,20 +70,20 @@ class Rights(Ending):
             verb for scope in record.scopes if scope.has_every_log and scope.keys == b"*"
             for verb in scope.verbs
         )  # fmt: skip
-        """Verbs that hold for all keys of all logs."""
+        """Verbs that the token allows for all keys of all logs."""
         self._remembered: dict[tuple[str, str], KeySpans] = {}
         self._grants: dict[bytes, range] = {}
 
     @property
     def owner(self) -> str:
-        """Whose the producers are that the holders open."""
+        """The owner of the producers that the holders open."""
         return self.principal.name
 
     def authorise(self, operation: Operation, body: Body) -> Allowed | None:
-        """Return what batches of the request may hold; None: it has none.
+        """Return what the batches of the request may contain, or None if it has no batches.
 
-        Raises Unauthorized, RangeNotFound for a range of which this node knows no log, and
-        Unavailable where this node cannot tell at present.
+        Raises Unauthorized, RangeNotFound for a range whose log this node does not know, and
+        Unavailable when this node cannot decide at present.
         """
         self.check_holds()
         if self._check is not None:
@@ -96,7 +97,7 @@ class Rights(Ending):
         return None
 
     def _granted(self, grant: bytes | None) -> range:
-        """The ids of producers that the request may name."""
+        """Return the producer ids that the request may name."""
         if grant is None:
             return _NO_IDS
         found = self._grants.get(grant)
@@ -114,7 +115,7 @@ class Rights(Ending):
         return found
 
     def _authorised(self, operation: Operation, body: Body) -> KeySpans | None:
-        """The keys that batches of the request may have; None: every key."""
+        """Return the keys that the request's batches may have, or None for every key."""
         permission, subject = operation.permission, operation.subject
         if permission.value in self._everywhere:
             return None
@@ -140,10 +141,10 @@ class Rights(Ending):
         return any(scope.has_log(log) for scope in self.record.scopes)
 
     def routed(self, log: str) -> KeySpans | None:
-        """Return the keys of the log for which the principal may know ranges; None: every key.
+        """Return the keys of the log whose ranges the principal may know, or None for every key.
 
-        These are the keys that any of its verbs is about. `describe` is about none: a status has
-        no keys for those who may not read them.
+        These are the keys of all its verbs except `describe`: a status shows no keys to a principal
+        that may not read them.
         """
         found = self._remembered.get((_ROUTED, log))
         if found is None:
@@ -159,7 +160,7 @@ class Rights(Ending):
         return self._keys(permission, log).has_every_key
 
     def may_everywhere(self, permission: Permission) -> bool:
-        """Return whether the principal has the permission for all logs, those to come included."""
+        """Return whether the principal has the permission for all logs, present and future."""
         return permission.value in self._everywhere
 
     def _check_visible(self, operation: Operation, log: str | None) -> None:
@@ -182,7 +183,7 @@ class Rights(Ending):
         return None
 
     def _range(self, range_id: int) -> Descriptor:
-        """The range, or a range that has some of its keys by now: their log is the same."""
+        """Return the range, or a range that now has some of its keys: both are of one log."""
         metadata = self._metadata()
         found = metadata.ranges.get(range_id)
         if found is not None:
@@ -192,7 +193,7 @@ class Rights(Ending):
         raise RangeNotFound(f"no range {range_id} on this node", range=range_id)
 
     def _keys(self, permission: Permission, log: str) -> KeySpans:
-        """The keys of the log for which the principal has the permission."""
+        """Return the keys of the log for which the principal has the permission."""
         verb = permission.value
         found = self._remembered.get((verb, log))
         if found is None:
@@ -216,7 +217,7 @@ class Rights(Ending):
 
 
 def _within(keys: KeySpans, body: Body, range_: Descriptor) -> bool:
-    """Whether all keys that the request names are among those keys."""
+    """Return whether the principal has the right to all keys that the request names."""
     if body.get("key") is not None:
         return keys.has(body["key"])
     named = body.get("keys")
@@ -228,13 +229,13 @@ def _within(keys: KeySpans, body: Body, range_: Descriptor) -> bool:
     if range_.range_id != body["range"] or range_.generation != body["generation"]:
         return keys.covers(*asked)
     read = _common(asked, range_.span)
-    # The range has none of the keys: to allow the request would tell where the range begins or
+    # The range has none of the keys. Allowing the request would show where the range begins or
     # ends, which is a key.
     has_none = read[1] is not None and read[1] <= read[0]
     return keys.covers(*(asked if has_none else read))
 
 
 def _common(one: Span, other: Span) -> Span:
-    """The keys in both spans. There are none where the end is not above the start."""
+    """Return the keys in both spans; there is no such key if the end is not above the start."""
     ends = [end for end in (one[1], other[1]) if end is not None]
     return max(one[0], other[0]), min(ends, default=None)

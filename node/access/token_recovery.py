@@ -1,14 +1,14 @@
-"""The way back when the text of the last administrator's token is lost.
+"""Recover access to a cluster when the last administrator's token is lost.
 
 `lognode token recover` draws a token and leaves a request with the token's digest in the data
-directory of a stopped node. That node has the controller commit a new token when it starts. So the
-way back needs what makes a node: its data directory, as the user that it runs as. Whoever has that
-can speak as the node, and gains nothing here. The token is a command of the metadata like any
+directory of a stopped node. When that node starts, it has the controller commit the new token. So
+the recovery needs the node's data directory and the user that the node runs as. Somebody who has
+both can speak as the node already, and gains nothing here. The token is a metadata command like any
 other: a majority of the controller commits it, and the audit log names the node.
 
-A node takes a request away, durably, before it proposes anything: no request is used twice. Else a
-request that is still there could bring back a token that was revoked since. For the same reason a
-request is good for an hour, whatever becomes of copies of the directory.
+A node deletes a request durably before it proposes the token, so that no request is used twice. A
+request that stayed could bring back a token that has been revoked. For the same reason a request is
+valid for an hour, whatever happens to copies of the directory.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ from ...partitions.tokens import check_digest, first_token
 from ..directory.data_directory import RECOVERY, locked
 
 GOOD_MS: Final = 3_600_000
-"""For so long after it was made a request is good."""
+"""How long a request is valid after it was made."""
 _STEP_MS: Final = 60_000
-"""By so much the clock of the machine may have been set back since."""
+"""How far the machine's clock may have been set back since the request."""
 _BYTES_MAX: Final = 4_096
 _OTHERS: Final = 0o077
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for a token that allows everything for ever. `until_ms`: milliseconds since 1970
-    after which nobody proposes the token."""
+    """A request for a token that allows everything and never expires. `until_ms`: milliseconds
+    since 1970 after which the token is no longer proposed."""
 
     token_id: str
     digest: bytes
@@ -46,7 +46,7 @@ class Request:
     until_ms: int
 
     def to_command(self, by: str) -> dict[str, Any]:
-        """Return the fields of the command that creates the token; `by` is for the audit."""
+        """Return the fields of the command that creates the token; `by` is for the audit log."""
         return {**first_token(self.token_id, self.digest, self.principal), "by": by}
 
 
@@ -55,9 +55,9 @@ def ask(
 ) -> None:
     """Leave a request for the token in the data directory of a stopped node, durably.
 
-    `keep` stores the token. It is called where nothing but the disk is in the way of the request,
-    and before the request is written, so that no token is created that nobody has. The request of
-    the superuser belongs to the owner of the directory. Raises DirectoryInUse, InvalidArgument,
+    `keep` stores the token. It is called when only the disk can still make the request fail, and
+    before the request is written, so that no token is created that nobody has. A request that the
+    superuser makes belongs to the owner of the directory. Raises DirectoryInUse, InvalidArgument,
     Unavailable.
     """
     check_principal_name(principal)
@@ -77,10 +77,10 @@ def ask(
 
 
 def take(root: Path, now_ms: int) -> Request | None:
-    """Take the request out of the data directory of this node; None: there is none.
+    """Take the request out of the data directory of this node, or return None without a request.
 
-    Raises InvalidArgument for a request that cannot be used, which is gone then, and OSError where
-    the file cannot be read or taken away: such a request is not used either.
+    Raises InvalidArgument for a request that cannot be used, which is deleted, and OSError when
+    the file cannot be read or deleted: such a request is not used either.
     """
     path = root / RECOVERY
     try:

@@ -20,8 +20,10 @@ PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class TokenService:
-    """`command` has the controller commit a command, `refresh` brings this node's metadata up to
-    date; `proves_nodes`: whether a node of the cluster proves that it is one."""
+    """Serves the operations on tokens.
+
+    `command` has the controller commit a command; `refresh` brings this node's metadata up to date.
+    `proves_nodes`: whether nodes of the cluster prove that they are nodes."""
 
     def __init__(
         self,
@@ -42,7 +44,7 @@ class TokenService:
         self.paid_handlers: dict[Operation, PaidHandler] = {cluster.TOKEN_LIST: self.list}
 
     async def create(self, body: Body) -> Body:
-        """Create a token. The answer has the version of the metadata that has it.
+        """Create a token. The answer has the first metadata version with the token.
 
         Raises Conflict, LimitExceeded, InvalidArgument.
         """
@@ -58,9 +60,10 @@ class TokenService:
         return answer
 
     async def list(self, body: Body, room: Room) -> Body:
-        """Return a page of the tokens, by id and without their digests; see the table of
-        operations. Pages go by id: a token that is created or revoked between two pages changes
-        nothing of the others."""
+        """Return a page of the tokens, by id and without their digests.
+
+        See the table of operations. Pages go by id, so that a token that is created or revoked
+        between two pages does not move the other tokens."""
         await self._refresh()
         await room()
         tokens, after = self._metadata().tokens, body["after"] or ""

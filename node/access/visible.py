@@ -1,4 +1,4 @@
-"""What of an answer a principal may see: rows of its own logs, and of keys its own alone."""
+"""Cut an answer to what a principal may see: the rows of its own logs, and its own keys."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,13 +13,13 @@ from .rights import Rights
 
 Body = dict[str, Any]
 _OF_RANGES = ("ranges", "replicas", "damaged", "operations")
-"""Parts of a status whose rows are about ranges."""
+"""The sections of a status whose rows are about ranges."""
 _TELL_KEYS = frozenset({"start", "end", "hot_key", "reason"})
 
 
 class Visible:
-    """Called with an operation, an access and the answer, it returns what of the answer the access
-    may see. `metadata` gives the newest metadata that this node has."""
+    """Returns the part of an answer to an operation that an access may see. `metadata` returns the
+    newest metadata of this node."""
 
     def __init__(self, metadata: Callable[[], Metadata]) -> None:
         self._metadata = metadata
@@ -35,14 +35,14 @@ class Visible:
         return body
 
     def clip(self, access: Access | None, error: LognodeError) -> None:
-        """Take from an error what the access may not see of the ranges that the error tells of."""
+        """Remove from an error's ranges what the access may not see."""
         rows = error.fields.get("ranges")
         if rows and isinstance(access, Rights):
             error.fields["ranges"] = _clipped(access, rows, self._metadata())
 
 
 def visible(operation: Operation, access: Access, answer: Body, metadata: Metadata) -> Body:
-    """Return what of the answer to an operation the principal may see."""
+    """Return the part of the answer to an operation that the principal may see."""
     if isinstance(access, Rights):
         if operation in (METADATA, RANGES):
             return metadata_for(access, answer, metadata)
@@ -52,8 +52,8 @@ def visible(operation: Operation, access: Access, answer: Body, metadata: Metada
 
 
 def metadata_for(rights: Rights, answer: Body, metadata: Metadata) -> Body:
-    """Return the answer to `metadata` or `ranges` without the logs that the principal may not know
-    of, and without the bounds of ranges that are not among its keys."""
+    """Return the answer to `metadata` or `ranges` without the logs that the principal may not know,
+    and without range bounds that are not among its keys."""
     shown = {**answer, "ranges": _clipped(rights, answer["ranges"], metadata)}
     if "logs" in answer:
         shown["logs"] = [row for row in answer["logs"] if rights.sees(row["name"])]
@@ -61,9 +61,10 @@ def metadata_for(rights: Rights, answer: Body, metadata: Metadata) -> Body:
 
 
 def status_for(rights: Rights, status: Body, metadata: Metadata) -> Body:
-    """Return the status, or a page of it, without the logs of which the principal may not see the
-    status, and without what tells keys of logs that it may not read: bounds of ranges, hot keys,
-    reasons."""
+    """Return the status, or a page of the status, as the principal may see it.
+
+    Logs whose status the principal may not see are left out. For logs that it may not read, the
+    fields that contain keys are left out: range bounds, hot keys, reasons."""
     shown = dict(status)
     names = [name for name in _OF_RANGES if name in status]
     if not rights.may_everywhere(Permission.DESCRIBE):
@@ -83,7 +84,7 @@ def status_for(rights: Rights, status: Body, metadata: Metadata) -> Body:
 
 
 def _clipped(rights: Rights, rows: list[Body], metadata: Metadata) -> list[Body]:
-    """Return the descriptors of which the principal may use a key, without other keys."""
+    """Return the descriptors with a key that the principal may use, cut to such keys."""
     shown = []
     for row in rows:
         record = metadata.logs.get(row["log"])
@@ -101,7 +102,7 @@ def _clipped(rights: Rights, rows: list[Body], metadata: Metadata) -> list[Body]
 
 
 class _Logs:
-    """The logs whose name is `allowed`: each log is asked about once."""
+    """The logs whose name is `allowed`. Each log is checked once."""
 
     def __init__(self, metadata: Metadata, allowed: Callable[[str], bool]) -> None:
         self._metadata = metadata
@@ -116,18 +117,18 @@ class _Logs:
         return found
 
     def has_ranges(self, range_ids: list[int]) -> bool:
-        """Whether all of these ranges are of such logs. A range that is gone is of none."""
+        """Return whether all of these ranges are of allowed logs. A missing range is not."""
         ranges = map(self._metadata.ranges.get, range_ids)
         return all(range_ is not None and self.has(range_.log_id) for range_ in ranges)
 
 
 def _about(row: Body) -> list[int]:
-    """The ranges that the row is about."""
+    """Return the ranges that the row is about."""
     return list(row["ranges"]) if "ranges" in row else [row["range" if "range" in row else "id"]]
 
 
 def _without_keys(row: Body) -> Body:
-    """The row without what tells a key."""
+    """Return the row without the fields that contain keys."""
     shown = {name: value for name, value in row.items() if name not in _TELL_KEYS}
     last = row.get("last_operation")
     return shown if last is None else {**shown, "last_operation": {**last, "reason": None}}

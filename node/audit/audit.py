@@ -1,15 +1,15 @@
-"""The audit records: who asked for what, from where, and what became of it (promise X7).
+"""Make the audit records: who asked for what, from where, with what outcome (promise X7).
 
-A record is made for every request that administers, every metadata command, and everybody who was
-not let in. What anybody on the network may cause at any rate, a refusal, is told once for each host
-and reason, and then counted: the count follows in a record of its own after a minute. So a flood of
-refusals neither fills a log nor hides what came before (compare RFC 5424, section 8.6, and the
-`last message repeated` of syslogd).
+A record is made for every request for administration, every metadata command, and every refused
+client or node. Anybody on the network can cause refusals at any rate. So a refusal is recorded once
+for each host and reason, and then counted; the count follows in a record of its own after a minute.
+A flood of refusals neither fills a log nor hides the records before it (compare RFC 5424, section
+8.6, and the `last message repeated` of syslogd).
 
-A record holds no key, no value and no secret: of a request's fields only numbers, flags and the
-texts whose names are in `TOLD`.
+A record holds no key, no value and no secret. It has only the numbers and flags of a request, and
+the texts whose names are in `TOLD`.
 
-This module does no I/O: `emit` takes what it makes.
+This module does no I/O: `emit` takes the records.
 """
 
 import asyncio
@@ -31,15 +31,15 @@ TOLD: Final = frozenset(
     {"op", "name", "log", "state", "address", "http", "zone", "id", "principal", "cleanup", "verbs",
      "class", "invite", "by"}
 )  # fmt: skip
-"""Fields whose texts are shown. They name things, and hold no secret."""
+"""Fields whose texts are recorded. They name things, and hold no secret."""
 _TEXT_CHARS: Final = 200
 _ITEMS: Final = 16
 _DEPTH: Final = 2
 _HIDDEN: Final = object()
 _WINDOW_S: Final = 60.0
-"""For so long equal refusals are counted and not told."""
+"""How long equal refusals are counted and not recorded."""
 _REFUSERS_MAX: Final = 1_000
-"""Principals with hosts and reasons that are told apart at a time."""
+"""The most combinations of principal, host and reason that are counted apart."""
 _ELSEWHERE: Final = "others"
 _QUIET: Final = frozenset({commands.OPEN_ANONYMOUS, commands.OPEN_NAMED})
 """Commands that every client causes by appending; they administer nothing."""
@@ -49,7 +49,7 @@ Record = dict[str, Any]
 
 @dataclass(slots=True)
 class _Refusals:
-    """Equal refusals since `since`."""
+    """Equal refusals since `since`, the first of which was recorded."""
 
     since: float
     record: Record
@@ -57,7 +57,7 @@ class _Refusals:
 
 
 class Audit:
-    """Makes the records of one node. `clock`: monotonic seconds."""
+    """Makes the records of one node. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float], emit: Callable[[Record], None]) -> None:
         self._clock = clock
@@ -68,8 +68,7 @@ class Audit:
         self, principal: str, address: str, operation: Operation, body: Mapping[str, Any],
         work: Awaitable[dict[str, Any]],
     ) -> dict[str, Any]:  # fmt: skip
-        """Do the work of a request that administers, and record the request with its outcome,
-        whatever it is."""
+        """Do the work of a request for administration, and record the request with its outcome."""
         asked = partial(self.asked, principal, address, operation, body)
         try:
             answer = await work
@@ -89,9 +88,10 @@ class Audit:
         self, principal: str, address: str, operation: Operation, body: Mapping[str, Any],
         error: LognodeError | None, outcome: str = OK,
     ) -> None:  # fmt: skip
-        """Record a request that administers, served or refused by its handler. Those that changed
-        nothing are counted like those that their principal may not make. `outcome` tells how a
-        request ended that has no error."""
+        """Record a request for administration that its handler served or refused.
+
+        Requests that changed nothing are counted like requests that their principal may not make.
+        `outcome` is the outcome of a request without an error."""
         record = {
             "event": "request", "operation": operation.name, "principal": principal,
             "address": address, "about": shown(body), **_outcome(error, outcome),
@@ -102,7 +102,8 @@ class Audit:
             self._count(record)
 
     def commanded(self, node: int, command: Mapping[str, Any], error: LognodeError | None) -> None:
-        """The controller's leader has committed a metadata command of the node, or refused it.
+        """Record a node's metadata command that the controller's leader committed or refused.
+
         Refused commands are counted like refused requests: clients cause them."""
         name = str(command.get("op"))
         if name in _QUIET:
@@ -120,15 +121,15 @@ class Audit:
     def turned_away(
         self, principal: str, address: str, operation: str, error: LognodeError
     ) -> None:
-        """Somebody was refused: a connection before its handshake was done (`operation` is
-        `hello`), or a request that its principal may not make."""
+        """Count a refusal: of a connection before its handshake was done (`operation` is `hello`),
+        or of a request that its principal may not make."""
         self._count({
             "event": "refusal", "operation": operation, "principal": principal,
             "address": address, "about": {}, **_outcome(error),
         })  # fmt: skip
 
     def _count(self, record: Record) -> None:
-        """Tell of the record, or only count it: an equal one was told within a minute."""
+        """Emit the record, or only count it if an equal record was emitted within a minute."""
         address, now = record["address"], self._clock()
         what = f"{record['event']} {record['operation']} {record['outcome']}"
         kind = (record["principal"], address.rpartition(":")[0] or address, what)
@@ -143,8 +144,8 @@ class Audit:
         self._emit({**record, "times": 1 + (0 if known is None else known.untold)})
 
     def look(self, *, at_end: bool = False) -> None:
-        """Tell of the refusals that were counted and whose minute is over; call it every few
-        seconds. `at_end`: tell of all of them, the node stops."""
+        """Emit the counted refusals whose minute is over; call it every few seconds. `at_end`: emit
+        all of them, because the node stops."""
         now = self._clock()
         for kind, known in list(self._refusals.items()):
             if now - known.since < _WINDOW_S and not at_end:
@@ -155,7 +156,7 @@ class Audit:
 
 
 def shown(body: Mapping[str, Any], depth: int = _DEPTH) -> dict[str, Any]:
-    """The fields of a request or command that an audit record may have; bounded in size."""
+    """Return the fields of a request or command that a record may have, bounded in size."""
     found = {}
     for name, value in list(body.items())[:_ITEMS]:
         told = _told(name, value, depth)

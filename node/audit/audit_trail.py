@@ -1,4 +1,4 @@
-"""Where audit records go: to the node's own log as JSON lines, and to the log `_audit`."""
+"""Write audit records to the node's own log as JSON lines, and to the log `_audit`."""
 
 import logging
 from collections.abc import Callable
@@ -13,11 +13,11 @@ log = logging.getLogger("lognode.audit")
 
 
 class AuditTrail:
-    """Gives each record its time, its node and an id, and hands it on.
+    """Adds the time, the node and an id to each record, and passes it on.
 
-    `put(key, record)` takes what the log `_audit` gets, while `is_known`. The id is
-    `NODE.BOOT.NUMBER`; a record whose append had an unknown outcome may be in the log twice, under
-    one id. The key is the principal: what one principal did is one ordered history.
+    While `is_known`, `put(key, record)` takes the records for the log `_audit`. The id is
+    `NODE.BOOT.NUMBER`; a record whose append had an unknown outcome may be in the log twice, with
+    the same id. The key is the principal, so that each principal has one ordered history.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
-"""What a node writes down for the cluster, put together and kept going (X7): its audit, and what
-tenants have used.
+"""Put together and run a node's records for the cluster (X7): its audit, and the use by tenants.
 
-Audit records are always lines of the node's log. They go to the log `_audit` as well while the
-cluster knows its clients, by tokens or by TLS: only then does a record name somebody. The log
-`_usage` has what tenants have used.
+Audit records are always lines of the node's log. They also go to the log `_audit` while the cluster
+knows its clients, by tokens or by TLS: only then does a record name somebody. The log `_usage` has
+what tenants have used.
 """
 
 import asyncio
@@ -35,8 +34,9 @@ Serve = Callable[[Body], Awaitable[Body]]
 
 
 class Auditing:
-    """`connection` gives the link to another node, `create` creates a log; `is_known` says whether
-    clients are known here. `append` serves an append on this node; it is set before `run`."""
+    """The audit and usage records of a node. `connection` returns the link to another node,
+    `create` creates a log. `is_known` returns whether clients are known here. `append` serves an
+    append on this node; set it before `run`."""
 
     append: Serve
 
@@ -68,17 +68,17 @@ class Auditing:
         self.audit = Audit(time.monotonic, trail.emit)
 
     def watch(self, replica: ControllerReplica) -> None:
-        """Record the commands that are proposed by this replica of the controller."""
+        """Record the commands that this replica of the controller proposes."""
         replica.on_command = partial(self.audit.commanded, self._node)
 
     async def run(self) -> None:
-        """Write to the logs, and tell of what was counted, until cancelled."""
+        """Write to the logs, and emit counted refusals, until cancelled."""
         async with asyncio.TaskGroup() as parts:
             for part in (self._log.run(), self._usage_log.run(), self._usage.run(), self._look()):
                 parts.create_task(part)
 
     async def finish(self) -> None:
-        """Write what was counted since the last records, for at most a second: an orderly stop."""
+        """Write what is not recorded yet, within a second, when the node stops in order."""
         self.audit.look(at_end=True)
         self._usage.write()
         with suppress(TimeoutError):

@@ -1,8 +1,8 @@
-"""Appends that a node makes for the cluster itself: to whoever leads the range, here or elsewhere.
+"""Append records for the cluster itself, at the leader of the range, on this node or another.
 
-A node has no client of its own: it knows the metadata, and has a link to every other node. An
-append is tried once; the caller repeats it. No producer numbers it, so that a repeated append after
-an unknown outcome may have its records twice: each needs an id of its own.
+A node has no client of its own: it has the metadata, and a link to every other node. An append is
+tried once; the caller repeats it. No producer numbers the append. So a repetition after an unknown
+outcome may append its records twice, and each record needs its own id.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ KeyedValue = tuple[bytes, bytes]
 
 
 class OwnAppends:
-    """`serve` appends on this node, `connection` gives the link to another, `create` creates a
-    log."""
+    """Appends for this node. `serve` appends on this node, `connection` returns the link to another
+    node, `create` creates a log."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class OwnAppends:
         self._create = create
 
     async def append(self, name: str, retention_ms: int, records: Sequence[KeyedValue]) -> None:
-        """Append the records to the log, and create it first where it is missing.
+        """Append the records to the log; create the log first if it is missing.
 
-        Raises LognodeError; then some of the records may be in the log.
+        Raises LognodeError; some of the records may then be in the log.
         """
         try:
             log_id = self._view.metadata.log_named(name).log_id

@@ -1,6 +1,6 @@
-"""Logs that the cluster writes itself: clients read them, and never write or create them.
+"""Protect the logs that the cluster writes: clients read them, and never write or create them.
 
-Whoever administers may alter the retention of such a log, and delete it: both are recorded.
+An administrator may alter the retention of such a log, and delete it: both are recorded.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Body = dict[str, Any]
 
 
 class Reserved:
-    """`metadata` gives the newest metadata that this node has."""
+    """Checks requests of clients. `metadata` returns the newest metadata of this node."""
 
     def __init__(self, metadata: Callable[[], Metadata]) -> None:
         self._metadata = metadata
@@ -27,14 +27,14 @@ class Reserved:
         self._ranges: frozenset[int] = frozenset()
 
     def check(self, operation: Operation, body: Body) -> None:
-        """Raise Unauthorized for a request of a client that only a node may make."""
+        """Raise Unauthorized for a client's request that only a node may make."""
         if operation.permission in _WRITES and body.get("range") in self._of_now():
             raise Unauthorized("this log is written by the cluster alone; append to another log")
         if operation is CREATE_LOG and body["name"] in LOGS:
             raise Unauthorized(f"log {body['name']} is the cluster's own; choose another name")
 
     def _of_now(self) -> frozenset[int]:
-        """The ranges of these logs."""
+        """Return the ranges of the reserved logs, by the newest metadata."""
         metadata = self._metadata()
         if metadata.version != self._version:
             own = {record.log_id for record in metadata.logs.values() if record.name in LOGS}

@@ -1,9 +1,9 @@
 """A log that nodes write for the cluster: records wait here until the log has them.
 
-The log is an ordinary log, replicated and with a retention of its own; its name begins with `_`.
-While the log cannot be written, at most `WAITING_MAX` records wait. Then the oldest record makes
-room for the newest, and is counted: the next record that is written says in `lost` how many are
-missing before it.
+The log is an ordinary log, replicated and with its own retention; its name begins with `_`.
+While the log cannot be written, at most `WAITING_MAX` records wait. Then each new record drops the
+oldest record, and the dropped records are counted: the next written record has in `lost` how many
+records are missing before it.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ log = logging.getLogger("lognode.system_log")
 
 
 class SystemLog:
-    """Records on their way to one log. `append` takes some; it is called again when it raised a
-    LognodeError. All calls on the loop's thread."""
+    """Queues records for one log. `append` takes some records, and is called again after a
+    LognodeError. Every call is on the loop's thread."""
 
     def __init__(self, name: str, append: Append) -> None:
         self._name = name
@@ -40,16 +40,16 @@ class SystemLog:
 
     @property
     def waiting(self) -> int:
-        """Records that the log does not have yet."""
+        """The number of records that the log does not have yet."""
         return len(self._waiting)
 
     @property
     def lost(self) -> int:
-        """Records dropped since the last one that the log got."""
+        """The number of records dropped since the last record that the log got."""
         return self._lost
 
     def put(self, key: bytes, record: Record) -> None:
-        """Have the log get the record, as JSON, behind the earlier records of the same key."""
+        """Queue a record for the log, as JSON, behind the earlier records of the same key."""
         if len(self._waiting) >= WAITING_MAX:
             self._waiting.popleft()
             self._lost += 1
@@ -57,12 +57,12 @@ class SystemLog:
         self._wake.set()
 
     async def written(self) -> None:
-        """Return when the log has all records that were put until now, and since."""
-        while self._waiting:  # noqa: ASYNC110  only a node that stops waits
+        """Return when no record waits; records that are put meanwhile are waited for too."""
+        while self._waiting:  # noqa: ASYNC110  only a stopping node waits
             await asyncio.sleep(_LINGER_S / 4)
 
     async def run(self) -> None:
-        """Write for ever; what could not be written is tried again every two seconds."""
+        """Write for ever; retry a failed write after two seconds."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -82,7 +82,7 @@ class SystemLog:
         key, first = some[0]
         told = [(key, {**first, "lost": lost}), *some[1:]] if lost else some
         await self._append([(key, json.dumps(record).encode()) for key, record in told])
-        dropped = self._lost - lost  # while the append was under way, from its own records first
+        dropped = self._lost - lost  # during the append; the oldest first, so of these records
         for _ in range(len(some) - dropped):
             self._waiting.popleft()
         self._lost = max(0, dropped - len(some))

@@ -1,13 +1,13 @@
-"""The log `_usage`: what each tenant has used, once a minute, by each node (X7).
+"""Record in the log `_usage` what each tenant has used, once a minute, on each node (X7).
 
-A record has all counters of one tenant at one node since the node started, `since_ms` of the wall
-clock. So no record is needed to understand another, none may be missed for a sum, and a record that
-the log has twice counts once: of each node and start the newest record counts, and a bill is the
-difference between two of them. A node that stops in order writes a last record; what a node counted
-after its last record is lost when the node is killed.
+A record has all counters of one tenant on one node since the node started, at `since_ms` of the
+wall clock. So a record is understood without others, a sum needs no earlier record, and a duplicate
+changes nothing: for each node and start only the newest record counts. A bill is the difference
+between two records. A node that stops in order writes a last record. A node that is killed loses
+what it counted after its last record.
 
-A tenant that used nothing since its last record gets none. `stored_bytes` is no counter: it tells
-what the tenant has in ranges that the node leads, at that time.
+A tenant that used nothing since its last record gets no new record. `stored_bytes` is not a
+counter: it is what the tenant has at that time in the ranges that the node leads.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ Record = dict[str, Any]
 
 
 class UsageTrail:
-    """`put(key, record)` takes what the log gets; the key is the tenant, without its slash.
-    `node` and `boot` are of this node."""
+    """Writes usage records. `put(key, record)` queues a record for the log; the key is the tenant,
+    without its slash. `node` and `boot` are this node's."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class UsageTrail:
             self.write()
 
     def write(self) -> None:
-        """Put a record for each tenant that has used anything since its last record."""
+        """Put a record for each tenant whose use changed since its last record."""
         self._quotas.fold()
         at = timestamp(self._wall_ms() / 1000)
         for name, tenant in sorted(self._quotas.tenants.items()):

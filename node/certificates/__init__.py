@@ -1,6 +1,6 @@
-"""TLS: the files of a node, whom it believes, and a small authority for who has none.
+"""TLS: the files of a node, the nodes that it accepts, and a small certificate authority.
 
-    tls                      contexts, and which certificate a node of the cluster has
+    tls                      contexts, and the certificates that the nodes of the cluster have
     authority                the authorities of a CA file, told apart by their keys
     ca, ca_verbs             `lognode ca`
 

@@ -1,8 +1,8 @@
-"""The authorities of a CA file, told apart by their keys.
+"""Tell the authorities of a CA file apart by their keys.
 
 A CA file holds several authorities while a cluster changes from one to the next. An invitation
-names one: the authority that the certificate of the node that made the invitation leads to. The
-joining node trusts this authority and no other until it is taken in.
+names one authority: that of the certificate of the node that made the invitation. The joining node
+trusts only this authority until it has joined.
 """
 
 import ssl
@@ -14,7 +14,7 @@ from ...client.protocol.tls import Channel, dial_context, listen_context
 
 
 def signer_of(ca: Path, cert: Path, key: Path) -> str:
-    """Return the key of the first authority of the CA file that the node's certificate leads to.
+    """Return the key of the first authority in the CA file that the node's certificate leads to.
 
     Raises InvalidArgument for files that cannot be used.
     """
@@ -30,9 +30,9 @@ def signer_of(ca: Path, cert: Path, key: Path) -> str:
 
 
 def only(ca: Path, authority: str) -> bytes:
-    """Return the certificates of the CA file that have this key, in DER.
+    """Return the certificates of the CA file with this key, in DER.
 
-    Raises InvalidArgument, with the keys that there are, where the file has no such certificate.
+    Raises InvalidArgument, with the keys in the file, if the file has no such certificate.
     """
     found = _authorities(ca)
     if authority not in found:
@@ -45,7 +45,7 @@ def only(ca: Path, authority: str) -> bytes:
 
 
 def shake_hands(acceptor: Channel, dialler: Channel) -> None:
-    """Do the whole TLS handshake of a node with itself. Raises LognodeError."""
+    """Do a whole TLS handshake between two channels of one node. Raises LognodeError."""
     data = dialler.begin()
     while not acceptor.secured:
         acceptor.receive(data)
@@ -56,7 +56,7 @@ def shake_hands(acceptor: Channel, dialler: Channel) -> None:
 
 
 def _leads_to(listen: ssl.SSLContext, trusted: bytes) -> bool:
-    """Whether a dialler that trusts these certificates alone accepts the listening side."""
+    """Return whether a dialler that trusts only these certificates accepts the listener."""
     dial = dial_context(trusted, None, None, check_host=False)
     try:
         shake_hands(Channel(listen, server_side=True), Channel(dial, server_side=False))
@@ -66,7 +66,7 @@ def _leads_to(listen: ssl.SSLContext, trusted: bytes) -> bool:
 
 
 def _authorities(ca: Path) -> dict[str, list[bytes]]:
-    """The certificates of the file in DER, by their keys, in the order of the file."""
+    """Return the certificates of the file in DER, by their keys, in the order of the file."""
     found: dict[str, list[bytes]] = {}
     try:
         for der in names.ders(ca.read_text("utf-8", "replace")):

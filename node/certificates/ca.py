@@ -1,11 +1,12 @@
-"""A small certificate authority in a directory, for clusters whose owner has none.
+"""A small certificate authority in a directory, for clusters without an authority of their own.
 
     ca.crt, ca.key          the authority: give ca.crt to every node and client, ca.key to nobody
     <name>.crt, <name>.key  a node or a client
 
-Keys are ECDSA P-256. A node's certificate names its hosts, which clients check, and by a URI its
-cluster and itself, which nodes check; a client's names the cluster and the client. Files with keys
-are 0600 from the first byte on, and no file is ever overwritten, but a certificate by its renewal.
+Keys are ECDSA P-256. A node's certificate names its hosts, which clients check, and in a URI its
+cluster and the node, which nodes check. A client's certificate names the cluster and the client.
+Files with keys are 0600 from the first byte on. No file is ever overwritten, except a certificate
+when it is renewed.
 """
 
 import datetime
@@ -29,7 +30,7 @@ from ...client.protocol.private_files import read_private
 
 days_max: Final = 36_500
 _BACKDATED: Final = datetime.timedelta(hours=1)
-"""Clocks of other machines may be behind."""
+"""How far back a certificate's validity begins: clocks of other machines may be behind."""
 _DNS_NAME: Final = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
     r"(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?)*"
@@ -39,7 +40,7 @@ _CLUSTER_URI: Final = re.compile(r"lognode://cluster/([^/]+)")
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A certificate, its files, and what to compare: the fingerprints of both are SHA-256."""
+    """A certificate and its files. The fingerprints of the certificate and its key are SHA-256."""
 
     cert: Path
     key: Path
@@ -47,7 +48,7 @@ class Issued:
 
 
 class Authority:
-    """The authority of one directory, which belongs to one cluster."""
+    """The authority of one directory, for one cluster."""
 
     def __init__(
         self,
@@ -66,10 +67,10 @@ class Authority:
 
     @classmethod
     def create(cls, directory: Path, cluster: str, days: int) -> "Authority":
-        """Make an authority in a directory that has none; the directory is made as well.
+        """Make an authority in a directory without one; make the directory too.
 
-        `cluster`: a name of the cluster, for all certificates. `days`: how long the authority is
-        valid. Raises Conflict where there is one, InvalidArgument, Unavailable.
+        `cluster` is the cluster's name in all certificates. `days` is how long the authority is
+        valid. Raises Conflict if there is an authority, InvalidArgument, Unavailable.
         """
         names.check_name(cluster, "cluster")
         if names.is_cluster_id(cluster):
@@ -107,7 +108,7 @@ class Authority:
 
     @classmethod
     def open(cls, directory: Path) -> "Authority":
-        """The authority in a directory. Raises InvalidArgument where there is none."""
+        """Return the authority in a directory. Raises InvalidArgument if there is none."""
         cert, key_path = directory / "ca.crt", directory / "ca.key"
         if not cert.exists():
             raise InvalidArgument(
@@ -129,10 +130,10 @@ class Authority:
     ) -> Issued:
         """Make or renew the certificate of a node.
 
-        `node`: a name, or in digits the id that the node has. `hosts`: the names and IP addresses
-        at which clients dial it; a renewal without any keeps those of the old certificate.
-        `cluster`: the name or the id of the cluster; the authority's by default.
-        Raises InvalidArgument, Conflict when the files exist, or for a renewal do not.
+        `node` is a name, or the node's id in digits. `hosts` are the names and IP addresses at
+        which clients dial the node; a renewal without hosts keeps those of the old certificate.
+        `cluster` is the name or the id of the cluster, by default the authority's.
+        Raises InvalidArgument, Conflict if the files exist, or for a renewal if they do not.
         """
         names.check_name(node, "node")
         uris = [names.node_uri(each, node) for each in self._clusters(cluster)]
@@ -147,13 +148,13 @@ class Authority:
         return self._issue(node, uris, alternatives, purposes, days, renew)
 
     def client(self, client: str, days: int, *, cluster: str = "", renew: bool = False) -> Issued:
-        """Make or renew the certificate of a client. Raises as `node`."""
+        """Make or renew the certificate of a client. Raises the errors of `node`."""
         names.check_name(client, "client")
         uris = [names.client_uri(each, client) for each in self._clusters(cluster)]
         return self._issue(client, uris, [], [ExtendedKeyUsageOID.CLIENT_AUTH], days, renew)
 
     def _clusters(self, cluster: str) -> list[str]:
-        """What a certificate calls the cluster: its id besides the name that all nodes know."""
+        """Return the cluster's names in a certificate: an id goes with the name all nodes know."""
         if not cluster:
             return [self.cluster]
         names.check_name(cluster, "cluster")
@@ -200,7 +201,7 @@ class Authority:
         return Issued(cert, key_path, certificate)
 
     def _hosts(self, name: str) -> list[x509.GeneralName]:
-        """The hosts of the certificate that is to be renewed."""
+        """Return the hosts in the certificate that is to be renewed."""
         path = self.directory / f"{name}.crt"
         try:
             old = x509.load_pem_x509_certificate(path.read_bytes())
@@ -291,7 +292,7 @@ def _check_absent(*paths: Path) -> None:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    """Write a file that is not there, 0600 and durable. Raises Conflict, Unavailable."""
+    """Write a new file, 0600 and durable. Raises Conflict if it exists, Unavailable."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(fd, "wb") as file:
@@ -305,7 +306,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace a file whole: who reads it meanwhile gets the old one or the new one."""
+    """Replace a whole file at once: a reader gets either the old file or the new one."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     _write_new(new, data)

@@ -17,7 +17,7 @@ COLUMNS: Final = ("cert", "key", "cluster", "expires", "key_fingerprint", "finge
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the verb that the arguments begin with; the exit code.
+    """Run the verb that the arguments begin with; return the exit code.
 
     Raises UsageError, InvalidArgument, Conflict, Unavailable.
     """
@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """The parser of `lognode ca NAME`."""
+    """Return the parser of `lognode ca NAME`."""
     help_, add, _ = VERBS[name]
     made = Parser(prog=f"lognode ca {name}", description=help_ + ".")
     add(made)

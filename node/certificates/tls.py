@@ -1,13 +1,13 @@
-"""A node's TLS: its files, and whom it believes to be a node.
+"""A node's TLS: its files, and the certificates that it accepts as nodes.
 
-Between nodes TLS is mutual, and a node is its key. A certificate of the cluster's CA names the
-cluster and the node (`client/protocol/certificate.py`); the metadata keeps, for each node id,
-the key with which the node registered. From then on an id is believed with that key only, in hellos
-and from whoever answers a dial: see docs/design.md#who-is-a-node.
+TLS between nodes is mutual, and a node is identified by its key. A certificate of the cluster's CA
+names the cluster and the node (`client/protocol/certificate.py`). The metadata keeps, for each node
+id, the key with which the node registered. From then on, only a holder of that key is accepted as
+the node, in hellos and when a dial is answered: see docs/design.md#who-is-a-node.
 
 The files are read again on SIGHUP, once a minute when they have changed, and when the metadata
-binds this node to another key. New connections use the new certificate. Files that cannot be used,
-that do not fit together or whose key is not this node's change nothing.
+binds this node to another key. New connections use the new certificate. Files change nothing if
+they cannot be used, do not fit together, or have a key that is not this node's.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from .authority import only, shake_hands, signer_of
 
 _LOOK_S: Final = 60.0
 _WARN_S: Final = 30 * 86_400
-"""An expiry within this time is warned of."""
+"""The node warns of an expiry within this time."""
 _WARN_EVERY_S: Final = 86_400.0
 _TELL_EVERY_S: Final = 10.0
-"""Refused strangers get one line in the log per this time, and a number in the metrics each."""
+"""The least time between two log lines about refused strangers; metrics count each stranger."""
 _AUTH: Final = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,
@@ -48,7 +48,7 @@ log = logging.getLogger("lognode.tls")
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What was made of the files at one time."""
+    """The contexts and certificates made from the files at one time."""
 
     own: Certificate
     authorities: tuple[Certificate, ...]
@@ -56,7 +56,7 @@ class _Loaded:
     """The key of the authority that the node's own certificate leads to."""
     listen: ssl.SSLContext
     peers: ssl.SSLContext
-    """Of the port for peers: nobody comes in without a certificate."""
+    """The context of the port for peers: it requires a certificate."""
     http: ssl.SSLContext
     dial: ssl.SSLContext
 
@@ -77,10 +77,10 @@ class NodeTls:
         self._node_id = 0
         self._keys: dict[int, str] = {}
         self._wanted_key = ""
-        """Of new files that are to be used though the metadata, as known here, has another one."""
+        """The key of new files that shall be used though the known metadata has another key."""
         self._again = asyncio.Event()
         self.rechecks: list[Callable[[], None]] = []
-        """Called when nodes are bound to other keys: end the connections with the old ones."""
+        """Called when nodes are bound to other keys, to end the connections with old keys."""
         self._told_s = self._warned_s = float("-inf")
         self._untold = 0
         self._front = _front(self._files, auth, lambda: self._loaded.http)
@@ -89,7 +89,7 @@ class NodeTls:
 
     @classmethod
     def of(cls, config: Config, metrics: Metrics) -> "NodeTls | None":
-        """The TLS of a configuration; None where it has none. Raises InvalidArgument."""
+        """Return the TLS of a configuration, or None without TLS. Raises InvalidArgument."""
         cert, key, ca = config.tls_cert, config.tls_key, config.tls_ca
         if cert is None or key is None or ca is None:
             files = {"--tls-cert": cert, "--tls-key": key, "--tls-ca": ca}
@@ -105,7 +105,7 @@ class NodeTls:
 
     @property
     def key(self) -> str:
-        """The key by which others know this node."""
+        """The key by which other nodes know this node."""
         return self._loaded.own.key
 
     @property
@@ -115,21 +115,21 @@ class NodeTls:
 
     @property
     def http_context(self) -> ssl.SSLContext:
-        """The context of the HTTP listener, which follows the files by itself."""
+        """The context of the HTTP listener, which uses the newest files."""
         return self._front
 
     def expires_s(self) -> float:
-        """Seconds until the node's certificate expires."""
+        """Return the seconds until the node's certificate expires."""
         return self._loaded.own.not_after - time.time()
 
     def ca_expires_s(self) -> float:
-        """Seconds until the first of the trusted CAs expires."""
+        """Return the seconds until the first of the trusted CAs expires."""
         return min(each.not_after for each in self._loaded.authorities) - time.time()
 
-    # Who this node is.
+    # The identity of this node.
 
     def check_may_join(self) -> None:
-        """Raise InvalidArgument for a certificate that names an id: a joining node has none."""
+        """Raise InvalidArgument for a certificate with an id: a joining node has no id yet."""
         for cluster, node in self._loaded.own.nodes():
             if node.isdigit() or names.is_cluster_id(cluster):
                 raise InvalidArgument(
@@ -139,7 +139,7 @@ class NodeTls:
                 )  # fmt: skip
 
     def bind(self, identity: Identity) -> None:
-        """The node has an identity. Raises InvalidArgument when the certificate is for another."""
+        """Take the node's identity. Raises InvalidArgument when the certificate is for another."""
         for cluster, node in self._loaded.own.nodes():
             other_cluster = names.is_cluster_id(cluster) and cluster != identity.cluster_id
             if other_cluster or (node.isdigit() and int(node) != identity.node_id):
@@ -151,8 +151,8 @@ class NodeTls:
         self._cluster_id, self._node_id = identity.cluster_id, identity.node_id
 
     def learn(self, nodes: Mapping[int, NodeRecord]) -> None:
-        """Take the registered keys of all nodes. Where a node is bound to another key, whoever
-        came with another one is believed no longer."""
+        """Take the registered keys of all nodes. Connections that showed another key than the
+        node's new key are ended."""
         before = self._keys
         self._keys = {node.node_id: node.key for node in nodes.values()}
         if any(key and before.get(node) != key for node, key in self._keys.items()):
@@ -161,9 +161,11 @@ class NodeTls:
             self._want(self._keys.get(self._node_id))
 
     def refused_by_peer(self, error: LognodeError) -> None:
-        """A node refuses this one. Where it knows another key for this node than this node does,
-        and new files have that key, they are what the operator wants to be used: this node cannot
-        hear of that, since nobody talks to it."""
+        """Handle a node's refusal of this node.
+
+        The error may have another registered key for this node than this node knows. If new files
+        have that key, the operator wants them to be used. This node cannot learn the key from the
+        metadata, because no node serves it."""
         self._want(error.fields.get("registered"))
 
     def _want(self, key: object) -> None:
@@ -174,7 +176,7 @@ class NodeTls:
     # Listening.
 
     def channel(self) -> Channel:
-        """The channel of one accepted connection, with the newest certificate."""
+        """Return the channel of an accepted connection, with the newest certificate."""
         return Channel(self._loaded.listen, server_side=True, own=self._loaded.own)
 
     def check(self, hello: Hello, certificate: Certificate | None) -> None:
@@ -190,18 +192,18 @@ class NodeTls:
                 )
 
     def holder(self, certificate: Certificate) -> str:
-        """Name the holder of a client's certificate: `client NAME` where it names a client of this
-        cluster, else a name that no client can have."""
+        """Return the name of a client certificate's holder: `client NAME` for a client of this
+        cluster, otherwise a name that no client can have."""
         for cluster, client in certificate.clients():
             if cluster in self._clusters():
                 return f"client {client}"
         return certificate.holder
 
     def refused(self, address: str, error: LognodeError) -> None:
-        """Count a connection that has ended before its handshake was done, and tell of it."""
+        """Count and log a connection that ended before its handshake was done."""
         self._metrics.handshakes_refused.labels(error.code).inc()
         if isinstance(error, Unavailable):
-            return  # it went away by itself
+            return  # the other side closed it
         now = time.monotonic()
         if now - self._told_s < _TELL_EVERY_S:
             self._untold += 1
@@ -212,29 +214,30 @@ class NodeTls:
 
     @property
     def between_nodes(self) -> "_BetweenNodes":
-        """TLS of the port for peers."""
+        """The TLS of the port for peers."""
         return _BetweenNodes(self)
 
     def peer_channel(self) -> Channel:
-        """As `channel`, for the port for peers."""
+        """Return the channel of a connection accepted at the port for peers."""
         return Channel(self._loaded.peers, server_side=True, own=self._loaded.own)
 
     # Dialling.
 
     def dialling(self, peer: int | None) -> DialTls:
-        """TLS for dialling a node: the one of that id, or any of the cluster."""
+        """Return the TLS for dialling the node with that id; None: any node of the cluster."""
         return DialTls(self._loaded.dial, lambda certificate: self.check_node(certificate, peer))
 
     def dialling_under(self, authority: str) -> DialTls:
-        """TLS for dialling any node of the cluster whose certificate leads to the authority with
-        this key. Raises InvalidArgument where the CA file of this node does not have it."""
+        """Return the TLS for dialling any node whose certificate leads to the authority's key.
+
+        Raises InvalidArgument if the CA file of this node does not have the authority."""
         ca, cert, key = self._files
         context = dial_context(only(ca, authority), cert, key, check_host=False)
         return DialTls(context, lambda certificate: self.check_node(certificate, None))
 
     def check_node(self, certificate: Certificate | None, node: int | None) -> None:
-        """Raise Unauthorized unless the certificate is that of a node of the cluster, and of this
-        very one where it is given."""
+        """Raise Unauthorized unless the certificate is of a node of the cluster, and of `node` if
+        that is given."""
         if certificate is None:
             raise Unauthorized(
                 "a node shows a certificate here, and this one showed none: start it with "
@@ -261,18 +264,18 @@ class NodeTls:
             )  # fmt: skip
 
     def _clusters(self) -> set[str]:
-        """What this node's cluster is called in certificates."""
+        """Return the names of this node's cluster in certificates."""
         named = {cluster for cluster, _ in self._loaded.own.nodes()}
         return named | {self._cluster_id} if self._cluster_id else named
 
     # Reading the files again.
 
     def look_again(self) -> None:
-        """Have `run` read the files now."""
+        """Make `run` read the files now."""
         self._again.set()
 
     async def run(self) -> None:
-        """Look at the files and at the time until cancelled."""
+        """Look for changed files and warn of expiry, until cancelled."""
         while True:
             self._warn()
             with contextlib.suppress(TimeoutError):
@@ -283,7 +286,7 @@ class NodeTls:
                 await self._read_again()
 
     async def _read_again(self) -> None:
-        """Use the files as they are now; keep what there is where they cannot be used."""
+        """Use the files as they are now, or keep the old contexts if they cannot be used."""
         self._stamp = files_stamp(*self._files)
         try:
             loaded = await asyncio.to_thread(_load, *self._files, self._auth)
@@ -337,8 +340,9 @@ class _BetweenNodes:
 
 
 def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
-    """Make contexts of the files, and have them shake hands with each other, so that what others
-    would refuse is refused here. Raises InvalidArgument."""
+    """Make contexts from the files, and do a handshake between them.
+
+    This node then refuses files that other nodes would refuse. Raises InvalidArgument."""
     own = _read(cert, "certificate")[0]
     authorities = _read(ca, "CA file")
     if not own.nodes():
@@ -352,7 +356,7 @@ def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
             f"certificate {cert} expired on {time.strftime('%Y-%m-%d', time.gmtime(own.not_after))}"
             "; renew it (`lognode ca node --renew`)", what="tls_cert",
         )  # fmt: skip
-    # Nodes that join come to the port for clients: they have to be asked for their certificate.
+    # Joining nodes use the port for clients, which must ask them for their certificate.
     clients = max(_AUTH[auth], ssl.CERT_OPTIONAL)
     listen = listen_context(ca, cert, key, clients)
     dial = dial_context(ca, cert, key, check_host=False)
@@ -386,7 +390,7 @@ def _read(path: Path, what: str) -> tuple[Certificate, ...]:
 def _front(
     files: tuple[Path, Path, Path], auth: str, newest: Callable[[], ssl.SSLContext]
 ) -> ssl.SSLContext:
-    """A context that hands each handshake on to the newest one."""
+    """Return a context that passes each handshake to the newest context."""
 
     def switch(handshake: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         handshake.context = newest()

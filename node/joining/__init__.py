@@ -1,11 +1,11 @@
-"""How a node comes to a cluster.
+"""Bring a node into a cluster.
 
     newcomer                 an empty directory becomes a node
-    bootstrap                several empty nodes agree on the one that founds
-    joining, attempt         a node asks to be taken in, as the same one after a crash
-    admission                what an empty node shows and checks before
-    membership               registered again at each start, or fenced
+    bootstrap                several empty nodes agree on the founder
+    joining, attempt         a node asks to join, and after a crash joins as the same node
+    admission                what an empty node shows and checks before it joins
+    membership               a node registers at each start, or is fenced
     strangers                nodes and clients of another cluster
 
-The contract: an identity is durable before it is said, and no cluster is founded twice.
+The contract: an identity is durable before the node uses it, and no cluster is founded twice.
 """

@@ -1,10 +1,10 @@
-"""What an empty node shows to be taken into a cluster, and what it checks before it shows that.
+"""Show a cluster that an empty node may join, after checking that the cluster is the right one.
 
-The secret of an invitation is for the nodes of the cluster that made it. So a joining node compares
-first: the certificate of the node that answers, which has to lead to the very authority that the
-invitation names, whatever else the CA file trusts; then the cluster that this node names. Only then
-the node sends the secret, inside TLS. Without TLS a secret goes to this machine only, or where
---insecure accepts that others read along.
+The secret of an invitation is only for the nodes of the cluster that made it. So a joining node
+first checks the certificate of the node that answers: it must lead to the authority that the
+invitation names, whatever else the CA file trusts. Then it compares the cluster that this node
+names. Only then does the node send the secret, inside TLS. Without TLS, the secret goes only to
+this machine, or to any machine if --insecure accepts that others read it.
 """
 
 from typing import Any
@@ -18,10 +18,11 @@ from ..config import Config
 
 
 class Admission:
-    """`tls`: that of the connections by which this node joins; None without TLS."""
+    """The proof that this node may join. `tls` is that of the joining connections, or None without
+    TLS."""
 
     def __init__(self, config: Config, tls: NodeTls | None) -> None:
-        """Raises InvalidArgument for an invitation that is of no use here, and for a file that
+        """Raises InvalidArgument for an invitation that cannot be used here, and for a file that
         others may read."""
         file = config.invitation
         self._invitation = None if file is None else read_invitation(file)
@@ -37,14 +38,14 @@ class Admission:
 
     @property
     def invitation_id(self) -> str:
-        """The id of the invitation; empty without one."""
+        """The id of the invitation, "" without an invitation."""
         return "" if self._invitation is None else self._invitation.id
 
     def shown_to(self, host: str, cluster: str | None) -> dict[str, Any]:
-        """Return the fields of JOIN that admit this node, for a node at the host, of that cluster.
+        """Return the fields of JOIN that admit this node, for a node at `host` of that `cluster`.
 
         Raises Unavailable for a node without a cluster, Unauthorized for a node of another cluster,
-        InvalidArgument where others could read the secret.
+        and InvalidArgument if others could read the secret.
         """
         invitation = self._invitation
         if invitation is None:
@@ -64,7 +65,7 @@ class Admission:
         return {"invitation": invitation.token}
 
     def refused(self, address: str, error: Unauthorized) -> Unauthorized:
-        """Return the error of a connection that did not come about, with what this node wanted."""
+        """Return the error of a failed connection, with the authority that this node trusts."""
         if self._invitation is None or self.tls is None:
             return error
         return Unauthorized(

@@ -1,8 +1,8 @@
-"""An attempt to join: who an empty node says that it is, durable before the node asks.
+"""An attempt to join: the identity that an empty node claims, durable before the node asks.
 
 The node that is asked registers the attempt and answers. A node that is killed before it has stored
-the answer asks again as the same attempt, and gets the same answer. So no node is registered twice,
-and no invitation is lost.
+the answer repeats the same attempt, and gets the same answer. So no node is registered twice, and
+no invitation is lost.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,12 +15,13 @@ from ..directory.data_directory import new_incarnation
 
 
 class Attempt(NamedTuple):
-    """What the cluster compares of a join that is repeated, besides the key of the certificate."""
+    """The fields that the cluster compares when a join is repeated, besides the key of the
+    certificate."""
 
     incarnation: int
     process: int
     invitation: str
-    """The id of the invitation; empty without one."""
+    """The id of the invitation, "" without an invitation."""
 
 
 async def begin(
@@ -28,11 +29,11 @@ async def begin(
     store: Callable[[dict[str, Any]], Awaitable[None]],
     invitation_id: str,
 ) -> Attempt:
-    """Return the attempt of this data directory with the invitation of that id, "" without one.
-    `store` commits rows to `meta`.
+    """Return this data directory's attempt with that invitation ("" without an invitation).
 
-    With another invitation than before the directory makes another attempt, and becomes another
-    node: the cluster answers an attempt with one invitation only. Raises CorruptData.
+    `store` commits rows to `meta`. With another invitation than before, the directory makes another
+    attempt and becomes another node: the cluster answers an attempt with one invitation only.
+    Raises CorruptData.
     """
     row = meta.get(meta_keys.ATTEMPT)
     if row is not None:

@@ -1,14 +1,15 @@
-"""Several empty nodes that are started together agree on the one that founds their cluster.
+"""Let several empty nodes that are started together agree on the founder of their cluster.
 
-Each is given the same addresses, its own among them, and how many they are. It listens, and asks
-all the others in rounds; `decide` says what follows from a round:
+Each node is given the same addresses, its own among them, and their number. It listens, and asks
+all other nodes in rounds; `decide` says what follows from a round:
 
-1.  Whoever is of a cluster says so at the handshake, and is joined.
-2.  The least address founds, once all the others have answered in one round that they are empty.
-    A founder that lost its disk, or comes up where its volume is not mounted, hears of the cluster
-    that it founded before, and joins that.
-3.  A node that is about to join stores which cluster first, and tells it. It may have been taken in
-    by a founder that is lost since: until that is cleared up nobody founds another (x24).
+1.  A node of a cluster names its cluster in the handshake, and the others join that cluster.
+2.  The node with the least address founds the cluster, once all other nodes have answered in one
+    round that they are empty. A founder that lost its disk, or starts without its volume mounted,
+    hears of the cluster that it founded before, and joins that cluster.
+3.  A node that is about to join first stores the cluster, and tells the others of it. A founder
+    may have registered the node and be lost since: until that is resolved, no node founds another
+    cluster (x24).
 """
 
 import asyncio
@@ -46,8 +47,8 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What another node said of itself: the cluster it is of, or the addresses it was given and
-    the cluster that it is about to join."""
+    """An answer of another node: its cluster, or the addresses that it was given and the cluster
+    that it is about to join."""
 
     cluster: str | None = None
     members: frozenset[str] = frozenset()
@@ -61,7 +62,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """A cluster is there, known at these addresses."""
+    """There is a cluster, known at these addresses."""
 
     cluster: str
     addresses: tuple[str, ...]
@@ -69,14 +70,14 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing follows yet, and why."""
+    """This node must wait, for this reason."""
 
     reason: str
 
 
 def members_of(config: Config) -> frozenset[str]:
-    """The addresses of all who take part. Raises InvalidArgument when they are not so many as are
-    expected."""
+    """Return the addresses of all participants. Raises InvalidArgument if there are more or fewer
+    than expected."""
     members = frozenset((*config.join, config.advertised))
     if len(members) != config.bootstrap_expect:
         raise InvalidArgument(
@@ -90,8 +91,9 @@ def members_of(config: Config) -> frozenset[str]:
 def decide(
     me: str, members: frozenset[str], joins: str | None, heard: Mapping[str, Heard]
 ) -> Found | Join | Wait:
-    """What a round says: `heard` has those of the others that answered, `joins` the cluster that
-    this node was about to join. Raises Conflict when they are of several clusters."""
+    """Return what follows from a round. Raises Conflict if the nodes are of several clusters.
+
+    `heard` has the nodes that answered; `joins` is the cluster that this node was about to join."""
     clusters: dict[str, list[str]] = {}
     for address, other in sorted(heard.items()):
         if other.cluster is not None:
@@ -118,7 +120,7 @@ def decide(
 
 
 def foreign_founder(config: Config, theirs: str, ours: str) -> Conflict:
-    """Return what ends a node that has founded a cluster though others know it as one of theirs."""
+    """Return the error that ends a founder which other nodes know as a node of their cluster."""
     return Conflict(
         f"a node of cluster {theirs} has asked for {config.advertised}, and this node has just "
         f"founded cluster {ours} in {config.data}: is that the right directory, and its volume "
@@ -134,8 +136,10 @@ async def agree(
     store: Callable[[str], Awaitable[None]],
     bounds: Bounds,
 ) -> Found | Join:
-    """Take part until the cluster is found or founded; `store` keeps the cluster that is about to
-    be joined. Raises Unavailable after `join_timeout` seconds, Conflict, InvalidArgument."""
+    """Take part in rounds until there is a cluster to join, or this node founds it.
+
+    `store` keeps the cluster that this node is about to join. Raises Unavailable after
+    `join_timeout` seconds, Conflict, InvalidArgument."""
     members = members_of(config)
     host, port = split_address(config.listen, "listen")
     lobby = _Lobby(members, joins)
@@ -175,8 +179,9 @@ async def agree(
 async def _round(
     others: frozenset[str], secret: bytes | None, tls: NodeTls | None
 ) -> dict[str, Heard]:
-    """What all of them say now; who does not answer, or not as it should, is left out. Raises
-    Unauthorized: waiting mends no secret and no certificate."""
+    """Return what the other nodes say now, without those that give no valid answer.
+
+    Raises Unauthorized: waiting repairs neither a secret nor a certificate."""
 
     async def one(address: str) -> Heard | None:
         try:
@@ -214,7 +219,7 @@ _NO_CLUSTER: Final = "this node is of no cluster yet: it waits for the others to
 
 
 class _Lobby:
-    """The listener of a node that is of no cluster yet: it says what it is."""
+    """The listener of a node without a cluster: it answers BOOTSTRAP."""
 
     def __init__(self, members: frozenset[str], joins: str | None) -> None:
         self._answer: Body = {"members": sorted(members), "joins": joins}
@@ -223,7 +228,7 @@ class _Lobby:
         return Welcome(nonce=nonce, version=hello.agreed_version())
 
     def believe(self, connection: ServerConnection, hello: Hello) -> None:
-        """Whoever asks may know who waits here."""
+        """Accept every dialler: anybody may know which nodes wait here."""
 
     def request(self, request: Request) -> Body:
         return self._answer
@@ -236,16 +241,16 @@ class _Lobby:
         return BOOTSTRAP
 
     def opened(self, connection: ServerConnection) -> None:
-        """Nothing is kept of it."""
+        """Keep nothing: the lobby has no state of a connection."""
 
     def closed(self, connection: ServerConnection, error: LognodeError) -> None:
-        """Nothing was."""
+        """Do nothing: the lobby has no state of a connection."""
 
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
-        """Nobody has anything to say to it."""
+        """Ignore the message: the lobby takes none."""
 
     def refused(self, connection: ServerConnection, number: int, error: LognodeError) -> None:
-        """Nothing is counted."""
+        """Do nothing: the lobby counts no refusals."""
 
     def failed(self, number: int, error: Exception) -> None:
         log.error("request failed", exc_info=error, extra={"fields": {"op": name_of(number)}})

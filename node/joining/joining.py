@@ -1,4 +1,4 @@
-"""Asking a cluster to be taken in."""
+"""Ask a cluster to register this node."""
 
 import asyncio
 import logging
@@ -41,12 +41,12 @@ async def join(
     attempt: Attempt,
     resolve: Callable[[str], str],
 ) -> tuple[Identity, dict[str, Any]]:
-    """Ask the nodes of `config.join` in turn until one has registered this node. `resolve`: where
-    to dial a node that is at that address.
+    """Ask the nodes of `config.join` in turn until one has registered this node.
 
-    The same attempt gets the same answer, however often it is made. Returns the identity, and the
-    rows of the metadata image to begin with. Raises the last error after `join_timeout` seconds, or
-    at once what waiting cannot mend.
+    `resolve` maps an advertised address to the address to dial. The same attempt gets the same
+    answer, however often it is made. Returns the identity, and the rows of the first metadata
+    image. Raises the last error after `join_timeout` seconds; an error that waiting cannot repair
+    is raised at once.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.join_timeout
@@ -70,8 +70,8 @@ async def join(
 
 
 def _may_pass(error: LognodeError) -> bool:
-    """Whether the next answer may be another. The node of a machine that lost its disk is DEAD a
-    while after the machine comes back."""
+    """Return whether a later answer may differ. For example, the former node of a machine that lost
+    its disk becomes DEAD only some time after the machine is back."""
     return (
         error.retryable
         or error.code == RemoteProtocolError.code
@@ -104,7 +104,7 @@ async def _ask(
     identity = Identity(cluster, node, incarnation, 0)
     try:
         image = await _image(identity, resolve(answer["peer"]), secret, admission.tls)
-    except Unauthorized as error:  # of a node whose record is from before it had a port for peers
+    except Unauthorized as error:  # the node's record is from before nodes had a port for peers
         told = error.fields.get("peer")
         if type(told) is not str:
             raise
@@ -120,7 +120,7 @@ async def _ask(
 async def _image(
     identity: Identity, address: str, secret: bytes | None, tls: DialTls | None
 ) -> Image | None:
-    """What the node at that address knows of the metadata."""
+    """Return the metadata that the node at that address knows."""
     host, port = split_address(address)
     connection = await dial(
         host, port, role="node", cluster=identity.cluster_id, node=identity.node_id,
@@ -133,7 +133,7 @@ async def _image(
 
 
 async def _check_taken_in(identity: Identity, image: Image) -> None:
-    """Raise RemoteProtocolError or CorruptData for an image that does not have this node."""
+    """Raise RemoteProtocolError or CorruptData for an image without this node."""
     metadata = await image_pages.made(image)
     await stepped(received.steps(metadata, Metadata()))
     record = metadata.nodes.get(identity.node_id)
@@ -153,8 +153,10 @@ def registration(
     node: int | None = None,
     key: str = "",
 ) -> dict[str, Any]:
-    """What a node says of itself. `process` is random per start; `key` is that of its TLS
-    certificate, "" without TLS. At a join the node that is asked looks for itself."""
+    """Return what a node says of itself when it joins or registers.
+
+    `process` is random for each start. `key` is the key of the node's TLS certificate, "" without
+    TLS; at a join, the node that is asked takes the key from the certificate itself."""
     return {
         "node": node,
         "incarnation": incarnation,

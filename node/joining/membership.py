@@ -1,11 +1,11 @@
-"""This node's membership: registered with the controller at each start, or refused, or fenced.
+"""Register this node with the controller at each start, and end it if it is refused or fenced.
 
-Each start has a boot number, one higher and durable, and a random process number. The controller
-takes a later boot and refuses an older one, or the same one of another process: that is a data
-directory which was copied or restored. A directory that was refused stays refused, since starting
-it again and again would raise its boot past the true one's (x2.24). A process that sees
-a later one registered in its place ends: it is fenced
-(docs/design/ranges.md#joining). So does one whose node was removed.
+Each start has a boot number, one higher than before and durable, and a random process number. The
+controller accepts a later boot. It refuses an older boot, or the same boot of another process: such
+a data directory was copied or restored. A refused directory stays refused, because repeated starts
+would raise its boot above that of the true node (x2.24). A process ends when it sees a later
+process registered in its place: it is fenced (docs/design/ranges.md#joining). It also ends when
+its node was removed.
 """
 
 import asyncio
@@ -35,8 +35,10 @@ def check_not_refused(meta: MetaStore) -> None:
 
 
 class Membership:
-    """`body` is the registration; `knows_cluster` whether there is a controller to tell it to;
-    `store` commits meta rows; `on_end` gets the error that ends this node."""
+    """Registers this node, and ends it when another process has replaced it.
+
+    `body` is the registration. `knows_cluster` returns whether a controller is known; `store`
+    commits meta rows; `on_end` gets the error that ends this node."""
 
     def __init__(
         self,
@@ -60,7 +62,7 @@ class Membership:
         self._ending: asyncio.Future[None] | None = None
 
     async def register(self) -> None:
-        """Tell the controller that this node is up, where, and in which boot."""
+        """Tell the controller that this node is up, with its addresses and its boot."""
         while not self.registered:
             try:
                 if self._knows_cluster():
@@ -77,7 +79,7 @@ class Membership:
             await asyncio.sleep(_RETRY_S)
 
     def look(self, record: NodeRecord | None) -> None:
-        """What the newest image says of this node."""
+        """Check this node's record in the newest image, and end the node if it must end."""
         mine = self._identity
         if record is None or self._ending is not None:
             return
@@ -104,9 +106,10 @@ class Membership:
 
 
 def _is_for_good(error: LognodeError) -> bool:
-    """Whether the cluster refuses the data directory itself: it is a copy, its node was removed, or
-    nobody knows that node. A refusal of what the operator gave, an address or a zone, is over once
-    that is corrected."""
+    """Return whether the cluster refuses the data directory itself.
+
+    It does so if the directory is a copy, its node was removed, or its node is unknown. A refusal
+    of an operator's setting, such as an address or a zone, ends when the setting is corrected."""
     if isinstance(error, InvalidArgument):
         return error.fields.get("what") in ("incarnation", "node")
     return isinstance(error, NotFound)

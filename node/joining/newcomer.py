@@ -1,5 +1,4 @@
-"""An empty data directory becomes a node: of the cluster that takes it in, or of one that it
-founds."""
+"""Turn an empty data directory into a node, of an existing cluster or as the founder of one."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -25,10 +24,10 @@ async def taken_in(
     store: Store,
     resolve: Callable[[str], str],
 ) -> Identity:
-    """Join the cluster of `config.join`; return who this node is from now on.
+    """Join the cluster of `config.join`; return this node's new identity.
 
-    `store` commits rows to `meta`; `resolve`: where to dial a node that is at that address. Raises
-    as `joining.join`, and InvalidArgument for an invitation that is of no use here.
+    `store` commits rows to `meta`; `resolve` maps an advertised address to the address to dial.
+    Raises the errors of `joining.join`, and InvalidArgument for an invitation that cannot be used.
     """
     admission = Admission(config, tls)
     asks = await attempt.begin(meta, store, admission.invitation_id)
@@ -38,10 +37,10 @@ async def taken_in(
 
 
 async def founded(config: Config, meta: MetaStore, store: Store) -> Identity:
-    """Begin a new cluster; return who this node is from now on.
+    """Found a new cluster; return this node's new identity.
 
-    Raises Conflict for a directory that has asked to join a cluster: the cluster may have taken the
-    directory in.
+    Raises Conflict for a directory that has asked to join a cluster: the cluster may have
+    registered the directory.
     """
     if meta.get(meta_keys.ATTEMPT) is not None:
         raise Conflict(

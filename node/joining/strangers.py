@@ -1,11 +1,11 @@
-"""Nodes and clients of another cluster that ask this node for that cluster.
+"""Handle nodes and clients of another cluster that ask this node for their cluster.
 
-A founder whose volume was not mounted comes up empty, and founds a cluster anew at an address that
-others know by the first cluster. Such a founder must not go on (x24). But anybody can
+A founder whose volume was not mounted starts empty, and founds a second cluster at an address that
+others know as part of the first cluster. Such a founder must not continue (x24). But anybody can
 name a cluster in a hello. So only a node that has proved itself is believed, by the secret or the
-certificate that the nodes of one cluster share. A hello without proof is refused, and costs a line
-in the log at most every ten seconds. Without a secret and without TLS nobody can prove anything,
-and the line is all.
+certificate that the nodes of one cluster share. A hello without proof is refused, and costs at most
+one log line every ten seconds. Without a secret and without TLS nobody can prove anything, so a log
+line is all that happens.
 """
 
 import logging
@@ -24,7 +24,8 @@ log = logging.getLogger("lognode.strangers")
 
 
 class Strangers:
-    """`founding`: whether this node founded its cluster. `on_end` gets the error that ends it."""
+    """Meets strangers. `founding`: this node founded its cluster. `on_end` gets the error that
+    ends this node."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Strangers:
         self._line_at = float("-inf")
 
     def met(self, cluster: str, proven: bool) -> None:
-        """A node or client says that it is of that cluster; a `proven` node is one for sure."""
+        """Handle a dialler that names another cluster; `proven`: it has proved to be a node."""
         metadata = self._metadata()
         fresh = self._founding and len(metadata.nodes) <= 1 and not metadata.logs
         error = foreign_founder(self._config, cluster, self._cluster)

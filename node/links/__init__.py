@@ -1,9 +1,9 @@
-"""Connections between nodes.
+"""Connect nodes with each other.
 
-    peers                    one dialled connection to each, which carries all groups
-    raft_in                  messages of groups: whose they are, and of which boot
-    pings, confirmations     who is alive, and who confirms that a leader leads
+    peers                    one dialled connection to each peer, which carries all groups
+    raft_in                  messages of groups, checked for their sender, group and boot
+    pings, confirmations     which peers are alive; which members confirm a leader
     known_peers              who may speak as which node
 
-The contract: a message that is not of a member's group never reaches the group.
+The contract: a group gets messages only from its members.
 """

@@ -1,6 +1,7 @@
-"""Read confirmations between this node and the others: `raft.read_rounds` on the event loop.
+"""Exchange read confirmations with other nodes: `raft.read_rounds` on the event loop.
 
-What replicas ask in one turn of the loop leaves as one round per peer, in the frame of that turn.
+The questions of all replicas in one turn of the loop leave as one round per peer, in that turn's
+frame.
 """
 
 import asyncio
@@ -15,14 +16,14 @@ from ..runtime.unexpected import OnBroken, guarded
 
 
 class RoundLinks(Protocol):
-    """Where rounds and the answers to those of others go."""
+    """Sends read rounds, and the answers to the rounds of others."""
 
     def send_read_round(self, peer: int, message: Message) -> None: ...
     def send_read_answer(self, peer: int, message: Message) -> None: ...
 
 
 class Confirmations:
-    """`replica` gives the replica of a group while it runs here."""
+    """Asks and answers read rounds. `replica` returns the running replica of a group, or None."""
 
     def __init__(
         self,
@@ -42,35 +43,36 @@ class Confirmations:
         self._timer: asyncio.TimerHandle | None = None
 
     def ask(self, asker: Asker) -> None:
-        """A replica has begun a round of reads."""
+        """Ask for a replica that has begun a round of reads."""
         self._rounds.ask(asker)
         self._send_soon()
 
     def connected(self, peer: int, epoch: int) -> None:
-        """Our link to a peer is up."""
+        """Take note that our link to a peer is up."""
         self._rounds.connected(peer, epoch)
         self._send_soon()
 
     def disconnected(self, peer: int) -> None:
-        """Our link to a peer is gone."""
+        """Take note that our link to a peer is down."""
         self._rounds.disconnected(peer)
 
     def receive(self, sender: int, message: Message) -> None:
-        """A peer's round. Raises RemoteProtocolError if it is none."""
+        """Answer a peer's round. Raises RemoteProtocolError for a malformed round."""
         self._links.send_read_answer(sender, self._rounds.answer(sender, message))
 
     def answered(self, sender: int, message: Message) -> None:
-        """A peer's answer. Raises RemoteProtocolError if it is none."""
+        """Take a peer's answer. Raises RemoteProtocolError for a malformed answer."""
         self._rounds.answered(sender, message)
         self._send_soon()
 
     def stop(self) -> None:
-        """Ask nothing again."""
+        """Stop asking again."""
         if self._timer is not None:
             self._timer.cancel()
 
     def _answer(self, gid: GroupId, fingerprint: bytes, sender: int, term: int) -> int | None:
-        """Retired, unknown, damaged and stopped replicas, and others of the name, never confirm."""
+        """Confirm a read only for a running, sound replica with exactly this descriptor; otherwise
+        return None."""
         replica = self._replica(gid)
         if replica is None or replica.stopped or replica.fingerprint != fingerprint:
             return None

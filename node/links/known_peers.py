@@ -1,14 +1,14 @@
-"""Who may speak as which node: what a node checks of a connection before it serves a peer on it.
+"""Check which node the other side of a connection is, before this node serves it as a peer.
 
 A hello names a node and its incarnation, the random number of the node's data directory. The
-metadata knows both. A node serves registered nodes only, which nobody has removed, and which name
-the incarnation that they registered; no client is ever told an incarnation. TLS proves more: that
-the other side holds the key of the node. Without TLS this check keeps out guesses, errors and
-processes that were left over.
+metadata has both. A node serves only registered nodes that were not removed and that name the
+incarnation that they registered; no client ever learns an incarnation. TLS proves more: that the
+other side holds the key of the node. Without TLS, this check keeps out guesses, mistakes and
+leftover processes.
 
-Whoever has a certificate of a node, and has not joined, may ask to join and for nothing else. A
-node that was away may not know who leads the controller now. Such a node first asks the nodes that
-it knows for newer metadata (`heartbeat`), and serves the leader then.
+A newcomer with a node's certificate may only ask to join. A node that was away may not know the
+controller's present leader. It first asks the nodes that it knows for newer metadata (`heartbeat`),
+and serves the leader then.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,26 +22,26 @@ from ...partitions.model import NodeRecord
 from ..metrics import Metrics
 
 _PARTING: Final = frozenset({HEARTBEAT, IMAGE_PAGE, COMMAND})
-"""Operations by which a node that was removed gets to know that."""
+"""Operations by which a removed node learns that it was removed."""
 
 
 class KnownPeers:
-    """`nodes` gives the records of the newest metadata that this node has."""
+    """Checks hellos. `nodes` returns the node records of this node's newest metadata."""
 
     def __init__(self, nodes: Callable[[], Mapping[int, NodeRecord]], metrics: Metrics) -> None:
         self._nodes = nodes
         self._refused = metrics.refused_peers
 
     def boot(self, node: int) -> tuple[int, int] | None:
-        """Return the boot and process of a node; None where nobody is registered, or removed."""
+        """Return the boot and process of a node, or None if it is not registered, or removed."""
         known = self._nodes().get(node)
         if known is None or known.state == "REMOVED":
             return None
         return known.boot, known.process
 
     def asker(self, hello: Hello | None, operation: Operation) -> int:
-        """The node that asks for an operation. Raises Unauthorized; Unavailable for a node that is
-        not known here yet, and may be in a moment."""
+        """Return the node that asks for an operation. Raises Unauthorized; Unavailable for a node
+        that this node does not know yet, and may know in a moment."""
         node = self.speaker(hello)
         record = self._nodes().get(node)
         if record is None:
@@ -61,14 +61,14 @@ class KnownPeers:
     def check(self, hello: Hello) -> None:
         """Raise Unauthorized for a hello of a registered node with another incarnation.
 
-        The incarnation of a node never changes. So nothing would ever be served on the connection,
-        and the connection must not take a place among those of the node.
+        The incarnation of a node never changes. So this connection would never be served, and it
+        must not take one of the node's places.
         """
         if hello.node is not None:
             self.speaker(hello)
 
     def speaker(self, hello: Hello | None) -> int:
-        """The node that sends messages, registered or not. Raises Unauthorized."""
+        """Return the node that sends messages, registered or not. Raises Unauthorized."""
         if hello is None or hello.role != "node" or hello.node is None:
             raise Unauthorized("this operation is for nodes of the cluster")
         record = self._nodes().get(hello.node)

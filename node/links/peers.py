@@ -1,11 +1,11 @@
-"""Links to the other nodes: one dialled connection each, carrying all groups.
+"""Link to the other nodes: one dialled connection to each peer carries all groups.
 
-What this node says to a peer leaves on the connection that it dialled; what the peer says arrives
-on the peer's own. So each direction can fail, and be made to fail, alone. While a peer's unsent
-bytes exceed the window no group sends it more than heartbeats: the leader's memory for a slow
-follower is bounded (promise L3, hole 26). The link keeps its epoch meanwhile. Were it a new
-one, the acks of what is on its way would not count, all of it would be sent again, the window
-would be full again, and the follower would never catch up.
+This node sends to a peer on the connection that it dialled; the peer sends on the connection that
+the peer dialled. So each direction can fail, and be made to fail, alone. While a peer's unsent
+bytes exceed the window, no group sends the peer more than heartbeats. This bounds the leader's
+memory for a slow follower (promise L3, hole 26). The link keeps its epoch meanwhile. With a new
+epoch, the acks of what is under way would not count, all of it would be sent again, the window
+would fill again, and the follower would never catch up.
 """
 
 import asyncio
@@ -29,35 +29,35 @@ from . import raft_in
 _RETRY_FIRST_S = 0.05
 _RETRY_MAX_S = 1.0
 _RETRY_UNUSABLE_S = 10.0
-"""After what only another address, or another version, mends."""
+"""The retry pause after a failure that only another address, or another version, repairs."""
 _DIAL_TIMEOUT_S = 2.0
 _DRAIN_PERIOD_S = 0.02
 _FRAME_BYTES = limits.frame_bytes_max - limits.MIB
 _ITEM_WEIGHT = 64
 _FRAME_COST = 1_024
-"""The cost of a frame for its receiver, which takes a frame in one turn of its loop. An entry
-costs 1 and a message costs 8 more. 1,024 are about 3 ms."""
+"""A frame is sent once its cost for the receiver reaches this: the receiver handles a frame in one
+turn of its loop. An entry costs 1 and a message costs 8 more. 1,024 are about 3 ms."""
 _ITEM_COST = 8
 _TOLD_CHARS = 500
-"""Of what a peer answers, in the log."""
+"""The most characters of a peer's answer that are logged."""
 
 log = logging.getLogger("lognode.peers")
 
 
 class _UnusableError(Unavailable):
-    """The registered address of a peer is none: an old version let a node register it."""
+    """The registered address of a peer is invalid: an old version let a node register it."""
 
 
 class PeerLinks:
-    """Dials every peer for as long as it is one, and sends Raft messages.
+    """Dials every peer while it is a peer, and sends Raft messages.
 
-    `on_up(peer, epoch)` and `on_down(peer)` tell when a link can be used; epochs never repeat.
-    `on_full(peer)` and `on_room(peer)` tell when its window is full, and no longer so.
-    `on_queued()` tells that something waits for `flush_queued`, at the end of the turn.
-    `who()` gives (cluster id, node id, incarnation) at the time of dialling; `resolve` maps an
-    advertised address to the one to dial. `check_nodes` raises Unavailable when there are too few
-    descriptors for a cluster of so many nodes. `boot`, `clock_ms` and `ping_to(peer)` go with every
-    frame.
+    `on_up(peer, epoch)` is called when a link can be used, `on_down(peer)` when it no longer can;
+    epochs never repeat. `on_full(peer)` is called when the link's window is full, `on_room(peer)`
+    when it has room again. `on_queued()` is called when something waits for `flush_queued`, at the
+    end of the turn. `who()` returns (cluster id, node id, incarnation) at the time of dialling;
+    `resolve` maps an advertised address to the address to dial. `check_nodes` raises Unavailable
+    when there are too few descriptors for a cluster of that many nodes. Every frame carries `boot`,
+    `clock_ms` and `ping_to(peer)`.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class PeerLinks:
                 link.start()
 
     def redial(self) -> None:
-        """Where advertised addresses lead may have changed: dial again whom it concerns."""
+        """Dial those peers again whose advertised addresses resolve to other addresses now."""
         for peer, link in list(self._links.items()):
             if link.target != self._resolve(link.address):
                 link.stop()
@@ -127,47 +127,48 @@ class PeerLinks:
                 self._links[peer].start()
 
     def recheck(self) -> None:
-        """Nodes were bound to other keys: end the links to whoever shows another one."""
+        """End the links to peers that show an old key, after nodes were bound to other keys."""
         for link in self._links.values():
             link.recheck()
 
     def connection(self, peer: int) -> Connection | None:
-        """The open connection to a peer, for requests to it."""
+        """Return the open connection to a peer, for requests, or None."""
         link = self._links.get(peer)
         return None if link is None else link.connection
 
     def is_peer(self, node: int) -> bool:
-        """Whether this node links to that one."""
+        """Return whether this node links to `node`."""
         return node in self._links
 
     async def dial(self, peer: int) -> Connection:
-        """Another connection to a peer, the caller's. Raises Unavailable, Unauthorized."""
+        """Dial another connection to a peer; the caller owns it. Raises Unavailable,
+        Unauthorized."""
         link = self._links.get(peer)
         if link is None:
             raise Unavailable(f"node {peer} is no peer")
         return await link._dial()
 
     def epochs(self) -> dict[int, int]:
-        """The links that can be used now."""
+        """Return the epochs of the links that can be used now, by peer."""
         return {peer: link.epoch for peer, link in self._links.items() if link.up}
 
     def full(self) -> list[int]:
-        """The links whose window is full now."""
+        """Return the peers whose window is full now."""
         return [peer for peer, link in self._links.items() if link.full]
 
     def send(self, peer: int, gid: GroupId, fingerprint: bytes, message: Message) -> None:
-        """Queue a Raft message for the end of this turn of the loop; lost when the link is."""
+        """Queue a Raft message for the end of this turn; it is lost if the link is lost."""
         link = self._links.get(peer)
         if link is not None and link.up:
             item = raft_in.item(gid, fingerprint, message)
             link.queue("messages", item, _weight(message), _cost(message))
 
     def send_read_round(self, peer: int, message: Message) -> None:
-        """Queue a round of read confirmations, as `send`."""
+        """Queue a round of read confirmations, like `send`."""
         self._send_reads(peer, "reads", message)
 
     def send_read_answer(self, peer: int, message: Message) -> None:
-        """Queue the answer to a peer's round, as `send`."""
+        """Queue the answer to a peer's round, like `send`."""
         self._send_reads(peer, "answers", message)
 
     def _send_reads(self, peer: int, kind: str, message: Message) -> None:
@@ -176,18 +177,18 @@ class PeerLinks:
             link.queue(kind, message, _ITEM_WEIGHT * len(message[-1]), _cost(message))
 
     def ping(self) -> None:
-        """Send a frame to every peer, with what is queued or without."""
+        """Send a frame to every peer, even if nothing is queued."""
         for link in self._links.values():
             link.flush()
 
     def flush_queued(self) -> None:
-        """The end of a turn: send a frame to each peer that something is queued for."""
+        """Send a frame to each peer with queued items, at the end of a turn."""
         queued, self._queued = self._queued, {}
         for link in queued:
             link.flush_queued()
 
     def frame(self, peer: int, items: Mapping[str, list[list[object]]]) -> dict[str, object]:
-        """The body of a frame of Raft messages, or of none."""
+        """Return the body of a frame of Raft messages; `items` may be empty."""
         return raft_in.frame(
             items, boot=self._boot, clock_ms=self._clock_ms(), ping=self._ping_to(peer)
         )
@@ -206,13 +207,13 @@ class _Link:
         self.peer = peer
         self.address = address
         self.target = ""
-        """What was dialled last."""
+        """The address of the last dial."""
         self.connection: Connection | None = None
         self.up = False
         self.full = False
         self.epoch = 0
         self._told = ""
-        """The last reason of a failed dial that was logged."""
+        """The last logged reason of a failed dial."""
         self._owner = owner
         self._task: asyncio.Task[None] | None = None
         self._out: dict[str, list[list[object]]] = {}
@@ -250,12 +251,12 @@ class _Link:
             self.flush()
 
     def flush_queued(self) -> None:
-        """Send what is queued, if it was not sent before, without waiting for more."""
+        """Send what is still queued, without waiting for more."""
         if self._out:
             self.flush(now=True)
 
     def flush(self, *, now: bool = False) -> None:
-        """Send a frame with what is queued, or an empty one. `now`: the turn is at its end."""
+        """Send a frame with what is queued, or an empty frame. `now`: the turn is at its end."""
         out, self._out = self._out, {}
         self._out_bytes = self._out_cost = 0
         if self.connection is None or not self.up:
@@ -316,8 +317,8 @@ class _Link:
                 connection.close()
 
     def _dial_failed(self, error: Exception) -> None:
-        """Tell an operator of what does not pass by itself, once a reason. Nothing that a peer has
-        registered or answers ends this node: the link stays down, and is tried again."""
+        """Log a failure that needs an operator, once for each reason. No address and no answer of a
+        peer ends this node: the link stays down, and is dialled again."""
         told = str(error)[:_TOLD_CHARS]
         if isinstance(error, _UnusableError):
             self._owner._metrics.unusable_records.labels("address").inc()
@@ -347,7 +348,7 @@ class _Link:
             told = error.fields.get("peer")
             if type(told) is not str:
                 raise
-        # The record of the node is from before it had a port for peers.
+        # The record of the node is from before nodes had a port for peers.
         return await self._dial_at(told)
 
     async def _dial_at(self, address: str) -> Connection:
@@ -384,7 +385,7 @@ class _Link:
 
 
 def _weight(message: Message) -> int:
-    """About how many bytes the message takes: only appends are large."""
+    """Return the approximate bytes of a message: only appends are large."""
     entries = message[-1]
     if not isinstance(entries, list):
         return _ITEM_WEIGHT

@@ -1,8 +1,8 @@
-"""Pings between nodes: `raft.liveness` on the event loop.
+"""Ping the other nodes: `raft.liveness` on the event loop.
 
-A frame goes to every peer five times a second, whether groups have something to say or not, and
-every frame of a peer says that it is there. Of the groups of this node only those that `Liveness`
-names are disturbed: what rests costs nothing.
+A frame goes to every peer five times a second, even if no group has a message, and every frame
+shows that its sender is alive. Only the groups that `Liveness` names are disturbed: idle groups
+cost nothing.
 """
 
 import asyncio
@@ -19,9 +19,10 @@ from ..runtime.unexpected import OnBroken, guarded
 
 
 class Pings:
-    """`replica` gives the replica of a group while it runs here, `send` one frame to each peer.
+    """Sends and takes pings. `replica` returns the running replica of a group, or None; `send`
+    sends one frame to each peer.
 
-    `boot` is this node's boot number: its incarnation.
+    `boot` is this node's boot number, the incarnation of `Liveness`.
     """
 
     def __init__(
@@ -49,20 +50,21 @@ class Pings:
         )
 
     def start(self) -> None:
-        """Ping from now on."""
+        """Start the pings."""
         self._tick_guarded()
 
     def stop(self) -> None:
-        """Ping no more."""
+        """Stop the pings."""
         if self._timer is not None:
             self._timer.cancel()
 
     def ping(self, peer: int) -> list[Any]:
-        """What goes with a frame to this peer."""
+        """Return the ping for a frame to this peer."""
         return list(self.liveness.ping(peer))
 
     def heard(self, peer: int, boot: int, told: Any) -> None:
-        """A frame of the peer's latest process. Raises RemoteProtocolError for what is none."""
+        """Take a frame's ping from the peer's latest process. Raises RemoteProtocolError for a
+        malformed ping."""
         self.liveness.heard(peer, boot, Ping.from_wire(told))
         if self._timer is not None and self.liveness.next_deadline() < self._timer.when():
             self._timer.cancel()

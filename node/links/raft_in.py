@@ -1,10 +1,10 @@
-"""Raft messages from other nodes: whose they are, and whether both sides mean the same group.
+"""Take Raft messages from other nodes: check their sender, and that both sides mean the same group.
 
-A frame carries the messages of all groups, rounds of read confirmations and answers to such, the
-sender's boot and its wall clock. Each message
-names its generation and the fingerprint of its descriptor (members and lineage): what differs is
-dropped. So is everything of a process that a later boot of the same node has replaced, which is
-what a copied data directory looks like (x2.24).
+A frame carries the messages of all groups, rounds of read confirmations, answers to such rounds,
+and the sender's boot and wall clock. Each message names its generation and the fingerprint of its
+descriptor (members and lineage): a message of another descriptor is dropped. So is every frame of a
+process that a later boot of the same node has replaced: its data directory was probably copied
+(x2.24).
 """
 
 import logging
@@ -23,7 +23,7 @@ from .pings import Pings
 Body = dict[str, Any]
 
 Boot = tuple[int, int]
-"""Boot number and process number of a node's process; see `membership`."""
+"""The boot number and the process number of a node's process; see `membership`."""
 
 _OTHERS_MAX: Final = 1_000
 log = logging.getLogger("lognode.raft_in")
@@ -32,20 +32,21 @@ log = logging.getLogger("lognode.raft_in")
 def frame(
     items: Mapping[str, list[list[object]]], *, boot: Boot, clock_ms: int, ping: list[object]
 ) -> Body:
-    """The body of the one-way message `raft`: `messages`, each as `item` makes it, `reads` and
-    `answers` as `raft.read_rounds` makes them; any of these may be missing. `ping` is what
-    `raft.liveness` says with each frame."""
+    """Return the body of the one-way message `raft`.
+
+    `items` has `messages`, each made by `item`, and `reads` and `answers`, made by
+    `raft.read_rounds`; any of these may be missing. `ping` is the ping of `raft.liveness`."""
     return {**items, "boot": boot[0], "process": boot[1], "clock": clock_ms, "ping": ping}
 
 
 def item(gid: GroupId, fingerprint: bytes, message: Message) -> list[object]:
-    """One message of one group."""
+    """Return the item of a frame for one message of one group."""
     return [gid.range_id, gid.generation, fingerprint, message]
 
 
 class RaftIn:
-    """`registered` gives the boot that the metadata knows of a node; None of a node that is not
-    registered, or was removed."""
+    """Gives messages to their replicas. `registered` returns the boot of a node in the metadata, or
+    None for a node that is not registered, or was removed."""
 
     def __init__(
         self,
@@ -64,20 +65,20 @@ class RaftIn:
         self._clocks = clocks
         self._dropped = metrics.raft_dropped
         self._boots: dict[int, Boot] = {}
-        """Per registered node, the latest that a message came from."""
+        """The latest boot that a message came from, by registered node."""
         self._told: set[int] = set()
-        """Registered nodes of which an impossible boot was logged."""
+        """Registered nodes whose impossible boot was logged."""
         self._others: set[tuple[int, GroupId]] = set()
-        """Nodes and groups of which another descriptor was logged."""
+        """Nodes and groups for which another descriptor was logged."""
 
     def take(self, sender: int, body: Body) -> None:
         """Give each message to its replica.
 
-        Nothing of a sender that is not registered here counts but messages to replicas of which the
-        sender is a member: their descriptors may be newer than the image.
+        If the sender is not registered here, only its messages to replicas count that have it as a
+        member: their descriptors may be newer than the image.
 
         Raises RemoteProtocolError for a frame with more parts than one turn of the loop may take,
-        and for a message that is none.
+        and for a malformed message.
         """
         _check_parts(body)
         boot = (body["boot"], body["process"])
@@ -122,11 +123,11 @@ class RaftIn:
         )  # fmt: skip
 
     def _refusal(self, sender: int, boot: Boot, registered: Boot) -> str | None:
-        """Why nothing of the frame counts; None when it is of the node's latest process.
+        """Return why the frame is dropped, or None if it is from the node's latest process.
 
-        A later boot is believed before it is registered: it takes messages to elect who registers
-        it. A boot that no number of starts could have reached is not, or the true node would be
-        shut out.
+        A later boot is accepted before it is registered: the node must take messages to elect the
+        leader that registers it. A boot that no number of starts could reach is refused; else the
+        true node would be shut out.
         """
         if boot[0] > limits.boot_max or boot[0] - registered[0] > limits.boot_jump_max:
             if sender not in self._told:
@@ -142,8 +143,10 @@ class RaftIn:
 
 
 def _check_parts(body: Body) -> None:
-    """Raise RemoteProtocolError for a frame with more than `raft_parts_max` parts. A frame is taken
-    in one turn of the loop, so the sum over the frame counts, not the size of a message alone."""
+    """Raise RemoteProtocolError for a frame with more than `raft_parts_max` parts.
+
+    A frame is handled in one turn of the loop, so the sum over the frame counts, not the size of a
+    single message."""
     messages = (message for *_, message in body["messages"] or ())
     groups = (messages, body["reads"] or (), body["answers"] or ())
     lists = (each for group in groups for message in group for each in message[-1:])

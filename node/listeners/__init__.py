@@ -1,8 +1,8 @@
 """The ports of a node.
 
-    doors                    for clients, for other nodes, for HTTP: their bounds
+    doors                    ports for clients, for other nodes and for HTTP, with their bounds
     peer_server              the port that clients cannot use
-    turned_away              what is told of connections that had to go
+    turned_away              metrics and log lines for connections that were closed
 
-The contract: a connection is counted before it is read, and one that is one too many costs little.
+The contract: a connection is counted before it is read, and one beyond the bound costs little.
 """

@@ -1,4 +1,4 @@
-"""The three listeners of a node, for clients, for other nodes and for HTTP, and their bounds."""
+"""Open a node's listeners for clients, for other nodes and for HTTP, with their bounds."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ from .turned_away import TurnedAway
 
 
 def client_bounds(plan: Plan, idle_s: float) -> Bounds:
-    """What the port for clients allows."""
+    """Return the bounds of the port for clients."""
     return Bounds(
         connections=plan.clients, handshakes=plan.handshakes, idle_s=idle_s,
         frame_bytes_per_s=limits.frame_bytes_per_s_min,
@@ -29,12 +29,12 @@ def client_bounds(plan: Plan, idle_s: float) -> Bounds:
 
 
 def peer_bounds(plan: Plan) -> Bounds:
-    """What the port for peers allows. A slow network between nodes is no reason to cut it."""
+    """Return the bounds of the port for peers. A slow network does not end a peer's connection."""
     return Bounds(connections=plan.from_peers, handshakes=plan.peer_handshakes, host_share=1.0)
 
 
 class Doors:
-    """Opens and closes the listeners. Everything is counted against `plan`."""
+    """Opens and closes the listeners. Every connection counts against `plan`."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Doors:
         metrics.client_connections_max.set(plan.clients)
 
     async def open(self, clients: Handler, peers: Handler, http: HttpServer) -> None:
-        """Listen. Raises Unavailable when an address cannot be had; then all are closed again."""
+        """Open all listeners, or none. Raises Unavailable when an address is not available."""
         try:
             await self._open(clients, peers, http)
         except BaseException:
@@ -90,7 +90,7 @@ class Doors:
             await self._http.stop()
 
     def recheck(self) -> None:
-        """End the connections whose hello TLS would not allow any more."""
+        """End the connections whose hello TLS would no longer allow."""
         for each in (self._clients, self._peers):
             if each is not None:
                 each.recheck()
@@ -103,7 +103,7 @@ class Doors:
         return sum(listeners) + (0 if self._http is None else self._http.ended)
 
     def row(self) -> dict[str, Any]:
-        """For the status."""
+        """Return the row of the status."""
         plan = self._plan
         return {
             "max": plan.limit,
@@ -118,8 +118,8 @@ class Doors:
         }
 
     def _refused(self, connection: ServerConnection, error: LognodeError) -> None:
-        """A connection has ended before its handshake was done."""
-        if not isinstance(error, Unavailable):  # else it went away by itself
+        """Audit a connection that ended before its handshake was done."""
+        if not isinstance(error, Unavailable):  # Unavailable: the other side closed it
             who = connection.principal.name
             self._audit.turned_away(who, connection.address, "hello", error)
 

@@ -1,10 +1,11 @@
-"""The port for other nodes: clients cannot use it, and no node takes more than its share of it.
+"""The port for other nodes: clients cannot use it, and no node takes more than its share.
 
-Clients have a port of their own, so that however many of them come, nodes reach each other. Each
-known node may open a few connections. A node that opens one more loses the connection that has
-been silent for longest, which is the one of a process or a network that is gone; its live link is
-never silent. Nodes that the metadata does not know yet share a few connections in the same way, and
-get little of the node's time: without TLS and without a secret, anybody can say to be such a node.
+Clients have their own port, so that nodes reach each other however many clients there are. Each
+known node may open a few connections. When a node opens one more, the connection that has been
+silent longest is closed. That connection belongs to a process or a network that is gone; a live
+link is never silent. All nodes that the metadata does not know yet share a few connections in the
+same way, and get little of this node's time: without TLS and without a secret, anybody can claim to
+be such a node.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,10 +26,10 @@ Body = dict[str, Any]
 
 
 class PeerServer:
-    """Implements `client.accepting.acceptor.Handler`, and leaves to `server` what is asked.
+    """Implements `client.accepting.acceptor.Handler`, and passes requests to `server`.
 
-    `is_known` says whether the metadata has a node; `address` is where clients dial this one;
-    `on_closed` is told of a connection that had to go, and why.
+    `is_known` returns whether the metadata has a node; `address` is this node's address for
+    clients; `on_closed` gets the reason and the address of each connection that is closed.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class PeerServer:
         self._address = address
         self._on_closed = on_closed
         self._crowds: dict[int, list[ServerConnection]] = {}
-        """By node; those of all that are not known together."""
+        """Connections by node; those of all unknown nodes are together under `_STRANGERS`."""
         self._crowd_of: dict[ServerConnection, int] = {}
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
@@ -86,12 +87,12 @@ class PeerServer:
         self._server.message(connection, operation, body)
 
     def _known(self, connection: ServerConnection) -> int:
-        """The node of the connection, `_STRANGERS` for nodes that this one does not know."""
+        """Return the node of the connection, or `_STRANGERS` for a node unknown to this node."""
         node = _STRANGERS if connection.hello is None else connection.hello.node or _STRANGERS
         return node if self._is_known(node) else _STRANGERS
 
     def _greet_again(self, connection: ServerConnection) -> None:
-        """Treat a node as known that has become known since it connected."""
+        """Move a connection to its node if the node has become known since it connected."""
         if self._crowd_of.get(connection) != _STRANGERS:
             return
         node = self._known(connection)

@@ -1,4 +1,4 @@
-"""What is told of connections that had to go: a metric for each, a line in the log for many."""
+"""Report closed connections: a metric for each, a log line for many."""
 
 import asyncio
 import logging
@@ -22,14 +22,14 @@ _REASONS: Final = {
     "http_bad": "an HTTP request was malformed",
     "lack": "a connection could not be accepted",
 }
-"""By the label of the metric."""
+"""The text of the log line, by the label of the metric."""
 _ORDINARY: Final = frozenset({"idle", "http_slow"})
 
 log = logging.getLogger("lognode.connections")
 
 
 class TurnedAway:
-    """Call it with the reason, one of a few words, and the address of the other side."""
+    """Call it with the reason, a label of the metric, and the address of the other side."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._closed = metrics.connections_ended
@@ -42,7 +42,7 @@ class TurnedAway:
         count = self._count[reason] = self._count.get(reason, 0) + 1
         now = self._loop.time()
         if now < self._silent_until.get(reason, 0.0):
-            return  # whoever attacks must not fill the log
+            return  # an attacker must not fill the log
         self._silent_until[reason] = now + _LINE_EVERY_S
         self._count[reason] = 0
         log.log(

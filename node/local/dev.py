@@ -1,4 +1,4 @@
-"""A local cluster of real processes: `lognode dev`, the demo, the tests and the benchmarks.
+"""Run a local cluster of real processes, for `lognode dev`, the demo, tests and benchmarks.
 
 Each node is `python -m lognode.node.main` in a process group of its own, on loopback ports and
 with a data directory and a log file under one root.
@@ -39,7 +39,7 @@ from .dev_tls import DevTls
 
 _DEFAULT_PORT: Final = 4600
 _START_S: Final = 120.0
-"""Patience of `lognode dev`: nodes that were killed with much data read all of it back first."""
+"""The start timeout of `lognode dev`: nodes killed with much data first read all of it back."""
 _INVITE_S: Final = 20.0
 _OTHER_PORTS: Final = "choose others with --base-port"
 
@@ -61,20 +61,20 @@ class LocalNode:
         peer: int | None = None,
         invite: Callable[[Path], None] | None = None,
     ) -> None:
-        """`peer`: the port for peers, unless that is the one after `port`. `invite` writes an
-        invitation to the cluster, for a node that is to join."""
+        """`peer` is the port for peers, by default `port` + 1. `invite` writes an invitation to
+        the cluster, for a node that is to join."""
         self.number = number
         self.data = root / f"node{number}"
         self.log_path = root / f"node{number}.log"
         self.address = f"127.0.0.1:{port}"
-        """Where it listens for clients."""
+        """The address of the port for clients."""
         self.peer = f"127.0.0.1:{peer or port + 1}"
-        """Where it listens for other nodes."""
+        """The address of the port for other nodes."""
         self.http = f"127.0.0.1:{http}"
         self.program: Sequence[str] = ("-m", "lognode.node.main")
-        """What Python runs; tests put something around it."""
+        """The arguments of Python before the node's own; tests wrap the node in a program."""
         self.join = join
-        """Where an empty node asks to join; None: it founds a cluster."""
+        """The address at which an empty node asks to join; None: the node founds a cluster."""
         self._tls, self._auth = tls, auth
         self._invite = invite
         self._invitation = root / f"node{number}.invitation"
@@ -85,12 +85,12 @@ class LocalNode:
 
     @property
     def url(self) -> str:
-        """Where its HTTP listener is."""
+        """The URL of its HTTP listener."""
         return f"{'http' if self._tls is None else 'https'}://{self.http}"
 
     @property
     def running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -102,7 +102,7 @@ class LocalNode:
 
     @property
     def arguments(self) -> list[str]:
-        """What the program is given."""
+        """The arguments of the node."""
         return [
             "--data", str(self.data), "--listen", self.address, "--http", self.http,
             *(("--join", self.join) if self.join else ()),
@@ -112,23 +112,24 @@ class LocalNode:
 
     @property
     def _is_invited(self) -> bool:
-        """Nodes that found a cluster together need no invitation."""
+        """Whether the node needs an invitation: nodes that found a cluster together need none."""
         return bool(self.join and self._invite) and "--bootstrap-expect" not in self._flags
 
     @property
     def exit_code(self) -> int | None:
-        """Of the last process; negative is the signal that killed it, None while it runs."""
+        """The exit code of the last process: a negative number is the signal that killed it, None
+        means that it runs."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Start the process; `wait_ready` says when it serves.
+        """Start the process; `wait_ready` returns when it serves.
 
         Raises Unavailable when another program has one of its ports.
         """
         if self.running:
             return
         self.check_ports()
-        # A directory that was killed while it joined asks again with the same invitation.
+        # A node that was killed while it joined asks again with the same invitation.
         asks_again = self.data.exists() and self._invitation.exists()
         is_kept = asks_again or bool(kept_nodes({self.number: self.data}))
         if self._invite and self._is_invited and not is_kept:
@@ -145,15 +146,15 @@ class LocalNode:
             )
 
     def check_ports(self, *, kept: bool = False) -> None:
-        """Raise Unavailable when another program has one of the ports. `kept`: the node was here
-        before, and starts again at these ports only."""
+        """Raise Unavailable when another program has one of the ports. `kept`: the node ran here
+        before, and can only start again at these ports."""
         for address in (self.address, self.peer, self.http):
             check_free(address, "stop that program" if kept else _OTHER_PORTS)
 
     def wait_ready(
         self, timeout_s: float = 30.0, *, interrupted: Callable[[], bool] = lambda: False
     ) -> None:
-        """Return when `/readyz` answers 200, or once `interrupted`.
+        """Return when `/readyz` answers 200, or when `interrupted` returns True.
 
         Raises Unavailable with the end of the log.
         """
@@ -176,23 +177,23 @@ class LocalNode:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """kill -9, and wait until the process is gone."""
+        """Kill the process with SIGKILL, and wait for its end."""
         self.signal(signal.SIGKILL)
         self.wait_end(10.0)
 
     def stop(self, timeout_s: float = 15.0) -> int:
-        """SIGTERM and wait; kill -9 if it does not end in time. Returns the exit code."""
+        """Send SIGTERM and wait; kill the process after the timeout. Return the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait_end(timeout_s)
 
     def status(self) -> dict[str, Any]:
-        """The node's /status.json. Raises OSError when it does not answer."""
+        """Return the node's /status.json. Raises OSError when the node does not answer."""
         with self.fetch("/status.json", timeout_s=5) as answer:
             status: dict[str, Any] = json.load(answer)
         return status
 
     def fetch(self, path: str, timeout_s: float) -> Any:
-        """The answer of the HTTP listener, a context manager. Raises OSError."""
+        """Return the HTTP listener's answer, a context manager. Raises OSError."""
         context = None if self._tls is None else self._tls.context
         token = None if self._auth is None else self._auth.token
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -200,13 +201,13 @@ class LocalNode:
         return urllib.request.urlopen(request, timeout=timeout_s, context=context)
 
     def log_tail(self, lines: int = 15) -> str:
-        """The last lines of the log file."""
+        """Return the last lines of the log file."""
         with contextlib.suppress(OSError):
             return "\n".join(self.log_path.read_text("utf-8", "replace").splitlines()[-lines:])
         return ""
 
     def wait_end(self, timeout_s: float = 15.0) -> int:
-        """The exit code, once the process has ended; kill -9 if it does not in time."""
+        """Return the exit code when the process has ended; kill the process after the timeout."""
         if self._process is None:
             return 0
         try:
@@ -217,13 +218,13 @@ class LocalNode:
 
 
 class LocalCluster:
-    """n nodes; the first founds, the others join it. A context manager that ends them all.
+    """A local cluster: the first node founds it, the others join. A context manager ends all nodes.
 
-    `tls`: with TLS, by certificates of an authority of the cluster's own under `root`. `auth`:
-    with a secret of the nodes and with tokens; `token` is the first one.
-    Nodes that an earlier run left under `root` start again at their addresses. Without them the
-    ports are those from `base_port` or else `default_port` on, three a node, for clients, for
-    peers and for HTTP; or free ones.
+    `tls`: use TLS, with certificates of the cluster's own authority under `root`. `auth`: use a
+    secret for the nodes, and tokens; `token` is the first token. Nodes that an earlier run left
+    under `root` start again at their addresses. Without such nodes, the ports begin at `base_port`
+    or else `default_port`, three for each node: for clients, for peers and for HTTP. Without either
+    port, free ports are used.
     """
 
     def __init__(
@@ -249,13 +250,13 @@ class LocalCluster:
             self.add()
 
     def add(self) -> LocalNode:
-        """One more node, not started."""
+        """Add a node, not started."""
         number = len(self.nodes) + 1
         kept = self._kept.get(number, KeptNode(self.root))
         port = next(self._ports, None) or port_of(kept.address) or free_ports(1)[0]
         peer = next(self._ports, None) or port_of(kept.peer) or port + 1
         http = next(self._ports, None) or port_of(kept.http) or free_ports(1)[0]
-        if peer == http:  # of a cluster from before nodes had a port for peers
+        if peer == http:  # the cluster is from before nodes had a port for peers
             peer = free_ports(1)[0]
         join = self.nodes[0].address if self.nodes else None
         node = LocalNode(
@@ -266,8 +267,8 @@ class LocalCluster:
         return node
 
     def _invite(self, path: Path) -> None:
-        """Have the cluster let one new node join, as its operator does."""
-        from ... import Client  # the SDK, which loads nothing of a node
+        """Have the cluster invite one new node, as its operator would do."""
+        from ... import Client  # the SDK, which loads no module of a node
 
         with Client(self.servers, timeout=_INVITE_S) as client:
             invitation = client.admin.invite_node()["invitation"]
@@ -275,7 +276,7 @@ class LocalCluster:
 
     @property
     def servers(self) -> str:
-        """The address of the cluster, as clients take it, with the files for TLS and the token."""
+        """The cluster's address for clients, with the files for TLS and the token."""
         addresses = ",".join(node.address for node in self.nodes)
         files = {} if self.tls is None else self.tls.files
         files |= {} if self._auth is None else self._auth.files
@@ -284,20 +285,20 @@ class LocalCluster:
 
     @property
     def token(self) -> str | None:
-        """The token that may do everything; None without tokens."""
+        """The token that allows everything, or None without tokens."""
         return None if self._auth is None else self._auth.token
 
     def start(
         self, timeout_s: float = 30.0, *, interrupted: Callable[[], bool] = lambda: False
     ) -> None:
-        """Start all nodes that do not run, and return when each serves, or once `interrupted`.
+        """Start all stopped nodes; return when each serves, or when `interrupted` returns True.
 
-        Nodes that were here before start together: none of them is ready before a majority runs.
-        New nodes start after them, one by one, so that their ids are in the order of `nodes`; the
-        first node founds the cluster if no node was here before.
+        Nodes of an earlier run start together, because none of them is ready before a majority
+        runs. New nodes start after them, one by one, so that their ids are in the order of `nodes`.
+        The first node founds the cluster if there is no node of an earlier run.
 
-        Raises InvalidArgument or DirectoryInUse for a directory that these nodes cannot start
-        with, with nothing started; Unavailable when a port is taken or a node does not start.
+        Raises InvalidArgument or DirectoryInUse for a directory that these nodes cannot start with,
+        and then starts nothing; Unavailable when a port is taken or a node does not start.
         """
         nodes = {node.number: node for node in self.nodes if not node.running}
         directories = directories_of(self.root)
@@ -314,7 +315,7 @@ class LocalCluster:
         new = [node for number, node in nodes.items() if number not in kept]
         present = [node for node in self.nodes if node.running] + again
         if present and self.nodes[0] in new:
-            self.nodes[0].join = present[0].address  # its directory is gone: its cluster is not
+            self.nodes[0].join = present[0].address  # only its directory is gone, not the cluster
         for together in (again, *([node] for node in new)):
             for node in together:
                 node.start()
@@ -325,12 +326,12 @@ class LocalCluster:
                 return
 
     def stop(self) -> None:
-        """Stop all nodes in order; last started first."""
+        """Stop all nodes in order, the last started first."""
         for node in reversed(self.nodes):
             node.signal(signal.SIGCONT)
             node.signal(signal.SIGTERM)
         for node in self.nodes:
-            node.wait_end()  # a second signal would end it at once
+            node.wait_end()  # no second SIGTERM: it would end the node at once
 
     def __enter__(self) -> "LocalCluster":
         self.start()
@@ -344,7 +345,7 @@ def check_free(address: str, advice: str = _OTHER_PORTS) -> None:
     """Raise Unavailable, with the advice, if another program listens on the address."""
     host, port = split_address(address, "port")
     with socket.socket() as probe:
-        # As servers do: what a killed process left behind does not count.
+        # Servers set this too: what a killed process left behind does not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -355,10 +356,10 @@ def check_free(address: str, advice: str = _OTHER_PORTS) -> None:
 def run(
     nodes: int, data: Path, base_port: int | None, *, tls: bool = False, auth: bool = False
 ) -> int:
-    """`lognode dev`: start, print the addresses, wait for Ctrl-C or SIGTERM, stop.
+    """Run `lognode dev`: start, print the addresses, wait for Ctrl-C or SIGTERM, stop.
 
-    The others go on when a node ends. Raises what `LocalCluster.start` raises, and Unavailable
-    when no node is left.
+    When a node ends, the other nodes continue. Raises the errors of `LocalCluster.start`, and
+    Unavailable when no node is left.
     """
     if nodes < 1:
         raise InvalidArgument(f"-n is {nodes}; a cluster has at least 1 node. Give -n 1 or more")
@@ -392,7 +393,7 @@ def run(
 
 
 def tell_ended(node: LocalNode) -> None:
-    """One line on standard error: which node ended, how, and what starts it again."""
+    """Write one line on standard error: which node ended, how, and how to start it again."""
     code = node.exit_code or 0
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
     sys.stderr.write(

@@ -1,4 +1,4 @@
-"""Tokens of a local cluster: the secret of its nodes, and the token that its founder makes."""
+"""Make the tokens of a local cluster: the nodes' secret, and the founder's first token."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ _SECRET_BYTES = 32
 
 
 class DevAuth:
-    """The secret under `root`, made when it is first asked for, and the founder's first token."""
+    """The secret under `root`, made when it is first needed, and the founder's first token."""
 
     def __init__(self, root: Path, founder: Path) -> None:
         self._secret = root / "secret"
@@ -26,12 +26,12 @@ class DevAuth:
 
     @property
     def files(self) -> dict[str, str]:
-        """The file of the token by its name in the address of the cluster."""
+        """The token's file, by its name in the address of the cluster."""
         return {"token": str(self._token.absolute())}
 
     @property
     def token(self) -> str | None:
-        """The token that may do everything; None before the founder has made it."""
+        """The token that allows everything, or None before the founder has made it."""
         if not self._token.exists():
             return None
         return read_private(self._token, "token file").decode().strip()

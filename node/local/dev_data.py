@@ -1,7 +1,7 @@
-"""What an earlier run of a local cluster left in its directory: nodes, and how they are known.
+"""Find the nodes that an earlier run of a local cluster left in its directory.
 
 A cluster starts again only as a whole: its nodes need a majority, at the addresses that they know.
-So `lognode dev` looks here first, and refuses what could not end well.
+So `lognode dev` looks here first, and refuses a start that cannot succeed.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from ..directory.image_rows import ImageRows
 from ..directory.meta_reader import read_rows
 
 PORTS_A_NODE: Final = 3
-"""For clients, for peers and for HTTP, one after the other."""
+"""The ports of a node, in this order: for clients, for peers and for HTTP."""
 _IMAGE_ROWS: Final = (meta_keys.CONTROLLER, meta_keys.CONTROLLER_BUCKETS, meta_keys.IMAGE_BUCKETS)
 _DIRECTORY: Final = re.compile(r"node([1-9][0-9]{0,5})")
 
 
 @dataclass(frozen=True, slots=True)
 class KeptNode:
-    """One node of an earlier run. All but `data` are empty where meta.mdb cannot be read."""
+    """One node of an earlier run. All fields but `data` are empty if meta.mdb cannot be read."""
 
     data: Path
     cluster: str = ""
@@ -36,15 +36,16 @@ class KeptNode:
     image: Metadata | None = None
     """The newest metadata that this node has stored."""
     address: str = ""
-    """Where the other nodes know the node; the newest metadata of all nodes says so."""
+    """The address at which the other nodes know the node, by the newest metadata of all nodes."""
     peer: str = ""
     http: str = ""
     removed: bool = False
 
 
 def kept_nodes(directories: Mapping[int, Path]) -> dict[int, KeptNode]:
-    """The nodes of an earlier run among these directories, by number. A directory without an
-    identity is no node yet. Nothing is changed, also where a node runs."""
+    """Return the nodes of an earlier run in these directories, by number.
+
+    A directory without an identity is not a node yet. Nothing is changed, even if a node runs."""
     found = {}
     for number, data in directories.items():
         if (data / "meta.mdb").exists():
@@ -66,7 +67,7 @@ def kept_nodes(directories: Mapping[int, Path]) -> dict[int, KeptNode]:
 
 
 def directories_of(root: Path) -> dict[int, Path]:
-    """The directories `node<number>` under the root, by number."""
+    """Return the directories `node<number>` under the root, by number."""
     if not root.is_dir():
         return {}
     matches = [(_DIRECTORY.fullmatch(path.name), path) for path in root.iterdir()]
@@ -74,7 +75,7 @@ def directories_of(root: Path) -> dict[int, Path]:
 
 
 def port_of(address: str) -> int:
-    """The port of the address; 0 when there is none."""
+    """Return the port of the address, or 0 without a port."""
     try:
         return split_address(address)[1]
     except InvalidArgument:
@@ -82,8 +83,9 @@ def port_of(address: str) -> int:
 
 
 def first_port(kept: Mapping[int, KeptNode]) -> int | None:
-    """The port after which all ports of the kept nodes were counted, three a node; None when the
-    ports are no such run, or none is known."""
+    """Return the port from which the kept nodes' ports were counted, three for each node.
+
+    None means that the ports do not follow each other in that way, or that no port is known."""
     found = set()
     for number, node in kept.items():
         if node.address and node.http:
@@ -94,8 +96,9 @@ def first_port(kept: Mapping[int, KeptNode]) -> int | None:
 
 
 def check_kept(root: Path, kept: Mapping[int, KeptNode], nodes: Mapping[int, str]) -> None:
-    """Raise what keeps these `nodes`, by number with their addresses, from starting with what is
-    kept: InvalidArgument, or DirectoryInUse while a kept node runs."""
+    """Raise what prevents `nodes` (addresses by number) from starting with the kept nodes.
+
+    Raises InvalidArgument, or DirectoryInUse while a kept node runs."""
     clusters = {node.cluster: number for number, node in kept.items() if node.cluster}
     if len(clusters) > 1:
         told = ", ".join(f"node{number} of {cluster}" for cluster, number in clusters.items())
@@ -140,7 +143,7 @@ def _check_node(number: int, node: KeptNode, address: str, base_port: int | None
 
 
 def _read(data: Path) -> KeptNode | None:
-    """None: the directory has no identity."""
+    """Return the node in the directory, or None if the directory has no identity."""
     values: dict[str, Any] = {}
     try:
         for key, value in read_rows(data / "meta.mdb"):
@@ -155,11 +158,11 @@ def _read(data: Path) -> KeptNode | None:
         )
         return KeptNode(data, str(identity["cluster"]), int(identity["node"]), newest)
     except (LognodeError, OSError, KeyError, TypeError, ValueError):
-        return KeptNode(data)  # the node's own start says what is wrong
+        return KeptNode(data)  # when the node starts, it reports what is wrong
 
 
 def _images(values: Mapping[str, Any]) -> Iterator[Metadata]:
-    """The metadata that these rows hold: the newest image, and those of controller replicas."""
+    """Yield the metadata in these rows: the newest image, and those of controller replicas."""
     prefixes = {meta_keys.IMAGE: meta_keys.IMAGE_BUCKETS}
     for name in values:
         if name.startswith(meta_keys.CONTROLLER):

@@ -1,4 +1,4 @@
-"""Certificates of a local cluster: an authority, its nodes, and one client."""
+"""Make the certificates of a local cluster: an authority, its nodes, and one client."""
 
 import ssl
 from functools import cached_property
@@ -17,14 +17,14 @@ _CLIENT = "dev"
 
 
 class DevTls:
-    """The files under one directory; they are made when they are first asked for."""
+    """The files under one directory; each is made when it is first needed."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.absolute()
 
     @cached_property
     def authority(self) -> "Authority":
-        """The authority, made anew only where there is none."""
+        """The authority; it is made if there is none yet."""
         from ..certificates.ca import Authority  # loads the cryptography package
 
         if (self.directory / "ca.crt").exists():
@@ -32,7 +32,7 @@ class DevTls:
         return Authority.create(self.directory, "dev", _AUTHORITY_DAYS)
 
     def flags(self, number: int) -> tuple[str, ...]:
-        """The flags of a node, which has a certificate then."""
+        """Return the flags of a node; make its certificate if it has none."""
         name = f"node{number}"
         if not (self.directory / f"{name}.crt").exists():
             self.authority.node(name, _HOSTS, _DAYS)
@@ -44,7 +44,7 @@ class DevTls:
 
     @cached_property
     def client(self) -> Tls:
-        """The files of the client, which has a certificate then."""
+        """The files of the client; its certificate is made if it has none."""
         if not (self.directory / f"{_CLIENT}.crt").exists():
             self.authority.client(_CLIENT, _DAYS)
         return Tls(
@@ -55,12 +55,12 @@ class DevTls:
 
     @property
     def files(self) -> dict[str, str]:
-        """The client's files by their names in the address of the cluster."""
+        """The client's files, by their names in the address of the cluster."""
         files = self.client
         return {"ca": str(files.ca), "cert": str(files.cert), "key": str(files.key)}
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """For HTTPS, with the client's certificate."""
+        """The TLS context for HTTPS, with the client's certificate."""
         files = self.client
         return dial_context(*(Path(str(path)) for path in (files.ca, files.cert, files.key)))

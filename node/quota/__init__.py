@@ -1,9 +1,9 @@
-"""What principals and tenants use, and what their quotas leave them.
+"""Count what principals and tenants use, and refuse what exceeds their quotas.
 
     quotas                   buckets and spenders: no I/O, no clock
     gate                     each request of a client passes, or is refused
-    foretold                 processor time that is held in advance
+    foretold                 processor time that is reserved in advance
     usage                    the answer to `usage`
 
-The contract: a refusal comes before anything of the request is done, and says when to come again.
+The contract: a request is refused before any of it is done, and the refusal says when to retry.
 """

@@ -1,16 +1,16 @@
-"""The gate of a node: requests of clients pass it, or are refused for a quota.
+"""The gate of a node: requests of clients pass, or are refused because of a quota.
 
 A request is charged to the principal of its connection, and to the tenant of the log whose range it
-names. Either may have a quota. A request is refused before anything of it is done, with the time
-after which it may be sent again; its connection is served as before. Nodes of the cluster pass
-free, and pay nothing.
+names. Either may have a quota. A request is refused before any of it is done, with the time after
+which the client may send it again; the connection stays open. Requests of the cluster's nodes pass
+free of charge.
 
 What is charged, and when:
 
-    requests, append_bytes     as the request passes
+    requests, append_bytes     when the request passes
     stored_bytes               an append is refused while the tenant stores too much
     append_records             once the batches are opened
-    read_bytes, read_records   as the answer is sent; with a quota, some of it in advance
+    read_bytes, read_records   when the answer is sent; with a quota, some of it in advance
     cpu_ms                     after each turn of the loop that the request or its connection takes,
                                TLS included; with a quota, some of it in advance (`foretold`)
 """
@@ -50,13 +50,13 @@ _APPEND = (*_ANY, APPEND_BYTES, APPEND_RECORDS)
 _READ = (*_ANY, READ_BYTES, READ_RECORDS)
 _READS = frozenset(READS)
 _HELD_MAX_S = 1.0
-"""A principal over its quota is held back for so long at most, until its next refusal."""
+"""How long one refusal holds a principal's requests back, at most."""
 
 Body = dict[str, Any]
 
 
 class _Answer:
-    """What an answer is charged with; with a quota, from before it is made."""
+    """Charges an answer; with a quota, part of the charge is taken before the answer is made."""
 
     __slots__ = ("_payer", "_reserved")
 
@@ -66,7 +66,7 @@ class _Answer:
         payer.take(READ_BYTES, reserved)
 
     def sent(self, size: int, body: Body) -> None:
-        """A frame of it was sent; 0: nothing more will be."""
+        """Charge a frame of the answer that was sent; `size` 0 means that no more will be sent."""
         if self._reserved:
             self._payer.take(READ_BYTES, -self._reserved)
             self._reserved = 0
@@ -75,7 +75,7 @@ class _Answer:
 
 
 def count_answer(payer: Payer, size: int, body: Body) -> None:
-    """A frame of an answer was sent."""
+    """Charge a frame of an answer that was sent."""
     payer.use(READ_BYTES, size)
     seqs = body.get("page", body).get("seqs")
     if seqs:
@@ -83,14 +83,14 @@ def count_answer(payer: Payer, size: int, body: Body) -> None:
 
 
 def pause_s(payer: Payer) -> float:
-    """Seconds to wait before the next part of a long answer is made."""
+    """Return the seconds to wait before the next part of a long answer is made."""
     found = payer.refusal(_READ) if payer.is_limited else None
     return 0.0 if found is None else found.retry_after_s
 
 
 class Gate:
-    """See the module. `metadata` gives the newest metadata that the node knows, `clock` seconds;
-    the node has started at `started_ms` of the wall clock."""
+    """Admits requests and charges them. `metadata` returns the newest metadata of the node, `clock`
+    returns seconds; the node started at `started_ms` of the wall clock."""
 
     def __init__(
         self, metadata: Callable[[], Metadata], clock: Callable[[], float], started_ms: int
@@ -100,31 +100,31 @@ class Gate:
         self._metadata = metadata
         self._principals: dict[ServerConnection, Spender] = {}
         self._tenants: dict[int, Spender] = {}
-        """By range, as far as they were asked for since the metadata changed."""
+        """Tenants by range, cached until the metadata changes."""
 
     def opened(self, connection: ServerConnection, principal: Principal) -> None:
-        """A client has connected."""
+        """Count a connection of a client."""
         spender = self.quotas.principal(principal.name, principal.quota_class)
         spender.connections += 1
         self._principals[connection] = spender
 
     def check_room(self, principal: Principal) -> None:
-        """Raise Overloaded where one more connection of the principal is one too many."""
+        """Raise Overloaded if the principal may not open another connection."""
         spender = self.quotas.principal(principal.name, principal.quota_class)
         spender.check("connections", spender.connections + 1)
 
     def names_allowed(self, principal: Principal) -> int:
-        """How many names of producers the principal's quota allows; 0: any number."""
+        """Return how many producer names the principal's quota allows; 0 for any number."""
         return self._metadata().quotas.get(principal.quota_class, {}).get("producers", 0)
 
     def closed(self, connection: ServerConnection) -> None:
-        """A connection has ended."""
+        """Count the end of a connection."""
         spender = self._principals.pop(connection, None)
         if spender is not None:
             self.quotas.left(spender)
 
     def image_changed(self) -> None:
-        """The metadata may have changed."""
+        """Take the metadata, which may have changed."""
         metadata = self._metadata()
         self._tenants.clear()
         self.quotas.learn(metadata.quotas)
@@ -132,14 +132,14 @@ class Gate:
             self.quotas.keep_tenants({tenant_of(log.name) for log in metadata.logs.values()})
 
     def applied(self, range_id: int, records: int, size: int) -> None:
-        """An entry that was proposed here was applied, with so many new records."""
+        """Count an applied entry of `records` new records that this node proposed."""
         tenant = self._tenant(range_id)
         if tenant is not None:
             tenant.used[APPEND_RECORDS] += records
             tenant.used[APPEND_BYTES] += size
 
     def admit(self, request: Request) -> Payer | None:
-        """Who pays for the request; None for one of a node, for which nobody pays.
+        """Return who pays for the request, or None for a node's request, which is free.
 
         Raises Overloaded with `quota` and `retry_after`.
         """
@@ -185,14 +185,14 @@ class Gate:
 
 
 def _kinds(operation: Operation) -> tuple[int, ...]:
-    """What an operation uses."""
+    """Return the kinds of use that an operation is charged for."""
     if operation is APPEND:
         return _APPEND
     return _READ if operation in _READS else _ANY
 
 
 def _refused(refusal: Refusal, share: Share) -> Overloaded:
-    """The error; the principal is held back meanwhile."""
+    """Return the error, and hold back the principal until it may retry."""
     spender, wait_s = refusal.spender, refusal.retry_after_s
     share.hold_back(min(wait_s, _HELD_MAX_S))
     return Overloaded(

@@ -1,14 +1,14 @@
-"""How much principals and tenants use, and what their quotas leave them. No I/O, no clock.
+"""Count what principals and tenants use, and what their quotas leave them. No I/O, no clock.
 
-A `Bucket` is a token bucket: it fills with the limit of its quota per second, and holds a second's
-worth. A request may begin while the bucket is not empty, and takes what it costs, be it more than
-is there: the bucket is in debt then, and fills up before the next request may begin. So a request
-of any size goes through, and what is used over time is within the quota, although the cost of a
-request may be known only after it.
+A `Bucket` is a token bucket: it fills at its quota's limit per second, and holds the limit of one
+second. A request may begin while the bucket is not empty, and takes its cost even if that exceeds
+the level. The bucket is then in debt, and must fill up before the next request may begin. So a
+request of any size passes, and the use over time stays within the quota, although the cost of a
+request may be known only afterwards.
 
-`Quotas` remembers a bounded number of principals: those of whom it has not heard longest, and that
-have no connection, are forgotten first. A forgotten principal begins with full buckets. Tenants are
-as many as the logs allow; what a tenant without logs has used stays counted when it is forgotten.
+`Quotas` remembers a bounded number of principals. It forgets the least recently used principals
+without connections first. A forgotten principal begins again with full buckets. There are as many
+tenants as the logs allow; the use of a tenant without logs stays counted when it is forgotten.
 """
 
 import heapq
@@ -23,7 +23,7 @@ from ...client.protocol.quotas import COUNTERS, COUNTS, RATES, STORED
 
 APPEND_BYTES, APPEND_RECORDS, READ_BYTES, READ_RECORDS, REQUESTS, CPU = range(len(RATES))
 REFUSED: Final = len(RATES)
-"""Requests that were refused for a quota; `requests` counts them too."""
+"""Requests that were refused because of a quota; `requests` counts them too."""
 APPLIED: Final = (APPEND_BYTES, APPEND_RECORDS)
 MS_PER_S: Final = 1_000.0
 _RETRY_S: Final = 1.0
@@ -35,7 +35,7 @@ Limits = Mapping[str, int]
 
 
 class Bucket:
-    """See the module. Times are seconds of one clock."""
+    """A token bucket, see the module. Times are seconds of one clock."""
 
     __slots__ = ("_at", "_level", "rate")
 
@@ -45,12 +45,12 @@ class Bucket:
         self._at = now
 
     def take(self, amount: float, now: float) -> None:
-        """Take so much, or give it back if it is below 0."""
+        """Take an amount; a negative amount is given back."""
         level = min(self._level + (now - self._at) * self.rate, self.rate)
         self._level, self._at = min(level - amount, self.rate), now
 
     def wait_s(self, now: float) -> float:
-        """Seconds until something may begin; 0 now."""
+        """Return the seconds until a request may begin, 0 for now."""
         level = self._level + (now - self._at) * self.rate
         return 0.0 if level > 0 else (1e-3 * self.rate - level) / self.rate
 
@@ -65,7 +65,8 @@ class Refusal(NamedTuple):
 
 
 class Spender:
-    """A principal or a tenant. `used` counts by `COUNTERS`, but for what its payers hold."""
+    """A principal or a tenant. `used` has the counts by `COUNTERS`, without those that its payers
+    still hold."""
 
     __slots__ = (
         "allowed", "buckets", "connections", "follows", "held", "held_in_all", "is_full",
@@ -74,30 +75,30 @@ class Spender:
 
     def __init__(self, label: str, name: str, quota: str) -> None:
         self.label = label
-        """What it is, for messages."""
+        """The word for messages: principal or tenant."""
         self.name = name
         self.quota = quota
         """The name of its quota."""
         self.connections = 0
-        """Those that are open."""
+        """The number of open connections."""
         self.follows = 0
-        """Those that are under way."""
+        """The number of follows under way."""
         self.allowed: Limits = {}
-        """The limits of its quota that are not of rates."""
+        """The limits of its quota that are not rates."""
         self.payers: dict[Spender | None, Payer] = {}
-        """Of a principal, by tenant."""
+        """The payers of a principal, by tenant."""
         self.used = [0.0] * _COUNTERS
         self.buckets: list[Bucket | None] = [None] * len(RATES)
         self.is_limited = False
         self.held = 0
-        """Of a tenant: stored bytes of ranges that are led here."""
+        """Stored bytes of a tenant in ranges that this node leads."""
         self.held_in_all = 0
-        """Of a tenant with a quota of them: stored bytes in the cluster."""
+        """Stored bytes of a tenant in the cluster, if its quota limits them."""
         self.is_full = False
-        """Whether these are as many as the quota allows."""
+        """Whether these bytes reach the quota."""
 
     def limit(self, found: Limits, now: float) -> None:
-        """The limits from now on. A limit that stays keeps the level of its bucket."""
+        """Set the limits. A bucket whose limit stays keeps its level."""
         for at, kind in enumerate(RATES):
             bucket, rate = self.buckets[at], found.get(kind)
             if rate is None:
@@ -109,12 +110,12 @@ class Spender:
         self.hold(self.held_in_all)
 
     def hold(self, size: int) -> None:
-        """So much is stored in the cluster."""
+        """Set the stored bytes in the cluster."""
         self.held_in_all = size
         self.is_full = size >= self.allowed.get(STORED, size + 1)
 
     def check_full(self) -> None:
-        """Raise Overloaded where the tenant stores as much as its quota allows."""
+        """Raise Overloaded if the tenant stores as much as its quota allows."""
         if self.is_full:
             raise Overloaded(
                 f"tenant {self.name} stores {self.held_in_all:,} bytes, and its quota allows "
@@ -124,7 +125,7 @@ class Spender:
             )  # fmt: skip
 
     def check(self, kind: str, count: int) -> None:
-        """Raise Overloaded where the quota allows fewer of that kind at a time."""
+        """Raise Overloaded if the quota allows fewer than `count` of that kind at a time."""
         allowed = self.allowed.get(kind)
         if allowed is not None and count > allowed:
             raise Overloaded(
@@ -134,7 +135,7 @@ class Spender:
             )  # fmt: skip
 
     def refusal(self, kinds: Iterable[int], now: float) -> Refusal | None:
-        """Why nothing of these kinds may begin now: the bucket that takes longest to fill."""
+        """Return the refusal of the bucket that takes longest to fill, or None if all are free."""
         found = None
         for kind in kinds:
             bucket = self.buckets[kind]
@@ -145,19 +146,19 @@ class Spender:
         return found
 
     def take(self, kind: int, amount: float, now: float) -> None:
-        """Take so much from the bucket, or give it back if it is below 0."""
+        """Take an amount from the bucket of a kind; a negative amount is given back."""
         bucket = self.buckets[kind]
         if bucket is not None:
             bucket.take(amount, now)
 
     def total(self) -> list[float]:
-        """What a principal has used, by `COUNTERS`."""
+        """Return what a principal has used, by `COUNTERS`."""
         used = (payer.used for payer in self.payers.values())
         return [sum(column) for column in zip(self.used, *used, strict=True)]
 
 
 class Payer:
-    """Who pays for a request: a principal, and the tenant of the log that the request is about.
+    """Pays for a request: a principal, and the tenant of the log that the request is about.
 
     Counting costs the same without quotas as with many.
     """
@@ -170,19 +171,19 @@ class Payer:
         self.principal = principal
         self.tenant = tenant
         self.used = [0.0] * _COUNTERS
-        """Not yet counted by the principal and the tenant themselves."""
+        """Use that the principal and the tenant have not counted themselves yet."""
         self._clock = clock
         self.is_limited = False
-        """Whether either has a quota."""
+        """Whether the principal or the tenant has a quota."""
         self.look()
 
     def look(self) -> None:
-        """The quotas may have changed."""
+        """Take the quotas, which may have changed."""
         tenant = self.tenant
         self.is_limited = self.principal.is_limited or (tenant is not None and tenant.is_limited)
 
     def use(self, kind: int, amount: float) -> None:
-        """So much was used: count it, and take it from the buckets."""
+        """Count an amount that was used, and take it from the buckets."""
         self.used[kind] += amount
         if self.is_limited:
             self.take(kind, amount)
@@ -202,20 +203,20 @@ class Payer:
                 spender.follows -= 1
 
     def ran(self, seconds: float) -> None:
-        """A turn of the loop was used."""
+        """Charge a turn of the loop."""
         self.used[CPU] += seconds * MS_PER_S
         if self.is_limited:
             self.take(CPU, seconds * MS_PER_S)
 
     def take(self, kind: int, amount: float) -> None:
-        """Take so much from the buckets, for what will be used; below 0: give it back."""
+        """Take an amount from the buckets before it is used; a negative amount is given back."""
         now = self._clock()
         self.principal.take(kind, amount, now)
         if self.tenant is not None:
             self.tenant.take(kind, amount, now)
 
     def refusal(self, kinds: Iterable[int]) -> Refusal | None:
-        """Why nothing of these kinds may begin now."""
+        """Return why nothing of these kinds may begin now, or None if it may."""
         now = self._clock()
         found = self.principal.refusal(kinds, now)
         if found is None and self.tenant is not None:
@@ -223,8 +224,8 @@ class Payer:
         return found
 
     def fold(self) -> None:
-        """Let principal and tenant count what was used. What is appended counts for a tenant where
-        it is applied: once, however often it was sent."""
+        """Add the counts to those of the principal and the tenant. A tenant's appends count only
+        when they are applied: once, however often they were sent."""
         used, self.used = self.used, [0.0] * _COUNTERS
         for kind, amount in enumerate(used):
             self.principal.used[kind] += amount
@@ -233,25 +234,25 @@ class Payer:
 
 
 class Quotas:
-    """The spenders of a node, and the quotas of the cluster. `clock` gives seconds."""
+    """The spenders of a node, and the quotas of the cluster. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float], spenders_max: int = limits.spenders_max) -> None:
         self.clock = clock
         self.principals: OrderedDict[str, Spender] = OrderedDict()
         self.tenants: dict[str, Spender] = {}
         self.others = [0.0] * _COUNTERS
-        """What the tenants have used that were forgotten."""
+        """The use of forgotten tenants."""
         self._forgotten = [0.0] * _COUNTERS
-        """What the principals have used that were forgotten."""
+        """The use of forgotten principals."""
         self._max = spenders_max
         self._peaks: list[dict[str, int]] = [{}, {}]
-        """The most stored bytes in the cluster, of tenants with a quota of them: in this time of
-        `_PEAK_S` and in the one before."""
+        """The largest stored bytes in the cluster, by tenant with such a quota: in the current
+        period of `_PEAK_S` and in the period before."""
         self._peaks_since = clock()
         self._known: Mapping[str, Limits] = {}
 
     def learn(self, known: Mapping[str, Limits]) -> None:
-        """These are the quotas from now on, by name."""
+        """Set the quotas, by name."""
         if known == self._known:
             return
         self._known, now = dict(known), self.clock()
@@ -262,7 +263,7 @@ class Quotas:
                 payer.look()
 
     def principal(self, name: str, quota: str) -> Spender:
-        """The principal, whose class is `quota`."""
+        """Return the principal, whose quota class is `quota`."""
         found = self.principals.get(name)
         if found is not None:
             self.principals.move_to_end(name)
@@ -277,14 +278,14 @@ class Quotas:
         return found
 
     def payer(self, principal: Spender, tenant: Spender | None) -> Payer:
-        """Who pays for what the principal does with logs of the tenant."""
+        """Return the payer for the principal's requests on logs of the tenant."""
         found = principal.payers.get(tenant)
         if found is None:
             found = principal.payers[tenant] = Payer(principal, tenant, self.clock)
         return found
 
     def left(self, principal: Spender) -> None:
-        """A connection of the principal has ended. Without one, few numbers are kept."""
+        """Count the end of a connection. For a principal without connections few counts stay."""
         principal.connections -= 1
         if not principal.connections:
             for payer in list(principal.payers.values()):
@@ -299,19 +300,19 @@ class Quotas:
                 payer.fold()
 
     def sum_of(self, kind: int) -> float:
-        """What all principals together have used, also those that were forgotten."""
+        """Return the use of all principals together, forgotten ones included."""
         return self._forgotten[kind] + sum(
             spender.used[kind] + sum(payer.used[kind] for payer in spender.payers.values())
             for spender in self.principals.values()
         )
 
     def largest(self, count: int) -> list[Spender]:
-        """The principals that have used most of the loop's time."""
+        """Return the principals that have used the most time of the loop."""
         principals = self.principals.values()
         return heapq.nlargest(count, principals, key=lambda each: each.total()[CPU])
 
     def tenant(self, name: str) -> Spender:
-        """The tenant; the empty name stands for the logs of no tenant, which have no quota."""
+        """Return the tenant; "" stands for the logs of no tenant, which have no quota."""
         found = self.tenants.get(name)
         if found is None:
             found = self.tenants[name] = Spender("tenant", name, name)
@@ -320,22 +321,22 @@ class Quotas:
         return found
 
     def hold(self, sizes: Mapping[str, int]) -> None:
-        """So much is stored of each tenant, in ranges that are led here."""
+        """Set the stored bytes of each tenant in ranges that this node leads."""
         for name in sizes.keys() - self.tenants.keys():
             self.tenant(name)
         for name, tenant in self.tenants.items():
             tenant.held = sizes.get(name, 0)
 
     def held_of_limited(self) -> dict[str, int]:
-        """The same, of tenants with a quota of stored bytes that have any."""
+        """Return these bytes for the tenants that have any, and whose quota limits them."""
         named = (self.tenants.get(name) for name, found in self._known.items() if STORED in found)
         return {each.name: each.held for each in named if each is not None and each.held}
 
     def learn_held(self, totals: Mapping[str, int]) -> None:
-        """So much is stored in the cluster, of tenants with a quota of stored bytes.
+        """Set the cluster's stored bytes of the tenants whose quota limits them.
 
-        While ranges or the controller change their leaders the sums are too small: the most of the
-        last seconds counts.
+        While ranges or the controller change their leaders the sums are too small. So the largest
+        sum of the last seconds counts.
         """
         if self.clock() - self._peaks_since > _PEAK_S:
             self._peaks, self._peaks_since = [{}, self._peaks[0]], self.clock()
@@ -350,11 +351,11 @@ class Quotas:
 
     @property
     def has_many_tenants(self) -> bool:
-        """Whether those without logs are to be forgotten."""
+        """Whether tenants without logs are to be forgotten."""
         return len(self.tenants) > self._max
 
     def keep_tenants(self, names: Collection[str]) -> None:
-        """Forget the other tenants, but not what they have used."""
+        """Forget the tenants that are not in `names`, but keep the sum of their use."""
         self.fold()
         for name in self.tenants.keys() - set(names):
             gone = self.tenants.pop(name)

@@ -1,4 +1,4 @@
-"""What tenants and principals have used of this node: the answer to `usage`."""
+"""Serve `usage`: what tenants and principals have used of this node."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -10,22 +10,22 @@ from ..runtime.slices import in_slices
 from .quotas import Quotas
 
 _NO_TENANT: Final = "(none)"
-"""The logs whose names have no slash."""
+"""Names the row of the logs without a tenant: their names have no slash."""
 _FORMER: Final = "(deleted)"
-"""Tenants that have no log any more, and were forgotten."""
+"""Names the row of forgotten tenants, which have no log any more."""
 
 Row = dict[str, Any]
 
 
 class Usage:
-    """Counters begin at 0 when the node starts. `wall_ms` tells when that was."""
+    """Serves `usage`. Counters begin at 0 when the node starts, which was at `started_ms`."""
 
     def __init__(self, quotas: Quotas, started_ms: int) -> None:
         self._quotas = quotas
         self._started_ms = started_ms
 
     async def serve(self, _: Row, room: Room) -> Row:
-        """All tenants, by name, and the principals that have used most of the loop's time."""
+        """Return all tenants, by name, and the principals that used the most time of the loop."""
         await room()
         self._quotas.fold()
         largest = self._quotas.largest(limits.usage_rows_max)

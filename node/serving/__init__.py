@@ -1,16 +1,16 @@
-"""What is done for a request: an operation of the table, a handler, an answer.
+"""Serve requests: look up the operation, call its handler, return the answer.
 
-    server                   who may speak, and which part an operation goes to
+    server                   who may send requests, and which handler serves an operation
     data_service, reads      appends and reads of ranges
-    follow, follows          entries pushed as they are applied, and how many may ask for that
-    read_wait                what a read waits for, by the consistency that it asks for
-    lease, trims             leases of snapshots; trims that hide nothing
-    floor_shares             what one principal may keep of a range's floors
-    cluster_service          logs, ranges, nodes; the way to the controller
-    command_turns            a few changes of the metadata of each principal at a time
+    follow, follows          entries pushed as they are applied; the limits on follows
+    read_wait                what a read waits for, by its consistency
+    lease, trims             leases of snapshots; trims that hide no entry
+    floor_shares             the floors of a range that one principal may keep
+    cluster_service          logs, ranges and nodes; requests to the controller
+    command_turns            the limit on each principal's metadata changes under way
     metadata_service         nodes, logs and ranges in pages
     producer_service         named producers
     status, health           the cluster as this node sees it
 
-The contract: a body was checked against the table before a handler sees it.
+The contract: a body is checked against the table of operations before a handler sees the body.
 """

@@ -1,7 +1,8 @@
-"""Operations on the cluster: logs, ranges, nodes, joining; and the way to the controller.
+"""Operations on the cluster (logs, ranges, nodes, joining), and requests to the controller.
 
-A command goes to the controller's leader, wherever it is; this node forwards it when it is not
-the one. A refusal is final, a missing leader is waited for until the deadline.
+The controller's leader executes every command; a node that is not the leader forwards the command
+to the leader. A refusal is final. While the controller has no leader, the node retries until the
+deadline.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ from .producer_service import ProducerService
 
 _DEADLINE_S = 10.0
 _REMOVED = "removed"
-"""The reason of an Unavailable that tells a forwarding node that the cluster goes on without it."""
+"""The reason of the Unavailable that tells a forwarding node that it was removed."""
 _ONCE = frozenset(
     {
         commands.CREATE_LOG,
@@ -60,7 +61,8 @@ _ONCE = frozenset(
         commands.REVOKE_TOKEN,
     }
 )
-"""Commands whose second execution would answer otherwise: an unknown outcome is told."""
+"""Commands that would answer differently when executed again. An unknown outcome of such a command
+is reported to the client and not retried."""
 
 log = logging.getLogger("lognode.cluster")
 Body = dict[str, Any]
@@ -69,10 +71,11 @@ PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class ClusterService:
-    """See the module. `status` gives a page of the status, once there is room for it.
+    """Serves the operations on the cluster.
 
-    `handlers` and `paid_handlers` are also those of the `catalog` and of the `producers`. Answers
-    that grow with the cluster have paid handlers, which are given a `Room`.
+    `status` returns a page of the status, once there is room for the page. `handlers` and
+    `paid_handlers` include the handlers of `catalog` and of `producers`. An operation whose answer
+    grows with the cluster has a paid handler, which gets a `Room`.
     """
 
     def __init__(
@@ -135,15 +138,17 @@ class ClusterService:
     # Operations.
 
     async def create_log(self, body: Body) -> Body:
-        """Create a log; the answer has its id once this node knows it. `owner` of the body is the
-        principal that asks; a node that asks for itself gives none."""
+        """Create a log; the answer has the log's id once this node knows the log.
+
+        `owner` in the body is the principal that asks; a node that asks for itself sends none.
+        """
         creation = creations.tied(body["creation"], body.get("owner", ""))
         answer = await self.command({"op": commands.CREATE_LOG, **body, "creation": creation})
         await self.refresh()
         return answer
 
     async def alter_log(self, body: Body) -> Body:
-        """Change a log's policy; the answer has the whole of it as it is from now on."""
+        """Change a log's policy; the answer has the whole new policy."""
         answer = await self.command({"op": commands.ALTER_LOG, **body})
         await self.refresh()
         return answer
@@ -153,7 +158,7 @@ class ClusterService:
         return await self.command({"op": commands.DELETE_LOG, **body})
 
     async def health(self, body: Body, room: Room) -> Body:
-        """Whether the cluster is as it should be, and if not, why."""
+        """Return whether the cluster is healthy, and the reasons if it is not."""
         await room()
         nodes, metadata, view = body["nodes"], self._view.metadata, self._view
         unreachable = {
@@ -175,10 +180,10 @@ class ClusterService:
         return {"ok": not found, "reasons": health.shortened(found)}
 
     async def range_transfer(self, body: Body) -> Body:
-        """Have a member lead a range, the controller for one; answered when it does.
+        """Make a member the leader of a range or of the controller; answer when it leads.
 
         Raises NotFound, NodeNotFound, Conflict when the node is down; Unavailable and NotLeader
-        while nobody leads.
+        while the range has no leader.
         """
         range_id, node = body["range"], body["node"]
         range_ = await self._known_range(range_id)
@@ -199,22 +204,22 @@ class ClusterService:
         return await connection.request(peers.HAND_OVER, request, deadline=deadline)
 
     async def range_move(self, body: Body) -> Body:
-        """Begin to move a replica of a range; answered when that is planned, with the `version`
-        of the metadata from which on it shows.
+        """Begin to move a replica of a range; answer when the move is planned.
 
-        Raises NotFound, NodeNotFound, Conflict, OperationInProgress, LimitExceeded.
+        `version` in the answer is the first metadata version that shows the move. Raises NotFound,
+        NodeNotFound, Conflict, OperationInProgress, LimitExceeded.
         """
         names = ("range", "from", "to")
         command = {name: body[name] for name in names}
         try:
             answer = await self.command({"op": commands.MOVE, **command})
         except RangeNotFound as error:
-            raise NotFound(error.message) from None  # who asked meant it, and does not ask again
+            raise NotFound(error.message) from None  # final: the client does not retry a NotFound
         log.info("move planned", extra={"fields": {**command, "operation": answer["operation"]}})
         return answer
 
     async def range_split(self, body: Body) -> Body:
-        """Begin to split the range of a log that has a key, at that key; answered as `range_move`.
+        """Begin to split a log's range at a key of the range; the answer is that of `range_move`.
 
         Raises LogNotFound, InvalidArgument, OperationInProgress, LimitExceeded.
         """
@@ -224,7 +229,7 @@ class ClusterService:
         return answer
 
     async def range_recover(self, body: Body) -> Body:
-        """Begin unsafe recovery of a range from one of its members; answered as `range_move`.
+        """Begin unsafe recovery of a range from one member; the answer is that of `range_move`.
 
         Raises NotFound, NodeNotFound, InvalidArgument, Conflict, OperationInProgress.
         """
@@ -241,7 +246,7 @@ class ClusterService:
         return answer
 
     async def range_merge(self, body: Body) -> Body:
-        """Begin to merge the two ranges of a log that meet at a key; answered as `range_move`.
+        """Begin to merge a log's two ranges that meet at a key; the answer is that of `range_move`.
 
         Raises LogNotFound, InvalidArgument, Conflict, OperationInProgress, LimitExceeded.
         """
@@ -251,26 +256,29 @@ class ClusterService:
         return answer
 
     async def node_drain(self, body: Body) -> Body:
-        """Begin to empty a node, or with `undo` give that up; its state and how many replicas it
-        has, shown by the metadata of that `version` and later. Raises NodeNotFound, Conflict."""
+        """Begin to drain a node, or with `undo` stop draining.
+
+        The answer has the node's state, its number of replicas, and the first metadata `version`
+        that shows both. Raises NodeNotFound, Conflict.
+        """
         return await self._of_node(commands.DRAIN_NODE, body, "undo")
 
     async def node_remove(self, body: Body) -> Body:
-        """Take a node out of the cluster that is drained or, with `dead`, DEAD.
+        """Remove a node that is drained or, with `dead`, DEAD.
 
         Raises NodeNotFound, Conflict."""
         return await self._of_node(commands.REMOVE_NODE, body, "dead")
 
     async def node_rekey(self, body: Body) -> Body:
-        """Bind a node to another TLS key: from now on only the holder of that key is believed to
-        be the node. Raises NodeNotFound, Conflict, InvalidArgument."""
+        """Bind a node to another TLS key: from now on only the holder of that key is accepted as
+        the node. Raises NodeNotFound, Conflict, InvalidArgument."""
         asked = {"node": body["node"], "key": body["key"]}
         answer = await self.command({"op": commands.REKEY_NODE, **asked})
         log.info("node bound to another key", extra={"fields": asked})
         return answer
 
     async def quota_set(self, body: Body) -> Body:
-        """Change limits of a quota; answered with all its limits. Raises InvalidArgument,
+        """Change limits of a quota; the answer has all its limits. Raises InvalidArgument,
         LimitExceeded."""
         asked = {"name": body["name"], "limits": body["limits"]}
         answer = await self.command({"op": commands.SET_QUOTA, **asked})
@@ -284,7 +292,7 @@ class ClusterService:
         return answer
 
     async def quota_list(self, _: Body, room: Room) -> Body:
-        """All quotas, as new as the controller's leader has them."""
+        """Return all quotas, as current as the controller leader's."""
         await self.refresh()
         await room()
         found = self._view.metadata.quotas
@@ -300,11 +308,11 @@ class ClusterService:
         try:
             return self._view.metadata.descriptor(range_id)
         except RangeNotFound:
-            await self.refresh()  # it may be new
+            await self.refresh()  # the range may be new
         try:
             return self._view.metadata.descriptor(range_id)
         except RangeNotFound as error:
-            raise NotFound(error.message) from None  # who asked meant it, and does not ask again
+            raise NotFound(error.message) from None  # final: the client does not retry a NotFound
 
     def _check_can_lead(self, range_: Descriptor, node: int) -> None:
         record = self._view.metadata.nodes.get(node)
@@ -322,9 +330,11 @@ class ClusterService:
             raise Conflict(f"node {node} is {record.state}: choose one of the other members")
 
     async def join(self, body: Body) -> Body:
-        """A node that wants to join: its id, and where it asks for the image then, as a node.
+        """Admit a node that wants to join; the answer has its id and the peer address to ask next.
 
-        Raises Unauthorized for a node that nobody has invited, where a node needs an invitation.
+        As a node, the newcomer asks for the metadata image at that address.
+
+        Raises Unauthorized for a node without an invitation, where a node needs an invitation.
 
         Raises Unavailable before the founder has registered: the id would be the founder's."""
         if not self._view.metadata.nodes:
@@ -340,13 +350,13 @@ class ClusterService:
             raise Unavailable("this node is not registered itself yet; ask again later")
         return {**answer, "peer": own.peer_address}
 
-    # The way to the controller.
+    # Requests to the controller.
 
     async def command(self, command: Body) -> Body:
-        """Have the controller commit a command, here or elsewhere. Raises what refused it.
+        """Have the controller commit a command, on this node or another. Raises the refusal.
 
-        The command is checked here as well as by the controller's leader, which may be of a version
-        that checks less.
+        This node checks the command as well as the controller's leader, because the leader may run
+        a version that checks less.
         """
         command = proposals.checked(command, self._view.metadata.nodes)
         once = command.get("op") in _ONCE and not command.get("creation")
@@ -355,14 +365,15 @@ class ClusterService:
         )
 
     async def at_leader(self, operation: Operation, body: Body, here: Handler) -> Body:
-        """Ask the controller's leader, with `here` where this node may be that. Raises what
-        refused it."""
+        """Ask the controller's leader; `here` serves the operation if this node is the leader.
+
+        Raises the refusal."""
         return await self._at_controller(operation, body, here, once=False)
 
     async def _at_controller(
         self, operation: Operation, body: Body, here: Handler, *, once: bool
     ) -> Body:
-        """`once`: an unknown outcome is told and not tried again."""
+        """Retry until the deadline. `once`: raise an unknown outcome and do not retry."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DEADLINE_S
         backoff_s = 0.05
@@ -381,7 +392,7 @@ class ClusterService:
                 if once and error.outcome != "not_applied":
                     raise
                 if error.fields.get("reason") == _REMOVED:
-                    raise  # this node ends as soon as it hears so; the client asks another node
+                    raise  # this node will stop when it learns this; the client asks another node
                 last = error
                 hint = error.fields.get("hint")
                 if type(hint) is int and hint not in tried:
@@ -406,7 +417,7 @@ class ClusterService:
         return fresh[0]
 
     async def execute(self, command: Body) -> Body:
-        """Commit a command here. Raises NotLeader when this node does not lead the controller."""
+        """Commit a command on this node. Raises NotLeader unless this node leads the controller."""
         replica = self._host.controller
         if replica is None:
             leader = self._view.controller_leader()
@@ -421,8 +432,10 @@ class ClusterService:
         return await replica.command(complete)
 
     async def peer_command(self, sender: int, body: Body) -> Body:
-        """Commit a command that another node forwarded. A node registers itself, or a node that
-        joins. The controller checks the command before it proposes the command."""
+        """Commit a command that another node forwarded.
+
+        A node registers only itself, or a node that joins. The controller checks the command
+        before it proposes the command."""
         command = body["command"]
         op = command.get("op")
         if not isinstance(op, str) or op not in commands.FORWARDED:
@@ -439,7 +452,7 @@ class ClusterService:
         return await self.execute(command)
 
     async def refresh(self) -> None:
-        """Let the image catch up with the controller's leader, for what was just decided."""
+        """Bring this node's image up to the controller leader's, to show the last commit."""
         replica = self._host.controller
         if replica is not None and replica.leads:
             self._view.follow_replica(replica.metadata)
@@ -451,22 +464,22 @@ class ClusterService:
             try:
                 await self._images.pull(connection, images.NEWEST)
             except LognodeError:
-                continue  # another one leads, or the heartbeat brings it
+                continue  # another node leads, or a heartbeat brings the image
             return
 
     def _controllers(self) -> list[int]:
-        """Whom to ask for the image: one of them leads; first whoever did when last heard of."""
+        """Return the nodes to ask for the image, the last known leader first."""
         leader = self._view.controller_leader()
         others = set(self._view.metadata.controller.members) - {self._node_id()}
         return sorted(others, key=lambda node: (node != leader, node))
 
 
 def _is(value: object, *allowed: object) -> bool:
-    """Whether the value is one of these, of the same type: True is not node 1."""
+    """Return whether the value equals an allowed value of the same type: True is not node 1."""
     return any(type(value) is type(each) and value == each for each in allowed)
 
 
 def register_command(body: Body) -> Body:
-    """The metadata command that registers a node."""
+    """Return the metadata command that registers a node."""
     names = ("node", "incarnation", "boot", "process", "address", "peer", "http", "zone", "key")
     return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}

@@ -1,11 +1,11 @@
-"""Clients' turns to change the metadata: a few requests of each principal at a time.
+"""Limit the metadata changes of clients: a few requests of each principal at a time.
 
-A node that does not lead the controller hands such a request on over its one link to the node that
-does, and heartbeats go over that link too. With thousands of requests under way the link took no
-more, heartbeats waited behind the requests until their time was up, and the controller called
-nodes DEAD. So a principal has a few requests under way and all principals together have a few more,
-far fewer than a connection takes. The others wait at the node where they came in, at the cost of
-whoever sent them, and principals take turns.
+A node that does not lead the controller forwards such a request over its one link to the leader.
+Heartbeats use the same link. With thousands of requests under way the link took no more, heartbeats
+waited behind the requests until they timed out, and the controller called nodes DEAD. So each
+principal has a few requests under way, and all principals together have a few more, far fewer than
+a connection takes. The other requests wait at the node that received them, at the cost of their
+sender, and principals take turns.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class CommandTurns:
-    """All calls on the loop's thread."""
+    """Holds the turns. Every call is on the loop's thread."""
 
     def __init__(
         self,
@@ -30,10 +30,11 @@ class CommandTurns:
         self._all_max = all_max
         self._under_way: Counter[str] = Counter()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By principal. Of those with equally few under way the first one comes first."""
+        """Waiting turns by principal. Among principals with equally many requests under way, the
+        first in this dict comes first."""
 
     async def run(self, principal: str, work: Coroutine[Any, None, T]) -> T:
-        """Do the work of a request of the principal in its turn."""
+        """Run the work of a principal's request in the principal's turn."""
         try:
             await self._begin(principal)
         except BaseException:
@@ -54,7 +55,7 @@ class CommandTurns:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._end(principal)  # the turn came, and nobody takes it
+                self._end(principal)  # the turn was given to a request that is cancelled
             raise
 
     def _may(self, principal: str) -> bool:
@@ -71,8 +72,8 @@ class CommandTurns:
                 self._give(other)
 
     def _give(self, principal: str) -> None:
-        """Give the principal's first request that still waits its turn. Others that have as many
-        under way come before its next one."""
+        """Give a turn to the principal's first request that still waits. The principal then goes
+        behind the others that have equally many requests under way."""
         line = self._waiting.pop(principal)
         while line:
             turn = line.popleft()

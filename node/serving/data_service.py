@@ -1,7 +1,8 @@
-"""The data protocol's operations: what each request does, without sockets.
+"""Serve the data protocol's operations, without sockets.
 
-Every request names (range, generation): an exact match is served, anything else is refused with
-what this node knows, so that the client can go where it should (docs/design/ranges.md#routing).
+Every request names (range, generation). A replica of exactly that generation serves the request.
+Any other request is refused with the descriptors that this node knows, so that the client can find
+the right node (docs/design/ranges.md#routing).
 """
 
 import asyncio
@@ -51,10 +52,10 @@ from .trims import that_hide
 
 _READ_TIMEOUT_MAX_MS = 60_000
 _LAG_WAIT_S = 0.5
-"""How long a prefix read waits for a replica that is behind its session: others may not be."""
+"""How long a prefix read waits for a replica that is behind the session: others may be ahead."""
 _SMALL_BYTES = 64 * limits.KIB
-"""One batch of so few bytes is checked at once, which takes 4 ms at most. So are several batches
-that have so few bytes packed, and unpacked."""
+"""A batch of at most this size is checked at once, which takes 4 ms at most. So are several batches
+of at most this size together, packed and unpacked."""
 
 Body = dict[str, Any]
 Handler = Callable[[Body], Coroutine[Any, None, Body]]
@@ -65,10 +66,10 @@ Change = Callable[[RangeReplica, Body], Awaitable[Body]]
 class DataService:
     """Appends and reads on the ranges of this node.
 
-    `replica` gives the running replica of a range, whatever its generation; `describe` the
-    descriptors that this node knows for a span of a range; `damaged` why the replica of that
-    generation does not serve, or None, and `for_good` whether it never will again; `on_damaged`
-    is told what a read found.
+    `replica` returns the running replica of a range, of any generation. `describe` returns the
+    descriptors that this node knows for the span of a range. `damaged` returns the reason why the
+    replica of a generation does not serve, or None; `for_good` tells whether that replica never
+    will again. `on_damaged` is called with the damage that a read finds.
     """
 
     def __init__(
@@ -103,10 +104,10 @@ class DataService:
         }
 
     def find(self, body: Body) -> RangeReplica:
-        """The replica that the request names.
+        """Return the replica that the request names.
 
-        Raises RangeNotFound, GenerationMismatch; NotLeader when it is damaged, so that the client
-        asks another member. A request that wants this very node is told what is wrong with it:
+        Raises RangeNotFound and GenerationMismatch. A damaged replica raises NotLeader, so that the
+        client asks another member. A request for this very node gets the reason instead:
         NodeNotFound, CorruptData.
         """
         gid = fields.group(body)
@@ -120,7 +121,7 @@ class DataService:
         if reason is not None:
             raise self.damage_refusal(gid, reason, node)
         if replica is not None and replica.gid == gid:
-            return replica  # it has stopped, and says so
+            return replica  # it has stopped, and raises that itself
         known = self._describe(gid.range_id)
         if replica is not None:
             raise GenerationMismatch(
@@ -145,7 +146,8 @@ class DataService:
     ) -> Body:
         """Append batches in their order; each has its own result.
 
-        A batch that holds what is not `allowed` is refused with Unauthorized; None: anything is.
+        A batch with a key or a producer that is not `allowed` is refused with Unauthorized; None
+        allows everything.
         """
         started = time.monotonic()
         replica = self.find(body)
@@ -173,8 +175,8 @@ class DataService:
     # Removal.
 
     async def _remove(self, kind: int, body: Body) -> Body:
-        """Trim or delete keys, on the leader. Doing it twice is doing it once (S11). A key without
-        an entry to remove keeps no floor."""
+        """Trim or delete keys, on the leader. A repetition has no further effect (S11). A key
+        without an entry to remove keeps no floor."""
         replica = self.find(body)
         removals = [(key, before) for key, before in body["keys"]]
         span = replica.descriptor.span
@@ -199,7 +201,7 @@ class DataService:
         return {}
 
     async def _lease(self, change: Change, body: Body) -> Body:
-        """Take, renew or release a lease, on the leader. Doing it twice is doing it once."""
+        """Take, renew or release a lease, on the leader. A repetition has no further effect."""
         return await change(self.find(body), body)
 
     # Producers.
@@ -209,21 +211,21 @@ class DataService:
         replica = self.find(body)
         payload = [body["id"], body["epoch"], body["epoch"]]
         reply = await replica.propose_and_wait(commands.FENCE, payload)
-        if reply.get("status") == "error":  # a seal was committed before it
+        if reply.get("status") == "error":  # a seal was committed before the fence
             raise from_wire(reply["error"])
         return {}
 
     def producer_close(self, body: Body) -> None:
-        """A producer has settled everything and goes: its row may go too. Nobody is answered."""
+        """Drop the row of a producer that has settled every append. There is no answer."""
         try:
             self.find(body).close_producer(body["id"])
         except LognodeError:
-            return  # an idle row goes after 24 h
+            return  # an idle row is removed after 24 h
 
     # Reads.
 
     async def _read(self, read: Read, body: Body, room: Room) -> Body:
-        """One read at the consistency that it asks for. The answer tells how far was applied."""
+        """Serve a read at its consistency. The answer has the index that was applied."""
         replica = self.find(body)
         await self._until_readable(replica, body, room)
         try:
@@ -233,7 +235,7 @@ class DataService:
             raise self.damage_refusal(replica.gid, error.message, body["node"]) from None
         replica.count_read()
         show(replica, body)
-        answer.setdefault("applied", replica.applied_index)  # pages and numbers have their own
+        answer.setdefault("applied", replica.applied_index)  # pages and numbers set their own
         if not replica.leads:
             answer["leader"] = replica.leader_hint
         return answer
@@ -243,9 +245,10 @@ class DataService:
             raise NotLeader("this replica has stopped", hint=None)
 
     async def _until_readable(self, replica: RangeReplica, body: Body, room: Room) -> None:
-        """Any member serves either consistency: a follower asks the leader how far to wait.
+        """Wait until the replica may serve the read. Any member serves either consistency: a
+        follower asks the leader which index to wait for.
 
-        The room for the answer comes last, so that nobody holds it while waiting for others.
+        The room for the answer is taken last, so that no read holds room while it waits for others.
         """
         timeout_s = min(body["timeout_ms"], _READ_TIMEOUT_MAX_MS) / 1000
         through, session = body["through"], body["applied"] or 0
@@ -267,7 +270,7 @@ class DataService:
         self._check_runs(replica)
 
     async def _reach(self, replica: RangeReplica, index: int) -> None:
-        """Wait until the replica has what the session has seen (S7, x2.19)."""
+        """Wait until the replica has applied what the session has seen (S7, x2.19)."""
         try:
             async with asyncio.timeout(_LAG_WAIT_S):
                 await replica.wait_applied(index)
@@ -279,7 +282,7 @@ class DataService:
             ) from None
 
     def damage_refusal(self, gid: GroupId, reason: str, node: int | None) -> LognodeError:
-        """The answer where damage keeps this node from serving; another member does."""
+        """Return the error for a damaged replica on this node; another member serves the range."""
         if node is None:
             return NotLeader(f"the replica of {gid} on this node takes no part now", hint=None)
         if not self._for_good(gid):
@@ -296,7 +299,7 @@ class DataService:
 
 
 def _opened(data: bytes) -> PackedBatch | LognodeError:
-    """Return the batch with its columns still packed, or the error of the batch."""
+    """Return the batch with its columns still packed, or the batch's error."""
     try:
         return open_batch(data)
     except CorruptData as error:
@@ -304,7 +307,7 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
 
 
 def _check_declared(batches: Sequence[PackedBatch]) -> None:
-    """Raise LimitExceeded for batches that are too much for one request together."""
+    """Raise LimitExceeded if the batches together are too large for one request."""
     values = sum(each.values_size for each in batches)
     if values > limits.values_bytes_max:
         raise LimitExceeded(
@@ -327,7 +330,7 @@ def _append_small(
     allowed: Allowed | None,
     payer: Payer | None,
 ) -> list["asyncio.Future[Body] | LognodeError"] | None:
-    """Give batches of few bytes to the replica at once; return None where that may take long."""
+    """Give small batches to the replica at once; return None if that may take long."""
     opened: Sequence[bytes | PackedBatch | LognodeError] = batches
     if len(batches) > 1:
         opened = list(map(_opened, batches))

@@ -1,14 +1,14 @@
-"""Whose trims and deletes keep the floors of a range: what one principal keeps of them is bounded.
+"""Bound the floors of a range that one principal may keep by its trims and deletes.
 
 A range keeps a floor in memory for each key that was trimmed or deleted, until retention passes the
-floor, and refuses further keys at `floors_max`. A principal that appends and deletes 100,000 keys
-of its own would keep everybody else from deleting in the range, for ever where the log has no
-retention.
+floor, and refuses further keys at `floors_max`. Without a bound, a principal that appends and
+deletes 100,000 keys would keep everybody else from deleting in the range; in a log without
+retention, for ever.
 
-So a principal may keep no more floors than are left for all others. Who keeps which floor is not in
-the log: a new leader knows nobody's floors, and bounds those that come from then on. Each leader
-leaves as many as it lets a principal take, so that no principal fills the range, however often the
-leader changes.
+So a principal may keep at most as many floors as are left for all others. The log does not record
+which principal keeps which floor: a new leader bounds only the floors that it sees added. Each
+leader leaves as many floors as a principal may take, so that no principal fills the range, however
+often the leader changes.
 """
 
 from collections.abc import Iterable
@@ -21,21 +21,22 @@ from ..replicas.range_replica import RangeReplica
 
 _RETRY_S: Final = 60.0
 _PASSED_MAX: Final = 10_000
-"""Keys of a range that are remembered here without a floor, besides as many as have one."""
+"""The most keys without a floor that a range remembers here, beyond as many as have a floor."""
 
 
 class FloorShares:
-    """Of all ranges that a node leads. All calls on the loop's thread."""
+    """The shares of all ranges that a node leads. Every call is on the loop's thread."""
 
     def __init__(self) -> None:
         self._kept: WeakKeyDictionary[RangeReplica, dict[str, set[bytes]]] = WeakKeyDictionary()
-        """Per range, the keys whose floors a principal keeps, and some that have none any more."""
+        """By range and principal, the keys whose floors the principal keeps, and some keys whose
+        floors are gone."""
 
     def take(self, replica: RangeReplica, owner: str, keys: Iterable[bytes]) -> None:
-        """The principal is about to trim the keys. Raise Overloaded where it would keep more floors
-        than are left for others.
+        """Count the keys that the principal is about to trim. Raise Overloaded if it would keep
+        more floors than are left for others.
 
-        `owner` is the name of the principal, "" for nobody, who has no bound.
+        `owner` is the name of the principal; "" stands for no principal, which has no bound.
         """
         removal = replica.state.removal
         fresh = [key for key in keys if key not in removal.floors]
@@ -45,7 +46,7 @@ class FloorShares:
         kept = shares.setdefault(owner, set())
         left = limits.floors_max - removal.rows
         if kept.issuperset(fresh):
-            return  # a repetition: they are on their way
+            return  # a repetition: these floors are already being added
         if len(kept) + len(fresh) > left:
             kept.intersection_update(removal.floors)
         if len(kept) + len(fresh) > left:
@@ -60,7 +61,7 @@ class FloorShares:
             self._forget_passed(replica)
 
     def _forget_passed(self, replica: RangeReplica) -> None:
-        """Retention has passed many floors."""
+        """Drop the keys whose floors retention has passed."""
         floors, shares = replica.state.removal.floors, self._kept[replica]
         for owner in list(shares):
             shares[owner].intersection_update(floors)

@@ -1,11 +1,11 @@
-"""A follow: entries pushed as they are applied, at the pace that the reader's credit allows.
+"""Push entries to a follower as they are applied, at the pace of the reader's credit.
 
-A follower that falls behind is served from segments like any read and joins the tail when it has
-caught up. It costs the memory of one page, which keeps to the rule of `statemachine.room`. It waits
-for room for the page, and costs none while it waits for entries or for credit.
+A follower that falls behind is served from segments like any read, and joins the tail when it has
+caught up. A follow costs the memory of one page, which keeps to the rule of `statemachine.room`. It
+waits for room for the page, and holds no room while it waits for entries or for credit.
 
-A member that is cut off from the others gives what it has, says that this is not all, and ends the
-follow, for the asker to go on at another member.
+A member that is cut off from the other members pushes what it has, says that this is not
+everything, and ends the follow, so that the asker continues at another member.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ _KEYS_A_TURN = 16
 
 
 def no_pause() -> float:
-    """For a reader without quota."""
+    """Return the pause of a reader without quota."""
     return 0.0
 
 
 class Follow:
-    """One follow request on one replica; runs until it is cancelled or the generation ends."""
+    """One follow request on one replica. It runs until it is cancelled or the generation ends."""
 
     def __init__(
         self, replica: RangeReplica, request: Request, pause_s: Callable[[], float] = no_pause
@@ -42,28 +42,28 @@ class Follow:
         self._replica = replica
         self._request = request
         self._pause_s = pause_s
-        """How long to wait before the next page: the reader's quota is used up."""
+        """Returns how long to wait before the next page, because the reader's quota is used up."""
         self._news = asyncio.Event()
         self._news_from: int | None = None
-        """No entry of the span has come between what was read and this seq."""
+        """The lowest seq among the news of the span since the last page began, or None."""
         self._positions: dict[bytes, int] | None = body["keys"]
         self._ready = dict.fromkeys(self._positions or ())
-        """Keys that may have entries to be pushed, in the order of their turns."""
+        """Keys that may have entries to push, in the order of their turns."""
         prefix = body["prefix"]
         self._start_key = max(body["start_key"], prefix)
         ends = (body["end_key"], _after(prefix))
         self._end_key: bytes | None = min((end for end in ends if end is not None), default=None)
         self._from_seq: int = body["from_seq"]
         self._narrowed_to: bytes | None = None
-        """Where the span ends, as far as that is not told yet and is not where the asker put it."""
+        """The narrower end of the span, until the asker is told; None if the end is the asker's."""
 
     async def run(self) -> None:
-        """Push until the asker goes. Raises Sealed when the replica ends, Unavailable when this
-        member is cut off from the others.
+        """Push until the asker leaves. Raises Sealed when the replica ends, and Unavailable when
+        this member is cut off from the other members.
 
-        Of a range that came of a merge a follower may still be where the parents' seqs have nothing
-        to do with each other: then it follows as many of its keys as go together in the order of
-        seq, its first push says so, and the asker follows the others by themselves.
+        In a merged range, a follower may still be at entries of the parents, whose seqs cannot be
+        compared. It then follows as many of its keys as share one order of seq. Its first push
+        says so, and the asker follows the other keys separately.
         """
         replica = self._replica
         if self._positions is None:
@@ -93,7 +93,7 @@ class Follow:
             if replica.stopped:
                 raise Sealed("this replica has ended; its successor goes on")
             await request.wait_credit()
-            while (pause_s := self._pause_s()) > 0:  # noqa: ASYNC110  time is what it waits for
+            while (pause_s := self._pause_s()) > 0:  # noqa: ASYNC110  it waits for time to pass
                 await asyncio.sleep(pause_s)
             await request.room()
             self._news.clear()
@@ -103,8 +103,8 @@ class Follow:
                 page, more = await self._next_page()
             except NotLeader:
                 raise Sealed("this replica has ended; its successor goes on") from None
-            # A leader acknowledges what it has applied; others may have acknowledged what this
-            # follower only knows to be committed.
+            # A leader acknowledges what it has applied. So the leader may have acknowledged an
+            # entry that this follower only knows to be committed.
             lags = not replica.leads and replica.applied_index < committed
             caught_up = not more and not lags and replica.group.in_contact
             if len(page) or (not more and caught_up != told_caught_up):
@@ -128,7 +128,7 @@ class Follow:
                 )
             replica.contact.begin()
             await self._news.wait()
-            # All is read up to here, and nothing in the span came before the news.
+            # Everything is read up to here, and the span has no entry below the news.
             self._from_seq = max(self._from_seq, self._news_from or 0)
 
     def _on_news(self, keys: Collection[bytes] | None, seq: int) -> None:
@@ -149,7 +149,7 @@ class Follow:
                 ),
             )  # fmt: skip
             if page.end_key is not None:
-                # A base of another member, which has other rows: the asker begins anew from here.
+                # A base of another member has other rows: the asker starts again from here.
                 raise Sealed("what goes together in the order of seq has changed")
             self._from_seq = page.next
             return page, page.more
@@ -164,7 +164,7 @@ class Follow:
             self._positions[key] = part.next
             del self._ready[key]
             if part.more:
-                self._ready[key] = None  # the others first
+                self._ready[key] = None  # behind the other keys
             if page.full:
                 break
             if at % _KEYS_A_TURN == 0:
@@ -187,12 +187,12 @@ class Follow:
         return body
 
     def _staleness_ms(self) -> int | None:
-        """None: this member has heard nothing yet."""
+        """Return the staleness in ms, or None if this member has heard nothing yet."""
         staleness_s = self._replica.group.staleness_s
         return None if math.isinf(staleness_s) else math.ceil(1000 * staleness_s)
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """The first key above all with the prefix; None when there is none."""
+    """Return the first key above all keys with the prefix, or None if there is no such key."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

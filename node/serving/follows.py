@@ -1,4 +1,4 @@
-"""How many follows a node serves, of how many keys: each holds memory for as long as it lasts."""
+"""Limit the follows of a node and their keys: each holds memory for as long as it lasts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ RETRY_AFTER_S = 1.0
 
 
 class Follows:
-    """Counts by connection, and all together."""
+    """Counts the follows of each connection, and of the node."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -20,9 +20,9 @@ class Follows:
 
     @contextmanager
     def one_more(self, connection: object, keys: int) -> Iterator[None]:
-        """Count a follow of so many keys for as long as the block lasts.
+        """Count a follow of `keys` keys for as long as the block lasts.
 
-        Raises LimitExceeded where the asker has too many, Overloaded where the node has.
+        Raises LimitExceeded if the connection has too many, Overloaded if the node has.
         """
         self._check(connection, keys)
         self.count += 1

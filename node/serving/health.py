@@ -1,5 +1,6 @@
-"""Whether the cluster is as it should be, from the metadata and who leads. The work comes in steps:
-a cluster has up to 12,288 ranges."""
+"""Find out whether the cluster is healthy, from the metadata and the known leaders.
+
+The work is done in steps: a cluster has up to 12,288 ranges."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
@@ -12,9 +13,9 @@ from ...partitions.planner import CONTROLLER_MEMBERS, Damages
 from ...partitions.replacing import stranded
 
 _NAMED_MAX: Final = 20
-"""Ranges that one line names; the line counts the rest, and `status` shows all of them."""
+"""The most ranges that one line names. The line counts the rest; `status` shows all of them."""
 _STEP_RANGES: Final = 64
-"""Ranges that one step looks at."""
+"""The most ranges that one step looks at."""
 
 Steps = Generator[None, None, list[str]]
 
@@ -28,14 +29,14 @@ def reasons(
     unreachable: Collection[int],
     halted: Damages | None = None,
 ) -> Steps:
-    """Why the cluster is not healthy, a line each; empty when it is.
+    """Return why the cluster is not healthy, a line for each reason; empty when it is healthy.
 
-    Healthy: at least `nodes_wanted` nodes ACTIVE, every range and the controller with a leader
-    and as many members as wanted, none of them on a node that was removed, no operation under way,
-    no replica damaged or `halted`, which waits for an upgrade of its node; no node short of disk:
-    `short` has the bytes that are left; and no node that
-    ought to be there `unreachable` from the one that answers: the controller takes its time before
-    it calls a node dead.
+    A cluster is healthy when at least `nodes_wanted` nodes are ACTIVE and no operation is under
+    way. Every range and the controller have a leader and as many members as wanted, and no member
+    is on a removed node. No replica is damaged or `halted` (it waits for an upgrade of its node).
+    No node is short of disk: `short` has the bytes that are left. The answering node can reach
+    every ACTIVE node; `unreachable` has the nodes that it cannot reach, which the controller calls
+    DEAD only after some time.
 
     The metadata may change between two steps. A log that is deleted meanwhile is left out.
     """
@@ -51,7 +52,7 @@ def reasons(
     found += [
         f"node {node.node_id} cannot be reached" for node in active if node.node_id in unreachable
     ]
-    if metadata.sealed:  # one member alone may hold the state in which its next generation begins
+    if metadata.sealed:  # a single member may hold the state that starts the next generation
         found.append(f"the controller goes on with members {_listed(metadata.controller.members)}")
     damages = [
         (node, what, range_id, generation, reason)
@@ -86,8 +87,7 @@ def reasons(
 
 
 def shortened(lines: list[str]) -> list[str]:
-    """Return the lines as one answer holds them: the first `health_reasons_max` of them, and how
-    many more there are."""
+    """Return the first `health_reasons_max` lines, and a line that counts the rest."""
     more = len(lines) - limits.health_reasons_max
     if more <= 0:
         return lines
@@ -95,7 +95,7 @@ def shortened(lines: list[str]) -> list[str]:
 
 
 class _Ranges:
-    """What there is to say of the ranges, each of which is looked at once."""
+    """Collects the reasons that ranges give. Each range is looked at once."""
 
     def __init__(
         self,
@@ -113,13 +113,13 @@ class _Ranges:
         self._left = set(self._removed)
         self.stranded: Counter[int] = Counter()
         self.lines: list[str] = []
-        """Ranges without a leader or without some of their members."""
+        """Lines for ranges without a leader or without some of their members."""
         self.damaged: dict[tuple[int, int], str] = {}
-        """The names of those that are damaged."""
+        """The names of the damaged ranges, by id and generation."""
         self._held: Counter[int] = Counter()
-        """Per removed node, the ranges of which it is still a member."""
+        """For each removed node, how many ranges still list it as a member."""
         self._named: defaultdict[int, list[str]] = defaultdict(list)
-        """The first ones of these."""
+        """For each removed node, the first of these ranges."""
 
     def look(self) -> Generator[None, None, None]:
         """Look at all ranges, the controller first."""
@@ -158,9 +158,10 @@ class _Ranges:
                 )
 
     def to_be_copied(self) -> Iterator[str]:
-        """A line for each removed node that is still a member of ranges. Until other nodes have
-        copies, these ranges live on fewer members than they list, and another stop may end their
-        majority."""
+        """Yield a line for each removed node that ranges still list as a member.
+
+        Until other nodes have copies, these ranges have fewer live members than they list, and one
+        more stop may end their majority."""
         for node in self._removed:
             held, named = self._held[node], self._named[node]
             if not held:

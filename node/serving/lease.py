@@ -1,7 +1,7 @@
-"""Leases on a range, for whoever reads a snapshot: taken, renewed and released by its leader.
+"""Take, renew and release leases on a range, for readers of a snapshot. The leader does it.
 
-What a lease holds is said by `statemachine/leases.py`; it is a command like any other removal, so
-that every member holds the same from the same entry of the log on (x14).
+`statemachine/leases.py` says what a lease holds. A lease is a command like any other removal, so
+that every member holds the same entries from the same entry of the Raft log on (x14).
 """
 
 from collections import Counter
@@ -18,22 +18,22 @@ Body = dict[str, Any]
 
 
 class Leases:
-    """Takes leases, and knows who has taken them: what one principal holds of a range is bounded,
-    so that others can read snapshots too.
+    """Takes leases and remembers the principal of each. The leases that one principal holds of a
+    range are bounded, so that others can read snapshots too.
 
-    Who has taken a lease is not in the log: a new leader knows nobody's leases, and bounds those
-    that are taken from then on.
+    The log does not record who has taken a lease: a new leader bounds only the leases that are
+    taken after it became leader.
     """
 
     def __init__(self) -> None:
         self._owners: WeakKeyDictionary[RangeReplica, dict[str, str]] = WeakKeyDictionary()
-        """Per range the owners of its leases, by id."""
+        """The owners of a range's leases, by range and lease id."""
         self._under_way: Counter[tuple[RangeReplica, str]] = Counter()
 
     async def take(self, replica: RangeReplica, body: Body) -> Body:
-        """Take or renew a lease for the owner that the body names, "" for nobody; see `take`.
+        """Take or renew a lease for the owner in the body ("" for no owner); see `take`.
 
-        Raises what `take` does, and LimitExceeded when the owner holds too many of the range.
+        Raises the errors of `take`, and LimitExceeded when the owner holds too many of the range.
         """
         owner, lease_id = body["owner"], body["lease"]
         if not owner or body["renew"]:
@@ -44,7 +44,7 @@ class Leases:
             answer = await take(replica, body)
         finally:
             self._under_way[replica, owner] -= 1
-            self._under_way += Counter()  # without those at zero
+            self._under_way += Counter()  # drops the zero counts
         self._owners.setdefault(replica, {})[lease_id] = owner
         return answer
 
@@ -65,12 +65,13 @@ class Leases:
 
 
 async def take(replica: RangeReplica, body: Body) -> Body:
-    """Hold what is visible up to `through` of the keys asked for that are the range's, from
-    `start_key` on; `end_key` in the answer says how far they go. The same again renews it; with
-    `renew` nothing else does it.
+    """Hold the visible entries up to `through` of the range's part of the span.
 
-    Raises InvalidArgument, Overloaded, GenerationMismatch: the first key is none of the range's,
-    Conflict: the lease holds other entries, NotFound: it is to be renewed, and has ended.
+    The span begins at `start_key`; `end_key` in the answer is where the held part ends. The same
+    request again renews the lease; with `renew`, a lease is only renewed.
+
+    Raises InvalidArgument and Overloaded; GenerationMismatch when the first key is outside the
+    range; Conflict when the lease holds other entries; NotFound when the lease to renew has ended.
     """
     asked = body["start_key"], body["end_key"]
     own = replica.descriptor.span
@@ -88,7 +89,7 @@ async def take(replica: RangeReplica, body: Body) -> Body:
 
 
 async def release(replica: RangeReplica, body: Body) -> Body:
-    """End a lease on all of the range's keys. Doing it twice is doing it once."""
+    """End a lease on all of the range's keys. A repetition has no further effect."""
     await _propose(replica, commands.RELEASE_LEASE, [body["lease"]])
     return {}
 

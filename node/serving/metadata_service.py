@@ -1,7 +1,7 @@
-"""What clients ask of the metadata, in pages: nodes, logs, and ranges with their leaders.
+"""Answer clients' questions about the metadata, in pages: nodes, logs, and ranges with leaders.
 
-A page is of one version. Pages that follow each other may be of different versions: the ranges of a
-log fit together at a key, and whoever finds that two pages do not asks again from the beginning.
+A page is of one version; the next page may be of another. The ranges of a log meet at keys: a
+client that finds a gap or an overlap between two pages asks again from the beginning.
 """
 
 import asyncio
@@ -20,29 +20,33 @@ from ..metadata.view import View
 
 _VERSION_WAIT_S: Final = 0.5
 _IDS_A_PAGE: Final = 10_000
-"""Ids that one page goes through, those of ranges that are gone included."""
+"""Range ids that one page goes through, including ids of ranges that are gone."""
 
 Body = dict[str, Any]
 PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class MetadataService:
-    """`refresh` lets this node's image catch up with the controller's leader."""
+    """Serves pages of the metadata.
+
+    `refresh` brings this node's image up to the controller leader's.
+    """
 
     def __init__(self, view: View, refresh: Callable[[], Awaitable[None]]) -> None:
         self._view = view
         self._refresh = refresh
         self._held = ((0, -1), Counter[int]())
-        """Replicas of each node, in the image of that generation and version."""
+        """The replicas of each node, and the generation and version of the image they are from."""
         self.paid_handlers: dict[Operation, PaidHandler] = {
             cluster.METADATA: self.metadata,
             cluster.RANGES: self.ranges,
         }
 
     async def metadata(self, body: Body, room: Room) -> Body:
-        """A page of the ranges of a log, or without `log` a page of the logs; see
-        the table of operations. `spans`: of the log the asker may know these keys alone; missing
-        or None: every key. Raises LogNotFound."""
+        """Return a page of a log's ranges, or without `log` a page of the logs.
+
+        See the table of operations. `spans` holds the keys of the log that the asker may know;
+        if missing or None, the asker may know every key. Raises LogNotFound."""
         name = body["log"]
         await self._at_least(body)
         if name is not None and name not in self._view.metadata.logs.ids:
@@ -71,7 +75,7 @@ class MetadataService:
         return {"logs": logs, "ranges": [], "next": following}
 
     async def ranges(self, body: Body, room: Room) -> Body:
-        """A page of all ranges, or one of them alone; see the table of operations."""
+        """Return a page of all ranges, or one range; see the table of operations."""
         wanted = body["range"]
         await self._at_least(body)
         await room()
@@ -85,13 +89,13 @@ class MetadataService:
         return {"version": metadata.version, "ranges": ranges, "next": following}
 
     def describe(self, range_: Descriptor) -> Body:
-        """A descriptor with the leader last heard of."""
+        """Return a descriptor with its last known leader."""
         leader = self._view.leader(range_.range_id, range_.generation)
         return {**range_.to_wire(), "leader": leader}
 
     def describe_range(self, range_id: int) -> list[Body]:
-        """What this node knows of the span of a range: the range itself, and those that came of
-        it when it last changed."""
+        """Return what this node knows of a range's span: the range itself, and the ranges that its
+        last change created."""
         return list(map(self.describe, self._view.metadata.descendants(range_id)))
 
     def _nodes(self, metadata: Metadata, *, with_replicas: bool) -> list[Body]:
@@ -104,14 +108,14 @@ class MetadataService:
         ]  # fmt: skip
 
     def _replicas(self, metadata: Metadata) -> "Counter[int]":
-        """Counted once a version: it goes over all ranges."""
+        """Count the replicas of each node, once for each version: the count visits every range."""
         if self._held[0] != self._view.known:
             self._held = self._view.known, metadata.replicas_by_node()
         return self._held[1]
 
     async def _at_least(self, body: Body) -> None:
-        """Wait until the image is as new as was asked for, or half a second; the answer tells its
-        version."""
+        """Wait until the image has the requested version, or half a second. The answer names the
+        version of the image."""
         version = body["at_least"]
         if self._view.metadata.version >= version:
             return
@@ -125,17 +129,17 @@ class MetadataService:
 
 
 def _limit(body: Body) -> int:
-    """How many ranges a page may have."""
+    """Return how many ranges a page may have."""
     return min(int(body["limit"]), limits.ranges_page_max)
 
 
 def range_page(
     ranges: Sequence[Descriptor], start: bytes, limit: int
 ) -> tuple[list[Descriptor], bytes | None]:
-    """Return the ranges from the one on that has the key `start`, and where the next page begins.
+    """Return the ranges from the range of the key `start` on, and where the next page begins.
 
-    All ranges of a log, from the first on, where they fit a page: then one answer is enough,
-    whichever key was asked for.
+    If all ranges of the log fit a page, return them all from the first on: then one answer is
+    enough, whichever key was asked for.
     """
     first = max(0, bisect_right(ranges, start, key=start_of) - 1)
     if len(ranges) <= limit and len(_fitting(ranges, limit)) == len(ranges):
@@ -156,7 +160,7 @@ def ranges_after(metadata: Metadata, after: int, limit: int) -> tuple[list[Descr
 
 
 def _fitting(ranges: Iterable[Descriptor], limit: int) -> list[Descriptor]:
-    """The first ranges, as many as `limit` and the bytes of a page allow, one at least."""
+    """Return as many of the first ranges as `limit` and the bytes of a page allow, at least one."""
     found: list[Descriptor] = []
     size = 0
     for range_ in ranges:
@@ -168,7 +172,7 @@ def _fitting(ranges: Iterable[Descriptor], limit: int) -> list[Descriptor]:
 
 
 def _size(range_: Descriptor) -> int:
-    """About the bytes of its descriptor."""
+    """Return the approximate size of the range's descriptor in bytes."""
     keys = (range_.span.start, range_.span.end or b"", *range_.met_at)
     return 150 + 130 * len(range_.lineage) + sum(map(len, keys))
 

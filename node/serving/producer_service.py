@@ -1,7 +1,7 @@
-"""Operations on named producers: open, list, delete; and what makes unused names expire.
+"""Operations on named producers (open, list, delete), and the expiry of unused names.
 
-The records of names are with the members of the controller alone (`partitions.producers`), so that
-whoever is asked passes the question on to the leader.
+Only the members of the controller hold the records of names (`partitions.producers`), so that
+another node forwards the question to the leader.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from ..runtime.slices import in_slices
 
 _LOOK_S: Final = 60.0
 _NUMBERS_A_PAGE: Final = 10_000
-"""Numbers that one page goes through, those of forgotten names included."""
+"""Producer numbers that one page goes through, including numbers of forgotten names."""
 
 log = logging.getLogger("lognode.producers")
 Body = dict[str, Any]
@@ -27,8 +27,10 @@ PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 
 
 class ProducerService:
-    """`command` has the controller commit a command. `at_leader` asks the controller's leader that
-    operation; its last argument answers where this node leads."""
+    """Serves the operations on named producers.
+
+    `command` has the controller commit a command. `at_leader` asks the controller's leader an
+    operation; its last argument answers if this node is the leader."""
 
     def __init__(
         self,
@@ -49,9 +51,10 @@ class ProducerService:
         self.paid_handlers: dict[Operation, PaidHandler] = {cluster.PRODUCERS: self.list}
 
     async def open(self, body: Body) -> Body:
-        """A producer id: of a name, with a higher epoch, or a block of anonymous ones. `owner`: the
-        principal that asks, "" while clients have no names; `allowed`: the names that its quota
-        allows, 0 for any number."""
+        """Return a producer id: with a name, at a higher epoch; without, a block of anonymous ids.
+
+        `owner` is the principal that asks, "" while clients have no names. `allowed` is how many
+        names its quota allows, 0 for no limit."""
         name = body["name"]
         if name is None:
             return await self._command({"op": commands.OPEN_ANONYMOUS, "owner": body["owner"]})
@@ -69,16 +72,16 @@ class ProducerService:
         return await self._command({"op": commands.DELETE_PRODUCER, "name": body["name"]})
 
     async def list(self, body: Body, room: Room) -> Body:
-        """A page of the names; see the table of operations."""
+        """Return a page of the names; see the table of operations."""
         await room()
         return await self._at_leader(peers.PRODUCERS_PAGE, body, self.page)
 
     async def peer_page(self, _: int, body: Body) -> Body:
-        """A page for another node. Raises NotLeader."""
+        """Return a page to another node. Raises NotLeader."""
         return await self.page(body)
 
     async def page(self, body: Body) -> Body:
-        """The names that come after a number. Raises NotLeader where this node does not lead."""
+        """Return the names after a number. Raises NotLeader unless this node is the leader."""
         after, limit = body["after"], min(body["limit"], limits.producers_page_max)
         replica = self._host.controller
         if replica is None:
@@ -109,7 +112,7 @@ class ProducerService:
                 log.info("expiry put off", extra={"fields": {"error": str(error)}})
 
     async def expire_once(self) -> None:
-        """Forget all names that have expired, if this node leads."""
+        """Forget all expired names, if this node is the controller's leader."""
         replica = self._host.controller
         if replica is None or not replica.leads:
             return

@@ -1,6 +1,6 @@
-"""What a read has to wait for before a replica answers it, by the consistency that it asks for.
+"""Decide what a read waits for before a replica answers, by the read's consistency.
 
-The rule alone, without clocks and waiting: the node and the simulator both follow it.
+This is the rule alone, without clocks and waiting: the node and the simulator both follow it.
 """
 
 from typing import Final, Literal
@@ -9,11 +9,11 @@ BARRIER: Final = "barrier"
 
 
 def wait_before(consistency: str, session: int, applied: int) -> Literal["barrier"] | int:
-    """Return what comes before the answer of a replica that has applied entry `applied`.
+    """Return what to wait for at a replica that has applied entry `applied`.
 
-    `BARRIER`: everything acknowledged before the read began has to be applied here, by an index
-    that a leader confirms (S7). Another number: the entry at this index has to be applied here,
-    because earlier reads of the session have seen it (`session`; x2.19). 0: nothing.
+    `BARRIER`: this replica must apply everything acknowledged before the read began, up to an
+    index that a leader confirms (S7). Another number: it must apply the entry at this index,
+    which earlier reads of the session have seen (`session`; x2.19). 0: nothing.
     """
     if consistency == "linearizable":
         return BARRIER

@@ -1,16 +1,16 @@
-"""What each read asks of a replica's state: no sockets, one page at most.
+"""Serve each read from a replica's state, without sockets, at most one page.
 
 A page keeps to the rule of `statemachine.room`, so every answer here fits a frame.
 
-Each function takes the replica, which may serve the read at the consistency that was asked for,
-and the request's body; it raises InvalidArgument, GenerationMismatch for a key of another range,
-NotFound where the lease that `as_of` names has ended, CorruptData where the replica's files are
-not what they should be, and NotLeader when it stops.
+Each function takes the replica and the request's body. The caller has waited until the replica may
+serve the read at the requested consistency. Each function raises InvalidArgument,
+GenerationMismatch for a key of another range, NotFound if the lease in `as_of` has ended,
+CorruptData if a file of the replica is damaged, and NotLeader when the replica stops.
 
-A read takes as many turns of the loop as it needs, and its answer is that of one moment. Most are
-begun again until a turn is enough. A page is put together from parts, of a turn each: all of them
-of what was applied at the first. Where that cannot be had any more, since something was removed,
-the page ends, and the next one goes on.
+A read takes as many turns of the loop as it needs, and its answer is that of one moment. Most reads
+start again until a turn is enough. A page is made of parts, one in each turn, and all parts show
+what was applied at the first part. When something is removed meanwhile, that moment cannot be read
+any more: the page ends, and the next page continues.
 """
 
 import asyncio
@@ -42,18 +42,18 @@ from ..replicas.read_turns import in_turns
 from ..runtime import fields
 
 _PARTS_MAX: Final = 32
-"""Of a page: of a narrow span many entries may have to be passed to find none, and the entries of
-a key may lie in as many batches, each of which takes a turn to decode."""
+"""The most parts of a page. In a narrow span a part may pass many entries and find none, and the
+entries of a key may lie in as many batches, each of which takes a turn to decode."""
 _KEY_HEAD_BYTES: Final = 3
 _KEY_BYTES: Final = limits.key_bytes_max + _KEY_HEAD_BYTES
-"""In a frame, at most."""
+"""The most bytes of a key in a frame."""
 
 Body = dict[str, Any]
 Read = Callable[[RangeReplica, Body], Awaitable[Body]]
 
 
 async def scan(replica: RangeReplica, body: Body) -> Body:
-    """A page of a key's entries."""
+    """Return a page of a key's entries."""
     key, state = _own_key(replica, body), replica.state
     start, end = body["start"], body["end"]
     reverse, as_of = body["reverse"], body["as_of"]
@@ -79,7 +79,7 @@ async def scan(replica: RangeReplica, body: Body) -> Body:
 
 
 async def latest(replica: RangeReplica, body: Body) -> Body:
-    """A page with the key's last entry, or an empty one."""
+    """Return a page with the key's last entry, or an empty page."""
     read = partial(
         replica.state.scan, _own_key(replica, body), 1, None,
         limit=1, bytes_max=limits.page_bytes_max, reverse=True,
@@ -89,7 +89,7 @@ async def latest(replica: RangeReplica, body: Body) -> Body:
 
 
 async def count(replica: RangeReplica, body: Body) -> Body:
-    """How many entries of the key lie in [start, end)."""
+    """Return how many entries of the key lie in [start, end)."""
     read = partial(
         replica.state.count, _own_key(replica, body), body["start"], body["end"],
         as_of=body["as_of"],
@@ -98,9 +98,9 @@ async def count(replica: RangeReplica, body: Body) -> Body:
 
 
 async def keys(replica: RangeReplica, body: Body) -> Body:
-    """Some of the range's keys, in order, maybe none; with `more`, go on after `after`.
+    """Return some of the range's keys, in order, maybe none; with `more`, go on after `after`.
 
-    Keys of a page have at most `page_bytes_max` bytes in a frame.
+    The keys of a page have at most `page_bytes_max` bytes in a frame.
     """
     state, prefix = replica.state, body["prefix"]
     limit, after = body["limit"], body["start_after"]
@@ -111,7 +111,7 @@ async def keys(replica: RangeReplica, body: Body) -> Body:
     def part(end_seq: int) -> bool:
         nonlocal begun, more, after, bytes_left
         if begun and state.next_seq != end_seq:
-            return True  # a key of now beside one of then that is missing was never to be seen
+            return True  # these keys and those found before were never visible at one moment
         wanted = min(limit - len(found), bytes_left // _KEY_BYTES)
         some, following = state.keys_page(prefix, after, limit=wanted)
         found.extend(some)
@@ -125,7 +125,7 @@ async def keys(replica: RangeReplica, body: Body) -> Body:
 
 
 async def read_span(replica: RangeReplica, body: Body) -> Body:
-    """A page of the entries of a span of keys, in the order of seq."""
+    """Return a page of the entries of a span of keys, in the order of seq."""
     state, span = replica.state, (body["start_key"], body["end_key"])
     as_of = body["as_of"]
     page = Page(next=body["start"], limit=body["limit"], bytes_max=body["bytes"])
@@ -147,7 +147,7 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
 
 
 async def export(replica: RangeReplica, body: Body) -> Body:
-    """A page of the entries of a span of keys, as they lie in files."""
+    """Return a page of the entries of a span of keys, in the order of the files."""
     state, span = replica.state, (body["start_key"], body["end_key"])
     as_of, at = body["as_of"], fields.position(body["position"])
     page = Portion(limit=body["limit"], bytes_max=body["bytes"])
@@ -170,7 +170,7 @@ async def export(replica: RangeReplica, body: Body) -> Body:
 
 
 async def resolve(replica: RangeReplica, body: Body) -> Body:
-    """The seq of a start position: `["ts", ms]`, `["tail", n]`, `"earliest"`, `"latest"` or
+    """Return the seq of a start position: `["ts", ms]`, `["tail", n]`, `"earliest"`, `"latest"` or
     `"snapshot"`."""
     key, start = body["key"], body["start"]
     if key is not None:
@@ -195,7 +195,7 @@ async def resolve(replica: RangeReplica, body: Body) -> Body:
 
 
 async def _snapshot(replica: RangeReplica, body: Body) -> Body:
-    """The key's newest logical snapshot below `end`, looked for in a turn's worth of entries."""
+    """Return the key's newest logical snapshot below `end`, within the entries of one turn."""
     read = partial(
         replica.state.scan, _own_key(replica, body), 1, body["end"],
         limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default, reverse=True,
@@ -207,16 +207,16 @@ async def _snapshot(replica: RangeReplica, body: Body) -> Body:
 
 
 async def layout(replica: RangeReplica, body: Body) -> Body:
-    """Where the bytes of a span of keys lie, so that several can share the reading of it."""
+    """Return where the bytes of a span of keys lie, so that several readers can share the span."""
     span = body["start_key"], body["end_key"]
     search = SplitKey(replica.state)
-    while not await in_turns(replica, search.step):  # noqa: ASYNC110  waits for nobody
+    while not await in_turns(replica, search.step):  # noqa: ASYNC110  no event to wait for
         await asyncio.sleep(0)
     return {"weights": [list(row) for row in search.layout(*span)]}
 
 
 async def producer_number(replica: RangeReplica, body: Body) -> Body:
-    """Whether a producer's number was applied here, and its seq (x17)."""
+    """Return whether a producer's number was applied here, and its seq (x17)."""
     row = replica.state.producers.rows.get(body["producer"])
     number = body["number"]
     seq = None if row is None else row.seq_of(number)
@@ -237,9 +237,10 @@ READS: Final[Mapping[Operation, Read]] = {
 
 
 def show(replica: RangeReplica, body: Body) -> None:
-    """Show a read that was answered to the sample of what its range is asked for, if there is one:
-    it was about a key, or about those of a span, at most. Fields that it has no use for may hold
-    anything."""
+    """Add an answered read to the range's sample of its load, if the range has a sample.
+
+    The read was about a key, or at most about the keys of a span. Fields that the read does not use
+    may hold anything."""
     if replica.sample is None:
         return
     span = replica.descriptor.span
@@ -254,9 +255,11 @@ def show(replica: RangeReplica, body: Body) -> None:
 
 
 async def _in_parts(replica: RangeReplica, part: Callable[[int], bool]) -> int:
-    """Call `part`, in a turn each, until it says that there is enough, or until something was
-    removed since the first. It is given the end of what was applied at the first; returns the index
-    of that. A part that raises has added nothing."""
+    """Call `part`, once in each turn, until it returns True or something was removed since the
+    first call. Return the applied index at the first call.
+
+    Each call gets the end of the seqs that were applied at the first call. A `part` that raises
+    must have added nothing."""
     state = replica.state
     moment: tuple[int, int, int] | None = None
 
@@ -270,7 +273,7 @@ async def _in_parts(replica: RangeReplica, part: Callable[[int], bool]) -> int:
         moment = then
         return is_last
 
-    while not await in_turns(replica, one):  # noqa: ASYNC110  waits for nobody
+    while not await in_turns(replica, one):  # noqa: ASYNC110  no event to wait for
         await asyncio.sleep(0)
     return state.applied_index if moment is None else moment[0]
 

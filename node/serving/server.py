@@ -1,4 +1,4 @@
-"""The node's listener: who may speak, and which part of the node an operation goes to."""
+"""The node's listener: it decides who may send a request, and which handler serves it."""
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -47,7 +47,7 @@ Body = dict[str, Any]
 Answer = Coroutine[Any, None, Body]
 Handler = Callable[[Body], Answer]
 PaidHandler = Callable[[Body, Room], Answer]
-"""Waits for the room for its answer itself, just before the answer is made."""
+"""A handler that waits for the room for its answer itself, just before it makes the answer."""
 PeerHandler = Callable[[int, Body], Answer]
 
 log = logging.getLogger("lognode.server")
@@ -58,10 +58,11 @@ _OWNED: Final = frozenset({CREATE_LOG, LEASE_TAKE, PRODUCER_OPEN, TRIM, DELETE_K
 class Server:
     """Implements `client.accepting.acceptor.Handler` for the port for clients.
 
-    `peer_address` is that of the port for peers (`peer_server.py`). `raft_in` takes the messages of
-    members. `handlers` and `paid_handlers` serve the operations of everybody; `peer_handlers` serve
-    those of nodes, and get the asker's id. Each operation of the table has one handler here, but
-    for `follow`, one-way messages, and what a node without a cluster answers.
+    `peer_address` is the address of the port for peers (`peer_server.py`). `raft_in` takes the
+    messages of members. `handlers` and `paid_handlers` serve the operations open to everybody.
+    `peer_handlers` serve the operations of nodes, and get the asker's id. Each operation of the
+    table has one handler here, except `follow`, one-way messages, and the operations that a node
+    without a cluster answers.
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class Server:
         self._who = who
         self._peer_address = peer_address
         self._on_stranger = on_stranger
-        """Gets the cluster of a dialler of another cluster, and whether the dialler has proved to
-        be a node."""
+        """Gets the cluster name of a dialler from another cluster, and whether the dialler has
+        proved to be a node."""
         self._raft_in = raft_in
         self._data = data
         self._follows = Follows()
@@ -104,7 +105,7 @@ class Server:
         self._gate = gate
         self._accesses = accesses
         self._proves_nodes = proves_nodes
-        """Whether a node proves that it is one, by a secret or a certificate."""
+        """Whether nodes prove that they are nodes, by a secret or a certificate."""
         self._visible = visible
         self._audit = audit
         self._reserved = reserved
@@ -113,7 +114,7 @@ class Server:
             operation: metrics.requests.labels(operation.name, "OK")
             for operation in OPERATIONS.values()
         }
-        """Looking a label up takes longer than counting."""
+        """The counters of answered requests: looking a label up takes longer than counting."""
         self._on_broken = on_broken
         self._command_turns = CommandTurns()
 
@@ -136,7 +137,7 @@ class Server:
         return believed
 
     def recognise(self, connection: ServerConnection, hello: Hello) -> Believed:
-        """Find out what somebody may ask for, at either port. Raises Unauthorized."""
+        """Find out what a dialler may ask for, at either port. Raises Unauthorized."""
         cluster, _ = self._who()
         if hello.cluster is not None and hello.cluster != cluster:
             proven = hello.role == "node" and self._proves_nodes
@@ -161,8 +162,8 @@ class Server:
         return None
 
     def recognise_peer(self, connection: ServerConnection, hello: Hello) -> Believed:
-        """As `recognise`, at the port for peers: whoever names a node of the metadata also has to
-        name its incarnation."""
+        """Do what `recognise` does, at the port for peers. A dialler that names a node of the
+        metadata must also name the node's incarnation."""
         believed = self.recognise(connection, hello)
         self._known_peers.check(hello)
         return believed
@@ -185,8 +186,8 @@ class Server:
         if operation.sender is Sender.PEER and not (is_node and _node(connection)):
             raise Unauthorized(f"{operation} is for nodes of the cluster")
         if is_node and operation.sender is not Sender.STRANGER and operation is not RAFT:
-            # No scope limits a node: a node that has not joined yet may only ask to join. Messages
-            # of a group count by the group's own members, see `raft_in`.
+            # No scope limits a node: a node that has not joined yet may only ask to join. The
+            # group's own member list decides about Raft messages, see `raft_in`.
             self._known_peers.asker(hello, operation)
         return operation
 
@@ -221,7 +222,7 @@ class Server:
         return self._counted(request)
 
     def _serve(self, request: Request, payer: Payer | None) -> Coroutine[Any, None, Body | None]:
-        """The work that a request is."""
+        """Return the coroutine that serves a request."""
         operation, body = request.operation, request.body
         if operation is APPEND:
             if request.weight <= limits.answer_small_bytes:
@@ -231,7 +232,7 @@ class Server:
             return self._follow(request, payer)
         if operation is JOIN:
             certificate = request.connection.certificate
-            # The key that the node has shown, whatever it says.
+            # The key of the certificate that the node has shown, whatever the body says.
             seen = {**body, "key": "" if certificate is None else certificate.key}
             return self._audited(request, self._join(seen))
         if operation in _OWNED:
@@ -254,7 +255,7 @@ class Server:
         return _with_room(request.room, lambda: peer_handler(node, body))
 
     def _handled(self, request: Request, body: Body, payer: Payer | None) -> Answer | None:
-        """The work of a request that everybody may send; None: no handler serves it."""
+        """Return the coroutine of a request that everybody may send, or None without a handler."""
         paid = self._paid_handlers.get(request.operation)
         if paid is not None:
             return self._paid(request, paid, in_turns=payer is not None)
@@ -277,7 +278,8 @@ class Server:
             self._audit.turned_away(who, connection.address, _label(number), error)
 
     def failed(self, number: int, error: Exception) -> None:
-        """A bug: told as an internal error of unknown outcome. Only a broken invariant stops."""
+        """Count and log a bug, whose error the client gets as internal, with unknown outcome. Stop
+        the node only for a broken invariant or a failed disk."""
         name = _label(number)
         self._metrics.requests.labels(name, "INTERNAL").inc()
         log.error("request failed", exc_info=error, extra={"fields": {"op": name}})
@@ -298,9 +300,9 @@ class Server:
         return answer
 
     async def _charged(self, request: Request, share: Share, payer: Payer) -> None:
-        """Serve a request of a client, in the turns of its principal."""
+        """Serve a request of a client, in its principal's turns."""
         operation = request.operation
-        # A follow lasts; what it holds in advance would be missing all the time.
+        # A follow lasts long: what it would reserve in advance would be missing all the time.
         is_foretold = payer.is_limited and operation is not FOLLOW
         running = self._foretold.begin(operation, payer) if is_foretold else None
         on_spent = payer.ran if running is None else running.ran
@@ -318,14 +320,14 @@ class Server:
         self._answered[operation].inc()
 
     async def _replied(self, request: Request, payer: Payer) -> None:
-        """Serve a request, and send its answer in a turn: to encode an answer takes time too."""
+        """Serve a request, and send its answer in another turn: encoding takes time too."""
         answer = await self._serve(request, payer)
         if answer is not None:
             await next_turn()
             request.reply(answer)
 
     async def _audited(self, request: Request, work: Awaitable[Body]) -> Body:
-        """Serve a request that administers, and record who asked for it (X7)."""
+        """Serve a request for administration, and record the principal that asked (X7)."""
         connection = request.connection
         return await self._audit.recorded(
             connection.principal.name, connection.address, request.operation, request.body, work
@@ -366,7 +368,7 @@ class Server:
 
 
 def _node(connection: ServerConnection) -> int:
-    """The dialler's node id, 0 for a client."""
+    """Return the dialler's node id, 0 for a client."""
     return 0 if connection.hello is None else connection.hello.node or 0
 
 
@@ -380,6 +382,6 @@ def _role(connection: ServerConnection) -> str:
 
 
 def _label(number: int) -> str:
-    """The operation's name for metrics: the labels are bounded, whatever numbers are sent."""
+    """Return the operation's name for metrics: any unknown number gets the same label."""
     operation = by_number(number)
     return "?" if operation is None else operation.name

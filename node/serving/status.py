@@ -1,7 +1,7 @@
-"""The status of the cluster as this node sees it: /status.json and `lognode status`.
+"""The status of the cluster as this node sees it, for /status.json and `lognode status`.
 
-It has a row for each range and replica. HTTP gets all rows, put together in slices of the loop's
-time. Clients get pages: a page is made when it is asked for, so that no node keeps rows for a slow
+The status has a row for each range and replica. HTTP gets all rows, put together in slices of the
+loop's time. Clients get pages: a page is made on request, so that no node keeps rows for a slow
 reader.
 """
 
@@ -28,16 +28,16 @@ from ..upkeep.segment_repair import SegmentRepair
 
 _ALIVE_S = 3.0
 _LOADS_LAST_S: Final = 5.0
-"""Between the pages of one status the other nodes are not asked again for the loads."""
+"""How long the other nodes' loads are reused for the pages of one status."""
 
 Row = dict[str, Any]
 Rows = list[Row]
 Placed = Iterator[tuple[int, Any]]
-"""Rows, each with its position; several rows may share one."""
+"""Rows, each with its position; several rows may share a position."""
 
 
 class Status:
-    """`whole` is the dict of /status.json, `page` a part of it."""
+    """`whole` returns the dict of /status.json; `page` returns a part of it."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Status:
         self._repair = repair
         self._loads = loads
         self._told: tuple[float, ByNode] = (-_LOADS_LAST_S, {})
-        """When the other nodes were asked for their loads, and what they said."""
+        """When the other nodes were last asked for their loads, and their answers."""
         self._sections: Mapping[str, Callable[[int], Placed]] = {
             "logs": self._logs,
             "ranges": self._ranges,
@@ -75,7 +75,7 @@ class Status:
         }
 
     async def whole(self) -> dict[str, Any]:
-        """All rows of all sections."""
+        """Return all rows of all sections."""
         await self._ask_loads()
         found = {
             name: [row for _, row in await in_slices(rows(-1))]
@@ -84,7 +84,7 @@ class Status:
         return {**self._head(), **found}
 
     async def page(self, body: Row, room: Room) -> Row:
-        """The next rows, section after section; see the table of operations."""
+        """Return the next rows, section after section; see the table of operations."""
         await room()
         limit = min(body["limit"], limits.status_page_max)
         names = list(self._sections)
@@ -114,7 +114,7 @@ class Status:
         self._told = time.monotonic(), by_node
 
     def _head(self) -> Row:
-        """What there is one of, and the nodes."""
+        """Return the parts that exist once, and the nodes."""
         metadata, view, room = self._view.metadata, self._view, self._room
         leads = self._host.controller is not None and self._host.controller.leads
         alive = self._facts.alive(time.monotonic(), _ALIVE_S) if leads else None
@@ -154,7 +154,7 @@ class Status:
                 )
 
     def _ranges(self, after: int) -> Placed:
-        """All ranges, the controller's first."""
+        """Yield all ranges, the controller's first."""
         metadata, by_node = self._view.metadata, self._told[1]
         gone = metadata.gone_nodes()
         for range_id in sorted((CONTROLLER_RANGE, *metadata.ranges)):
@@ -201,7 +201,7 @@ class Status:
                 )
 
     def _replicas(self, after: int) -> Placed:
-        """Those of this node, by range."""
+        """Yield the replicas of this node, by range."""
         for replica in sorted(self._host.ranges(), key=lambda replica: replica.gid):
             if replica.gid.range_id > after:
                 yield replica.gid.range_id, _replica(replica)
@@ -219,7 +219,7 @@ class Status:
 
 
 def _first(rows: Placed, count: int) -> Placed:
-    """So many rows, and those that share the last one's position."""
+    """Yield the first `count` rows, and further rows that share the last position."""
     last = -1
     for position, row in rows:
         if count <= 0 and position != last:
@@ -229,7 +229,7 @@ def _first(rows: Placed, count: int) -> Placed:
 
 
 def _budget(budget: Budget) -> Row:
-    """Of the connections of clients: the bytes that they hold, and how many wait for room."""
+    """Return the bytes that connections of clients hold, and how many requests wait for room."""
     principal, connection = budget.largest()
     return {
         "bytes": budget.held,
@@ -242,7 +242,7 @@ def _budget(budget: Budget) -> Row:
 
 
 def is_insecure(metadata: Metadata, told: Mapping[int, bool]) -> bool | None:
-    """Whether a node of the cluster runs with `--insecure`; None where that is not known of all."""
+    """Return whether a node of the cluster runs with `--insecure`, or None if unknown."""
     nodes = [told.get(n.node_id) for n in metadata.nodes.values() if n.state != "REMOVED"]
     return True if True in nodes else None if None in nodes else False
 
@@ -250,8 +250,8 @@ def is_insecure(metadata: Metadata, told: Mapping[int, bool]) -> bool | None:
 def _nodes(
     metadata: Metadata, alive: set[int] | None, room: DiskRoom, insecure: Mapping[int, bool]
 ) -> Rows:
-    """`alive` is null where only the controller's leader would know, `insecure` where nobody has
-    heard of the node."""
+    """Return a row for each node. `alive` is null where only the controller's leader would know,
+    `insecure` where this node has heard nothing of the node."""
     short, held = room.short, metadata.replicas_by_node()
     return [
         {
@@ -271,7 +271,7 @@ def _nodes(
 
 
 def _last(last: LastOperation | None) -> Row | None:
-    """Null: nothing has changed the range since it was created, or nobody has kept it."""
+    """Return the last operation; null if nothing changed the range, or no node kept the record."""
     if last is None:
         return None
     return {

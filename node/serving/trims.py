@@ -1,16 +1,15 @@
-"""Trims of keys that hide nothing, which the leader of a range finds before it proposes them.
+"""Find trims of keys that hide no entry, before the leader of a range proposes them.
 
-A floor hides the entries of a key below a seq, and is kept until retention has passed that seq. So
-a trim of a key without such entries would fill the range's floors with rows that hide nothing, and
-cost nobody an entry.
+A floor hides the entries of a key below a seq, and is kept until retention has passed that seq. A
+client could fill the range's floors with trims of keys that have no such entries, and lose nothing.
 
 The leader looks behind a read barrier, where `next_seq` is S. If the key shows no entry below
-`before`, then nothing below `min(before, S)` is ever seen again: what is there is hidden by what
-hides it now, and whatever is appended from now on, also before the command is applied, has seqs
-from S on. So a trim to there changes nothing, and the leader leaves the key out of the command,
-from which all members apply the same. Where `before` is above S, the key shows nothing at all, and
-its trim has happened at the moment of the look: entries that came later stay. A repetition finds
-nothing to hide and does the same.
+`before`, then no entry below `min(before, S)` is ever visible again: the existing entries stay
+hidden, and every later append gets a seq from S on, even if it comes before the command is applied.
+So a trim to this seq changes nothing, and the leader leaves the key out of the command, from which
+all members apply the same. Where `before` is above S, the key shows no entry at all, and the trim
+takes effect at the moment of the look: entries that come later stay. A repetition finds nothing to
+hide and does the same.
 """
 
 from collections.abc import Sequence
@@ -19,14 +18,14 @@ from ..replicas.range_replica import RangeReplica
 from ..replicas.read_turns import in_turns
 
 Trim = tuple[bytes, int]
-"""A key, and the seq below which its entries go."""
+"""A key, and the seq below which its entries are removed."""
 
 
 async def that_hide(replica: RangeReplica, trims: Sequence[Trim]) -> list[Trim]:
-    """The trims that hide an entry; the others are done.
+    """Return the trims that hide an entry; the others are already done.
 
-    Raises NotLeader, Sealed, Unavailable when the replica stops, and CorruptData for a file that
-    is not what it should be.
+    Raises NotLeader, Sealed, Unavailable when the replica stops, and CorruptData for a damaged
+    file.
     """
     await replica.lead_settled()
     if not replica.leads:

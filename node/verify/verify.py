@@ -1,7 +1,7 @@
-"""`lognode verify DIR`: look at everything a stopped node has on disk, and change nothing.
+"""`lognode verify DIR`: check everything that a stopped node has on disk, and change nothing.
 
-The checks are those that a start makes, and those that a start leaves to the first read: every
-checksum there is. What a start would mend by itself (a torn tail, an orphan) is told and passes.
+The checks are those of a start, and those that a start leaves to the first read: every checksum.
+A fault that a start would repair by itself (a torn tail, an orphan) is reported and passes.
 """
 
 import os
@@ -29,7 +29,7 @@ _ANEW: Final = "move the directory away and start an empty one with --join: it b
 
 @dataclass(slots=True)
 class Check:
-    """One line of the report. `found` counts what was looked at; `wrong` is what fails it."""
+    """One line of the report. `found` counts what was checked; `wrong` lists the failures."""
 
     name: str
     found: str = ""
@@ -37,7 +37,7 @@ class Check:
     repair: str = _FROM_PEERS
 
     def row(self) -> dict[str, Any]:
-        """As it is printed."""
+        """Return the row to print."""
         told = self.wrong[:_TOLD_MAX]
         if len(self.wrong) > _TOLD_MAX:
             told.append(f"and {len(self.wrong) - _TOLD_MAX} more")
@@ -51,8 +51,9 @@ class Check:
 
 
 def verify(root: Path) -> list[Check]:
-    """Every check of the directory. Raises DirectoryInUse, InvalidArgument; OSError when the
-    directory itself cannot be read."""
+    """Return the result of every check of the directory.
+
+    Raises DirectoryInUse, InvalidArgument; OSError when the directory itself cannot be read."""
     directory = DataDirectory(root)
     with locked(root):
         known = Known()
@@ -71,7 +72,7 @@ def verify(root: Path) -> list[Check]:
 
 
 def _guarded(name: str, fill: Callable[[Check], None]) -> Check:
-    """A check whose failure to look is a failure."""
+    """Run a check; an error while it reads is a failure of the check."""
     check = Check(name)
     try:
         fill(check)
@@ -116,7 +117,7 @@ def _check_meta(directory: DataDirectory, known: Known, check: Check) -> None:
 
 
 def _take_row(known: Known, key: str, value: Any) -> None:
-    """Keep what later checks compare; raises CorruptData for a row that is none."""
+    """Keep what later checks compare. Raises CorruptData for a malformed row."""
     try:
         if key.startswith((meta_keys.REPLICA, meta_keys.CONTROLLER)):
             known.add_replica(key, value)
@@ -180,7 +181,7 @@ def _check_wal(directory: DataDirectory) -> tuple[Recovery | None, Check]:
 
 
 def _check_logs(recovery: Recovery | None) -> Check:
-    """Term, vote and unbroken entries of each group."""
+    """Check the term, the vote and the unbroken entries of each group's log."""
     if recovery is None:
         return Check("logs", "not looked at", ["the WAL cannot be read"])
     entries = sum(len(group.places) for group in recovery.groups.values())

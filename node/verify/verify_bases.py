@@ -1,7 +1,7 @@
-"""Whether what meta stores of ranges' states is what a replica could begin from.
+"""Check that a replica could begin from the states of ranges that meta stores.
 
-The rows' checksums hold here: what is looked for is what a bug, a lost write or two rows that do
-not belong together would leave. Files themselves are `verify_segments.py`'s.
+The rows' checksums are correct here. These checks find what a bug, a lost write or two rows that do
+not belong together would leave. `verify_segments.py` checks the segment files themselves.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ...statemachine.spans import common
 
 @dataclass(frozen=True, slots=True)
 class KnownBase:
-    """A state that meta stores: of a replica, or prepared for a generation to come."""
+    """A state that meta stores: of a replica, or prepared for a later generation."""
 
     name: str
     span: Span
@@ -28,7 +28,7 @@ class KnownBase:
 
 
 def check_bases(directory: Path, bases: list[KnownBase]) -> tuple[str, list[str]]:
-    """What was looked at, and what is wrong. `directory` is that of the segment files."""
+    """Return a summary of what was checked, and the failures. `directory` has the segment files."""
     wrong = []
     named: dict[str, SegmentInfo] = {}
     store = SegmentStore(directory)
@@ -46,7 +46,7 @@ def check_bases(directory: Path, bases: list[KnownBase]) -> tuple[str, list[str]
 
 
 def _manifest(known: KnownBase) -> str | None:
-    """What is wrong with the list; None: nothing."""
+    """Return what is wrong with the state's manifest, or None."""
     span, manifest = (known.span.start, known.span.end), known.base.manifest
     for info in manifest:
         reason = _info(info)
@@ -82,7 +82,8 @@ def _info(info: SegmentInfo) -> str | None:
 
 
 def _tables(known: KnownBase, store: SegmentStore) -> str | None:
-    """Whether a replica could begin: nobody knows better how its tables are read."""
+    """Return what is wrong with the state's tables, or None: build the state that a replica would
+    begin from."""
     manifest, span = known.base.manifest, known.span
     try:
         state = RangeState(start=span.start, end=span.end, store=store, base=known.base)

@@ -1,4 +1,4 @@
-"""Whether meta and the WAL agree on the replicas of a directory, as a start would ask it."""
+"""Check that meta and the WAL agree on the replicas of a directory, as a start requires."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from .verify_bases import KnownBase
 
 @dataclass(frozen=True, slots=True)
 class KnownReplica:
-    """What meta says of a replica."""
+    """A replica's row in meta."""
 
     applied: tuple[int, int]
     damaged: str | None
@@ -25,20 +25,20 @@ class KnownReplica:
 
 @dataclass(slots=True)
 class Known:
-    """What meta says, as far as something else can be compared with it."""
+    """The rows of meta that other data can be compared with."""
 
     replicas: dict[GroupId, KnownReplica] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
     bases: list[KnownBase] = field(default_factory=list)
     others: dict[str, Any] = field(default_factory=dict)
     images: dict[str, tuple[str, Any]] = field(default_factory=dict)
-    """By the key of the row above each image of the metadata: the prefix of its buckets' rows, and
-    the row."""
+    """The images of the metadata, by the key of an image's head row: the prefix of its buckets'
+    rows, and the head row."""
     buckets: dict[str, bytes] = field(default_factory=dict)
     """The rows of all buckets, by key."""
 
     def add_prepared(self, key: str, value: dict[str, Any]) -> None:
-        """The row of a state that was prepared for an operation; as `add_replica`."""
+        """Add the row of a state prepared for an operation. Raises the errors of `add_replica`."""
         number = meta_keys.prepared_operation(key)
         GroupId(int(value["range"]), int(value["generation"]))
         base = Base.from_wire(value["base"])
@@ -46,7 +46,7 @@ class Known:
         self.bases.append(KnownBase(name, Span(b"", None), base))
 
     def check_images(self) -> list[str]:
-        """What is wrong with the images of the metadata."""
+        """Return what is wrong with the images of the metadata."""
         wrong = []
         for row_key, (prefix, head) in self.images.items():
             items = [(key, data) for key, data in self.buckets.items() if key.startswith(prefix)]
@@ -59,11 +59,11 @@ class Known:
         return wrong
 
     def segments(self) -> list[SegmentInfo]:
-        """Every file that is named."""
+        """Return every segment file that a manifest names."""
         return [info for known in self.bases for info in known.base.manifest]
 
     def add_replica(self, key: str, value: dict[str, Any]) -> None:
-        """A replica's row. Raises CorruptData and what a wrong shape makes Python raise."""
+        """Add a replica's row. Raises CorruptData, and Python's errors for a wrong shape."""
         descriptor = Descriptor.from_wire(value["descriptor"])
         gid = GroupId(descriptor.range_id, descriptor.generation)
         if key.startswith(meta_keys.CONTROLLER):
@@ -83,7 +83,7 @@ class Known:
 
 
 def check_replicas(known: Known, recovery: Recovery) -> tuple[str, list[str]]:
-    """What was looked at, and what does not fit."""
+    """Return a summary of what was checked, and the disagreements."""
     wrong = []
     notes: dict[str, int] = {}
     for gid, replica in known.replicas.items():
@@ -131,7 +131,7 @@ def _log_misfit(log: RecoveredGroup, replica: KnownReplica) -> str | None:
 
 
 def group_name(gid: GroupId) -> str:
-    """For people."""
+    """Return a name of the group for people."""
     if gid.range_id == CONTROLLER_RANGE:
         return f"the controller's replica, generation {gid.generation}"
     return f"range {gid.range_id} generation {gid.generation}"

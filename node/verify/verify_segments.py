@@ -1,6 +1,6 @@
-"""Whether the segment files are those that the manifests name, down to every block.
+"""Check that the segment files are those that the manifests name, down to every block.
 
-LMDB trusts its pages, so that a file is opened only when its bytes are those of its name.
+LMDB trusts its pages, so a file is opened only when the hash of its bytes is its name.
 """
 
 import os
@@ -18,7 +18,7 @@ _SUFFIX: Final = ".seg"
 
 
 def check_segments(directory: Path, named: Iterable[SegmentInfo]) -> tuple[str, list[str]]:
-    """What was looked at, and what is wrong. Memory: some blocks.
+    """Return a summary of what was checked, and the failures. Needs memory for some blocks.
 
     Raises OSError when the directory cannot be read."""
     segments = {info.content_id: info for info in named}
@@ -48,7 +48,7 @@ def check_segments(directory: Path, named: Iterable[SegmentInfo]) -> tuple[str, 
 
 
 def _check_one(path: Path, info: SegmentInfo) -> int:
-    """How many blocks it has."""
+    """Check one segment file; return the number of its blocks. Raises CorruptData, OSError."""
     if not path.is_file():
         raise CorruptData(f"segment {info.content_id} is missing")
     size = path.stat().st_size

@@ -1,8 +1,8 @@
-"""HTTP for people and their tools.
+"""Serve HTTP for people and their tools.
 
     http                     health, readiness, metrics, status
-    http_guests, http_log    few connections, none for longer than its requests need
-    http_status              pages that are made for a part of the time only
+    http_guests, http_log    bounds on connections and on their log lines
+    http_status              pages that take a bounded part of the time
 
-The contract: whoever may not know a name learns nothing of it, and a page costs others nothing.
+The contract: an asker learns nothing of a name that it may not know, and a page delays no one else.
 """

@@ -1,4 +1,4 @@
-"""HTTP for people and their tools: health, readiness, metrics, status.
+"""Serve HTTP for people and their tools: health, readiness, metrics, status.
 
 No request has a body, and connections are few and short (`http_guests.py`).
 """
@@ -31,7 +31,7 @@ class HttpServer:
     """Serves `/healthz`, `/readyz`, `/metrics`, `/status.json`.
 
     `not_ready` returns the reason why the node does not serve yet, or None. `on_refused` gets the
-    principal, the address, the page and why of each request that its asker may not make.
+    principal, the address, the page and the error of each request that its asker may not make.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class HttpServer:
         self._guests: HttpGuests | None = None
 
     async def start(self) -> None:
-        """Listen. Raises Unavailable when the address cannot be had."""
+        """Listen. Raises Unavailable when the address is not available."""
         app = web.Application(middlewares=[self._watched])
         app.add_routes(
             [
@@ -74,8 +74,8 @@ class HttpServer:
                 web.get("/status.json", self._serve_status),
             ]
         )
-        # Whoever leaves ends what it asked for: else requests of connections that are gone wait
-        # for their pages, without a bound, ahead of everybody else.
+        # An asker that leaves cancels its request. Otherwise, requests of closed connections would
+        # wait for their pages, without a bound, ahead of everybody else.
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=_KEEP_ALIVE_S,
             handler_cancellation=True,
@@ -86,7 +86,7 @@ class HttpServer:
         server = self._runner.server
         if server is None:
             raise RuntimeError("a runner that is not set up")
-        # Not a site of aiohttp, so that connections are counted from their accept to their close.
+        # No aiohttp site, so that connections are counted from their accept to their close.
         self._guests = guests = HttpGuests(
             server, connections_max=self._connections_max, on_closed=self._on_closed,
             on_gone=lambda guest: entrance.gone(guest), on_end=lambda guest: entrance.shut(guest),
@@ -114,12 +114,12 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        """Connections that are open."""
+        """The number of open connections."""
         return 0 if self._guests is None else len(self._guests)
 
     @property
     def ended(self) -> int:
-        """Connections that have ended since the beginning."""
+        """The number of connections that have ended since the start."""
         return 0 if self._entrance is None else self._entrance.ended
 
     @web.middleware

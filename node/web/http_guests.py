@@ -1,9 +1,9 @@
-"""The connections to the HTTP port: few, and none for longer than its requests need.
+"""Bound the connections to the HTTP port: few, and none for longer than its requests need.
 
-aiohttp waits for a request as long as it takes, and has no bound on connections. So each
-connection is watched from the outside: it has a time by which its next request must have begun,
-and when all places are taken the connection that has waited for longest gives its place to a new
-one. Probes and scrapes come back by themselves; whoever only holds a connection loses it.
+aiohttp waits for a request without a timeout, and has no bound on connections. So each connection
+is watched from the outside. Its next request must begin by a deadline. When all places are taken,
+the connection that has waited longest gives its place to a new connection. Probes and scrapes
+connect again by themselves; a client that only holds a connection loses it.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ Closed = Callable[[str, str], None]
 
 
 class HttpGuests:
-    """`make` makes aiohttp's protocol of a connection; `on_closed` is told of each connection that
-    had to go, and why. `on_end` gets each of them, which may have no transport yet; `on_gone` gets
-    each that is closed."""
+    """Bounds the connections. `make` makes aiohttp's protocol of a connection. `on_closed` gets the
+    reason and the address of each connection that is closed here; `on_end` gets that connection,
+    which may have no transport yet. `on_gone` gets each connection that is closed."""
 
     def __init__(
         self,
@@ -35,15 +35,15 @@ class HttpGuests:
         self._on_gone = on_gone
         self._on_end = on_end
         self._guests: dict[asyncio.BaseProtocol, _Guest] = {}
-        """By aiohttp's protocol, by which its requests name their connection."""
+        """Connections by aiohttp's protocol, which is how a request names its connection."""
         self._waiting: dict[_Guest, None] = {}
-        """Those that serve no request, the one that has waited for longest first."""
+        """Connections that serve no request, the one that has waited longest first."""
 
     def __len__(self) -> int:
         return len(self._guests)
 
     def arrive(self) -> asyncio.BaseProtocol | None:
-        """The protocol of a new connection; None: each of the others serves a request now."""
+        """Return the protocol of a new connection, or None if all others serve requests."""
         if len(self._guests) >= self._connections_max:
             if not self._waiting:
                 self.on_closed("http_full", "")
@@ -56,20 +56,20 @@ class HttpGuests:
         return guest
 
     def begun(self, protocol: asyncio.BaseProtocol) -> None:
-        """A request on the connection of aiohttp's protocol has begun."""
+        """Note that a request has begun on the connection of aiohttp's protocol."""
         guest = self._guests.get(protocol)
         if guest is not None:
             self._waiting.pop(guest, None)
             guest.expect(limits.http_next_request_s)
 
     def served(self, protocol: asyncio.BaseProtocol) -> None:
-        """Its answer is ready; what is left is to write that, and the next request."""
+        """Note that a request's answer is ready: the connection counts as waiting from now on."""
         guest = self._guests.get(protocol)
         if guest is not None:
             self._waiting[guest] = None
 
     def address(self, protocol: asyncio.BaseProtocol) -> str:
-        """The address of the other side."""
+        """Return the address of the other side."""
         guest = self._guests.get(protocol)
         return "?" if guest is None else guest.address
 
@@ -81,7 +81,7 @@ class HttpGuests:
         self._on_end(guest)
 
     def left(self, guest: "_Guest") -> None:
-        """The connection is closed."""
+        """Forget a closed connection."""
         self._forget(guest)
         self._on_gone(guest)
 
@@ -95,7 +95,7 @@ class HttpGuests:
 
 
 class _Guest(asyncio.Protocol):
-    """A connection: aiohttp's protocol, and until when its next request has to begin."""
+    """A connection: aiohttp's protocol, and the deadline for its next request."""
 
     def __init__(self, among: HttpGuests, inner: asyncio.Protocol) -> None:
         self.inner = inner
@@ -107,7 +107,7 @@ class _Guest(asyncio.Protocol):
         self._ended = False
 
     def expect(self, seconds: float) -> None:
-        """The next request has to begin within so many seconds."""
+        """Set the seconds within which the next request must begin."""
         if self._timer is not None:
             self._timer.cancel()
         if not self._ended:
@@ -121,7 +121,7 @@ class _Guest(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # What asyncio calls.
+    # asyncio calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -147,7 +147,7 @@ class _Guest(asyncio.Protocol):
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
-        # Also of a connection that never had a transport: aiohttp breaks its cycles of references.
+        # Even if the connection never had a transport: aiohttp breaks its reference cycles here.
         self.inner.connection_lost(exc)
         self._transport = self._timer = None
         self._among.left(self)

@@ -1,8 +1,8 @@
-"""What aiohttp logs of the HTTP port, without the tracebacks of malformed requests.
+"""Log what aiohttp says of the HTTP port, without the tracebacks of malformed requests.
 
 aiohttp logs each request that it cannot parse as an error, with a traceback of 3 KB. A stranger
-could fill the disk with that. So malformed requests are counted and told as connections that had
-to go (`turned_away.py`). An error of this node is logged as before.
+could fill the disk with these. So malformed requests are counted and logged as closed connections
+(`turned_away.py`). An error of this node is logged as before.
 """
 
 import logging
@@ -14,15 +14,15 @@ from .http_guests import Closed
 
 
 class HttpLog(logging.LoggerAdapter[logging.Logger]):
-    """The logger that aiohttp is given. `on_closed` gets `http_bad` and the host of the asker for
-    each malformed request; aiohttp closes its connection."""
+    """The logger for aiohttp. `on_closed` gets `http_bad` and the host of the asker for each
+    malformed request; aiohttp closes its connection."""
 
     def __init__(self, on_closed: Closed) -> None:
         super().__init__(logging.getLogger("aiohttp.server"), {})
         self._on_closed = on_closed
 
     def debug(self, msg: object, *args: object, **how: Any) -> None:
-        """Log the message, unless a request was malformed: aiohttp tells some of these here."""
+        """Log the message, unless a request was malformed: aiohttp logs some of these here."""
         if not self._is_bad(args, how.get("exc_info")):
             super().debug(msg, *args, **how)
 
@@ -32,7 +32,7 @@ class HttpLog(logging.LoggerAdapter[logging.Logger]):
             super().exception(msg, *args, exc_info=exc_info, **how)
 
     def _is_bad(self, args: tuple[object, ...], error: object) -> bool:
-        """Return whether the error is of a malformed request, and tell of that."""
+        """Return whether the error is a malformed request, and count it if so."""
         if not isinstance(error, HttpProcessingError):
             return False
         self._on_closed("http_bad", str(args[0]) if args else "?")

@@ -1,11 +1,11 @@
-"""The pages `/status.json` and `/metrics`, which are made only for a part of the time.
+"""The pages `/status.json` and `/metrics`, which take only a bounded part of the node's time.
 
 The page of metrics is the same for everybody, so that one page serves many askers for a moment.
 
-The status is made for one asker at a time. It tells of all ranges, and whoever may see it may ask
-for it as often as connections allow. So what pages cost is bounded: the node makes them one after
-another, and rests three times as long as it worked; what is made and not yet read has a bound in
-bytes and in time.
+The status is made for one asker at a time. It describes all ranges, and an asker with the right may
+request it as often as connections allow. So its cost is bounded: the node makes the pages one after
+another, and rests three times as long as it worked. Pages that are made and not yet read have a
+bound in bytes and in time.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from ...client.protocol.cluster import STATUS
 from ..runtime.slices import in_slices
 
 _REST: Final = 3
-"""Times as long as the last page took."""
+"""How long the node rests after a page, in multiples of the time that the page took."""
 _UNREAD_BYTES_MAX: Final = 16 * limits.MIB
 _READ_S: Final = 30.0
 _PIECE_BYTES: Final = 64 * limits.KIB
 
 _METRICS_SHARE: Final = 0.05
-"""The part of the time that making pages of metrics takes in the long run."""
+"""The share of the time that making pages of metrics takes in the long run."""
 _METRICS_BURST_S: Final = 0.1
-"""So much making may come at once: who asks now and then always gets a new page."""
+"""How much making may come at once, so that an occasional asker always gets a new page."""
 _METRICS_KEPT_S: Final = 1.0
 """The largest age of a page of metrics."""
 
@@ -40,7 +40,7 @@ Visible = Callable[[Operation, Access, Status], Status]
 
 
 class MetricsPage:
-    """`make` returns the page of metrics as it is now."""
+    """Keeps a page of metrics. `make` returns the page as it is now."""
 
     def __init__(
         self, make: Callable[[], bytes], clock: Callable[[], float] = time.monotonic
@@ -50,10 +50,10 @@ class MetricsPage:
         self._page = b""
         self._made_at = self._looked_at = -math.inf
         self._spent_s = 0.0
-        """Of the burst: making adds to it, and time takes away."""
+        """The used part of the burst: making a page adds to it, and time reduces it."""
 
     def page(self) -> bytes:
-        """Return the page, which is at most a second old, and new while few pages are asked for."""
+        """Return the page: at most a second old, and new while few pages are requested."""
         now = self._clock()
         self._spent_s = max(0.0, self._spent_s - _METRICS_SHARE * (now - self._looked_at))
         self._looked_at = now
@@ -64,7 +64,7 @@ class MetricsPage:
 
 
 class StatusPages:
-    """`status` tells all; `visible` leaves what the asker may see."""
+    """Serves the status. `status` returns everything; `visible` keeps what the asker may see."""
 
     def __init__(self, status: Callable[[], Awaitable[Status]], visible: Visible) -> None:
         self._status = status
@@ -85,7 +85,7 @@ class StatusPages:
             began = time.monotonic()
             try:
                 body = await self._made(access)
-            finally:  # also when the asker has left meanwhile, and may ask again
+            finally:  # also if the asker has left meanwhile, because it may ask again
                 self._not_before = time.monotonic() + _REST * (time.monotonic() - began)
         self._unread_bytes += len(body)
         try:
@@ -98,7 +98,7 @@ class StatusPages:
         return "".join(await in_slices(self._pieces(told, access))).encode()
 
     def _pieces(self, status: Status, access: Access) -> Iterator[str]:
-        """The JSON of it, a row at a time."""
+        """Yield the JSON text of the status, a row at a time."""
         between = "{"
         for name, part in status.items():
             yield f"{between}{to_json(name)}: "
@@ -116,9 +116,10 @@ class StatusPages:
 
 
 async def _sent(request: web.Request, body: bytes) -> web.StreamResponse:
-    """Send the page piece by piece, at the pace of the reader. A reader that does not read for half
-    a minute in all loses the connection. A reader that leaves before the end is no error: nobody is
-    there to get one."""
+    """Send the page piece by piece, at the pace of the reader.
+
+    A reader that takes longer than half a minute in all loses the connection. A reader that leaves
+    before the end causes no error: nobody would receive it."""
     response = web.StreamResponse(headers={"Content-Type": "application/json; charset=utf-8"})
     response.content_length = len(body)
     try:
