@@ -14,33 +14,33 @@ Layers, each of which knows only those above it:
     bench/          load on any cluster, checked, with figures
     cli/            the verbs of `lognode`
 
-The parts of these layers. Of the SDK:
+Modules of these layers. In the SDK:
 
-    cluster, pool, admin: the nodes and descriptors that a client knows, its connections, what
-        operators ask
-    identity: the id of a producer, asked for once
-    sender, lanes, appends, last_numbers: delivery of numbered records, by range; the tickets; which
-        record precedes which
-    session, pages, span_pages, progress: reads: what is asked, seen before, and answered
-        in pages
-    follow_span, snapshot, vector: one reader of a follow; snapshots, and what a snapshot is as a
-        value
-    loop_thread: the thread and event loop behind the blocking SDK
+  cluster, pool, admin: the nodes and descriptors that a client knows, its connections, the
+    operations of operators
+  identity: the id of a producer, requested once
+  sender, lanes, appends, last_numbers: delivery of numbered records by range; tickets; the previous
+    record of each key
+  session, pages, span_pages, progress: the positions that reads have seen; pages of entries; checks
+    that a read makes progress
+  follow_span, snapshot, vector: one reader of a follow; snapshots, and the value that describes a
+    snapshot
+  loop_thread: the thread and event loop behind the blocking SDK
 
-Of both sides, and of programs around them:
+On both sides, and in programs around them:
 
-    json_text, durations: bytes in JSON; times to wait
-    tokens, invitation: what a client shows, and what invites a new node
-    loopback, ports: addresses of this machine, free ports for clusters on one machine
+  json_text, durations: bytes in JSON; waiting times
+  tokens, invitation: the credential of a client; the invitation of a new node
+  loopback, ports: addresses of this machine; free ports for clusters on one machine
 
-Contract of the SDK towards a caller:
+Contract of the SDK with its caller:
 
-1. One event loop: every object of a client is used on the loop that made it. The blocking client
-   owns a loop on a thread of its own and may be used from any thread.
-2. An error says what became of the write (S11). `unknown` is settled only by an answer of the
-   range, never by an assumption; the outcome of a call is the worst over its attempts.
+1. One event loop: every object of a client is used on the loop that created it. The blocking client
+owns a loop on its own thread and may be used from any thread.
+2. An error states the outcome of the write (S11). Only an answer of the range settles `unknown`,
+never an assumption. The outcome of a call is the worst outcome of its attempts.
 3. A retried append carries the numbers of its first attempt, so it is applied once (S8).
-4. Every call ends by its deadline, every `close` returns. Cancelling a call leaves the client
-   usable.
+4. Every call ends by its deadline, and every `close` returns. A cancelled call leaves the client
+usable.
 5. Every queue and window has a bound in `limits`.
 """
