@@ -115,7 +115,7 @@ class Followers:
     async def _unless_ended(
         self, wanted: "asyncio.Future[Any]", tasks: "list[asyncio.Task[None]]"
     ) -> None:
-        """Await `what`; raises the error of a follower that fails first."""
+        """Await `wanted`; raises the error of a follower that fails first."""
         done, _ = await asyncio.wait({wanted, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         if wanted not in done:
             wanted.cancel()
