@@ -392,7 +392,7 @@ class Cluster:
         """Learn from a failed attempt; return whether the table has a newer range than `known` for
         its keys.
 
-        Of many calls that fail at once, one brings the news; the others need not wait for it.
+        When many calls fail at once, one brings the news, and the others need not wait for it.
         """
         if isinstance(error, NotLeader):
             hint = error.fields.get("hint")

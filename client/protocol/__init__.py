@@ -1,4 +1,4 @@
-"""What both sides of a connection share: values, frames, and the table of messages.
+"""The parts that both sides of a connection share: values, frames, and the table of messages.
 
 The table describes everything that travels between clients, nodes and Raft members. Beside it are
 the values that travel: `limits`, `errors`, `types`, `scopes`, `principal`, `key_spans`; batches of

@@ -37,7 +37,7 @@ _LATEST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read. At most one start and at most one end is given."""
+    """The options of a read. At most one start and at most one end is given."""
 
     servers: str
     log: str
@@ -63,7 +63,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where to write."""
+    """The options of a write."""
 
     servers: str
     log: str
