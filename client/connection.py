@@ -165,7 +165,7 @@ class Connection:
         return stream
 
     def close(self) -> None:
-        """Send what is queued and close. Requests in flight raise Unavailable."""
+        """Send the queued bytes, then close. Requests in flight raise Unavailable."""
         self._transport.close()
 
     def abort(self, error: LognodeError) -> None:

@@ -1,4 +1,4 @@
-"""The idempotent producer: many records under way, each applied once, in order per key (S8, S4)."""
+"""The idempotent producer: many records in flight, each applied once, in order per key (S8, S4)."""
 
 from types import TracebackType
 from typing import Final, Self

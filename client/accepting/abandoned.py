@@ -125,7 +125,7 @@ class Abandoned:
             work, _ = self._left.popitem(last=False)
             try:
                 work.end_work()
-            except Exception as error:  # a bug, which must not keep other works
+            except Exception as error:  # a bug; the other works still end
                 self._loop.call_exception_handler(
                     {"message": "a request could not be ended", "exception": error}
                 )

@@ -101,7 +101,7 @@ class Handler(Protocol):
 
 
 class ListenTls(Protocol):
-    """The TLS of a listener. All calls on the loop's thread."""
+    """The TLS of a listener. All calls run on the loop's thread."""
 
     def channel(self) -> Channel:
         """Return a channel for one accepted connection."""

@@ -1,6 +1,6 @@
 """A budget of bytes in three levels: a node, its principals, and their connections. No I/O.
 
-Before it allocates n bytes, code takes n bytes from the account of a connection; it returns them
+The node takes n bytes from the account of a connection before it allocates them, and returns them
 when the memory is free again. The bytes count at all three levels:
 
     a connection   holds at most `connection_bytes`
@@ -36,7 +36,8 @@ _RESERVE_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """The bytes that each level may hold. A single ticket counts as at most `floor_bytes`."""
+    """The bytes that each level may hold. Taking more than `floor_bytes` at
+    once counts as `floor_bytes`."""
 
     node_bytes: int
     principal_bytes: int

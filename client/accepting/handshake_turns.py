@@ -77,7 +77,7 @@ class Pace:
 
     def spent(self, seconds: float) -> None:
         """Count the time that the work has taken."""
-        # On a crowded machine the thread may have lost the processor meanwhile, for any time.
+        # Bounded: on a crowded machine the thread may have lost the processor for any time.
         self._level = max(self._level - seconds, -burst_s)
         self._own += seconds
 

@@ -203,7 +203,7 @@ class Entrance:
         opened = self._held.get(protocol)
         if task.cancelled() and opened is not None:  # maybe nobody has had the socket yet
             opened.close()
-        if error is not None:  # closed; tell the protocol
+        if error is not None:  # the socket is closed; the protocol does not know it yet
             # The traceback and asyncio's TLS of the connection refer to each other: 300 KiB would
             # stay until the next garbage collection.
             error.__traceback__ = error.__context__ = error.__cause__ = None

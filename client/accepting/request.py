@@ -129,7 +129,7 @@ class Request:
         The room is kept until the answer or the push was sent, or `leave_room` is called. A small
         answer needs no room. An answer built without room counts once it is sent.
         """
-        if self.given_up:  # nothing is built for nobody
+        if self.given_up:  # nobody waits for the answer
             self.end_work()
             await asyncio.sleep(0)
         if self.weight <= limits.answer_small_bytes or self._room or self.answered:

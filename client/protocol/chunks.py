@@ -33,11 +33,11 @@ class Chunk(NamedTuple):
     """u32: the number of consecutive entries of each key; None: one each."""
     keys: bytes
     seqs: bytes
-    """u32 or u64."""
+    """u32 or u64 per entry."""
     timestamps: bytes
-    """u32 or u64."""
+    """u32 or u64 per entry."""
     value_lengths: bytes
-    """u32."""
+    """u32 per entry."""
     values: bytes
     headers: Mapping[int, Headers] | None
     """Headers by position: most entries have none."""

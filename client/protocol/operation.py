@@ -13,7 +13,7 @@ Weight = Callable[[Body], int]
 
 
 class Sender(Enum):
-    """Who may send an operation."""
+    """The senders that may send an operation."""
 
     CLIENT = "client"
     """Every connection: clients, and nodes too."""
