@@ -138,7 +138,7 @@ stranger_connections_max: Final = 16
 http_connections_max: Final = 64
 http_first_request_s: Final = 10.0
 http_next_request_s: Final = 30.0
-"""A connection is closed when its next request does not begin in this time."""
+"""An HTTP connection is closed when its next request does not begin in this time."""
 
 # Memory of a node's connections (see `budget`). Nodes of the cluster have separate budgets.
 answers_connection_bytes_max: Final = 16 * MIB
@@ -187,7 +187,8 @@ producer_grant_bytes: Final = 28
 creation_bytes: Final = 16
 """Random bytes that a client draws for each `create_log` call, to recognise its attempts."""
 producer_name_expiry_ms: Final = 7 * 24 * 3_600 * 1_000
-"""A name that is not opened for this time is forgotten: its next opening acts as the first."""
+"""A name that is not opened for this time is forgotten: its next opening still gets the same id
+and a higher epoch."""
 producer_unacked_bytes_default: Final = 64 * MIB
 producer_expiry_ms: Final = 24 * 3_600 * 1_000
 
@@ -212,7 +213,7 @@ memtable_hard_bytes_max: Final = 256 * MIB
 """Memtables of a range, frozen memtables included. Above this the leader refuses appends:
 segments cannot be built, or not as fast as entries arrive."""
 frozen_scarce_bytes: Final = 96 * MIB
-"""Frozen memtables of a range: two are waiting. Above this the builder yields to nobody."""
+"""Frozen memtables of a range: two are waiting. Above this the builder has priority."""
 memtable_age_s: Final = 600.0
 memtable_cold_s: Final = 30.0
 memtable_cold_bytes: Final = 4 * MIB
@@ -222,8 +223,8 @@ memtables_bytes_max: Final = 512 * MIB
 memtables_hard_bytes_max: Final = 1024 * MIB
 """Memtables of a node: above this it refuses appends."""
 append_light_bytes: Final = MIB
-"""A principal with no more recent appends than this (they count half after a second) may exceed
-the hard bounds by a quarter: other principals caused the lack of segments."""
+"""A principal whose recent appends (their count halves every second) are within this may exceed the
+hard bounds by a quarter: other principals caused the lack of segments."""
 append_queue_bytes_max: Final = 32 * MIB
 """Uncommitted bytes of a principal's appends in a range, appends under way included; above this
 the answer is OVERLOADED."""
@@ -279,7 +280,7 @@ status_page_max: Final = 500
 
 # Files.
 wal_file_bytes: Final = 64 * MIB
-"""Default size of a WAL file; the next two limits bound the configured size."""
+"""Default size of a WAL file; `wal_file_bytes_min` and `wal_file_bytes_max` bound the setting."""
 wal_rewrite_bytes_max: Final = 4 * MIB
 """Entries of one group that one round rewrites to release old WAL files."""
 wal_file_bytes_min: Final = 64 * KIB
