@@ -136,7 +136,7 @@ class AsyncAdmin:
         `members` has a row for each member: its `node`, its `state`, whether the node `answers`,
         how the replica is `damaged` or None, `last_term` and `last_index` of its log's last entry,
         the last index that it has `applied`, and `last_seq` and `last_timestamp_ms` of the last
-        applied record. Unknown values are None.
+        applied record. An unknown value is None.
         `proposed` is the member with the longest log. `refused` is the reason why the range cannot
         recover from that member now, or None.
         Raises NotFound for an unknown range, Unavailable, Timeout.

@@ -31,7 +31,7 @@ Role = Literal["client", "node"]
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The identity of the dialler. `cluster` and `node` are None while unknown."""
+    """The identity of the dialler. `cluster` and `node` may be None: unknown."""
 
     role: Role
     nonce: bytes
