@@ -1,7 +1,7 @@
-"""Records on their way: the columns of a batch, the tickets for its records, what became of it.
+"""Records in flight: the columns of a batch, the tickets for its records, their outcomes.
 
-A batch is the unit of everything that costs: routing, encoding, sending, retrying, settling. A
-record costs its place in a few lists.
+All costly work is done per batch: routing, encoding, sending, retrying, settling. A record costs
+only its place in a few lists.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from .retry import Attempts
 
 
 class AppendBatch:
-    """Records of one range, numbered, until they are settled: acknowledged or given up.
+    """Numbered records of one range, until they are settled: acknowledged or given up.
 
-    A batch whose range was split hands its records to `parts`, with the same numbers.
+    A batch whose range was split moves its records to `parts`, with the same numbers.
     """
 
     __slots__ = (
@@ -68,12 +68,12 @@ class AppendBatch:
         self.first_key = b""
         self.last_key = b""
         self.data: bytes | None = None
-        """Packed, once it was sent."""
+        """The packed batch, once it was sent."""
         self.attempts = attempts
         self.done = done
-        """Its result is None; what became of the records is in `reply` or `error`."""
+        """A future with the result None; `reply` or `error` holds the outcome of the records."""
         self.after: AppendBatch | None = None
-        """The batch of a predecessor: send this one when that one is settled."""
+        """The batch of a predecessor, which must be settled before this batch is sent."""
         self.reply: Mapping[Any, Any] | None = None
         self.duplicates: frozenset[int] = frozenset()
         """Positions of records that an earlier attempt had appended."""
@@ -82,14 +82,14 @@ class AppendBatch:
         self.error: LognodeError | None = None
         self.parts: list[tuple[AppendBatch, list[int]]] | None = None
         self.waiters: list[tuple[float, asyncio.Future[None]]] = []
-        """Until when callers wait, and what wakes them."""
+        """Waiting callers: the time until which each waits, and its future."""
         self.timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def pack(self, producer: int, epoch: int, low: int) -> bytes:
-        """The bytes to send. `low`: the smallest number not settled."""
+        """Return the bytes to send. `low`: the smallest unsettled number."""
         numbers = self.numbers
         consecutive = numbers[-1] - numbers[0] == len(numbers) - 1
         prevs = self.prevs
@@ -111,13 +111,13 @@ class AppendBatch:
         )
 
     def close(self) -> None:
-        """No record is added any more."""
+        """Close the batch: no more records are added."""
         self.first_key = min(self.keys)
         self.last_key = max(self.keys)
 
     def add(self, number: int, key: bytes, value: bytes | None, headers: Headers | None,
             expect: int, *, snapshot: bool) -> int:  # fmt: skip
-        """Put a record behind the others; its position."""
+        """Append a record to the batch; return its position."""
         position = len(self.keys)
         self.keys.append(key)
         self.values.append(value)
@@ -137,19 +137,19 @@ class AppendBatch:
         return position
 
     def has_condition(self, position: int) -> bool:
-        """Whether the record at that position has one that may not hold."""
+        """Return whether the record at the position has a condition other than ANY."""
         expects = self.expects
         return (
             expects is not None and 0 <= position < len(expects) and expects[position] != EXPECT_ANY
         )
 
     def holds(self, number: int) -> bool:
-        """Whether a record of this batch has the number."""
+        """Return whether a record of this batch has the number."""
         position = bisect_left(self.numbers, number)
         return position < len(self.numbers) and self.numbers[position] == number
 
     def part(self, positions: Sequence[int], attempts: Attempts) -> "AppendBatch":
-        """Some of the records, in order, with their numbers, as a batch of its own."""
+        """Return a new batch with the records at the positions, in order, with their numbers."""
         new = AppendBatch(attempts, asyncio.get_running_loop().create_future())
         new.keys = [self.keys[i] for i in positions]
         new.values = [self.values[i] for i in positions]
@@ -167,11 +167,11 @@ class AppendBatch:
         return new
 
     async def wait(self, until: float) -> bool:
-        """Wait until it is `done`, at most until that time of the loop; whether it is.
+        """Wait until the batch is `done`, at most until the loop time `until`; return whether it
+        is.
 
-        All who wait share one timer, and are woken without another turn of the loop: with the
-        callbacks of `asyncio.wait` for each, waiting cost an append of one record as much as all
-        the rest.
+        All callers share one timer, and are woken without another turn of the loop. With callbacks
+        of `asyncio.wait` for each caller, the wait doubled the cost of an append of one record.
         """
         if not self.done.done():
             waiter: asyncio.Future[None] = self.done.get_loop().create_future()
@@ -187,7 +187,7 @@ class AppendBatch:
         self.timer = self.done.get_loop().call_at(when, self._look)
 
     def _look(self) -> None:
-        """Who waits no longer?"""
+        """Wake the callers whose time is over."""
         self.timer = None
         now = self.done.get_loop().time()
         left: list[tuple[float, asyncio.Future[None]]] = []
@@ -201,7 +201,7 @@ class AppendBatch:
             self._look_at(min(until for until, _ in left))
 
     def wake(self) -> None:
-        """It is `done`: nobody waits any longer."""
+        """Wake all callers: the batch is `done`."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -209,14 +209,14 @@ class AppendBatch:
             _wake(waiter)
 
     def settled(self, reply: Mapping[Any, Any]) -> None:
-        """The answer, checked: of each record an Ack, or that its condition did not hold."""
+        """Take the checked answer, which has an Ack or a refused condition for each record."""
         self.reply = reply
         self.duplicates = frozenset(reply.get("duplicates") or ())
         if reply.get("refused"):
             self.refused = dict(zip(reply["refused"], reply["actual"], strict=True))
 
     def acks_of(self, at: int, count: int) -> list[Ack | LognodeError]:
-        """What became of `count` records from `at` on; only when `done`."""
+        """Return the outcomes of `count` records from `at` on; call only when `done`."""
         if self.parts is not None:
             return self.acks()[at : at + count]
         if self.error is not None or self.reply is None:
@@ -228,7 +228,7 @@ class AppendBatch:
         return [self._result(self.reply, position) for position in range(at, at + count)]
 
     def acks(self) -> list[Ack | LognodeError]:
-        """What became of each record; only when `done`."""
+        """Return the outcome of each record; call only when `done`."""
         if self.parts is None:
             return self.acks_of(0, len(self.keys))
         found: dict[int, Ack | LognodeError] = {}
@@ -250,7 +250,7 @@ class AppendBatch:
         return Ack(seq, reply.get("timestamp_ms"))
 
     def ack(self, position: int) -> Ack:
-        """What became of one record; raises its error. Only when `done`."""
+        """Return the Ack of one record, or raise its error; call only when `done`."""
         if self.parts is not None:
             for part, positions in self.parts:
                 if position in positions:
@@ -268,22 +268,22 @@ class AppendBatch:
         try:
             raise found
         finally:
-            del found  # the error knows this frame: no cycle is left
+            del found  # the error refers to this frame: break the cycle
 
 
 def _wake(waiter: "asyncio.Future[None]") -> None:
-    if not waiter.done():  # its caller may have gone
+    if not waiter.done():  # its caller may have left
         waiter.set_result(None)
 
 
 def _acks(first_seq: int, count: int, timestamp_ms: int | None) -> list[Ack | LognodeError]:
-    """Acks of records that are new, made without a call of Python for each."""
+    """Return Acks of new records, built without a Python call for each."""
     fields = zip(range(first_seq, first_seq + count), repeat(timestamp_ms), repeat(False))
     return list(map(tuple.__new__, repeat(Ack), fields))
 
 
 def check_reply(batch: AppendBatch, reply: Mapping[str, Any]) -> None:
-    """Raise RemoteProtocolError unless the reply says of every record what became of it."""
+    """Raise RemoteProtocolError unless the reply has an outcome for every record."""
     seqs, refused, actual = (reply.get(name) or () for name in ("seqs", "refused", "actual"))
     if reply.get("first_seq") is not None:
         fits = not refused and not reply.get("duplicates")
@@ -294,7 +294,7 @@ def check_reply(batch: AppendBatch, reply: Mapping[str, Any]) -> None:
 
 
 class AsyncTicket:
-    """The promise of an acknowledgement; `result` gives the Ack, or raises why not."""
+    """The promise of an acknowledgement; `result` returns the Ack, or raises the error."""
 
     __slots__ = ("_batch", "_position")
 
@@ -304,12 +304,12 @@ class AsyncTicket:
 
     def __await__(self) -> Generator[Any, None, Ack]:
         if not self._batch.done.done():
-            # Shielded: others wait for the same batch.
+            # Shielded: other callers wait for the same batch.
             yield from asyncio.shield(self._batch.done).__await__()
         return self._batch.ack(self._position)
 
     async def result(self) -> Ack:
-        """Wait for the Ack. Raises what became of the record instead."""
+        """Wait for the Ack, or raise the error of the record."""
         return await self
 
     @property
@@ -319,12 +319,13 @@ class AsyncTicket:
 
     @property
     def done(self) -> bool:
-        """Whether awaiting returns, or raises, at once."""
+        """Whether awaiting the ticket returns or raises at once."""
         return self._batch.done.done()
 
 
 def to_key(key: Any) -> bytes:
-    """The key's bytes; a str is encoded as UTF-8. Raises InvalidArgument for anything else."""
+    """Return the key as bytes; a str is encoded as UTF-8. Raises InvalidArgument for anything
+    else."""
     if isinstance(key, str):
         return key.encode()
     if isinstance(key, bytes):
@@ -333,14 +334,14 @@ def to_key(key: Any) -> bytes:
 
 
 def checked_key(key: Any) -> bytes:
-    """The bytes of a key that an entry can have. Raises InvalidArgument, LimitExceeded."""
+    """Return the bytes of a key that an entry may have. Raises InvalidArgument, LimitExceeded."""
     found = to_key(key)
     check_key(found)
     return found
 
 
 def check_types(value: Any, headers: Any) -> None:
-    """Raises InvalidArgument for a value or headers of another type."""
+    """Raise InvalidArgument for a value or headers of another type."""
     if value is not None and type(value) is not bytes:
         raise InvalidArgument(
             f"value is {type(value).__name__}; give bytes, or None for a tombstone", what="value"
@@ -350,7 +351,7 @@ def check_types(value: Any, headers: Any) -> None:
 
 
 def to_expect(expect: Expect) -> int:
-    """The condition as it travels. Raises InvalidArgument."""
+    """Return the condition as the wire protocol carries it. Raises InvalidArgument."""
     if expect is ANY:
         return EXPECT_ANY
     if expect is ABSENT:
@@ -363,7 +364,7 @@ def to_expect(expect: Expect) -> int:
 
 
 def checked_record(key: Any, value: bytes | None, headers: Headers | None) -> tuple[bytes, int]:
-    """The key's bytes and the size of a record. Raises InvalidArgument, LimitExceeded."""
+    """Return the key's bytes and the size of a record. Raises InvalidArgument, LimitExceeded."""
     if type(key) is not bytes:
         key = to_key(key)
     if value is not None and type(value) is not bytes:
@@ -377,7 +378,7 @@ def checked_record(key: Any, value: bytes | None, headers: Headers | None) -> tu
 
 
 class Columns:
-    """Records given as tuples, as columns, checked: at most a few C calls a column."""
+    """Checked records as columns, built from tuples with at most a few C calls a column."""
 
     def __init__(self, records: Iterable[Sequence[Any]]) -> None:
         rows = records if isinstance(records, (list, tuple)) else list(records)
@@ -423,7 +424,7 @@ class Columns:
                 self.sizes[position] += sum(map(len, headers)) + sum(map(len, headers.values()))
 
     def slices(self, records_max: int, bytes_max: int) -> Iterator["Columns"]:
-        """The columns in pieces of bounded size, in order."""
+        """Yield the columns in pieces of bounded size, in order."""
         if len(self) <= records_max and sum(self.sizes) <= bytes_max:
             yield self
             return
@@ -443,7 +444,7 @@ class Columns:
         return piece
 
     def by_start(self, starts: Sequence[bytes]) -> Iterator[Sequence[int]]:
-        """Positions grouped by the range that holds their key, each in order."""
+        """Yield positions grouped by the range that holds their key, each group in order."""
         if len(starts) <= 1:
             yield range(len(self.keys))
             return
@@ -456,7 +457,7 @@ class Columns:
         yield from groups.values()
 
     def cut(self, positions: Sequence[int]) -> Iterator[Sequence[int]]:
-        """The positions in runs that fit a batch each."""
+        """Yield the positions in runs, each small enough for one batch."""
         ends = list(accumulate(map(self.sizes.__getitem__, positions)))
         at, before = 0, 0
         while at < len(positions):
@@ -466,13 +467,14 @@ class Columns:
             at, before = to, ends[to - 1]
 
     def size(self, positions: Sequence[int]) -> int:
-        """Bytes of these records, as they count for a batch."""
+        """Return the bytes of these records, as they count for a batch."""
         if isinstance(positions, range):
             return sum(self.sizes[positions.start : positions.stop])
         return sum(map(self.sizes.__getitem__, positions))
 
     def fill(self, batch: AppendBatch, positions: Sequence[int], first_number: int) -> None:
-        """Put these records behind those of a batch; the first of all has `first_number`."""
+        """Append these records to a batch; record 0 of these columns has the number
+        `first_number`."""
         before = len(batch)
         headers = None
         if isinstance(positions, range):
@@ -499,7 +501,7 @@ class Columns:
 
 
 def check_one_batch(columns: Columns) -> None:
-    """Raises unless the records fit one batch."""
+    """Raise LimitExceeded unless the records fit one batch."""
     if not len(columns):
         raise InvalidArgument("append_batch of no records; give at least one", what="records")
     for limit, value, allowed in (

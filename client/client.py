@@ -1,4 +1,4 @@
-"""The client: one per process and cluster; logs are had from it."""
+"""The client: one per process and cluster. `AsyncClient.log` returns its logs."""
 
 import asyncio
 import os
@@ -22,19 +22,18 @@ default_address: Final = "lognode://127.0.0.1:4600"
 
 
 class AsyncClient:
-    """A connection to a cluster, by any of its nodes' addresses.
+    """A connection to a cluster, through the address of any of its nodes.
 
-    `address`: `lognode://host:port[,host:port...]`; the rest of the nodes is found out.
-    `lognodes://` is the same with TLS, and may name the files of `tls` itself:
+    `address`: `lognode://host:port[,host:port...]`. The client discovers the other nodes.
+    `lognodes://` is the same with TLS, and may name the files of `tls`:
     `lognodes://host:port?ca=FILE&cert=FILE&key=FILE`.
-    `tls`: the files for TLS, see `lognode.Tls`; with them `lognode://` means TLS too.
-    `token`: what this client proves its identity with, as `lognode token create` prints it; the
-    address may name a file that has the token, `lognode://host:port?token=FILE`. The token is sent
-    inside TLS or to this very machine only.
-    `timeout`: seconds, the default deadline of every call. Nothing is dialled before the first
-    call. All use is on the loop that is running when it is first used.
-    Raises InvalidArgument for a bad address, for files that cannot be used, and for text that is
-    not a token.
+    `tls`: the files for TLS, see `lognode.Tls`. With `tls`, `lognode://` means TLS too.
+    `token`: the credential of this client, as `lognode token create` prints it. The address may
+    name a file that holds the token: `lognode://host:port?token=FILE`. The client sends the token
+    only inside TLS or to its own machine.
+    `timeout`: seconds, the default deadline of every call.
+    The client connects at its first call. Every call must run on the event loop of the first call.
+    Raises InvalidArgument for a bad address, for unusable files, and for a malformed token.
     """
 
     def __init__(
@@ -76,11 +75,12 @@ class AsyncClient:
 
     @property
     def admin(self) -> AsyncAdmin:
-        """The verbs of operators."""
+        """Return the operations for operators."""
         return self._admin
 
     def log(self, name: str) -> AsyncLog:
-        """The log of that name. Raises LimitExceeded, InvalidArgument for an impossible name."""
+        """Return the log with this name. Raises LimitExceeded or InvalidArgument for an invalid
+        name."""
         found = self._logs.get(name)
         if found is None:
             _check_log_name(name)
@@ -105,18 +105,20 @@ class AsyncClient:
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> AsyncLog:
-        """Create a log of `ranges` even ranges, or split at the given keys.
+        """Create a log with `ranges` even ranges, or split at the given keys.
 
-        `replicas`: 1 to `replicas_max`; with fewer nodes the log grows to it later.
-        `retention_ms`: entries older may go. `retention_bytes`: of each range so many bytes of
-        segments stay at least, the newest. `snapshot_delay_ms`: what a key had before a logical
-        snapshot goes so long after it. Both go by whole segments, so that entries may stay longer.
-        `cleanup="compact"`, instead of these: of each key the last entry stays, tombstones for
-        `delete_retention_ms`, a day by default. Seqs never change (S6).
-        `split_bytes`: a range with more bytes of segments is split by itself; None: never.
-        `split_rate`: so is one that appends more records and answers more reads a second, for ten
-        seconds and where they halve; at least 100. None: never.
-        A call that repeats itself because an answer was lost recognises its own log.
+        `replicas`: 1 to `replicas_max`; with fewer nodes the log grows to this number later.
+        `retention_ms`: entries older than this may be removed.
+        `retention_bytes`: each range keeps at least this many bytes of its newest segments.
+        `snapshot_delay_ms`: how long after a logical snapshot the older entries of its key are
+        removed.
+        These rules remove whole segments, so entries may stay longer.
+        `cleanup="compact"` replaces these rules: the last entry of each key stays, tombstones stay
+        for `delete_retention_ms`, a day by default. Seqs never change (S6).
+        `split_bytes`: a range with more bytes of segments is split automatically; None: never.
+        `split_rate`: a range that handles more appended records and reads a second than this, for
+        ten seconds, is split at the key that halves the load; at least 100. None: never.
+        A retry after a lost answer recognises the log that the same call created.
         Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
         """
         log = self.log(name)
@@ -163,10 +165,10 @@ class AsyncClient:
         split_rate: int | Unchanged | None = UNCHANGED,
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Change the policy of a log; None takes a rule away. The whole policy as it is then.
+        """Change the policy of a log and return the whole new policy; None removes a rule.
 
-        What is already removed does not come back. Ranges and replicas stay as they are.
-        Doing it twice is doing it once. Raises LogNotFound, InvalidArgument for a policy that
+        Entries that are already removed do not come back. Ranges and replicas stay unchanged.
+        The call is idempotent. Raises LogNotFound, and InvalidArgument for a policy that
         contradicts itself.
         """
         _check_log_name(name)
@@ -188,8 +190,8 @@ class AsyncClient:
         return policy
 
     async def delete_log(self, name: str, *, timeout: float | None = None) -> None:
-        """Delete a log and all its entries. A call that repeats itself because an answer was lost
-        deletes no log that was created under the same name meanwhile. Raises LogNotFound."""
+        """Delete a log and all its entries. A retry after a lost answer does not delete a log
+        that was created under the same name meanwhile. Raises LogNotFound."""
         deadline = self._deadline(timeout)
         await self._cluster.refresh(name, deadline, key=b"")
         body = {"name": name, "id": self._cluster.log(name).log_id}
@@ -199,23 +201,23 @@ class AsyncClient:
                 break
             except LogNotFound as error:
                 if error.outcome == "unknown":
-                    break  # an earlier attempt, whose answer was lost, has deleted the log
+                    break  # an earlier attempt, whose answer was lost, deleted the log
                 newer = error.fields.get("id")
                 if type(newer) is not int or newer == body["id"]:
                     raise
-                body["id"] = newer  # the node that told the id had not heard of this log yet
+                body["id"] = newer  # the node that reported the id did not know this log yet
         self._cluster.forget(name)
         self._logs.pop(name, None)
 
     async def logs(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """The logs: id, name and policy of each, by name."""
+        """Return the id, name and policy of each log, ordered by name."""
         answer = await self._cluster.overview(self._deadline(timeout))
         return sorted(answer["logs"], key=lambda log: str(log["name"]))
 
     async def metadata(
         self, log: str | None = None, *, timeout: float | None = None
     ) -> dict[str, Any]:
-        """Nodes, logs and ranges as the cluster's metadata has them. Raises LogNotFound."""
+        """Return nodes, logs and ranges from the cluster's metadata. Raises LogNotFound."""
         deadline = self._deadline(timeout)
         if log is not None:
             return await self._cluster.refresh(log, deadline)
@@ -223,7 +225,7 @@ class AsyncClient:
         return {**overview, "ranges": await self._cluster.every_range(deadline)}
 
     async def status(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """The dict of /status.json, as one node sees the cluster."""
+        """Return the dict of /status.json, as one node sees the cluster."""
         deadline = self._deadline(timeout)
         found: dict[str, Any] = {}
         after: object = None
@@ -239,14 +241,15 @@ class AsyncClient:
                 return found
 
     async def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
-        """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""
+        """Return `ok`, and when it is false the `reasons`: too few nodes, or ranges without a
+        leader or members."""
         return await self._ask(HEALTH, {"nodes": nodes}, timeout)
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Deliver what is under way for at most `timeout` seconds, then close; always returns.
+        """Deliver pending records for at most `timeout` seconds, then close; always returns.
 
-        The timeout is that of all logs together. A call that waits meanwhile ends with an error
-        that says what became of the call.
+        All logs share the timeout. A call that is still waiting ends with an error that states the
+        outcome of the call.
         """
         try:
             await asyncio.gather(*(log.close(timeout) for log in self._logs.values()))

@@ -1,8 +1,8 @@
-"""The client's view of the cluster, and the one loop that every routed call goes through.
+"""The client's view of the cluster, and the one loop that every routed call uses.
 
-`Cluster` knows nodes and logs as the newest metadata it has seen shows them, and asks for newer
-ones when a node's answer says that it is behind. Metadata comes in pages: of a log with many ranges
-a client asks for those around the key that it wants.
+`Cluster` knows nodes and logs from the newest metadata it has seen, and asks for newer metadata
+when a node's answer shows that the client is behind. Metadata comes in pages: for a log with many
+ranges the client asks for the ranges around the key that it needs.
 """
 
 import asyncio
@@ -42,27 +42,29 @@ Body = dict[str, Any]
 _RANGES: Final = Array(RANGE, limits.frame_array_max)
 metadata_timeout_s: Final = 1.0
 _PAGES_BEGUN_MAX: Final = 20
-"""How often the pages of a log are begun anew when its ranges change in between."""
+"""Restarts of a log's pages, after its ranges changed between two pages, before the client gives
+up."""
 
 
 class LogRoutes:
-    """What is known of one log: its id and ranges."""
+    """The client's knowledge of one log: its id and ranges."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.begin(None)
         self.locating: asyncio.Task[Body] | None = None
-        """The question for the range of a key; whoever wants another key waits for it first."""
+        """The request under way for the range of a key; requests for other keys wait for it
+        first."""
 
     def begin(self, log_id: int | None) -> None:
-        """Forget all that was known: the log was deleted, and maybe created again with that id."""
+        """Forget everything known: the log was deleted, and maybe created again with that id."""
         self.log_id = log_id
         self.table = RangeTable()
         self.session = Session()
-        """What its reads have seen."""
+        """The positions that reads of the log have seen."""
         self.spans: KeySpans | None = None
-        """The keys that this client may use, as a node told it last; None: every key. The ranges
-        of other keys are not told, and the table has holes there."""
+        """The keys that this client may use, from a node's newest answer; None: every key. Nodes
+        do not report the ranges of other keys, so the table has holes there."""
 
     def check_may(self, start: bytes, end: bytes | None) -> None:
         """Raise Unauthorized where the client may not use every key of `[start, end)`."""
@@ -82,7 +84,7 @@ class LogRoutes:
 
 
 class Cluster:
-    """Nodes, logs and connections of one client. All calls on one loop."""
+    """The nodes, logs and connections of one client. All calls run on one loop."""
 
     def __init__(
         self, seeds: Sequence[Address], tls: ClientTls | None = None, token: str | None = None
@@ -92,22 +94,22 @@ class Cluster:
         self.nodes: dict[int, Address] = {}
         self.pool = Pool(tls, token)
         self._preferred = random.randrange(1 << 16)
-        """Which member prefix reads go to. Each client has one of its own, so that they spread, and
-        stays with it: another might be behind what the session has seen, and have to be waited
-        for, and its cache does not hold what was just read."""
+        """The member for prefix reads. Each client draws its own number, which spreads the
+        reads, and stays with that member: another member may lag behind the session, which costs
+        a wait, and does not have the newest reads in its cache."""
         self._logs: dict[str, LogRoutes] = {}
         self._refreshing: dict[tuple[str, bytes | None], asyncio.Task[Body]] = {}
 
     def now(self) -> float:
-        """The clock of all deadlines."""
+        """Return the time of the clock that all deadlines use."""
         return asyncio.get_running_loop().time()
 
     def log(self, name: str) -> LogRoutes:
-        """The routes of a log, empty until first used."""
+        """Return the routes of a log, empty until first used."""
         return self._logs.setdefault(name, LogRoutes(name))
 
     def forget(self, name: str) -> None:
-        """The log was deleted. Handles to the log stay usable: a log of that name may come."""
+        """Forget a deleted log. Handles to the log stay usable: a new log may get the same name."""
         self.log(name).begin(None)
 
     async def close(self) -> None:
@@ -119,9 +121,9 @@ class Cluster:
     # Metadata.
 
     async def refresh(self, name: str, deadline: float, *, key: bytes | None = None) -> Body:
-        """Ask for metadata of a log at least as new as what is known: of all its ranges, or with
-        `key` of those from the key's range on that fit an answer. Whoever asks the same at the
-        same time shares the answer.
+        """Ask for metadata of a log at least as new as the known metadata: of all its ranges, or
+        with `key` of those from the key's range on that fit an answer. Concurrent calls with the
+        same question share the answer.
 
         Raises LogNotFound, Unavailable when no node answers, Timeout.
         """
@@ -134,7 +136,7 @@ class Cluster:
         return await self._before(deadline, shared(task))
 
     async def overview(self, deadline: float) -> Body:
-        """Nodes and logs as the newest metadata has them. Raises Unavailable, Timeout."""
+        """Return nodes and logs from the newest metadata. Raises Unavailable, Timeout."""
 
         async def pages() -> Body:
             answer = await self._fetch(METADATA, {})
@@ -148,7 +150,7 @@ class Cluster:
         return await self._before(deadline, pages())
 
     async def every_range(self, deadline: float) -> list[Body]:
-        """The ranges of all logs, by id. Raises Unavailable, Timeout."""
+        """Return the ranges of all logs, by id. Raises Unavailable, Timeout."""
 
         async def pages() -> list[Body]:
             found: list[Body] = []
@@ -162,8 +164,9 @@ class Cluster:
         return await self._before(deadline, pages())
 
     async def look(self, operation: Operation, body: Body, deadline: float, *, newer: bool) -> Body:
-        """One page of metadata; with `newer` as soon as it is newer than what is known, or what is
-        known after half a second. Raises Unavailable, Timeout."""
+        """Return one page of metadata. With `newer` the node answers once it has newer metadata
+        than the client, or after half a second with the same metadata. Raises Unavailable,
+        Timeout."""
         at_least = self.version + newer
         return await self._before(deadline, self._fetch(operation, body, at_least=at_least))
 
@@ -182,8 +185,8 @@ class Cluster:
         return await self._fetch(METADATA, {"log": name, "start_key": key}, name)
 
     async def _whole_log(self, name: str) -> Body:
-        """All pages of a log. They are begun anew where two of them do not fit together: the
-        ranges have changed in between."""
+        """Return all pages of a log. Start again when two pages do not fit together, because the
+        ranges changed in between."""
         for _ in range(_PAGES_BEGUN_MAX):
             answer = await self._log_page(name, b"")
             ranges, following = list(answer["ranges"]), answer.get("next_key")
@@ -201,8 +204,8 @@ class Cluster:
     async def _fetch(
         self, operation: Operation, body: Body, name: str | None = None, *, at_least: int = 0
     ) -> Body:
-        """What a node answers once it has metadata as new as that, or has waited for it; never
-        older than what is known."""
+        """Ask the nodes in turn, until one answers with metadata that is at least as new as
+        `at_least` and as the metadata of this client."""
         loop = asyncio.get_running_loop()
         last: LognodeError | None = None
         for address in self._candidates():
@@ -216,7 +219,7 @@ class Cluster:
                 last = last or error
                 continue
             except LogNotFound as error:
-                last = error  # or that node has not heard of it yet: ask the others too
+                last = error  # or that node does not know the log yet: ask the others too
                 continue
             if answer["version"] < self.version:
                 continue
@@ -229,7 +232,7 @@ class Cluster:
         return sorted(known, key=self.pool.rank)
 
     def _learn(self, name: str | None, answer: Mapping[Any, Any]) -> None:
-        """Take from a page what it has: the nodes, and with `name` ranges of that log."""
+        """Learn the nodes from a page, and with `name` the ranges of that log."""
         ids = {log["name"]: log["id"] for log in answer.get("logs", ())}
         ranges = [Range.from_wire(body) for body in answer["ranges"]]
         self.version = max(self.version, answer["version"])
@@ -254,7 +257,7 @@ class Cluster:
         )
 
     def _without_suspect(self, known: Range) -> Range:
-        """Metadata may name a leader that this client has just seen dead: do not go back to it."""
+        """Drop a leader that metadata names and that has just failed to answer this client."""
         if known.leader is None or not self._is_suspect(known.leader):
             return known
         return Range(
@@ -268,8 +271,8 @@ class Cluster:
     # Calls.
 
     async def locate(self, log: LogRoutes, key: bytes, deadline: float) -> Range:
-        """The range of a key. Raises LogNotFound, Unavailable, and Unauthorized for a key that the
-        client may not use."""
+        """Return the range of a key. Raises LogNotFound, Unavailable, and Unauthorized for a key
+        that the client may not use."""
         found = log.table.find(key)
         while found is None:
             task, own = log.locating, False
@@ -287,14 +290,14 @@ class Cluster:
         return found
 
     async def routed(self, log: LogRoutes, deadline: float) -> None:
-        """Wait until a node has told of the log. Raises LogNotFound, Unavailable, Timeout."""
+        """Wait until the ranges of the log are known. Raises LogNotFound, Unavailable, Timeout."""
         if not len(log.table):
             await self.refresh(log.name, deadline)
 
     async def all_ranges(
         self, log: LogRoutes, deadline: float, span: Span = EVERY_KEY
     ) -> list[Range]:
-        """The ranges that cover the span, in order. Raises LogNotFound, Unavailable, and
+        """Return the ranges that cover the span, in order. Raises LogNotFound, Unavailable, and
         Unauthorized for keys that the client may not use."""
         if not log.table.covers(*span):
             await self.refresh(log.name, deadline)
@@ -306,7 +309,8 @@ class Cluster:
     async def ranges_of(
         self, log: LogRoutes, keys: Collection[bytes], deadline: float
     ) -> list[Range]:
-        """The ranges that have the keys, in order, of one moment. Raises as `locate`."""
+        """Return the ranges that have the keys, in order, all at one moment. Raises the errors
+        of `locate`."""
         while True:
             for key in keys:
                 await self.locate(log, key, deadline)
@@ -315,7 +319,7 @@ class Cluster:
                 return [found[start] for start in sorted(found)]
 
     def target(self, known: Range, node: int | None = None) -> int:
-        """The node to ask about a range. Raises NodeNotFound when `node` has no replica."""
+        """Return the node to ask about a range. Raises NodeNotFound when `node` has no replica."""
         if node is not None:
             if node not in known.members:
                 raise NodeNotFound(
@@ -331,16 +335,16 @@ class Cluster:
     async def ask(
         self, known: Range, operation: Operation, body: Body, deadline: float, *, node: int
     ) -> Body:
-        """One attempt at one node. Raises what it answered, Timeout, Unavailable."""
+        """Make one attempt at one node. Raises the node's error, Timeout, Unavailable."""
         full = {"range": known.range_id, "generation": known.generation, **body}
         connection: Connection | None = None
         try:
             connection = await self._connect(node, deadline)
             return await connection.request(operation, full, deadline=deadline)
         except (Timeout, Unavailable) as error:
-            # That it answers that something else is unavailable does not make it a suspect.
+            # A node that answers Unavailable for another reason is not a suspect.
             silent = isinstance(error, Timeout) or connection is None or connection.lost
-            idle = error.fields.get("reason") == IDLE  # dialled anew, it answers
+            idle = error.fields.get("reason") == IDLE  # the node answers on a new connection
             if silent and not idle and node in self.nodes:
                 self.pool.suspect(self.nodes[node])
             raise
@@ -355,13 +359,15 @@ class Cluster:
         node: int,
         credit_bytes: int,
     ) -> Stream:
-        """Ask one node for pushes. Raises Timeout, Unavailable; the stream raises the rest."""
+        """Open a stream of pushes from one node. Raises Timeout, Unavailable; the stream raises
+        the rest."""
         connection = await self._connect(node, deadline)
         full = {"range": known.range_id, "generation": known.generation, **body}
         return await connection.stream(operation, full, credit_bytes=credit_bytes)
 
     async def ask_node(self, node: int, operation: Operation, body: Body, deadline: float) -> Body:
-        """One attempt at a node of the metadata. Raises what it answered, Timeout, Unavailable."""
+        """Make one attempt at a node of the metadata. Raises the node's error, Timeout,
+        Unavailable."""
         connection = await self._connect(node, deadline)
         return await connection.request(operation, body, deadline=deadline)
 
@@ -372,7 +378,8 @@ class Cluster:
         return await self.pool.get(address, deadline)
 
     def tell(self, log: LogRoutes, range_id: int, operation: Operation, body: Body) -> None:
-        """A one-way message to the leader of a range, if a connection to it is open."""
+        """Send a one-way message to the leader of a range, if a connection to the leader is
+        open."""
         for known in log.table:
             if known.range_id == range_id and known.leader is not None:
                 address = self.nodes.get(known.leader)
@@ -382,9 +389,10 @@ class Cluster:
                     connection.send(operation, {**where, **body})
 
     def heed(self, log: LogRoutes, known: Range, tried: int, error: LognodeError) -> bool:
-        """Learn from a failed attempt; whether what serves those keys is newer than what was asked.
+        """Learn from a failed attempt; return whether the table has a newer range than `known` for
+        its keys.
 
-        Of many calls that fail at once one brings the news; the others need not wait for it.
+        When many calls fail at once, one brings the news, and the others need not wait for it.
         """
         if isinstance(error, NotLeader):
             hint = error.fields.get("hint")
@@ -397,7 +405,8 @@ class Cluster:
     async def prepare(
         self, log: LogRoutes, known: Range, tried: int, step: Next, deadline: float
     ) -> None:
-        """Do what the policy wants before the next attempt. Raises LogNotFound."""
+        """Take the steps that the retry policy wants before the next attempt. Raises
+        LogNotFound."""
         if step.drop:
             log.table.drop(known)
         if step.elsewhere:
@@ -410,7 +419,7 @@ class Cluster:
             try:
                 await self.refresh(log.name, deadline, key=known.start)
             except (Unavailable, Timeout):
-                return  # the next attempt finds out whether it matters
+                return  # the next attempt shows whether this matters
 
     async def call(
         self,
@@ -424,11 +433,11 @@ class Cluster:
         any_replica: bool = False,
         waits: bool = False,
     ) -> tuple[Body, Range]:
-        """Ask the range of `key`, wherever it is; the answer and who gave it.
+        """Ask the range of `key`, wherever it is; return the answer and the range that gave it.
 
-        `any_replica`: a prefix read, which goes to the member that this client prefers until that
-        fails; others go to the leader, who needs one hop less than the others. `waits`: the answer
-        may take as long as the deadline allows.
+        `any_replica`: a prefix read. It goes to the member that this client prefers until that
+        member fails; other calls go to the leader, which answers with one hop less than the other
+        members. `waits`: the answer may take until the deadline.
         """
         loop = asyncio.get_running_loop()
         attempts = Attempts(f"{operation} of log {log.name!r}", deadline, writes=operation.writes)
@@ -458,7 +467,7 @@ class Cluster:
     async def call_each(
         self, log: LogRoutes, operation: Operation, body: Body, deadline: float
     ) -> None:
-        """Ask the ranges of all keys that this client may use, one after the other."""
+        """Ask the ranges of all keys that this client may use, one after another."""
         await self.routed(log, deadline)
         for start, end in [EVERY_KEY] if log.spans is None else log.spans.rows:
             at: bytes | None = start
@@ -469,9 +478,10 @@ class Cluster:
     async def call_any(
         self, operation: Operation, body: Body, *, deadline: float, waits: bool = True
     ) -> Body:
-        """Ask any node; it passes on to the controller what is the controller's.
+        """Ask any node; the node forwards the controller's operations to the controller.
 
-        `waits`: for the end of an operation that is in the way; else that is refused at once.
+        `waits`: wait for the end of an operation that is in the way; otherwise raise
+        OperationInProgress.
         """
         loop = asyncio.get_running_loop()
         attempts = Attempts(operation.name, deadline, writes=operation.writes)
@@ -496,14 +506,15 @@ class Cluster:
                 await asyncio.sleep(step.delay_s)
 
     def _any_member(self, known: Range) -> int:
-        """The one that this client prefers: a follower, since the leader has the appends; those
-        that did not answer a moment ago last."""
+        """Return the member that this client prefers: a follower, since the leader has the
+        appends. Members that just failed to answer come last."""
         at = self._preferred % len(known.members)
         turn = (*known.members[at:], *known.members[:at])
         return min(turn, key=lambda node: (self._is_suspect(node), node == known.leader))
 
     def remember(self, log: LogRoutes, known: Range, answer: Body) -> None:
-        """What a read has seen, later prefix reads see too; and who leads, if a follower said."""
+        """Note the position of a read for later prefix reads, and the leader if a follower named
+        it."""
         applied, leader = answer.get("applied"), answer.get("leader")
         if type(applied) is int:
             log.session.saw(known, applied)
@@ -512,8 +523,8 @@ class Cluster:
 
 
 def _address_of(node: Mapping[str, Any]) -> Address | None:
-    """Where to reach a node of the metadata. None: nowhere. The node was removed, or it registered
-    an address that nobody can dial: calls go to the other nodes."""
+    """Return the address of a node from the metadata, or None: the node was removed, or it
+    registered an address that nobody can dial. Calls then go to the other nodes."""
     if node.get("state") == "REMOVED":
         return None
     try:
@@ -528,14 +539,15 @@ def _span_of(row: Sequence[Any]) -> Span:
 
 
 def _retrieve(task: "asyncio.Task[Body]") -> None:
-    """Whoever waited got the exception; when nobody did, it is not a warning."""
+    """Retrieve the exception of a task on which nobody waits any more, to avoid asyncio's
+    warning."""
     if not task.cancelled():
         task.exception()
 
 
 def _told(error: GenerationMismatch) -> list[Range]:
-    """The ranges that the node of the error knows; none where it tells of them wrongly: the client
-    then asks for metadata."""
+    """Return the ranges that the node of the error knows; an empty list where the node describes
+    them wrongly: the client then asks for metadata."""
     try:
         rows = _RANGES.check(error.fields.get("ranges") or [], "ranges")
         return list(map(Range.from_wire, rows))

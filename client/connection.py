@@ -1,9 +1,9 @@
 """The dialling side of a connection: requests, streams of pushes, one-way messages.
 
-Used by the SDK for clients and by nodes for their peers. A request whose caller gives up is
-cancelled on the other side too; a connection on which something is awaited and nothing arrives,
-not even the answer to a ping, is ended, so that a machine that lost its power looks like one that
-closed its socket.
+Used by the SDK for clients and by nodes for their peers. When the caller of a request gives up, the
+request is cancelled on the other side too. A connection ends when something is awaited and nothing
+arrives, not even the answer to a ping. So a machine that lost its power looks like one that closed
+its socket.
 """
 
 import asyncio
@@ -28,11 +28,12 @@ from .protocol.wire import Hello, Welcome
 from .transport import FrameTransport
 
 if TYPE_CHECKING:
-    from .protocol.certificate import Certificate  # it takes long to load
+    from .protocol.certificate import Certificate  # this import takes long
 
 ping_after_s: Final = 1.0
 dead_after_s: Final = 2.5
-"""A ping after the first, the end after the second of silence while something is awaited."""
+"""While something is awaited, silence of `ping_after_s` sends a ping, and silence of
+`dead_after_s` ends the connection."""
 close_timeout_s: Final = 1.0
 
 Body = dict[str, Any]
@@ -40,9 +41,10 @@ MessageHandler = Callable[["Connection", int, Body], None]
 
 
 class Connection:
-    """A dialled connection after its handshake. All calls on the loop's thread.
+    """A dialled connection after its handshake. All calls run on the loop's thread.
 
-    `on_message` gets one-way frames of the acceptor, `on_lost` the reason of the end, once.
+    `on_message` gets the one-way frames of the acceptor. `on_lost` gets the reason of the end,
+    once.
     """
 
     def __init__(self, transport: FrameTransport, hello: Hello, welcome: Welcome) -> None:
@@ -79,12 +81,12 @@ class Connection:
 
     @property
     def lost(self) -> LognodeError | None:
-        """Why the connection has ended, None while it is open."""
+        """The error that ended the connection, None while it is open."""
         return self._transport.lost
 
     @property
     def in_flight(self) -> int:
-        """Requests and streams without their last answer."""
+        """The number of requests and streams without their last answer."""
         return len(self._pending)
 
     @property
@@ -94,36 +96,37 @@ class Connection:
 
     @property
     def bytes_out(self) -> int:
-        """Bytes given to the kernel."""
+        """Bytes handed to the kernel."""
         return self._transport.bytes_out
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes sent by us that the kernel has not taken yet."""
+        """Sent bytes that the kernel has not taken yet."""
         return self._transport.queued_bytes
 
     def ping_when_idle(self) -> None:
-        """Watch the connection also while nothing is awaited."""
+        """Ping a silent connection also while nothing is awaited."""
         self._always_ping = True
         self._start_watch()
 
     def send(self, operation: Operation, body: Body, *, now: bool = False) -> None:
-        """Send a one-way message; nothing promises that it arrives. See `queued_bytes`.
+        """Send a one-way message, without a promise that it arrives. See `queued_bytes`.
 
-        `now`: nothing more is sent in this turn that could share its write. The acceptor alone
-        checks the body.
+        `now`: write at once, because nothing else in this turn could share the write. Only the
+        acceptor checks the body.
         """
         self._transport.send(0, operation.number, body, now=now)
 
     async def request(
         self, operation: Operation, body: Body, *, deadline: float | None = None
     ) -> Body:
-        """Ask, and return the body of the answer, checked by the operation's row of the table.
+        """Send a request, and return the body of the answer, checked by the operation's row of the
+        table.
 
-        `deadline` is a time of the running loop; past it raises Timeout. Raises InvalidArgument
-        for a body that the operation forbids, what the other side answered, RemoteProtocolError
-        for an answer that breaks the protocol, and Unavailable when the connection ends first
-        (outcome `unknown` once the request may have left).
+        `deadline` is a time of the running loop; after it, raises Timeout. Raises InvalidArgument
+        for a body that the operation forbids, the error that the other side answered,
+        RemoteProtocolError for an answer that breaks the protocol, and Unavailable when the
+        connection ends first (outcome `unknown` once the request may have left).
         """
         operation.request.check(body)
         if not self._has_room():
@@ -142,13 +145,13 @@ class Connection:
             if timer is not None:
                 timer.cancel()
             self._forget(request_id)
-            del future  # what it raised knows this frame: no cycle is left
+            del future  # the exception refers to this frame: break the cycle
 
     async def stream(self, operation: Operation, body: Body, *, credit_bytes: int) -> "Stream":
-        """Ask for pushes; `credit_bytes` is the most that may be under way and unread.
+        """Open a stream of pushes; `credit_bytes` bounds the unread bytes.
 
-        The credit travels in the body as `credit` and is renewed as the pushes are read. Raises
-        as `request` before it is sent; the stream raises the rest.
+        The body carries the credit as `credit`, and reading pushes renews it. Raises the errors of
+        `request` before anything is sent; the stream raises the rest.
         """
         body = {**body, "credit": credit_bytes}
         operation.request.check(body)
@@ -162,11 +165,11 @@ class Connection:
         return stream
 
     def close(self) -> None:
-        """Send what is queued and close. Requests in flight raise Unavailable."""
+        """Send the queued bytes, then close. Requests in flight raise Unavailable."""
         self._transport.close()
 
     def abort(self, error: LognodeError) -> None:
-        """Close at once, for the reason given."""
+        """Close at once, with the given reason."""
         self._transport.abort(error)
 
     async def wait_closed(self) -> None:
@@ -202,14 +205,15 @@ class Connection:
             if not waiter.done():
                 waiter.set_result(None)
                 if self.lost is None:
-                    return  # it takes the room and the next answer wakes the next
+                    return  # the next answer wakes the next request
 
     def _expire(self, future: "asyncio.Future[Body]", operation: Operation) -> None:
         if not future.done():
             future.set_exception(Timeout(f"no answer to {operation} from {self.address} in time"))
 
     def _forget(self, request_id: int) -> None:
-        """The caller has gone. When the answer has not come, tell the other side."""
+        """Forget a request whose caller has left; cancel it on the other side if no answer has
+        come."""
         if self._pending.pop(request_id, None) is not None and self.lost is None:
             self._transport.send(request_id, frames.CANCEL, {})
         self._wake()
@@ -227,7 +231,7 @@ class Connection:
             return
         waiting = self._pending.get(request_id)
         if waiting is None:
-            return  # the answer to a request that its caller gave up
+            return  # the answer to a request whose caller gave up
         if isinstance(waiting, Stream):
             if kind != frames.PUSH:
                 del self._pending[request_id]
@@ -257,7 +261,8 @@ class Connection:
             self._watch = self._loop.call_later(ping_after_s, self._look, self._loop.time())
 
     def _look(self, since: float) -> None:
-        """Something is awaited since `since` at least: has anything arrived?"""
+        """Check that something has arrived since `since`, when something was already awaited:
+        ping, or abort."""
         self._watch = None
         if self.lost is not None or not (self._pending or self._always_ping):
             return
@@ -274,7 +279,7 @@ class Connection:
 
 
 class _Answer:
-    """Who waits for the answer to one request."""
+    """The caller that waits for the answer to one request."""
 
     __slots__ = ("_future", "_operation")
 
@@ -283,7 +288,7 @@ class _Answer:
         self._future = future
 
     def take(self, kind: int, body: Body) -> None:
-        """The last frame of the request has arrived."""
+        """Handle the last frame of the request."""
         if self._future.done():
             return
         if kind != frames.OK:
@@ -296,7 +301,7 @@ class _Answer:
             self._future.set_exception(errors.bare(error))
 
     def fail(self, error: LognodeError) -> None:
-        """The connection has ended."""
+        """Handle the end of the connection."""
         if not self._future.done():
             self._future.set_exception(error)
 
@@ -308,8 +313,8 @@ def _no_answer(kind: int) -> RemoteProtocolError:
 class Stream:
     """The pushes of one request, in order; ends after the acceptor's `end`.
 
-    Reading a push gives its bytes back as credit, so that a slow reader slows the sender and
-    holds no more than `credit_bytes` and one frame. Raises what ended the stream early.
+    Reading a push returns its bytes as credit, so a slow reader slows the sender and holds at most
+    `credit_bytes` and one frame. Raises the error that ended the stream early.
     """
 
     def __init__(
@@ -344,7 +349,7 @@ class Stream:
         body, size = self._queue.popleft()
         self._queued_bytes -= size
         self._read_bytes += size
-        # Credit in a few large steps: a frame for each push would double the traffic.
+        # Return credit in a few large steps: a frame for each push would double the traffic.
         if self._read_bytes * 4 >= self._credit_bytes and not self._ended:
             self._connection._transport.send(
                 self._request_id, frames.CREDIT, {"bytes": self._read_bytes}
@@ -353,14 +358,14 @@ class Stream:
         return body
 
     def cancel(self) -> None:
-        """End the stream from this side; what was pushed and not read is dropped."""
+        """End the stream from this side; unread pushes are dropped."""
         self._ended = True
         self._queue.clear()
         self._connection._forget(self._request_id)
         self._notify()
 
     def take(self, kind: int, body: Body, size: int) -> None:
-        """A frame for this stream has arrived."""
+        """Handle a frame for this stream."""
         if kind == frames.PUSH:
             try:
                 self._queue.append((self._operation.check_answer(body), size))
@@ -379,7 +384,7 @@ class Stream:
         self._notify()
 
     def fail(self, error: LognodeError) -> None:
-        """The connection has ended."""
+        """Handle the end of the connection."""
         if not self._ended:
             self._error = error
         self._notify()
@@ -406,11 +411,10 @@ async def dial(
     """Connect and shake hands, inside TLS where `tls` is given.
 
     Raises Unavailable when nobody answers at that address within `timeout_s` or the address cannot
-    be encoded, Unauthorized when one side refuses the other's certificate or token, does not hold
-    the other's secret or is of another cluster, InvalidArgument for a token that would travel
-    unencrypted to another machine, RemoteProtocolError when what answers is no lognode or does not
-    speak TLS, Unsupported
-    when no protocol version is common.
+    be encoded; Unauthorized when one side refuses the other's certificate or token, does not hold
+    the other's secret or is of another cluster; InvalidArgument for a token that would travel
+    unencrypted to another machine; RemoteProtocolError when the other side is not a lognode or does
+    not speak TLS; Unsupported when the sides share no protocol version.
     """
     hello = Hello(
         role=role, nonce=entropy(wire.nonce_bytes), cluster=cluster, node=node,
@@ -425,7 +429,7 @@ async def dial(
         reason = f"no answer within {timeout_s:g} s"
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
     except OSError as error:
-        # asyncio's own text for a refused connection repeats the address and not the reason.
+        # asyncio's own text for a refused connection repeats the address instead of the reason.
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else error.strerror or str(error)
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
@@ -490,7 +494,8 @@ class _Greeting:
         transport.on_frame = transport.on_lost = self._answers.put_nowait
 
     async def answer(self, kind: int) -> Body:
-        """The body of the next frame. Raises the acceptor's error, or the end's."""
+        """Return the body of the next frame. Raises the acceptor's error, or the reason of the
+        connection's end."""
         message = await self._answers.get()
         if isinstance(message, LognodeError):
             raise message

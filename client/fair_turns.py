@@ -1,20 +1,19 @@
-"""When the work of connections is done: the event loop's time, bounded and shared.
+"""The event loop's time for the work of connections: bounded, and shared between principals.
 
-The connections that a node has dialled, and those of the nodes of its cluster, have `OWN_TURNS`:
-each may go on for `connection_s` in each turn of the loop. Nodes that are not known yet have
-`STRANGER_TURNS`, of `stranger_s`. Clients, and nodes that ask to join, share `FairTurns`: all of
-them together get about `clients_s` in a turn of the loop, for the frames that have arrived and for
-the requests that are served. So a flood holds neither the loop, on which the node's own messages
-travel, nor another client.
+Connections that a node has dialled, and those of other nodes of its cluster, have `OWN_TURNS`: each
+may run for `connection_s` in each turn of the loop. Nodes that are not known yet have
+`STRANGER_TURNS`, of `stranger_s`. Clients, and nodes that ask to join, share `FairTurns`: together
+they get about `clients_s` in a turn of the loop, for received frames and for requests. So a flood
+blocks neither the loop, which carries the node's own messages, nor other clients.
 
 The time is shared between principals, however many connections and requests each has: start-time
 fair queuing (Goyal, Vin and Cheng 1996), with measured time as the cost. Each principal has a tag,
-the time that it has used since all had the same; who waits and has the lowest tag goes first. A
-principal whose tag is not above that of the one served last goes at once, up to `light_s` beyond
-the time of the turn: who uses little waits for nobody.
+the time it has used since all tags were equal; the waiting principal with the lowest tag goes
+first. A principal whose tag is not above the tag served last runs at once, up to `light_s` beyond
+the time of the turn: a principal that uses little does not wait.
 
-A principal that is over its quota is held back: its work, which is to be refused, is done every
-`held_every_s` for `held_s`, and never takes more than a tenth of the time.
+A principal over its quota is held back: its work, which is to be refused, runs every `held_every_s`
+for `held_s`, and never takes more than a tenth of the time.
 """
 
 import asyncio
@@ -28,7 +27,8 @@ from weakref import WeakValueDictionary
 
 connection_s: Final = 0.002
 stranger_s: Final = 0.0001
-"""A new node says little until it is known here: anybody may say to be a node without TLS."""
+"""Short, because without TLS anybody may claim to be a node, and a new node sends little until
+it is known."""
 clients_s: Final = 0.001
 slice_s: Final = 0.0005
 light_s: Final = 0.001
@@ -37,12 +37,12 @@ held_s: Final = 0.0002
 _HELD_SHARE: Final = 10
 _TURN_LEAST_S: Final = 0.00002
 _WEIGHT: Final = 1 / 8
-"""Of the newest turn, in the mean that is expected of the next one."""
+"""The weight of the newest turn in the moving average that predicts the next turn."""
 
 T = TypeVar("T")
 _NEXT_TURN: Final = object()
 Step = Callable[[float], None]
-"""Serves a connection until that time of the clock. It stands in line again for the rest."""
+"""Serves a connection until the given time of the clock, then queues again for the rest."""
 
 
 class Turns(Protocol):
@@ -50,21 +50,22 @@ class Turns(Protocol):
 
     @property
     def clock(self) -> Callable[[], float]:
-        """The clock that tells the times."""
+        """The clock of all times here."""
 
     def begin(self, step: Step) -> float | None:
-        """Until when a connection may go on that has something now. None: it stands in line, and
-        `step` is called when it is its turn."""
+        """Return the time until which a connection with work may run; None: the connection is
+        queued, and `step` is called in its turn."""
 
     def later(self, step: Step) -> None:
-        """Stand in line: `step` is called when it is this connection's turn, once."""
+        """Queue the connection: `step` is called once, in its turn."""
 
     def spent(self, seconds: float) -> None:
-        """A turn has taken so long."""
+        """Count the time that a turn has taken."""
 
 
 class _OwnTurns:
-    """Each connection has its own time, `each_s` in a turn of the loop, whatever the others do."""
+    """Gives each connection its own time, `each_s` in a turn of the loop, whatever the others
+    do."""
 
     clock = staticmethod(time.perf_counter)
 
@@ -87,10 +88,10 @@ STRANGER_TURNS: Final = _OwnTurns(stranger_s)
 
 
 class Share:
-    """The turns of one principal: of all its connections, and of its requests.
+    """The turns of one principal: of all its connections and requests.
 
-    `on_spent` is told how long each turn of a connection took, in seconds, and what TLS took of its
-    handshake and of its answers.
+    `on_spent` gets the seconds of each turn of a connection, and of TLS for its handshake and its
+    answers.
     """
 
     __slots__ = (
@@ -107,7 +108,7 @@ class Share:
         self._line: deque[Step] = deque()
         self._held_until = 0.0
         self._expected_s = _TURN_LEAST_S
-        """How long a turn of a request takes in the mean."""
+        """The mean time of a request's turn."""
 
     def begin(self, step: Step) -> float | None:
         """See `Turns`."""
@@ -136,18 +137,18 @@ class Share:
         return self.clock() < self._held_until
 
     def hold_back(self, seconds: float) -> None:
-        """For so long the principal is over its quota."""
+        """Mark the principal as over its quota for `seconds`."""
         self._held_until = self.clock() + seconds
 
     @coroutine
     def run(
         self, begin: Callable[[], Coroutine[Any, None, T]], on_spent: Callable[[float], None]
     ) -> Generator[Any, None, T]:
-        """Run a request in the turns of this share: its first, and each after a `next_turn` or a
-        `sleep(0)`.
+        """Run a request in the turns of this share: its first step, and each step after a
+        `next_turn` or a `sleep(0)`.
 
-        Awaiting anything else ends a turn, and what comes after it waits for no turn: a request may
-        hold what others wait for. `on_spent` is told how long each turn took.
+        Any other await ends the turn, and the step after it waits for no turn: the request may hold
+        a resource that others wait for. `on_spent` gets the seconds of each turn.
         """
         clock, turns = self.clock, self._turns
         error: BaseException | None = None
@@ -180,15 +181,15 @@ class Share:
                             expected_s = yield from self._turn()
                     else:
                         yield waits_for
-                except BaseException as raised:  # is the work's to see
+                except BaseException as raised:  # the work handles it
                     error = raised
                 began = clock()
         finally:
-            error = None  # or the frame and the error's traceback would hold each other
+            error = None  # otherwise this frame and the error's traceback refer to each other
             work.close()
 
     def _turn(self) -> Generator[Any, None, float]:
-        """Wait for a turn; the seconds that were counted for it in advance."""
+        """Wait for a turn; return the seconds that were counted for it in advance."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         expected_s = 0.0
 
@@ -212,45 +213,45 @@ class Share:
         return turns.has_time(self, now)
 
     def serve(self, until: float) -> bool:
-        """Take one from the line and serve it. True: others were behind it, and the share is to
-        stand in line for them."""
+        """Serve the first step of the queue. Returns True when other steps followed it; the
+        share must then be queued for them."""
         step = self._line.popleft()
-        more = bool(self._line)  # what comes from now on stands in line by itself
+        more = bool(self._line)  # later steps queue the share by themselves
         step(until)
         return more
 
 
 @coroutine
 def next_turn() -> Generator[Any, None, None]:
-    """Within `Share.run`: wait for a turn, unless others have had more than this share. Hold
-    nothing meanwhile that others wait for."""
+    """Within `Share.run`: wait for a turn, unless other shares have had more time than this one.
+    The caller must hold nothing that others wait for."""
     yield _NEXT_TURN
 
 
 class FairTurns:
-    """The turns of the clients of one event loop. `clock` gives seconds."""
+    """The turns of the clients on one event loop. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
         self.until = 0.0
-        """When the time of this turn of the loop ends."""
+        """The end of this turn's time."""
         self._shares: WeakValueDictionary[str, Share] = WeakValueDictionary()
         self._highest = 0.0
-        """The highest tag of all."""
+        """The highest tag of all shares."""
         self._virtual = 0.0
-        """The tag of whoever was served last."""
+        """The tag of the share served last."""
         self.line: list[tuple[float, int, Share]] = []
-        """A heap, by tag. Each share stands in it once at most."""
+        """A heap, by tag. Each share is in it at most once."""
         self._order = 0
         self._expected_s = 0.0
-        """What requests will take in the next turn, which were given it in this one."""
+        """The expected time in the next turn of the requests that were admitted in this turn."""
         self.watches = False
-        """Whether `_next` is called in the next turn."""
+        """Whether `_next` is scheduled for the next turn."""
         self._held: deque[Share] = deque()
         self._held_timer: asyncio.TimerHandle | None = None
 
     def share(self, name: str) -> Share:
-        """The share of a principal: the same for as long as anybody has it."""
+        """Return the share of a principal: the same object as long as it is in use."""
         found = self._shares.get(name)
         if found is None:
             found = self._shares[name] = Share(self, name)
@@ -258,7 +259,7 @@ class FairTurns:
         return found
 
     def has_time(self, share: Share, now: float) -> bool:
-        """Whether a share, of which nothing stands in line, may go on now."""
+        """Return whether a share with an empty queue may run now."""
         if not self.watches:
             self._begin(now)
         if not self.line:
@@ -266,7 +267,7 @@ class FairTurns:
         return share.tag <= self._virtual and now < self.until + light_s
 
     def stand(self, share: Share) -> None:
-        """The share has something in its line."""
+        """Queue the share, which has work in its own queue."""
         if share.is_held:
             self._held.append(share)
             self._serve_held_in(held_every_s)
@@ -278,12 +279,13 @@ class FairTurns:
             self._begin(self.clock())
 
     def count(self, share: Share, seconds: float) -> None:
-        """The share has used so much of the time, while others waited for theirs."""
+        """Add time to the share's tag: it ran while others waited."""
         share.tag = max(share.tag, self._virtual) + seconds
         self._highest = max(self._highest, share.tag)
 
     def expect(self, share: Share, seconds: float) -> None:
-        """A request of the share will go on in the next turn, for about so long."""
+        """Charge in advance a request of the share that will run in the next turn, for about
+        `seconds`."""
         share.tag += seconds
         self._highest = max(self._highest, share.tag)
         self._expected_s += seconds
@@ -295,7 +297,7 @@ class FairTurns:
         asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """A turn begins. Those who came before are served first."""
+        """Begin a turn of the loop; earlier work is served first."""
         self.watches = False
         if not self.line and not self._expected_s:
             return
@@ -304,7 +306,7 @@ class FairTurns:
         while self.line and now + self._expected_s < self.until:
             tag, _, share = heapq.heappop(self.line)
             if share.is_held or (self.line and share.tag > max(tag, self.line[0][0])):
-                self.stand(share)  # where it belongs by now
+                self.stand(share)  # back to its place in the order
                 continue
             self._virtual = max(self._virtual, tag)
             if share.serve(now + slice_s):
@@ -319,7 +321,7 @@ class FairTurns:
             self._held_timer = loop.call_later(seconds, self._serve_held)
 
     def _serve_held(self) -> None:
-        """Serve those that are over their quotas, in turn."""
+        """Serve the shares that are over their quotas, in turn."""
         self._held_timer = None
         began = now = self.clock()
         expected_before = self._expected_s

@@ -1,9 +1,9 @@
 """Following: entries as they are committed, of some keys, of a span of keys, or of a whole log.
 
-One reader a range holds a stream of pushes and the positions it has reached. When its range is
-split, merged or moved, or its connection is lost, it goes on from there wherever the keys are now;
-nothing is skipped and nothing comes twice. Positions count as reached when the caller has taken the
-batch, so a cursor never runs ahead of its reader.
+Each range has one reader, which holds a stream of pushes and the positions it has reached. When the
+range is split, merged or moved, or the connection is lost, the reader continues from its positions
+at the new place of the keys; no entry is skipped and none comes twice. A position counts as reached
+when the caller has taken the batch, so a cursor never runs ahead of its reader.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ resolves_at_once: Final = 16
 class AsyncFeed:
     """An open follow: `async for batch in feed`. Made by `AsyncLog.follow`; a context manager.
 
-    Batches come in the order of seq per key. A slow caller slows the servers down and costs
-    bounded memory.
+    Batches come in the order of seq per key. A slow caller slows the servers down; memory stays
+    bounded.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class AsyncFeed:
         self._prefix = to_key(prefix or b"")
         self._spans: list[FollowSpan] = []
         self._queue: asyncio.Queue[Push | LognodeError | None] = asyncio.Queue(queued_pushes_max)
-        """None: the feed was closed."""
+        """The item None: the feed was closed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._readers: dict[FollowSpan, asyncio.Task[None]] = {}
         self._spans_on: Counter[tuple[int, int]] = Counter()
-        """How many are read of each range and generation."""
+        """The number of spans read from each range and generation."""
         self._opened = False
         self._closed = False
 
     async def open(self) -> None:
-        """Find the starting positions and begin. Entering the context does it.
+        """Find the starting positions and begin. Entering the context calls `open`.
 
         Raises LogNotFound, Unavailable, Timeout, and Unauthorized for keys that the client may not
         use.
@@ -104,8 +104,8 @@ class AsyncFeed:
             self._run(span)
 
     async def close(self) -> None:
-        """End the follow; the cursor of the last batch says where to go on. Whoever waits for a
-        batch, in another task or thread, waits no longer: the iteration ends."""
+        """End the follow; the cursor of the last batch says where to continue. The iteration
+        ends for every task or thread that waits for a batch."""
         self._closed = True
         self._wake_reader()
         for task in self._tasks:
@@ -119,7 +119,7 @@ class AsyncFeed:
 
     @property
     def cursor(self) -> Cursor:
-        """The position after everything taken so far."""
+        """The position after every batch taken so far."""
         if self._keys is not None:
             keys: dict[bytes, int] = {}
             for span in self._spans:
@@ -150,7 +150,7 @@ class AsyncFeed:
                 raise StopAsyncIteration
             push = await self._queue.get()
             if push is None:
-                self._wake_reader()  # there may be another one
+                self._wake_reader()  # another task may wait too
                 continue
             if isinstance(push, LognodeError):
                 raise push
@@ -171,12 +171,13 @@ class AsyncFeed:
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything committed when the last pushes left has been taken. False while a
-        range is followed nowhere, and where its member is cut off from the other members."""
+        """Whether the caller has taken everything that was committed when the last pushes left.
+        False while a range is followed nowhere, and while its member is cut off from the other
+        members."""
         return all(span.caught_up for span in self._spans)
 
     async def entries(self) -> AsyncIterator[Entry]:
-        """The entries of all batches, one by one."""
+        """Yield the entries of all batches."""
         async for batch in self:
             for entry in batch:
                 yield entry
@@ -191,12 +192,12 @@ class AsyncFeed:
         elif isinstance(start, Tail):
             positions = await self._resolve_keys(keys, ["tail", start.n], deadline)
         elif isinstance(start, Timestamp):
-            # After a merge timestamps rise per key only (x2.21).
+            # After a merge, timestamps rise only within each key (x2.21).
             positions = await self._resolve_keys(keys, ["ts", start.ms], deadline)
         elif start == "snapshot":
             positions = await self._resolve_keys(keys, "snapshot", deadline)
         elif start == "latest" and self._log.spans is not None:
-            # The client may not ask how far a range goes, which has other keys as well.
+            # The client may not ask for the end of a range, which has other keys as well.
             positions = await self._resolve_keys(keys, "latest", deadline)
         else:
             positions = {}
@@ -245,9 +246,9 @@ class AsyncFeed:
     async def _resolve(
         self, key: bytes, deadline: float, end_key: bytes | None = None
     ) -> tuple[int, bytes | None]:
-        """Where the start lies for keys from `key` on, of one range and below `end_key`; and up to
-        which of them, None for all: after a merge timestamps rise with the seqs of each part alone
-        (x2.21)."""
+        """Return the seq of the start for the keys of one range from `key` on and below
+        `end_key`, and the key at which this answer ends, None for all: after a merge, timestamps
+        rise with seqs only within each merged part (x2.21)."""
         start = self._start
         if start == "earliest":
             return 1, None
@@ -272,17 +273,17 @@ class AsyncFeed:
         task.add_done_callback(self._tasks.discard)
 
     def _stop(self, span: FollowSpan) -> None:
-        """What its reader has not handed over by now it never will."""
+        """Stop the reader of the span, which hands nothing over from now on."""
         self._readers.pop(span).cancel()
 
     def _divided(self, rest: FollowSpan) -> None:
-        """A span was cut: the rest gets a reader of its own."""
+        """Start a reader for the rest of a span that was cut."""
         self._spans.append(rest)
         self._spans_on[rest.on] += 1
         self._run(rest)
 
     def _settle(self, span: FollowSpan, on: tuple[int, int]) -> None:
-        """It is read of this generation, or of none."""
+        """Note that the span is read from this generation; (0, 0) for no generation."""
         self._spans_on[span.on] -= 1
         if not self._spans_on[span.on]:
             del self._spans_on[span.on]
@@ -290,8 +291,8 @@ class AsyncFeed:
         self._spans_on[on] += 1
 
     def _join(self, span: FollowSpan) -> None:
-        """Read the span and another of the same range as one again, now that nothing of either is
-        on its way to the caller."""
+        """Join the span with another span of the same range, now that no push of either is on
+        its way to the caller."""
         if self._spans_on[span.on] < 2:
             return
         for other in self._spans:
@@ -305,13 +306,13 @@ class AsyncFeed:
                     self._spans.remove(each)
                 self._divided(joined(span, other))
             elif not lower.asked:
-                lower.asked = True  # what has nothing to hand over says how far it is when it opens
+                lower.asked = True  # a span without new entries reports its position when it opens
                 self._stop(lower)
                 self._run(lower)
             return
 
     async def _read(self, span: FollowSpan) -> None:
-        """Follow one span for ever. What cannot be retried goes to the caller."""
+        """Follow one span for ever; errors that cannot be retried go to the caller."""
         attempts = self._fresh_attempts()
         while True:
             known, tried, before = None, 0, (span.next, span.keys)
@@ -328,7 +329,7 @@ class AsyncFeed:
                 if isinstance(error, (Unavailable, Timeout)) and span.told_caught_up:
                     await self._lost(span)
                 if (span.next, span.keys) != before:
-                    attempts = self._fresh_attempts()  # it had been going well
+                    attempts = self._fresh_attempts()  # the follow made progress
                 news = known is not None and self._cluster.heed(self._log, known, tried, error)
                 try:
                     step = attempts.failed(error, self._cluster.now(), news=news)
@@ -341,12 +342,12 @@ class AsyncFeed:
                 except LognodeError as final:
                     await self._queue.put(final)
                     return
-            except Exception as error:  # a bug: the reader of the feed must not wait for ever
+            except Exception as error:  # a bug: the caller must not wait for ever
                 await self._queue.put(LognodeError(f"internal error: {error!r}"))
                 raise
 
     async def _lost(self, span: FollowSpan) -> None:
-        """Nobody says any more that the caller has everything."""
+        """Report that the span is no longer known to be caught up."""
         span.told_caught_up = False
         await self._queue.put(Push(span, len(span.rests), [], span.next, False))
 
@@ -372,7 +373,7 @@ class AsyncFeed:
                 self._narrow(span, progress.end_key(push, span.start))
                 self._cluster.remember(self._log, known, push)
                 following = push["next"]
-                if type(following) is dict:  # per key: what the entries say as well
+                if type(following) is dict:  # positions per key: the entries carry them too
                     following = span.next
                 entries = span.fresh(page.entries)
                 staleness_ms, caught_up = push.get("staleness_ms"), push["caught_up"]
@@ -390,13 +391,13 @@ class AsyncFeed:
         raise Unavailable(f"{known} ended the follow", reason="ended")
 
     def _narrow(self, span: FollowSpan, end_key: bytes | None) -> None:
-        """The range, merged of others, is read in the order of seq up to this key only: entries
-        from before the merge have seqs of their own there."""
+        """Read the merged range in the order of seq only up to this key: beyond it, entries from
+        before the merge have their own seqs."""
         if end_key is not None and (span.end is None or end_key < span.end):
             self._divided(span.cut_at(end_key))
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """The first key after all that begin with the prefix; None when there is none."""
+    """Return the first key after all keys with the prefix; None when no key follows."""
     stripped = prefix.rstrip(b"\xff")
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None

@@ -1,9 +1,9 @@
-"""What one reader of a follow has: some keys, or a span of keys, and how far it got.
+"""The state of one reader of a follow: some keys or a span of keys, and the positions reached.
 
-Spans are cut where a range was split, or where a merged range can be read in one pass only so far,
-and joined again where one range holds both. A joined span goes on from the lower position; of the
-keys that had got further, what comes again is left out (x2.20: joining by the higher
-position would skip entries, by the lower one alone repeat them).
+A span is cut where its range was split, or where one pass over a merged range can read no further.
+Spans are joined again when one range holds both. A joined span continues from the lower position,
+and leaves out entries that come again for the keys ahead of it (x2.20: joining at the higher
+position would skip entries, joining at the lower position without this rule would repeat entries).
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from .protocol.types import Entry
 from .routing import Range
 
 joined_seqs_max: Final = 4_096
-"""Spans further apart are not joined: so many entries come again at most."""
+"""Spans further apart are not joined: at most this many entries come again."""
 
 Piece = tuple[bytes, bytes | None, int]
 """Start, end and position of a span of keys."""
@@ -23,7 +23,7 @@ Piece = tuple[bytes, bytes | None, int]
 
 @dataclass(slots=True, eq=False)
 class FollowSpan:
-    """Keys with their positions, or a span with one."""
+    """Keys with a position each, or a span of keys with one position."""
 
     start: bytes
     end: bytes | None
@@ -31,21 +31,21 @@ class FollowSpan:
     keys: dict[bytes, int] | None = None
     caught_up: bool = False
     reached: int = 1
-    """As `next`, of what the caller has taken."""
+    """The position up to which the caller has taken entries; `next` is the reader's position."""
     reached_keys: dict[bytes, int] = field(default_factory=dict)
     rests: list["FollowSpan"] = field(default_factory=list)
-    """What was cut off, in the order of cuts."""
+    """The spans that were cut off, in the order of the cuts."""
     ahead: list[Piece] = field(default_factory=list)
-    """Parts that had got further when spans were joined, sorted."""
+    """Parts that were ahead when spans were joined, sorted."""
     on: tuple[int, int] = (0, 0)
-    """The range and the generation where it is read; (0, 0): not yet."""
+    """The range and the generation from which the span is read; (0, 0): not yet."""
     told_caught_up: bool = False
-    """What the last push said, whether the caller has taken the push or not."""
+    """Whether the last push said caught up, even if the caller has not taken that push yet."""
     asked: bool = False
-    """It was opened again to learn how far it is."""
+    """Whether the span was reopened to learn its position."""
 
     def within(self, known: Range) -> bool:
-        """Whether the range holds all of it."""
+        """Return whether the range holds all keys of the span."""
         if self.keys is not None:
             return all(map(known.contains, self.keys))
         return known.start <= self.start and (
@@ -53,7 +53,7 @@ class FollowSpan:
         )
 
     def cut(self, known: Range) -> "FollowSpan":
-        """Keep what the range holds, return the rest as a span of its own."""
+        """Keep the keys that the range holds; return the rest as a new span."""
         if self.keys is None:
             return self.cut_at(known.end or b"")
         rest = {key: n for key, n in self.keys.items() if not known.contains(key)}
@@ -64,7 +64,7 @@ class FollowSpan:
         return new
 
     def cut_at(self, boundary: bytes) -> "FollowSpan":
-        """Keep the keys below, return those from there on as a span of its own."""
+        """Keep the keys below `boundary`; return the others as a new span."""
         new = FollowSpan(boundary, self.end, self.next, reached=self.reached)
         new.ahead = _clipped(self.ahead, boundary, self.end)
         self.ahead = _clipped(self.ahead, self.start, boundary)
@@ -73,7 +73,7 @@ class FollowSpan:
         return new
 
     def fresh(self, entries: list[Entry]) -> list[Entry]:
-        """Those that the caller has not had."""
+        """Return the entries that the caller has not taken yet."""
         if not self.ahead:
             return entries
         return [
@@ -86,8 +86,8 @@ class FollowSpan:
         ]
 
     def taken(self, push: "Push", cuts: int = 0) -> None:
-        """The caller has taken a push, which was made after so many cuts: what was cut off since
-        has reached as far."""
+        """Note that the caller has taken a push, made after `cuts` cuts: every span that was
+        split off since then has caught up to the push too."""
         self.reached = max(self.reached, push.next)
         if self.ahead:
             self.ahead = [piece for piece in self.ahead if piece[2] > self.reached]
@@ -98,7 +98,7 @@ class FollowSpan:
 
     @property
     def pieces(self) -> list[Piece]:
-        """How far the caller has got, part by part."""
+        """The position that the caller has reached, part by part."""
         found: list[Piece] = []
         at: bytes | None = self.start
         for start, end, until in self.ahead:
@@ -112,28 +112,28 @@ class FollowSpan:
 
     @property
     def rests_now(self) -> bool:
-        """Whether the caller has had all that there was when its last push left."""
+        """Whether the caller has taken everything that was committed when the last push left."""
         if self.keys is not None:
             return self.caught_up and self.keys == self.reached_keys
         return self.caught_up and self.next == self.reached
 
 
 class Push(NamedTuple):
-    """What a reader hands over."""
+    """Entries that a reader hands over."""
 
     span: FollowSpan
     cuts: int
-    """Of the span, when it was made."""
+    """The number of cuts of the span when the push was made."""
     entries: list[Entry]
     next: int
     caught_up: bool
     fresh_at: float | None = None
-    """When the member knew of all that was acknowledged, in seconds of the client's clock; None:
-    nobody can say."""
+    """The time on the client's clock up to which the member knew every acknowledged append;
+    None: unknown."""
 
 
 def may_join(one: FollowSpan, other: FollowSpan) -> bool:
-    """Whether both can be read as one from now on, or could if they were closer."""
+    """Return whether both spans can be read as one from now on, or could at closer positions."""
     if one.on != other.on or not (one.rests_now and other.rests_now):
         return False
     if one.keys is not None:
@@ -142,7 +142,7 @@ def may_join(one: FollowSpan, other: FollowSpan) -> bool:
 
 
 def joined(one: FollowSpan, other: FollowSpan) -> FollowSpan:
-    """The span of both, of which the caller has taken all that came."""
+    """Return the join of two spans; the caller has taken every push of both."""
     left, right = sorted((one, other), key=lambda span: span.start)
     if left.keys is not None:
         keys: Mapping[bytes, int] = {**left.keys, **(right.keys or {})}

@@ -1,4 +1,4 @@
-"""The identity of a producer: id and epoch, asked for once, and the proof that they are its own."""
+"""The identity of a producer: id and epoch, requested once, and the proof of ownership."""
 
 import asyncio
 
@@ -10,11 +10,11 @@ from .protocol.errors import Timeout
 
 
 class Identity:
-    """Of a producer with a name, or of an anonymous one. All calls on the loop's thread."""
+    """The identity of one producer, named or anonymous. All calls run on the loop's thread."""
 
     def __init__(self, cluster: Cluster, log: LogRoutes, name: str | None) -> None:
         self.grant: dict[str, bytes] = {}
-        """Goes with the id in every request; nothing without authorisation."""
+        """The proof that every request carries with the id; empty without authorisation."""
         self._cluster = cluster
         self._log = log
         self._name = name
@@ -22,14 +22,14 @@ class Identity:
 
     @property
     def producer(self) -> int | None:
-        """The id, once it is known."""
+        """The id, None before it is known."""
         opening = self._opening
         if opening is None or not opening.done() or opening.cancelled() or opening.exception():
             return None
         return opening.result()[0]
 
     async def opened(self, deadline: float) -> tuple[int, int]:
-        """Producer id and epoch. A request that failed is made again.
+        """Return the producer id and epoch; request them again after a failure.
 
         Raises Unavailable, Timeout, Unauthorized.
         """
@@ -48,7 +48,7 @@ class Identity:
             ) from None
 
     async def close(self) -> None:
-        """Ask no more; returns within a second."""
+        """Stop requesting; returns within a second."""
         if self._opening is not None and not self._opening.done():
             self._opening.cancel()
             await asyncio.wait([self._opening], timeout=1.0)
@@ -64,14 +64,15 @@ class Identity:
         return producer, epoch
 
     async def _fence(self, producer: int, epoch: int, deadline: float) -> None:
-        """Tell every range of the epoch: an older holder of the name might otherwise still append
-        where this one has not been yet (x27). A holder that may not use every key tells
-        the ranges of its own keys."""
+        """Tell every range the epoch: otherwise an older holder of the name could still append
+        to ranges that this holder has not used yet (x27). A holder that may use only some keys
+        tells the ranges of its own keys."""
         body = {"id": producer, "epoch": epoch, **self.grant}
         await self._cluster.call_each(self._log, FENCE, body, deadline)
 
 
 def _retrieve(task: "asyncio.Task[tuple[int, int]]") -> None:
-    """Those who wait get the error; when nobody waits any more it is none."""
+    """Retrieve the exception of a task on which nobody waits any more, to avoid asyncio's
+    warning."""
     if not task.cancelled():
         task.exception()

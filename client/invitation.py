@@ -1,13 +1,13 @@
-"""Invitations: with what a new node proves that an operator wants it in the cluster.
+"""Invitations: a new node's proof that an operator wants it in the cluster.
 
 An invitation is one line of text, `<id>.<secret>.<cluster>.<ca>.<checksum>`. The first two parts
-are drawn as those of a client's token, and the metadata keeps their digest alone. The next two say
-where the secret may go: the id of the cluster, and the key of the authority that signed the
-certificates of its nodes. A joining node tells the secret to nobody else. The checksum is the
-CRC-32 of all that comes before it, so that the node finds a typing error before it dials anybody.
+are drawn like those of a client's token, and the metadata keeps only their digest. The next two
+parts say where the secret may go: the id of the cluster, and the key of the authority that signed
+the certificates of its nodes. A joining node sends the secret to nobody else. The checksum is the
+CRC-32 of all parts before it, so the node finds a typing error before it connects anywhere.
 
-One node can use an invitation, once, before it expires. Compare the join tokens of Docker Swarm and
-kubeadm, which carry the hash of the CA's key for the same reason.
+One node can use an invitation, once, before it expires. The join tokens of Docker Swarm and kubeadm
+carry the hash of the CA's key for the same reason.
 """
 
 import binascii
@@ -19,17 +19,17 @@ from .protocol.errors import InvalidArgument
 from .protocol.private_files import read_private
 
 if TYPE_CHECKING:
-    from pathlib import Path  # it takes long to load
+    from pathlib import Path  # this import takes long
 
 NO_CA: Final = "none"
-"""In place of the authority's key, of a cluster without TLS."""
+"""Stands for the authority's key in a cluster without TLS."""
 _TEXT: Final = r"([0-9a-f]{16}\.[A-Za-z0-9_-]{22,200})\.([0-9a-f]{32})\.([0-9a-f]{64}|none)"
 _PARTS: Final = 5
 _ADVICE: Final = "copy the whole line that `lognode node invite` printed"
 
 
 class Invitation(NamedTuple):
-    """What the text says."""
+    """The parts of an invitation."""
 
     token: str
     """`<id>.<secret>`. Nothing prints it."""
@@ -39,7 +39,7 @@ class Invitation(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What lists and logs call it."""
+        """The id of the invitation in lists and logs."""
         return tokens.id_of(self.token)
 
     def __repr__(self) -> str:

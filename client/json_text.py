@@ -5,7 +5,7 @@ from typing import Any
 
 
 def printable(value: bytes) -> str | dict[str, str]:
-    """The bytes as text, or as a base64 object."""
+    """Return the bytes as text, or as a base64 object."""
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:
@@ -13,8 +13,8 @@ def printable(value: bytes) -> str | dict[str, str]:
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
-    """JSON of a value that may hold bytes anywhere but in dictionary keys."""
-    import json  # for those who need it: it takes long to load
+    """Return the JSON of a value that may hold bytes anywhere but in dictionary keys."""
+    import json  # imported here because it takes long to load
 
     return json.dumps(value, default=_default, indent=indent, ensure_ascii=False)
 

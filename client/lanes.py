@@ -1,4 +1,4 @@
-"""The batches of one range on their way: one open, some ready, a few requests in flight."""
+"""The batches of one range in flight: one open, some ready, a few requests sent."""
 
 import asyncio
 
@@ -7,20 +7,21 @@ from .protocol import limits
 
 
 class Lane:
-    """`in_flight` counts requests. Filled and emptied by its sender."""
+    """The batches of one range; `in_flight` counts requests. The sender fills and empties the
+    lane."""
 
     __slots__ = ("due", "in_flight", "open", "ready", "timer")
 
     def __init__(self) -> None:
         self.open: AppendBatch | None = None
         self.due = False
-        """The open batch has waited long enough for more records."""
+        """Whether the open batch has waited long enough for more records."""
         self.timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self.ready: list[AppendBatch] = []
         self.in_flight = 0
 
     def take(self) -> list[AppendBatch]:
-        """What goes in one request: batches that wait for no other, in their order."""
+        """Take the batches of the next request: those that wait for no other batch, in order."""
         taken: list[AppendBatch] = []
         left: list[AppendBatch] = []
         size = records = 0

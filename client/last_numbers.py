@@ -1,18 +1,19 @@
-"""What each record of a producer follows: the last number that was given to its key."""
+"""The last number that a producer gave to each key, which its next record follows."""
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Final
 
 _TURN_KEYS: Final = 4_096
-"""A generation that has fewer is kept: what it takes is little, whatever is settled."""
+"""A generation with fewer keys is kept: its memory is small."""
 
 
 class LastNumbers:
-    """Per key the last number, for as long as it may not be settled.
+    """The last number per key, for as long as that number may be unsettled.
 
-    In two generations, and the old one goes whole once all of it is settled. So a lookup is among
-    about as many keys as are under way, which the processor's cache holds, and nothing is copied.
+    The numbers are in two generations. The old generation is dropped whole once all its numbers are
+    settled. So a lookup searches about as many keys as are in flight, which fit the processor's
+    cache, and nothing is copied.
     """
 
     def __init__(self) -> None:
@@ -25,17 +26,20 @@ class LastNumbers:
         return len(self._young) + len(self._old)
 
     def before(self, keys: Sequence[bytes]) -> list[int]:
-        """The last number of each key; 0, or one that was settled long ago, where none counts."""
+        """Return the last number of each key: 0 or a number settled long ago when none is
+        unsettled."""
         older = map(self._old.get, keys, repeat(0))
         return list(map(self._young.get, keys, older))
 
     def note(self, records: Iterable[tuple[bytes, int]], greatest: int) -> None:
-        """The keys were given these numbers, up to `greatest`. Those of a key only ever rise."""
+        """Note the numbers given to the keys, at most `greatest`. The numbers of a key only
+        rise."""
         self._young.update(records)
         self._greatest = max(self._greatest, greatest)
 
     def settle(self, low: int) -> None:
-        """Nothing below `low` counts any more."""
+        """Drop the old generation when all its numbers are below `low`, the smallest unsettled
+        number."""
         if self._old_greatest < low and len(self._young) >= _TURN_KEYS:
             self._old, self._young = self._young, {}
             self._old_greatest = self._greatest

@@ -48,23 +48,24 @@ from .vector import Vector
 Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Headers | None]
 """(key, value) or (key, value, headers); a value of None is a tombstone."""
 append_many_records_max: Final = 50_000
-"""Records of one append_many that are taken at once; more follow as those are settled."""
+"""Records that one append_many takes at once; it takes more as these are settled."""
 _RANGE_FIELDS: Final = ("id", "start", "end", "generation", "members", "leader", "state")
 
 
 class AsyncLog:
-    """A log by name; made by `AsyncClient.log`. That it exists is found out by its first use.
+    """A log by name; made by `AsyncClient.log`. The first use finds out whether the log exists.
 
     Every method takes `timeout`, seconds, the client's by default: one deadline for waits and
-    retries; scans and key listings have it per page.
+    retries. For scans and key listings the timeout holds per page.
 
     Reads are linearizable: they show every append acknowledged before they began (S7), whichever
-    member serves them. With `consistency="prefix"` a read may lag and needs no leader: a client has
-    a member that it stays with, and what it sees of a log never goes back, also from one member or
-    generation to another. `node=ID` reads from that node's own replica, at either consistency;
-    `through=SEQ` after it has applied that far.
+    member serves them. With `consistency="prefix"` a read may lag and needs no leader. A client
+    then stays with one member, and its view of a log never goes back, even across members and
+    generations. `node=ID` reads from the replica on that node, at either consistency; `through=SEQ`
+    reads after the replica has applied that seq.
 
-    All raise LogNotFound, Unavailable, Timeout, InvalidArgument; others are named where they occur.
+    All methods raise LogNotFound, Unavailable, Timeout, InvalidArgument; each method names its
+    other errors.
     """
 
     def __init__(self, cluster: Cluster, name: str, *, timeout: float) -> None:
@@ -79,7 +80,7 @@ class AsyncLog:
 
     @property
     def name(self) -> str:
-        """The log's name."""
+        """The name of the log."""
         return self._name
 
     # Appending.
@@ -113,11 +114,12 @@ class AsyncLog:
     async def append_many(
         self, records: Iterable[Record], *, timeout: float | None = None
     ) -> list[Ack]:
-        """Append any number of entries of any ranges; order is kept per key.
+        """Append any number of entries to any ranges; the order is kept per key.
 
-        Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some were
-        appended, with `acks` and `errors` in the order of the records; when none was, and all for
-        one reason, that error. Raises LimitExceeded before anything is sent.
+        Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some
+        records were appended, with `acks` and `errors` in the order of the records. When no record
+        was appended and all failed for one reason, raises that error. Raises LimitExceeded before
+        anything is sent.
         """
         deadline = self._deadline(timeout)
         columns = Columns(records if isinstance(records, (list, tuple)) else list(records))
@@ -142,7 +144,7 @@ class AsyncLog:
             try:
                 await self._settled(batch, deadline)
                 acks = batch.acks_of(at, len(positions))
-            except Timeout as error:  # others share the batch, and give it longer
+            except Timeout as error:  # other callers share the batch and have more time
                 acks = [error] * len(positions)
             if isinstance(positions, range):
                 results[positions.start : positions.stop] = acks
@@ -152,10 +154,10 @@ class AsyncLog:
         return results
 
     async def append_batch(self, records: Sequence[Record], *, timeout: float | None = None) -> Ack:
-        """Append entries of one range, all or nothing (S10).
+        """Append entries to one range, all or nothing (S10).
 
-        The Ack's `seq` is that of the first record; the others follow without a gap. At most
-        `batch_records_max` records of together `batch_bytes_max` bytes. Raises LimitExceeded, and
+        The Ack's `seq` is that of the first record; the others follow without a gap. A batch has at
+        most `batch_records_max` records and `batch_bytes_max` bytes. Raises LimitExceeded, and
         BatchSpansRanges when the keys lie in several ranges.
         """
         deadline = self._deadline(timeout)
@@ -174,10 +176,11 @@ class AsyncLog:
         unacked_bytes_max: int = limits.producer_unacked_bytes_default,
         timeout: float = delivery_timeout_s,
     ) -> AsyncProducer:
-        """A producer, for many records with few waits; see AsyncProducer.
+        """Return a producer, which appends many records with few waits; see AsyncProducer.
 
-        `linger_ms`: how long a batch waits for more records. `unacked_bytes_max`: where `submit`
-        begins to wait. `timeout`: seconds after which a record is given up.
+        `linger_ms`: how long a batch waits for more records. `unacked_bytes_max`: the
+        unacknowledged bytes at which `submit` begins to wait. `timeout`: seconds after which the
+        producer gives a record up.
         """
         return AsyncProducer(
             self._cluster, self._routes, name=name, linger_ms=linger_ms,
@@ -199,13 +202,14 @@ class AsyncLog:
         through: int | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[Entry]:
-        """The key's entries with seq in [start, end), oldest first, or newest first.
+        """Yield the key's entries with seq in [start, end), oldest first or newest first.
 
         `start` may also be "earliest", "latest", "snapshot" (the newest entry that was appended
-        with snapshot=True), Tail(n) or Timestamp(ms), `end` Timestamp(ms); at most `limit`.
+        with snapshot=True), Tail(n) or Timestamp(ms); `end` may be Timestamp(ms). `limit` bounds
+        the number of entries.
 
-        Entries are read page by page: what is trimmed, deleted or compacted, or goes by retention,
-        while the scan runs is missing from the pages that follow.
+        The scan reads page by page. Entries that are trimmed, deleted, compacted or removed by
+        retention during the scan are missing from the later pages.
         """
         wanted = checked_key(key)
         low = await self._resolve(wanted, start, timeout, consistency, node)
@@ -239,7 +243,7 @@ class AsyncLog:
         through: int | None = None,
         timeout: float | None = None,
     ) -> Entry | None:
-        """The key's last entry, None when it has none."""
+        """Return the key's last entry, or None."""
         wanted = checked_key(key)
         answer = await self._read(
             LATEST, wanted, {"key": wanted}, timeout, consistency, node, through
@@ -258,7 +262,8 @@ class AsyncLog:
         through: int | None = None,
         timeout: float | None = None,
     ) -> int:
-        """How many entries of the key lie in [start, end), which are as those of `scan`."""
+        """Return the number of the key's entries in [start, end); the bounds are those of
+        `scan`."""
         wanted = checked_key(key)
         low = await self._resolve(wanted, start, timeout, consistency, node)
         high = await self._resolve_end(wanted, end, timeout, consistency, node)
@@ -277,7 +282,7 @@ class AsyncLog:
         node: int | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[bytes]:
-        """The log's keys that begin with `prefix` and follow `start_after`, in byte order."""
+        """Yield the log's keys that begin with `prefix` and follow `start_after`, in byte order."""
         first = to_key(prefix)
         end = prefix_end(first)
         after = None if start_after is None else to_key(start_after)
@@ -300,7 +305,7 @@ class AsyncLog:
                 yield key
             if left is not None:
                 left -= len(found)
-            if answer["more"]:  # there may be more though the page is short, or empty
+            if answer["more"]:  # more keys may follow a short or empty page
                 at = after = progress.later_key(answer, "after", after)
             elif known.end is None or (end is not None and known.end >= end):
                 return
@@ -315,10 +320,11 @@ class AsyncLog:
         start: FollowStart = "latest",
         timeout: float | None = None,
     ) -> AsyncFeed:
-        """Entries as they are committed: of `keys`, of all keys with `prefix`, or of the log.
+        """Follow entries as they are committed: of `keys`, of all keys with `prefix`, or of the
+        log.
 
         `start`: a seq, "earliest", "latest", "snapshot" or Tail(n) (with keys), Timestamp(ms), a
-        {key: seq} mapping, or a batch's cursor. `timeout` bounds the opening only.
+        {key: seq} mapping, or a batch's cursor. `timeout` bounds only the opening.
         """
         return AsyncFeed(
             self._cluster, self._routes, keys=keys, prefix=prefix, start=start,
@@ -328,18 +334,19 @@ class AsyncLog:
     async def snapshot(
         self, *, lease_s: float = lease_s_default, timeout: float | None = None
     ) -> AsyncSnapshot:
-        """A committed prefix of every range, with all that was acknowledged before the call.
+        """Take a snapshot: a committed prefix of every range, with every append acknowledged before
+        the call.
 
-        It reads the same however often, whatever happens to the log, for `lease_s` seconds, at most
-        7 days: so long a lease keeps what is removed meanwhile. While a range has 64 leases it is
-        waited for, until Timeout. Raises LimitExceeded.
+        The snapshot reads the same every time for `lease_s` seconds, at most 7 days, whatever
+        happens to the log. The lease keeps entries that are removed meanwhile. While a range has 64
+        leases, the call waits for a free one until Timeout. Raises LimitExceeded.
         """
         seconds = self._timeout if timeout is None else timeout
         return await take(self._cluster, self._routes, lease_s, seconds)
 
     def open_snapshot(self, saved: str | Vector) -> AsyncSnapshot:
-        """A snapshot of this log that was taken before, maybe by another program: the JSON of its
-        `to_json`, or its vector."""
+        """Open a snapshot of this log that was taken before, also by another program. `saved` is
+        the JSON of its `to_json`, or its vector."""
         vector = Vector.from_json(saved) if isinstance(saved, str) else saved
         check_log(self._cluster, self._routes, vector)
         return AsyncSnapshot(self._cluster, self._routes, vector, timeout=self._timeout)
@@ -347,11 +354,11 @@ class AsyncLog:
     # Removing.
 
     async def trim(self, key: bytes | str, before: int, *, timeout: float | None = None) -> None:
-        """Remove the key's entries below the seq `before`; the others keep theirs (S6).
+        """Remove the key's entries below the seq `before`; the other entries keep their seqs (S6).
 
-        All replicas hide them from now on, and give their room back in the background. `before`
-        beyond the key's end is its end. A call that failed may be made again: doing it twice is
-        doing it once.
+        All replicas hide the entries from now on, and free their space in the background. A
+        `before` beyond the key's end means its end. The call is idempotent: after a failure, call
+        again.
         """
         wanted = checked_key(key)
         if type(before) is not int or before < 0:
@@ -361,10 +368,10 @@ class AsyncLog:
         await self._remove(TRIM, wanted, before, self._deadline(timeout))
 
     async def delete_key(self, key: bytes | str, *, timeout: float | None = None) -> None:
-        """Remove all entries that the key has now; `expect=ABSENT` holds for it again.
+        """Remove all entries that the key has now; `expect=ABSENT` holds for the key again.
 
-        An append revives the key, with a higher seq than any before. What others append meanwhile
-        stays, also when a call that failed is made again.
+        A later append gets a higher seq than any before. Entries that others append meanwhile stay,
+        also when a failed call is made again.
         """
         wanted = checked_key(key)
         deadline = self._deadline(timeout)
@@ -377,10 +384,10 @@ class AsyncLog:
             self._routes, key, operation, {"keys": [[key, before]]}, deadline=deadline
         )
 
-    # About it.
+    # The log itself.
 
     async def describe(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """`id`, `name`, `policy` and `ranges` of the log, as the cluster's metadata has them."""
+        """Return `id`, `name`, `policy` and `ranges` of the log from the cluster's metadata."""
         answer = await self._cluster.refresh(self._name, self._deadline(timeout))
         log = next((each for each in answer["logs"] if each["name"] == self._name), None)
         if log is None:
@@ -397,10 +404,10 @@ class AsyncLog:
             "ranges": sorted(ranges, key=lambda row: bytes(row["start"])),
         }
 
-    # Inside.
+    # Internal.
 
     async def close(self, timeout: float = 1.0) -> None:
-        """Flush what `append` has under way; called by `AsyncClient.close`."""
+        """Flush the pending records of `append`; called by `AsyncClient.close`."""
         if self._sender is not None:
             sender, self._sender = self._sender, None
             await sender.close(timeout)
@@ -409,7 +416,8 @@ class AsyncLog:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)
 
     async def _ready(self, deadline: float, count: int = 1) -> Sender:
-        """The sender of this log's plain appends, with room for so many more."""
+        """Return the sender of this log's plain appends once it has room for `count` more
+        records."""
         if self._sender is None or self._sender.fatal is not None:
             self._sender = Sender(self._cluster, self._routes)
         sender = self._sender
@@ -419,7 +427,7 @@ class AsyncLog:
         return sender
 
     async def _settled(self, batch: AppendBatch, deadline: float) -> None:
-        # The batch's own deadline is at or after ours; at the same time it knows the outcome.
+        # The batch's deadline is not before ours; at that deadline the batch knows its outcome.
         if not await batch.wait(deadline + 0.05):
             raise Timeout(f"append to log {self._name!r} was not acknowledged in time")
 

@@ -1,8 +1,8 @@
 """The thread behind the blocking SDK: one event loop, on which every call runs its async twin.
 
-A call blocks its caller only. Ctrl-C while it waits cancels it on the loop and is raised in the
-caller; the client stays usable. Iterators pull from their async twin in growing portions, so that
-a hop between threads is paid per portion and the first item comes at once.
+A call blocks only its caller. Ctrl-C during a call cancels the call on the loop and is raised in
+the caller; the client stays usable. Iterators pull from their async twin in growing portions, so a
+portion, not an item, costs a hop between threads, and the first item comes at once.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ stop_timeout_s: Final = 2.0
 
 
 class LoopThread:
-    """An event loop on a daemon thread, begun by the first call. May be used from any thread of the
-    process that made it: a forked child has the memory of the thread and not the thread."""
+    """An event loop on a daemon thread, started by the first call. Any thread of the creating
+    process may use it: a forked child has the memory of the thread but not the thread."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -31,12 +31,12 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._calls: set[concurrent.futures.Future[Any]] = set()
-        """Under way."""
+        """Calls under way."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run the coroutine on the loop; return or raise what it does.
+        """Run the coroutine on the loop; return its result or raise its error.
 
-        Raises Unavailable of unknown outcome when the loop ends before, LocalProtocolError in a
+        Raises Unavailable of unknown outcome when the loop ends first, LocalProtocolError in a
         forked child.
         """
         try:
@@ -49,7 +49,7 @@ class LoopThread:
         except concurrent.futures.CancelledError:
             raise _ended() from None
         except BaseException:
-            future.cancel()  # Ctrl-C in the caller; of no effect on what has ended by itself
+            future.cancel()  # Ctrl-C in the caller; no effect on a finished call
             raise
         finally:
             self._calls.discard(future)
@@ -63,7 +63,7 @@ class LoopThread:
         return self.call(body())
 
     def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """The items of the async iterator that `make` makes on the loop's thread."""
+        """Yield the items of the async iterator that `make` creates on the loop's thread."""
         source = self.run(make)
         portion = 1
         try:
@@ -75,15 +75,15 @@ class LoopThread:
                 self.call(source.aclose())
 
     def following(self, source: AsyncIterator[T]) -> T:
-        """The next item. Raises StopIteration at the end."""
+        """Return the next item. Raises StopIteration at the end."""
         items = self.call(_pull(source, 1))
         if not items:
             raise StopIteration
         return items[0]
 
     def close(self, last: Coroutine[Any, Any, None], timeout_s: float) -> None:
-        """Run `last` for at most `timeout_s` seconds, then end the loop; always returns. Calls that
-        are under way by then end with Unavailable."""
+        """Run `last` for at most `timeout_s` seconds, then end the loop; always returns. Calls
+        still under way end with Unavailable."""
         if not self._is_own:  # nor is the lock, which a thread of the parent may have held
             last.close()
             return

@@ -1,11 +1,11 @@
-"""Whether an address is of this very machine: what travels there is seen by nobody else."""
+"""Whether an address is of this machine, whose loopback traffic nobody else sees."""
 
 
 def is_loopback(host: str) -> bool:
     """Return whether the host is a loopback IP address or `localhost`."""
     if host.lower() == "localhost":
         return True
-    import ipaddress  # for those who need it: it takes long to load
+    import ipaddress  # imported here because it takes long to load
 
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])

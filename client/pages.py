@@ -1,4 +1,4 @@
-"""Pages of entries as they travel: columns on the wire, entries for the reader."""
+"""Pages of entries: columns on the wire, entries for the reader."""
 
 from collections.abc import Mapping
 from itertools import repeat
@@ -9,7 +9,7 @@ from .protocol.types import Entry
 
 
 class ReadPage(NamedTuple):
-    """What one read brought. `next` is where the following one starts, or ends in reverse."""
+    """The entries of one read. `next` is the start of the next read, or its end in reverse."""
 
     entries: list[Entry]
     next: int
@@ -17,7 +17,8 @@ class ReadPage(NamedTuple):
 
 
 def read_page(page: Mapping[Any, Any]) -> ReadPage:
-    """Take a page that `protocol.common.PAGE` has checked. Raises as `entries_of`."""
+    """Take a page that `protocol.common.PAGE` has checked. Raises the errors
+    of `entries_of`."""
     return ReadPage(entries_of(page), page["next"], page["more"])
 
 

@@ -1,4 +1,4 @@
-"""The client's connections: one per node, dialled when first needed, by one dialler at a time."""
+"""The client's connections: one per node, dialled at the first use, by one task at a time."""
 
 import asyncio
 from typing import Final, TypeVar
@@ -13,13 +13,14 @@ T = TypeVar("T")
 
 dial_timeout_s: Final = 1.5
 suspect_s: Final = 2.0
-"""A node that did not answer is asked last for so long."""
+"""How long a node that did not answer is asked last."""
 
 
 async def shared(task: "asyncio.Task[T]") -> T:
-    """What a task returns that others wait for as well; giving up does not take it from them.
+    """Wait for a task on which other callers wait too; cancelling one caller does not cancel the
+    task.
 
-    Raises ClientClosed when the task was cancelled, as only closing the client does.
+    Raises ClientClosed when the task was cancelled, which only closing the client does.
     """
     try:
         return await asyncio.shield(task)
@@ -31,20 +32,20 @@ async def shared(task: "asyncio.Task[T]") -> T:
 
 
 class Pool:
-    """Connections by address; `tls` is None for plain ones, `token` for anonymous ones."""
+    """Connections by address; `tls` is None for plain connections, `token` for anonymous ones."""
 
     def __init__(self, tls: ClientTls | None = None, token: str | None = None) -> None:
         self._tls = tls
         self._token = token
         self.cluster: str | None = None
-        """The cluster that this client has met; a node of another one is refused (x24)."""
+        """The cluster that this client knows; a node of another cluster is refused (x24)."""
         self._open: dict[Address, Connection] = {}
         self._dialling: dict[Address, asyncio.Task[Connection]] = {}
         self._suspect_until: dict[Address, float] = {}
         self._closed = False
 
     async def get(self, address: Address, deadline: float) -> Connection:
-        """An open connection to the address.
+        """Return an open connection to the address.
 
         Raises Unavailable when nobody answers there, ClientClosed after `close`, Timeout
         (`not_applied`) at the deadline.
@@ -66,20 +67,20 @@ class Pool:
             raise Timeout(f"{address} does not answer", outcome="not_applied") from None
 
     def peek(self, address: Address) -> Connection | None:
-        """The open connection to the address, if there is one."""
+        """Return the open connection to the address, or None."""
         connection = self._open.get(address)
         return connection if connection is not None and connection.lost is None else None
 
     def suspect(self, address: Address) -> None:
-        """The node did not answer in time, or not at all."""
+        """Note that the node did not answer in time, or not at all."""
         self._suspect_until[address] = asyncio.get_running_loop().time() + suspect_s
 
     def is_suspect(self, address: Address) -> bool:
-        """Whether the node failed to answer a moment ago."""
+        """Whether the node recently failed to answer."""
         return self._suspect_until.get(address, 0.0) > asyncio.get_running_loop().time()
 
     def rank(self, address: Address) -> int:
-        """Lower is better to ask: connected, unknown, suspect."""
+        """Return the order in which to ask, lower first: connected, unknown, suspect."""
         if self.is_suspect(address):
             return 2
         return 0 if self.peek(address) is not None else 1

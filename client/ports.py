@@ -12,16 +12,16 @@ _OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST_PORT: Final = 10_000
 _FIRST_OUTGOING: Final = 32_768
 _given: dict[int, int] = {}
-"""Ports that this process has given, and the files that it holds for them."""
+"""Ports that this process has reserved, and the descriptors of their lock files."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct loopback ports that nobody listens on now, and that no process is given again
-    while this one lives: a node that is down keeps its port. So does the port after each of them,
-    at which a node listens for its peers.
+    """Return distinct loopback ports on which nobody listens, reserved while this process lives: a
+    node that is down keeps its port. The port after each of them, where a node listens for its
+    peers, is reserved too.
 
-    Not from the kernel's range for outgoing connections: one of these could take the port of a node
-    that is down, which then could not start again.
+    The ports are outside the kernel's range for outgoing connections: an outgoing connection could
+    take the port of a node that is down, which then could not start again.
     """
     found: list[int] = []
     while len(found) < count:
@@ -32,8 +32,8 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_row(count: int) -> int:
-    """The first of `count` loopback ports in a row, all given as `free_ports` gives them: for
-    programs that are told a first port and count on from there."""
+    """Return the first of `count` consecutive loopback ports, all reserved as `free_ports` does:
+    for programs that take a first port and count up."""
     while True:
         first = random.randrange(_FIRST_PORT, _first_outgoing() - count)
         if all(_is_ours(port) for port in range(first, first + count)):
@@ -41,16 +41,18 @@ def free_row(count: int) -> int:
 
 
 def _is_ours(port: int) -> bool:
-    """Whether nobody listens on the port and nobody, here or elsewhere, was given it before.
+    """Reserve the port, if nobody listens on it and no process has reserved it; return whether it
+    did.
 
-    The lock comes first: to look whether a port is free takes the port for a moment, and its owner
+    The lock comes first: testing whether a port is free takes the port for a moment, and its owner
     may be starting a node there.
     """
     return port not in _given and _reserved(port) and _is_free(port)
 
 
 def _first_outgoing() -> int:
-    """Where the kernel's range begins; without one that is known, where Linux has it."""
+    """Return the start of the kernel's range for outgoing ports, Linux' default where it is
+    unknown."""
     try:
         first = int(_OUTGOING.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -68,7 +70,8 @@ def _is_free(port: int) -> bool:
 
 
 def _reserved(port: int) -> bool:
-    """Whether nobody else had it; a lock on a file, which ends with the process."""
+    """Lock the port's file; return False when another process has the lock, which ends with its
+    process."""
     folder = Path(tempfile.gettempdir()) / f"lognode-ports-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     file = os.open(folder / str(port), os.O_RDWR | os.O_CREAT)

@@ -1,4 +1,4 @@
-"""The idempotent producer: many records under way, each applied once, in order per key (S8, S4)."""
+"""The idempotent producer: many records in flight, each applied once, in order per key (S8, S4)."""
 
 from types import TracebackType
 from typing import Final, Self
@@ -11,7 +11,7 @@ from .protocol.types import Headers
 from .sender import Delivery, Sender
 
 delivery_timeout_s: Final = 30.0
-"""How long a producer goes on with a record, unless told otherwise."""
+"""How long a producer retries a record by default."""
 
 
 class AsyncProducer:
@@ -21,10 +21,10 @@ class AsyncProducer:
     the ticket's `result` is the Ack. Leaving the context flushes, and raises PartialFailure unless
     every record was acknowledged.
 
-    With a `name` the numbering is the caller's: the same number is applied once, also by a later
-    session of the same name, for 24 h of log time. Opening it fences older holders of the name. A
-    failure ends a named session: resume by opening it again and submitting what was not
-    acknowledged with the same numbers.
+    With a `name` the caller numbers the records. A number is applied once, also when a later
+    session of the same name sends it, for 24 h of log time. Opening a name fences the older holders
+    of the name. A failure ends a named session: open the name again, and submit the unacknowledged
+    records with the same numbers.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class AsyncProducer:
 
     @property
     def name(self) -> str | None:
-        """The producer's name, None when it is anonymous."""
+        """The name of the producer; None when it is anonymous."""
         return self._name
 
     async def open(self) -> None:
-        """Get the producer's id; with a name, fence its older holders.
+        """Get the producer's id; with a name, fence the older holders of the name.
 
-        Entering the context does it. Raises LogNotFound, Unavailable, Timeout.
+        Entering the context calls `open`. Raises LogNotFound, Unavailable, Timeout.
         """
         deadline = self._now() + self._timeout
         await self._sender.routed(deadline)
@@ -72,11 +72,12 @@ class AsyncProducer:
         number: int | None = None,
         snapshot: bool = False,
     ) -> AsyncTicket:
-        """Take one record; waits only for room.
+        """Take one record; wait only for room.
 
-        `snapshot=True` marks a logical snapshot of the key. `number`, with a named producer: the
-        record's number, above all those submitted before.
-        Raises InvalidArgument, LimitExceeded, Timeout (no room in time), or what ended the session.
+        `snapshot=True` marks a logical snapshot of the key. `number`, for a named producer: the
+        record's number, above all numbers submitted before.
+        Raises InvalidArgument, LimitExceeded, Timeout (no room in time), or the error that ended
+        the session.
         """
         key, size = checked_record(key, value, headers)
         if (number is None) != (self._name is None):
@@ -100,19 +101,19 @@ class AsyncProducer:
     async def flush(self) -> None:
         """Return when every record submitted so far is acknowledged or has failed.
 
-        Says nothing about which: the tickets do, and `close`.
+        The tickets and `close` report which records failed.
         """
         await self._sender.flush()
 
     @property
     def delivery(self) -> Delivery:
-        """What became of the records settled so far."""
+        """Return the outcome of the records settled so far."""
         return self._sender.delivery
 
     async def close(self, timeout: float | None = None) -> Delivery:
         """Flush for at most `timeout` seconds, then give up; always returns.
 
-        The result counts the records acknowledged, not applied, and of unknown outcome.
+        Returns the numbers of records that were acknowledged, not applied, and of unknown outcome.
         """
         return await self._sender.close(self._timeout if timeout is None else timeout)
 
@@ -126,7 +127,7 @@ class AsyncProducer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # An error in the body is not made worse by waiting for a cluster that may be gone.
+        # An error in the body must not wait in addition for a cluster that may be gone.
         delivery = await self.close(None if kind is None else min(self._timeout, 1.0))
         if kind is None and delivery.undelivered:
             raise PartialFailure(

@@ -1,7 +1,7 @@
 """Relations between a request and its answer.
 
-The table of operations checks each field of an answer by itself. The relations here end reads that
-would otherwise go on for ever: an answer must lie beyond what was asked for.
+The table of operations checks the fields of an answer one by one. The relations here end reads that
+would otherwise continue for ever: an answer must lie beyond the requested position.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ Answer = dict[str, Any]
 
 
 def higher(answer: Answer, name: str, than: int) -> int:
-    """Return the field where a read goes on.
+    """Return the field at which a read continues.
 
     Raises RemoteProtocolError unless the field is above `than`.
     """
@@ -23,7 +23,7 @@ def higher(answer: Answer, name: str, than: int) -> int:
 
 
 def lower(answer: Answer, name: str, than: int | None) -> int:
-    """Return the field where a read backwards goes on.
+    """Return the field at which a reverse read continues.
 
     `than`: None is above every number. Raises RemoteProtocolError unless the field is below `than`.
     """
@@ -34,7 +34,7 @@ def lower(answer: Answer, name: str, than: int | None) -> int:
 
 
 def later_key(answer: Answer, name: str, than: bytes | None) -> bytes:
-    """Return the key after which a list of keys goes on.
+    """Return the key after which a list of keys continues.
 
     `than`: None is below every key. Raises RemoteProtocolError unless the key is above `than`.
     """
@@ -45,7 +45,7 @@ def later_key(answer: Answer, name: str, than: bytes | None) -> bytes:
 
 
 def later_id(answer: Answer, name: str, than: str | None) -> str | None:
-    """Return the id after which a list goes on; None: the list is complete.
+    """Return the id after which a list continues; None: the list is complete.
 
     `than`: None is below every id. Raises RemoteProtocolError unless the id is above `than`.
     """
@@ -56,7 +56,7 @@ def later_id(answer: Answer, name: str, than: str | None) -> str | None:
 
 
 def end_key(answer: Answer, start: bytes) -> bytes | None:
-    """Return the key at which the answer ends; None: the answer is about all keys asked for.
+    """Return the key at which the answer ends; None: the answer covers all requested keys.
 
     Raises RemoteProtocolError unless the key is above `start`.
     """

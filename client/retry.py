@@ -1,10 +1,10 @@
-"""Whether a failed attempt is tried again, when, and where: a pure policy.
+"""The policy of retries: whether, when and where to try a failed attempt again. No I/O.
 
 The rules are those of docs/design/ranges.md#routing.
 
-`Attempts` belongs to one call. Each failure goes in, a `Next` or the final error comes out. Its
-outcome is the worst over all attempts: once one of them may have been applied, a refusal of a
-later one does not make the call `not_applied` (x18).
+`Attempts` belongs to one call. It takes each failure and returns a `Next`, or raises the final
+error. The outcome of the call is the worst of all attempts: once an attempt may have been applied,
+a later refusal does not make the call `not_applied` (x18).
 """
 
 import random
@@ -30,9 +30,11 @@ sealed_backoff_first_s: Final = 0.01
 sealed_backoff_max_s: Final = 0.2
 retry_after_max_s: Final = 5.0
 attempt_first_s: Final = 2.0
-"""How long the first attempt waits for its answer; each further one twice as long."""
+"""How long the first attempt waits for its answer; the timeout doubles with each further
+attempt."""
 hints_followed_max: Final = 2
-"""Leader hints followed without a pause; two nodes that point at each other must not spin."""
+"""Leader hints followed without a pause: two nodes that name each other must not cause a busy
+loop."""
 refresh_every: Final = 3
 
 
@@ -40,13 +42,13 @@ _RETRIED: Final = (Routing, Overloaded, RangeNotFound, Unavailable, Timeout, Ope
 
 
 class ClientClosed(Unavailable):
-    """This client was closed meanwhile: no attempt will succeed."""
+    """The client was closed during the call: no attempt will succeed."""
 
     retryable = False
 
 
 class Next(NamedTuple):
-    """What to do before the next attempt."""
+    """The steps before the next attempt."""
 
     delay_s: float = 0.0
     refresh: bool = False
@@ -54,11 +56,11 @@ class Next(NamedTuple):
     drop: bool = False
     """Forget the descriptor first: the node does not know the range at all."""
     elsewhere: bool = False
-    """Try another member: this one did not answer or has no hint."""
+    """Try another member: this member did not answer or has no hint."""
 
 
 class Attempts:
-    """The state of one call's attempts. `deadline` and `now` are of one clock, in seconds."""
+    """The state of one call's attempts. `deadline` and `now` use one clock, in seconds."""
 
     def __init__(
         self, what: str, deadline: float, *, writes: bool, rng: random.Random | None = None
@@ -66,7 +68,8 @@ class Attempts:
         self.what = what
         self.deadline = deadline
         self.writes = writes
-        """A read is never applied, whatever became of its attempts."""
+        """Whether the call writes. A read is never applied, whatever the outcome of its
+        attempts."""
         self.outcome: Outcome = "not_applied"
         self.failures = 0
         self.last: LognodeError | None = None
@@ -76,13 +79,13 @@ class Attempts:
         self._rng = rng
 
     def attempt_deadline(self, now: float) -> float:
-        """By when the next attempt must be answered."""
+        """Return the time by which the next attempt must be answered."""
         return min(self.deadline, now + attempt_first_s * (1 << min(self.failures, 4)))
 
     def failed(self, error: LognodeError, now: float, *, news: bool = False) -> Next:
-        """Decide on the failure of one attempt; raises the call's error when it is the end.
+        """Decide on the failure of one attempt; raise the call's error when the call has ended.
 
-        `news`: descriptors newer than that of the attempt are known by now.
+        `news`: descriptors newer than those of the attempt are known by now.
         """
         if self.writes and error.outcome == "unknown":
             self.outcome = "unknown"
@@ -96,7 +99,7 @@ class Attempts:
         return step
 
     def settle(self, error: LognodeError) -> LognodeError:
-        """The error with the outcome of the whole call."""
+        """Return the error with the outcome of the whole call."""
         if self.outcome == "unknown" and error.outcome == "not_applied":
             error.outcome = "unknown"
         elif not self.writes:
@@ -104,7 +107,7 @@ class Attempts:
         return error
 
     def expired(self) -> LognodeError:
-        """The error of a call that is out of time: what kept it from succeeding, if known."""
+        """Return the error of a call that is out of time, with the last failure if known."""
         if self.last is None:
             return Timeout(f"{self.what}: the deadline passed", outcome=self.outcome)
         if isinstance(self.last, Unavailable) and self.outcome == "not_applied":
@@ -143,7 +146,7 @@ class Attempts:
             return Next(0.0 if self.failures == 1 else self._pause())
         if error.fields.get("reason") == "behind":
             return Next(0.0 if self.failures == 1 else self._pause(), elsewhere=True)
-        # No answer: the leader may be gone, and its successor known to the others.
+        # No answer: the leader may be gone, and other members may know the new leader.
         delay = 0.0 if self.failures == 1 else self._pause()
         return Next(delay, refresh=True, elsewhere=True)
 
@@ -151,6 +154,6 @@ class Attempts:
         delay = self._backoff_s
         self._backoff_s = min(self._backoff_s * 2, limits.client_retry_backoff_max_s)
         if self._rng is None:
-            self._rng = random.Random()  # most calls never need one, and its seed costs more
-        # Jitter keeps the clients of a lost leader from returning in step.
+            self._rng = random.Random()  # most calls never need it, and its seed costs more
+        # Jitter keeps the clients of a lost leader from retrying in step.
         return delay * self._rng.uniform(0.75, 1.25)

@@ -1,14 +1,14 @@
-"""Which range serves a key: the descriptors a client has seen, never older ones.
+"""The routing table of a client: which range serves a key, from the newest descriptors seen.
 
 The rules are those of docs/design/ranges.md#routing.
 
 A table may have holes, and may be wrong: every request names the range and generation that it
-means, and a node that serves another refuses it with what it knows. What the table must not do is
-go back, so a descriptor enters only when it is newer than all that it overlaps. Generations are
-comparable across ranges: an output's is 1 + the largest of its inputs (x26).
+means, and a node that serves another generation refuses the request with the descriptors it knows.
+The table must not go back, so a descriptor enters only when it is newer than all that it overlaps.
+Generations are comparable across ranges: an output's is 1 + the largest of its inputs (x26).
 
-A client that may not use every key sees bounds that are cut to its keys. Where the client may use
-more keys now, the same generation comes with wider bounds, and enters too.
+A client that may use only some keys sees bounds that are cut to its keys. When the client gains
+keys, the same generation comes with wider bounds, and enters too.
 """
 
 from bisect import bisect_left, bisect_right
@@ -21,7 +21,7 @@ from .protocol.errors import RemoteProtocolError
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """One generation of one range, as far as a client cares."""
+    """One generation of one range, as the client needs it."""
 
     range_id: int
     generation: int
@@ -30,11 +30,11 @@ class Range:
     end: bytes | None
     members: tuple[int, ...]
     leader: int | None = None
-    """The node that was last seen to lead; a hint."""
+    """The last known leader; a hint."""
 
     @classmethod
     def from_wire(cls, body: Mapping[Any, Any]) -> "Range":
-        """Take a descriptor that `protocol.cluster.RANGE` has checked.
+        """Return the range of a descriptor that `protocol.cluster.RANGE` has checked.
 
         Raises RemoteProtocolError for a descriptor without members or whose end is below its start.
         """
@@ -79,7 +79,7 @@ class RangeTable:
         return len(self.ranges)
 
     def find(self, key: bytes) -> Range | None:
-        """The range of a key, None in a hole."""
+        """Return the range of a key, None in a hole."""
         position = bisect_right(self.starts, key) - 1
         if position < 0:
             return None
@@ -87,7 +87,7 @@ class RangeTable:
         return found if found.end is None or key < found.end else None
 
     def overlapping(self, start: bytes, end: bytes | None) -> list[Range]:
-        """The ranges with keys in `[start, end)`."""
+        """Return the ranges with keys in `[start, end)`."""
         first, last = _between(self.starts, self.ranges, start, end)
         return self.ranges[first:last]
 
@@ -101,14 +101,14 @@ class RangeTable:
         return at is None or (end is not None and at >= end)
 
     def insert(self, new: Range) -> bool:
-        """Take a descriptor unless it is not newer than one that it overlaps.
+        """Insert a descriptor unless it overlaps one that is as new or newer.
 
-        Returns whether it was news. The same generation again only renews the leader.
+        Returns whether the descriptor was new. The same generation again only updates the leader.
         """
         return self.insert_all((new,))
 
     def insert_all(self, news: Iterable[Range]) -> bool:
-        """Insert each; whether any was news. The lists are replaced then, and only then."""
+        """Insert each descriptor; return whether any was new. Only then are the lists replaced."""
         starts, ranges = list(self.starts), list(self.ranges)
         changed = False
         for new in news:
@@ -135,14 +135,14 @@ class RangeTable:
         )
 
     def drop(self, gone: Range) -> None:
-        """Forget a generation, so that the next lookup asks."""
+        """Forget a generation, so that the next lookup asks for metadata."""
         at = self._position(gone)
         if at is not None:
             self.starts = [*self.starts[:at], *self.starts[at + 1 :]]
             self.ranges = [*self.ranges[:at], *self.ranges[at + 1 :]]
 
     def lead(self, of: Range, node: int | None) -> None:
-        """Remember who leads a generation, if it is still the one known."""
+        """Note the leader of a generation, if the table still has the generation."""
         at = self._position(of)
         if at is not None:
             self.ranges[at] = replace(self.ranges[at], leader=node)
@@ -157,7 +157,7 @@ class RangeTable:
 
 
 def _widens(new: Range, known: Range) -> bool:
-    """Whether it is the same generation with more keys."""
+    """Return whether `new` is the same generation with more keys."""
     return (
         (new.range_id, new.generation) == (known.range_id, known.generation)
         and (new.start, new.end) != (known.start, known.end)
@@ -169,7 +169,7 @@ def _widens(new: Range, known: Range) -> bool:
 def _between(
     starts: Sequence[bytes], ranges: Sequence[Range], start: bytes, end: bytes | None
 ) -> tuple[int, int]:
-    """Where in the lists the ranges begin and end that have keys in `[start, end)`."""
+    """Return the first and last positions, half-open, of the ranges with keys in `[start, end)`."""
     first = max(0, bisect_right(starts, start) - 1)
     last = len(starts) if end is None else bisect_left(starts, end)
     if first < last and not ranges[first].overlaps(start, end):

@@ -1,14 +1,14 @@
-"""Delivery of numbered records: batches per range, in flight, retried, settled, in key order.
+"""Delivery of numbered records: batches per range, pipelined, retried, and settled in key order.
 
 The rules are those of docs/design/ranges.md#producers.
-Every record has a number, once, over all ranges. `low` is the smallest number not settled; a
-record's `prev` is the last number of the same key before its batch, and within a batch order is
-order. A range that has not seen a `prev` refuses the batch, so that batches may be under way at
-once and still apply in order per key.
+Every record has a unique number over all ranges. `low` is the smallest unsettled number. A record's
+`prev` is the last number of the same key before its batch; within a batch, position gives the
+order. A range that has not applied a `prev` refuses the batch, so several batches may be in flight
+and still apply in order per key.
 
-An anonymous producer may give a number up at its deadline, since it is never sent again. A
-producer whose numbers may be sent again never does: `low` passes acknowledged numbers only, and a
-failure ends the session (x10).
+An anonymous producer may give a number up at its deadline, since the number is never sent again. A
+named producer may send its numbers again, so it never gives one up: `low` passes acknowledged
+numbers only, and a failure ends the session (x10).
 """
 
 import asyncio
@@ -42,30 +42,30 @@ from .retry import Attempts
 from .routing import Range
 
 _Failure = tuple[LognodeError, Range, int]
-"""How an attempt failed, at which range, and the node that was asked."""
+"""The error of an attempt, the range, and the node that was asked."""
 
 UNROUTED = 0
-"""The lane of records whose range is not known at the moment; range 0 is the controller's."""
+"""The lane of records whose range is unknown at the moment; range 0 is the controller's."""
 
 
 @dataclass(slots=True)
 class Delivery:
-    """What became of the records of a session, in records."""
+    """The outcome of a session, in records."""
 
     acknowledged: int = 0
     duplicates: int = 0
-    """Of those acknowledged, the ones that an earlier attempt or session had appended."""
+    """Acknowledged records that an earlier attempt or session had appended."""
     not_applied: int = 0
     unknown: int = 0
 
     @property
     def undelivered(self) -> int:
-        """Records without an acknowledgement."""
+        """Return the number of records without an acknowledgement."""
         return self.not_applied + self.unknown
 
 
 class Sender:
-    """One producer id in one log. All calls on the loop's thread."""
+    """The records of one producer id in one log. All calls run on the loop's thread."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Sender:
     ) -> None:
         self.delivery = Delivery()
         self.fatal: LognodeError | None = None
-        """Why no more records are taken."""
+        """The error that ended the session; no more records are taken."""
         self.last_error: LognodeError | None = None
         self.name = name
         self.identity = Identity(cluster, log, name)
@@ -92,34 +92,35 @@ class Sender:
         self._unsettled: set[AppendBatch] = set()
         self._last = LastNumbers()
         self._clean = True
-        """Every request was answered: none can still be on its way."""
+        """Whether every request was answered, so that none can still arrive."""
         self._given_up: dict[int, int] = {}
-        """Numbers given up, at or above low, with their prev: what followed them follows that."""
+        """Numbers given up, at or above `low`, each with its prev, which replaces the number as
+        a prev."""
         self._next_number = 1
         self._low: int | None = None
-        """Known until the next batch is settled."""
+        """Cached until the next batch is settled."""
         self._seen = log.table.ranges
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pumping = False
-        """All lanes are going to be looked at."""
+        """Whether a look at all lanes is scheduled."""
 
     # Taking records.
 
     @property
     def low(self) -> int:
-        """The smallest number not settled, or the next one."""
+        """The smallest unsettled number, or the next number when all are settled."""
         if self._low is None:
             firsts = (batch.numbers[0] for batch in self._unsettled)
             self._low = min(firsts, default=self._next_number)
         return self._low
 
     async def routed(self, deadline: float) -> None:
-        """The log's ranges are known. Raises LogNotFound, Unavailable, Timeout."""
+        """Wait until the log's ranges are known. Raises LogNotFound, Unavailable, Timeout."""
         await self._cluster.routed(self._log, deadline)
 
     def has_room(self, number: int | None = None, count: int = 1) -> bool:
-        """Whether `count` records may be added: the windows of bytes and of numbers."""
+        """Return whether the windows of bytes and of numbers have room for `count` records."""
         end = (number or self._next_number) + count
         return not self._unsettled or (
             self._unacked_bytes < self._unacked_bytes_max
@@ -127,7 +128,7 @@ class Sender:
         )
 
     async def room(self, deadline: float | None, number: int | None = None, count: int = 1) -> None:
-        """Wait for room. Raises Timeout (`not_applied`), or what ended the session."""
+        """Wait for room. Raises Timeout (`not_applied`), or the error that ended the session."""
         try:
             async with asyncio.timeout_at(deadline):
                 while self.fatal is None and not self.has_room(number, count):
@@ -153,7 +154,7 @@ class Sender:
         expect: int = EXPECT_ANY,
         snapshot: bool = False,
     ) -> tuple[AppendBatch, int]:
-        """Put one record, checked before, into its range's open batch."""
+        """Put one checked record into the open batch of its range."""
         lane = self._lane_of(key)
         batch = lane.open
         if (
@@ -175,7 +176,8 @@ class Sender:
         return batch, position
 
     def add_atomic(self, columns: Columns, deadline: float) -> AppendBatch:
-        """Records of one range that share a fate; they travel as a batch by themselves."""
+        """Add records of one range that are applied all or not at all; they travel as their own
+        batch."""
         batch = self._ready_batch(columns, range(len(columns)), deadline)
         batch.atomic = True
         self._next_number += len(columns)
@@ -184,10 +186,11 @@ class Sender:
     def add_columns(
         self, columns: Columns, deadline: float
     ) -> list[tuple[AppendBatch, int, Sequence[int]]]:
-        """Many records at once; each batch with where they begin in it, and their positions.
+        """Add many records; return each batch, the position where its records begin, and their
+        indexes in `columns`.
 
-        They join what is open for their range, so that calls of few records a range share batches
-        while requests are under way.
+        The records join the open batch of their range, so that calls with few records per range
+        share batches while requests are in flight.
         """
         batches: list[tuple[AppendBatch, int, Sequence[int]]] = []
         for group in columns.by_start(self._log.table.starts):
@@ -199,7 +202,8 @@ class Sender:
     def _join(
         self, columns: Columns, positions: Sequence[int], deadline: float
     ) -> tuple[AppendBatch, int]:
-        """Put records of one range into its open batch, or a new one; where they begin in it."""
+        """Put records of one range into its open batch or a new batch; return the batch and
+        their first position."""
         lane = self._lane_of(columns.keys[positions[0]])
         size = columns.size(positions)
         batch = lane.open
@@ -224,7 +228,7 @@ class Sender:
         self._unacked_bytes += batch.bytes
         lane = self._lane_of(batch.keys[0])
         if lane.open is not None:
-            self._close_open(lane)  # what came first goes first
+            self._close_open(lane)  # keep the order: older records go first
         self._close(batch)
         lane.ready.append(batch)
         self._loop.call_soon(self._pump, lane)
@@ -264,9 +268,9 @@ class Sender:
             lane.ready.append(batch)
 
     def _close(self, batch: AppendBatch) -> None:
-        """Fix what the batch follows. Batches of a key are closed in the order of numbers.
+        """Close the batch and fix its `prevs`. The batches of a key close in the order of numbers.
 
-        Nothing follows a record with a condition: one that is refused never comes.
+        No record follows a record with a condition, since a refused record is never applied.
         """
         batch.close()
         last = self._last
@@ -283,7 +287,7 @@ class Sender:
     def _lane_of(self, key: bytes) -> Lane:
         table = self._log.table
         if table.ranges is not self._seen:
-            # A key may have moved to another lane: what is open in the old one comes before.
+            # A key may have moved to another lane: close the open batches of the old lanes first.
             self._seen = table.ranges
             for lane in self._lanes.values():
                 self._close_open(lane)
@@ -315,8 +319,8 @@ class Sender:
             self._pump(lane)
 
     async def _deliver(self, lane: Lane, batches: list[AppendBatch]) -> None:
-        """Send batches in one request; what its answer does not settle goes on by itself, so that
-        a refusal hits nobody else."""
+        """Send batches in one request. Each batch that its answer does not settle continues
+        alone, so a refusal affects no other batch."""
         try:
             if len(batches) == 1:
                 await self._deliver_alone(batches[0], None)
@@ -338,8 +342,9 @@ class Sender:
     async def _deliver_together(
         self, batches: list[AppendBatch]
     ) -> list[tuple[AppendBatch, _Failure | None]]:
-        """The batches that are not settled, each with what its attempt failed with, if it was
-        made: not where they lie in several ranges, or no leader is known."""
+        """Try the batches in one request and return the unsettled ones, each with its failure.
+        The failure is None when no attempt was made: the batches lie in several ranges, or the
+        range is unknown."""
         deadline = min(batch.attempts.deadline for batch in batches)
         try:
             producer, epoch = await self.identity.opened(deadline)
@@ -347,7 +352,7 @@ class Sender:
         except LognodeError:
             return [
                 (batch, None) for batch in batches
-            ]  # each finds out for itself, by its deadline
+            ]  # each batch finds its error by itself, by its own deadline
         if self.fatal is not None or not all(
             known.contains(batch.first_key) and known.contains(batch.last_key) for batch in batches
         ):
@@ -359,7 +364,7 @@ class Sender:
         failures: list[tuple[AppendBatch, _Failure | None]] = []
         for batch, reply in zip(batches, await self._attempt(batches, known, tried), strict=True):
             if isinstance(reply, LognodeError):
-                if reply.outcome == "unknown":  # known before another's failure ends the session
+                if reply.outcome == "unknown":  # set before a failure ends the session
                     batch.attempts.outcome = "unknown"
                 failures.append((batch, (reply, known, tried)))
             else:
@@ -378,7 +383,8 @@ class Sender:
             raise
 
     async def _deliver_or_regroup(self, batch: AppendBatch, failure: _Failure | None) -> None:
-        """Attempts until it is settled; `failure`: what the first has already failed with."""
+        """Make attempts until the batch is settled; `failure` is the failure of the first
+        attempt."""
         attempts = batch.attempts
         producer, epoch = await self.identity.opened(attempts.deadline)
         while not batch.done.done():
@@ -417,9 +423,10 @@ class Sender:
     async def _attempt(
         self, batches: list[AppendBatch], known: Range, node: int
     ) -> list[dict[Any, Any] | LognodeError]:
-        """Send packed batches in one request: of each the reply, or why there is none."""
+        """Send packed batches in one request; return the reply or the error of each batch."""
         now = self._loop.time()
-        # The longest: a batch that is nearly out of time does not hasten the others.
+        # The longest timeout: a batch that is nearly out of time does not shorten it for the
+        # others.
         until = max(batch.attempts.attempt_deadline(now) for batch in batches)
         body = {
             "batches": [batch.data for batch in batches],
@@ -440,9 +447,11 @@ class Sender:
         return list(map(_result, batches, results))
 
     def _wait_for_predecessor(self, batch: AppendBatch, error: OutOfOrder) -> bool:
-        """The range lacks a predecessor. When that is under way, let it go first: True.
+        """Handle a predecessor that the range lacks; return True to wait for a predecessor that is
+        in flight.
 
-        Otherwise it was acknowledged, or given up and will never come: pack again without it.
+        Otherwise the predecessor was acknowledged or given up: the batch is packed again without
+        it.
         """
         number = error.fields.get("number")
         for other in self._unsettled:
@@ -466,7 +475,8 @@ class Sender:
         return prev
 
     async def _regroup(self, batch: AppendBatch) -> None:
-        """The range was split: each record goes where its key is now, with the same number."""
+        """Send each record of a batch whose range was split to the new range of its key, with
+        the same number."""
         if batch.atomic:
             await self._settle_atomic(batch)
             return
@@ -497,10 +507,11 @@ class Sender:
             self._finish(batch)
 
     async def _settle_atomic(self, batch: AppendBatch) -> None:
-        """An atomic batch is never divided (x17).
+        """Settle an atomic batch whose keys no longer lie in one range: it is never divided (x17).
 
-        When an attempt may have been applied before the split, its first number tells: numbers
-        are applied with the batch or not at all, and both children have the producer's row.
+        When an attempt may have been applied before the split, the first number of the batch shows
+        whether it was: a batch applies its numbers all or not at all, and both child ranges have
+        the producer's row.
         """
         attempts = batch.attempts
         spans = BatchSpansRanges(
@@ -508,7 +519,7 @@ class Sender:
             "it; `lognode range list` shows them"
         )
         if attempts.outcome != "unknown":
-            self._log.check_keys(batch.keys)  # what the client may not use is in no known range
+            self._log.check_keys(batch.keys)  # the table omits keys it may not use
             raise spans
         producer, _ = await self.identity.opened(attempts.deadline)
         body = {"producer": producer, "number": batch.numbers[0], **self.identity.grant}
@@ -537,7 +548,7 @@ class Sender:
             self.delivery.unknown += records
 
     def _fail(self, batch: AppendBatch, error: LognodeError) -> None:
-        if batch.done.done() or batch.parts is not None:  # its parts say what became of it
+        if batch.done.done() or batch.parts is not None:  # settled, or its parts report it
             return
         batch.error = self.last_error = batch.attempts.settle(error)
         self._count_failed(len(batch), batch.error.outcome)
@@ -568,7 +579,7 @@ class Sender:
             self._loop.call_soon(self._pump_all)
 
     def _end_session(self, error: LognodeError) -> None:
-        """Nothing more is sent: a number left out must not be passed by `low`."""
+        """End the session: a number that was left out must not be passed by `low`."""
         if self.fatal is not None:
             return
         self.fatal = error
@@ -588,7 +599,7 @@ class Sender:
     # Ending.
 
     async def flush(self) -> None:
-        """Send what is open; return when everything added so far is settled."""
+        """Send the open batches; return when every record added so far is settled."""
         for lane in list(self._lanes.values()):
             self._close_open(lane)
             self._pump(lane)
@@ -597,7 +608,8 @@ class Sender:
             await asyncio.wait(pending)
 
     async def close(self, timeout_s: float) -> Delivery:
-        """Flush for at most `timeout_s`, then give up what is left; says what became of all."""
+        """Flush for at most `timeout_s`, then give up the rest; return the outcome of all
+        records."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self.flush()
@@ -607,7 +619,7 @@ class Sender:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)
-        for batch in list(self._unsettled):  # a task cancelled before it began has failed nothing
+        for batch in list(self._unsettled):  # a task cancelled early has failed none
             self._fail(batch, Unavailable("the producer was closed", reason="closed"))
         await self.identity.close()
         if self.fatal is None:
@@ -616,9 +628,10 @@ class Sender:
         return self.delivery
 
     def _retire(self) -> None:
-        """All settled and never to come back: the ranges may forget the producer.
+        """Tell the ranges that they may forget the producer, once all records are settled for good.
 
-        Not when a request went unanswered: it might arrive when nothing knows its numbers any more.
+        Skipped when a request went unanswered: the request might arrive when no range knows its
+        numbers any more.
         """
         producer = self.identity.producer
         if self.name is not None or not self._clean or producer is None:
@@ -633,12 +646,12 @@ def _copy(error: LognodeError, outcome: errors.Outcome) -> LognodeError:
 
 
 def _own(error: LognodeError) -> LognodeError:
-    """The same error for one of several batches: each settles its outcome by itself."""
+    """Copy an error for one of several batches, since each batch settles its own outcome."""
     return _copy(error, error.outcome)
 
 
 def _result(batch: AppendBatch, result: Any) -> dict[Any, Any] | LognodeError:
-    """What the answer says of one batch."""
+    """Return the result for one batch of an answer."""
     if type(result) is not dict:
         return RemoteProtocolError("an append was answered without its result")
     if result.get("status") == "error":

@@ -1,10 +1,10 @@
-"""How far the reads of one log have seen it, so that prefix reads never go back (x2.19).
+"""The positions that the reads of one log have seen, so that prefix reads never go back (x2.19).
 
-Any member may serve a prefix read, also one that lags. So a session knows per span of keys which
-generation it has read from and the last index that was applied there; both travel with a prefix
-read, and a member that has not applied as much refuses. A generation holds all that its
-predecessors held, whatever their spans were: having seen one, the session never again reads from
-a range that it replaced.
+Any member may serve a prefix read, also a member that lags. So for each span of keys a session
+notes the generation that it has read from and the last index applied there. A prefix read carries
+both, and a member that has applied less refuses. A generation holds all that its predecessors held,
+whatever their spans: after a read from it, the session never again reads from a range that it
+replaced.
 """
 
 from .protocol.errors import RangeNotFound
@@ -12,14 +12,14 @@ from .routing import Range
 
 
 class Session:
-    """Of one log in one client. Holds one position for each of the log's ranges."""
+    """The read positions of one log in one client: one position for each of the log's ranges."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[int, int], tuple[Range, int]] = {}
-        """(range, generation): the range and the applied index; they never overlap."""
+        """(range, generation) to the range and its applied index; the ranges never overlap."""
 
     def saw(self, known: Range, applied: int) -> None:
-        """A read from this generation was answered after `applied` was applied there."""
+        """Note that a read from this generation was answered after `applied` was applied there."""
         key = (known.range_id, known.generation)
         if key in self._seen:
             self._seen[key] = known, max(applied, self._seen[key][1])
@@ -32,9 +32,9 @@ class Session:
             self._seen[key] = known, applied
 
     def position(self, known: Range) -> int:
-        """The applied index that a read from this generation must not fall behind.
+        """Return the applied index that a read from this generation must not fall behind.
 
-        Raises RangeNotFound when a later generation of any of its keys was seen.
+        Raises RangeNotFound when the session has seen a later generation of any of its keys.
         """
         seen = self._seen.get((known.range_id, known.generation))
         if seen is not None:

@@ -1,9 +1,9 @@
 """Snapshots of a log: a committed prefix of every range, which a lease keeps readable.
 
-Taking one asks each range, linearizably, how far it goes, and then has it lease what is visible up
-to there. Both may be asked for again, and of whatever ranges hold the keys by then: seqs are never
-given twice (S5, S6), so what is below the seq that a range named stays the same entries in those
-that follow it. Reading one twice shows the same (x14).
+Taking a snapshot asks each range, linearizably, for its last seq, and then leases the visible
+entries up to that seq. Both requests may be repeated, and go to the ranges that hold the keys by
+then. Seqs are never given twice (S5, S6), so the entries up to that seq stay the same in every
+later range. Two reads of one snapshot show the same (x14).
 """
 
 import asyncio
@@ -34,9 +34,9 @@ from .vector import Part, Vector
 
 lease_s_default: Final = 3_600.0
 asks_at_once: Final = 16
-"""Ranges that are asked at the same time."""
+"""Ranges that a call asks at the same time."""
 _GIVE_UP_S: Final = 1.0
-"""For releasing what a call that failed has leased."""
+"""Time limit for releasing the lease of a failed call."""
 Body = Mapping[Any, Any]
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -45,9 +45,9 @@ Found = TypeVar("Found")
 class AsyncSnapshot:
     """A committed prefix of a log; made by `AsyncLog.snapshot` and `open_snapshot`.
 
-    What it shows never changes, whatever is appended, removed, split, merged or moved, until its
-    lease ends. Every method takes `timeout`, seconds, the log's by default; reading has it per
-    page. All raise LogNotFound, Unavailable, Timeout.
+    The entries of a snapshot never change until its lease ends, whatever is appended, removed,
+    split, merged or moved. Every method takes `timeout`, seconds, the log's by default; reads have
+    it per page. All raise LogNotFound, Unavailable, Timeout.
     """
 
     def __init__(
@@ -63,16 +63,16 @@ class AsyncSnapshot:
 
     @property
     def vector(self) -> Vector:
-        """Up to which seq it goes, span by span, and the lease."""
+        """The last seq of the snapshot for each span of keys, and the lease."""
         return self._vector
 
     def to_json(self) -> str:
-        """Its vector as one line of JSON, for `from_json` and `AsyncLog.open_snapshot`."""
+        """Return the vector as one line of JSON, for `from_json` and `AsyncLog.open_snapshot`."""
         return self._vector.to_json()
 
     @staticmethod
     def from_json(text: str) -> Vector:
-        """The vector that `to_json` wrote. Raises InvalidArgument."""
+        """Return the vector that `to_json` wrote. Raises InvalidArgument."""
         return Vector.from_json(text)
 
     async def read(
@@ -82,9 +82,10 @@ class AsyncSnapshot:
         *,
         timeout: float | None = None,
     ) -> AsyncIterator[Entry]:
-        """The entries of one key, of the keys with a prefix, or all; of a key in the order of seq.
+        """Yield the entries of one key, of the keys with a prefix, or all entries; each key's in
+        the order of seq.
 
-        Raises NotFound once the lease has ended: what it held may be gone by then.
+        Raises NotFound once the lease has ended, because its entries may be gone.
         """
         if key is not None and prefix is not None:
             raise InvalidArgument("read a key or a prefix, not both", what="prefix")
@@ -100,11 +101,11 @@ class AsyncSnapshot:
     async def pages(
         self, start: bytes = b"", end: bytes | None = None, *, timeout: float | None = None
     ) -> AsyncIterator[Body]:
-        """The entries with keys in [start, end) as they travel, for those who want columns: `keys`,
-        `seqs`, `timestamps` and `values` of each page, `headers` by position or None, and in
-        `snapshots` the positions of logical snapshots. A key's entries come in the order of seq.
+        """Yield the entries with keys in [start, end) as pages of columns: `keys`, `seqs`,
+        `timestamps`, `values`, `headers` by position or None, and `snapshots`, the positions of
+        logical snapshots. A key's entries come in the order of seq.
 
-        Raises NotFound as `read`.
+        Raises NotFound once the lease has ended.
         """
         for part in self._vector.parts:
             low = max(start, part.start)
@@ -127,8 +128,8 @@ class AsyncSnapshot:
             at = progress.higher(page, "next", at) if more else at
 
     async def _pages_of(self, part: Part, timeout: float | None) -> AsyncIterator[Body]:
-        """Spans are cut where a range ends, or can be read in one pass only so far: what is cut off
-        goes on from the same position by itself."""
+        """Yield the pages of a part. The part is cut where a range ends and where one pass can
+        read no further; each rest continues from the same position."""
         rest: list[tuple[bytes, bytes | None, Any]] = [(part.start, part.end, None)]
         while rest:
             start, end, position = rest.pop()
@@ -173,9 +174,9 @@ class AsyncSnapshot:
     async def renew(
         self, lease_s: float = lease_s_default, *, timeout: float | None = None
     ) -> None:
-        """Have the lease end no sooner than in `lease_s` seconds, at most 7 days.
+        """Extend the lease to end in `lease_s` seconds at the earliest, at most 7 days.
 
-        Raises NotFound when it has ended.
+        Raises NotFound when the lease has ended.
         """
         expires_ms = await _lease(
             self._cluster, self._routes, self._vector, checked_lease_ms(lease_s),
@@ -184,9 +185,10 @@ class AsyncSnapshot:
         self._vector = dataclasses.replace(self._vector, expires_ms=expires_ms)
 
     async def release(self, *, timeout: float | None = None) -> None:
-        """End the lease, so that what only it holds can go; reading raises NotFound from then on.
+        """End the lease, so that the entries that only this lease holds can be removed; reads then
+        raise NotFound.
 
-        A call that failed may be made again.
+        A failed call may be made again.
         """
         await _release(self._cluster, self._routes, self._vector.lease, self._deadline(timeout))
 
@@ -197,9 +199,9 @@ class AsyncSnapshot:
 async def take(
     cluster: Cluster, routes: LogRoutes, lease_s: float, timeout: float
 ) -> AsyncSnapshot:
-    """A snapshot of all that was acknowledged before the call, and maybe of more.
+    """Take a snapshot of all entries acknowledged before the call, and maybe of more.
 
-    Raises LimitExceeded for a `lease_s` that is none.
+    Raises LimitExceeded for a `lease_s` that is out of bounds.
     """
     lease_ms = checked_lease_ms(lease_s)
     deadline = cluster.now() + timeout
@@ -215,7 +217,7 @@ async def take(
     try:
         expires_ms = await _lease(cluster, routes, vector, lease_ms, deadline)
         check_log(cluster, routes, vector)
-    except BaseException:  # cancelled too: it would hold for its whole time what nobody reads
+    except BaseException:  # cancelled too: an unused lease would hold entries until it expires
         with contextlib.suppress(LognodeError):
             await _release(cluster, routes, vector.lease, cluster.now() + _GIVE_UP_S)
         raise
@@ -225,7 +227,8 @@ async def take(
 
 
 def checked_lease_ms(lease_s: float) -> int:
-    """Raises LimitExceeded for a lease that is too short or too long."""
+    """Return the lease in milliseconds. Raises LimitExceeded when the lease is too short or too
+    long."""
     lease_ms = int(lease_s * 1000)
     if not 1 <= lease_ms <= limits.lease_ms_max:
         raise LimitExceeded(
@@ -237,8 +240,7 @@ def checked_lease_ms(lease_s: float) -> int:
 
 
 def check_log(cluster: Cluster, routes: LogRoutes, vector: Vector) -> None:
-    """Raises InvalidArgument where the snapshot is one of another log or cluster, as far as either
-    is known by now."""
+    """Raise InvalidArgument when the snapshot is known to belong to another log or cluster."""
     here = cluster.pool.cluster
     if here is not None and here != vector.cluster:
         raise InvalidArgument(
@@ -259,7 +261,7 @@ def check_log(cluster: Cluster, routes: LogRoutes, vector: Vector) -> None:
 async def _ends(
     cluster: Cluster, routes: LogRoutes, start: bytes, end: bytes | None, deadline: float
 ) -> list[Part]:
-    """How far what is committed of these keys goes, by the ranges that have them now."""
+    """Return the last committed seq of these keys, one part for each range that has them now."""
     found: list[Part] = []
     at: bytes | None = start
     while at is not None and (end is None or at < end):
@@ -275,7 +277,7 @@ async def _lease(
     cluster: Cluster, routes: LogRoutes, vector: Vector, lease_ms: int, deadline: float,
     *, renew: bool = False,
 ) -> int:  # fmt: skip
-    """Take or renew the lease, everywhere; when it ends at the soonest."""
+    """Take or renew the lease in every range; return the earliest expiry."""
 
     async def one(part: Part) -> int:
         expires_ms: list[int] = []
@@ -306,7 +308,8 @@ async def _release(cluster: Cluster, routes: LogRoutes, lease: str, deadline: fl
 
 
 async def _each(items: Iterable[Item], ask: Callable[[Item], Awaitable[Found]]) -> list[Found]:
-    """What `ask` finds for each, some of them at once. When one fails, none goes on behind it."""
+    """Return the result of `ask` for each item, with bounded concurrency. A failure cancels the
+    other calls."""
     gate = asyncio.Semaphore(asks_at_once)
 
     async def one(item: Item) -> Found:

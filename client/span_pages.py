@@ -1,10 +1,10 @@
 """The entries of a span of keys with seqs in [from_seq, to_seq), wherever the keys are by now.
 
-Which ranges have the keys, and which files the entries lie in, differs from one reading to the
-next. What is read is the same, and it can be put into one order, that of key and seq, with little
-held back: each file, and what is in memory, is a band of seqs that comes in that order; all of them
-are read side by side, the one that is furthest behind first, and each page comes with the place
-below which nothing is missing any more. Each block of a file is decoded once.
+The ranges of the keys, and the files of the entries, differ from one read to the next. The entries
+do not, and can be put into one order by key and seq with a small buffer. Each file, and the memory
+of the range, is a band of seqs that comes in this order. The bands are read side by side, the one
+furthest behind first, and each page carries the place below which the span is complete. Each block
+of a file is decoded once.
 """
 
 from collections.abc import AsyncGenerator
@@ -23,17 +23,17 @@ from .protocol.types import Consistency
 from .routing import Range
 
 page_bytes: Final = 4 * limits.page_bytes_default
-"""Of those who read much: a page costs a round trip."""
+"""Page size for bulk reads: a page costs a round trip."""
 _NO_MORE: Final = (1 << 63) - 1
-"""Where to go on behind the bands that are asked for: nowhere."""
+"""The `position` beyond the requested bands: nothing follows."""
 Body = dict[str, Any]
 Place = tuple[bytes, int]
-"""A key and a seq: the order in which all is read."""
+"""A key and a seq: the order of the whole read."""
 
 
 class Span(NamedTuple):
-    """Keys in [start, end), or from `start` on; seqs in [from_seq, to_seq). With a `lease` what
-    that holds, else what is there now."""
+    """Keys in [start, end), or from `start` on; seqs in [from_seq, to_seq). With a `lease` the
+    entries that it holds, else the present entries."""
 
     start: bytes
     end: bytes | None
@@ -43,15 +43,15 @@ class Span(NamedTuple):
 
 
 class SpanPage(NamedTuple):
-    """Some entries, and the place below which all of the span has come; None: all has."""
+    """Some entries, and the place below which the span is complete; None: all of it is."""
 
     chunks: list[Chunk]
     settled: Place | None
 
 
 class _Band(NamedTuple):
-    """Seqs in [first, last), from a place on, of the keys below `end`. They are read in the order
-    of places; no two are compared further than `number`."""
+    """Seqs in [first, last), from a place on, of the keys below `end`. Bands are ordered by
+    place, and then by the unique `number`."""
 
     place: Place
     number: int
@@ -68,10 +68,10 @@ async def span_pages(
     consistency: Consistency,
     timeout: float,
 ) -> AsyncGenerator[SpanPage, None]:
-    """All of the span; of each key in the order of seq. `timeout`: seconds for a page.
+    """Yield all entries of the span; each key's in the order of seq. `timeout`: seconds for a page.
 
-    With the consistency "prefix" any member is asked that has applied as much. Raises NotFound when
-    the lease has ended; LogNotFound, Unavailable, Timeout.
+    With the consistency "prefix", any member that has applied the span may answer. Raises NotFound
+    when the lease has ended; LogNotFound, Unavailable, Timeout.
     """
     numbers = count()
     rest: list[_Band] = []
@@ -99,7 +99,7 @@ async def span_pages(
 
 
 def _bands(page: Body) -> list[tuple[int, int, Place]]:
-    """Return what is left of the bands of the page."""
+    """Return the unread bands of the page."""
     position = page["position"]
     rows = [] if position is None else position[0]
     return [(first, last, (key, seq)) for first, last, key, seq in rows]
@@ -121,7 +121,7 @@ async def _ask(
     except NotFound as error:
         if error.code != NotFound.code or span.lease is None:
             raise
-    if is_prefix:  # a member that is behind has not heard of the lease yet
+    if is_prefix:  # a member that lags may not know the lease yet
         return await _ask(cluster, routes, span, key, body, "linearizable", timeout)
     raise NotFound(
         f"the lease of this snapshot of log {routes.name!r} has ended, and what it held may be "

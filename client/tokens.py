@@ -1,12 +1,12 @@
-"""Tokens: what a client shows to prove who it is.
+"""Tokens: the credentials of clients.
 
 A token is the text `<id>.<secret>`: 16 hexadecimal digits that name the token in lists and logs,
-and 64 of them that are 256 random bits. The SDK that creates a token draws it, so that the
-secret is never on the wire before a client uses it. The metadata keeps the token's digest alone.
+and 64 hexadecimal digits of 256 random bits. The SDK that creates a token draws it, so the secret
+is never on the wire before a client uses it. The metadata keeps only the token's digest.
 
-The digest is SHA-256 of the whole text. A slow hash such as scrypt or argon2 makes guessing of
-human passwords costly; nobody guesses 128 random bits or more, whatever a guess costs. A fast hash
-also keeps strangers from using up the node's processor with hellos. Nodes refuse shorter secrets.
+The digest is SHA-256 of the whole text. A slow hash such as scrypt or argon2 protects human
+passwords against guessing; 128 random bits or more cannot be guessed at any speed. A fast hash also
+keeps strangers from using up the node's processor with hellos. Nodes refuse shorter secrets.
 """
 
 import os
@@ -17,7 +17,7 @@ from .protocol.errors import InvalidArgument
 from .protocol.private_files import read_private
 
 if TYPE_CHECKING:
-    from pathlib import Path  # it takes long to load
+    from pathlib import Path  # this import takes long
 
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _TOKEN: Final = re.compile(r"([0-9a-f]{16})\.([A-Za-z0-9_-]{22,200})")
@@ -37,8 +37,8 @@ def is_id(text: object) -> bool:
 
 
 def id_of(token: str) -> str:
-    """Return the id of a token. Raises InvalidArgument for text that no token is; the error does
-    not repeat the text."""
+    """Return the id of a token. Raises InvalidArgument for text that is not a token; the error
+    does not repeat the text."""
     match = _TOKEN.fullmatch(token)
     if match is None:
         raise InvalidArgument(
@@ -49,14 +49,14 @@ def id_of(token: str) -> str:
 
 
 def digest_of(token: str) -> bytes:
-    """Return what the metadata keeps of a token."""
-    import hashlib  # it takes long to load, and only these two functions need it
+    """Return the digest of a token, which the metadata keeps."""
+    import hashlib  # this import takes long, and only these two functions need it
 
     return hashlib.sha256(token.encode()).digest()
 
 
 def is_token(token: str, digest: bytes) -> bool:
-    """Return whether the token has that digest. The time tells nothing of where they differ."""
+    """Return whether the token has that digest. The comparison takes constant time."""
     import hmac
 
     return hmac.compare_digest(digest_of(token), digest)

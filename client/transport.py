@@ -1,14 +1,14 @@
 """A socket that speaks frames: what both ends of a connection share.
 
 Frames sent in one turn of the event loop leave in one write. Frames that the kernel does not take
-wait here and not in asyncio's buffer, which holds one piece of them: so each piece that leaves is
-known. Bytes in and out are counted, the unsent ones are bounded by what the callers do with
-`writable`, and `abort` always ends it.
+wait here. asyncio's buffer holds only one piece of them, so the transport knows each piece that
+leaves. The transport counts bytes in and out; its users bound the unsent bytes by `writable`, and
+`abort` always ends the connection.
 
-What arrives is decrypted, decoded and handed over in turns (see `fair_turns`): TLS costs the time
-of whoever sends. While some is left, or the owner wants no more of it, nothing is read from the
-socket. So the end of what the other side sends is seen after its last frame, also where TLS tells
-of it.
+Received bytes are decrypted, decoded and handed over in turns (see `fair_turns`): the sender pays
+for the time that TLS takes. While received bytes wait, or the owner wants no more frames, nothing
+is read from the socket. So the transport sees the end of the other side's data after its last
+frame, also when TLS reports the end.
 """
 
 import asyncio
@@ -34,65 +34,67 @@ _KEEPALIVE_IDLE_S: Final = 60
 _USER_TIMEOUT_MS: Final = 30_000
 _PIECE_BYTES: Final = 256 * limits.KIB
 _OPENED_BYTES: Final = 64 * limits.KIB
-"""Of TLS that are decrypted before the time of the turn is looked at: a tenth of a millisecond."""
+"""TLS bytes that are decrypted between two looks at the clock: a tenth of a millisecond."""
 _COUNTED_BYTES: Final = 16 * limits.KIB
-"""To encrypt fewer takes no longer than to count that."""
+"""Encrypting fewer bytes takes no longer than measuring the time."""
 _BUFFER_LOW_BYTES: Final = 16 * limits.KIB
-"""Of asyncio's buffer: the next piece follows when no more than this is left of the last one."""
+"""The next piece is written when at most these bytes of the last piece are left in asyncio's
+buffer."""
 _BUFFER_HIGH_BYTES: Final = 64 * limits.KIB
 linger_s: Final = 5.0
-"""How long a closed connection may take to send what is queued."""
+"""How long a closed connection may take to send its queued bytes."""
 
 
 class FrameTransport(asyncio.Protocol):
-    """One TCP connection as frames, inside TLS where there is a `channel`. All calls on the loop's
-    thread.
+    """One TCP connection as frames, inside TLS where there is a `channel`. All calls run on the
+    loop's thread.
 
-    `on_frame` gets each frame, in order; `on_lost` is called once, with the reason, after which
-    neither is called again. `on_writable` is called whenever queued bytes have left, or might have.
-    `on_decoded` is called when all received bytes are decoded, with the length of the frame that
-    they have begun, 0 for none.
+    `on_frame` gets each frame, in order. `on_lost` gets the reason of the end, once; no call
+    follows. `on_writable` is called when queued bytes have left, or may have. `on_decoded` is
+    called when all received bytes are decoded, with the length of the frame that they have begun, 0
+    for none.
     """
 
     def __init__(self, channel: Channel | None = None) -> None:
         self.channel = channel
         self.turns: Turns = OWN_TURNS
-        """When frames are handed over."""
+        """The turns in which frames are handed over."""
         self.on_frame: Callable[[Frame], None] = _ignore
         self.on_lost: Callable[[LognodeError], None] = _ignore
         self.on_writable: Callable[[], None] = _nothing
         self.on_decoded: Callable[[int], None] = _ignore
         self.bytes_in = 0
         self.plain_in = 0
-        """Bytes of frames that came: with TLS those inside of it."""
+        """Received bytes of frames; with TLS, the bytes inside TLS."""
         self.bytes_out = 0
         self.turns_s = 0.0
-        """How long its turns have taken so far."""
+        """The time that its turns have taken so far."""
         self.last_in_s = 0.0
         """Loop time at which bytes last arrived."""
         self.lost: LognodeError | None = None
         self.peer_address = ""
         self._decoder = Decoder.of_stranger()
         self._sealed: deque[memoryview] = deque()
-        """What came and is not decrypted yet."""
+        """Received bytes that are not decrypted yet."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: deque[bytes | bytearray | memoryview] = deque()
-        """Frames, and pieces of up to `_PIECE_BYTES` that were joined of small ones."""
+        """Frames, and pieces of up to `_PIECE_BYTES` joined from small frames."""
         self._out_bytes = 0
         self._left_bytes = 0
-        """Of the first frame: bytes that have left, and whose memory stays until all have."""
+        """Bytes of the first frame that have left; their memory stays until the whole frame has
+        left."""
         self._flushes = False
         """Whether `_flush` runs at the end of this turn."""
         self._write_paused = False
         self._closing = False
         self._wants_frames = True
         self._in_line = False
-        """Whether the rest of the frames that have arrived waits for its turn."""
+        """Whether the rest of the received frames waits for its turn."""
         self._linger: asyncio.TimerHandle | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -135,11 +137,11 @@ class FrameTransport(asyncio.Protocol):
         self._write_paused = False
         self._flush()
 
-    # What the two kinds of connections call.
+    # Called by both kinds of connections.
 
     @property
     def writable(self) -> bool:
-        """Whether the unsent bytes are few enough to add large frames."""
+        """Whether there are so few unsent bytes that large frames may be added."""
         return self.queued_bytes < limits.send_buffer_bytes_max
 
     @property
@@ -154,7 +156,7 @@ class FrameTransport(asyncio.Protocol):
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes that the kernel has taken, since the connection began."""
+        """Bytes that the kernel has taken since the connection began."""
         return self.bytes_out - self._buffered_bytes
 
     @property
@@ -162,21 +164,21 @@ class FrameTransport(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport else 0
 
     def forget_owner(self) -> None:
-        """Drop what was to be called. Owner and transport refer to each other, and memory that
-        refers to itself stays until the next collection of garbage. Only once it is closed."""
+        """Drop the callbacks. Owner and transport refer to each other, and cyclic memory stays
+        until the next garbage collection. Call only after the close."""
         self.turns = OWN_TURNS
         self.on_frame = self.on_lost = self.on_decoded = _ignore
         self.on_writable = _nothing
 
     def trust(self) -> None:
-        """The other side has shown who it is: frames of full size are taken from it."""
+        """Accept frames of full size: the other side has proved its identity."""
         self._decoder.trust()
 
     def send(self, request_id: int, kind: int, body: Any, *, now: bool = False) -> int:
-        """Queue one frame for the end of this turn of the loop, or write it `now`, with what is
-        queued; returns its bytes. After the end of the connection it goes nowhere.
+        """Queue one frame for the end of this turn of the loop, or write it `now` with the queued
+        frames; return its bytes. After the end of the connection the frame is dropped.
 
-        Raises LimitExceeded for a frame over its limit; nothing of it was sent.
+        Raises LimitExceeded for a frame over its limit, and sends nothing of that frame.
         """
         data = frame.encode(request_id, kind, body)
         if self.lost is None and not self._closing:
@@ -188,15 +190,15 @@ class FrameTransport(asyncio.Protocol):
         return len(data)
 
     def read_on(self, on: bool) -> None:
-        """Stop or go on handing over frames, and reading from the socket."""
+        """Stop or resume handing over frames and reading from the socket."""
         self._wants_frames = on
         if on and not self._in_line and self._has_more:
             self._stand_in_line()
         self._read()
 
     def refuse(self, error: LognodeError) -> None:
-        """Tell the other side why, then close. Before the end of the TLS handshake nothing can be
-        told."""
+        """Send the error to the other side, then close. Before the end of the TLS handshake
+        nothing can be sent."""
         if self.channel is not None and not self.channel.secured:
             self.abort(error)
             return
@@ -204,7 +206,7 @@ class FrameTransport(asyncio.Protocol):
         self.close(error)
 
     def close(self, error: LognodeError | None = None) -> None:
-        """Send what is queued, then close; nothing more is received."""
+        """Send the queued bytes, then close; nothing more is received."""
         if self._closing or self.lost is not None:
             return
         while self._out and self._may_send:
@@ -214,12 +216,12 @@ class FrameTransport(asyncio.Protocol):
             if self.channel is not None:
                 self._write(self.channel.end())
             self._transport.close()
-            # A reader that does not read would keep the queued bytes here for ever.
+            # A peer that does not read would keep the queued bytes here for ever.
             self._linger = self._loop.call_later(linger_s, self._transport.abort)
         self._lose(error or Unavailable("connection closed", reason="closed"))
 
     def abort(self, error: LognodeError) -> None:
-        """Close at once; what is queued is dropped."""
+        """Close at once; queued bytes are dropped."""
         if self._transport is not None:
             self._transport.abort()
         self._closing = True
@@ -233,16 +235,16 @@ class FrameTransport(asyncio.Protocol):
 
     @property
     def _has_more(self) -> bool:
-        """Whether something has arrived and is not handed over yet."""
+        """Whether received bytes are not handed over yet."""
         return bool(self._sealed) or self._decoder.pending
 
     def _take(self, data: bytes) -> None:
-        """These bytes of frames have come."""
+        """Take received bytes of frames."""
         self.plain_in += len(data)
         self._decoder.put(data)
 
     def _open_some(self, channel: Channel) -> bool:
-        """Decrypt a part of what has arrived; False: it has ended the connection."""
+        """Decrypt a part of the received bytes; return False when this ended the connection."""
         data = self._sealed.popleft()
         if len(data) > _OPENED_BYTES:
             self._sealed.appendleft(data[_OPENED_BYTES:])
@@ -253,7 +255,7 @@ class FrameTransport(asyncio.Protocol):
         return self.lost is None
 
     def _opened(self, channel: Channel, data: memoryview) -> bytes:
-        """The plain bytes in those that came; a channel of no use any more ends the connection."""
+        """Return the decrypted bytes; a failed channel ends the connection."""
         secured = channel.secured
         try:
             plain = channel.receive(data)
@@ -269,7 +271,7 @@ class FrameTransport(asyncio.Protocol):
             return b""
         said = channel.outgoing()
         if said and not self.writable:
-            # Key updates are answered: who never reads could have any number of answers kept.
+            # Key updates are answered: a peer that never reads could make the answers pile up.
             self.abort(RemoteProtocolError(f"{self.peer_address} reads nothing of its answers"))
             return b""
         self._write(said)
@@ -278,13 +280,13 @@ class FrameTransport(asyncio.Protocol):
         return plain
 
     def _in_turn(self, until: float) -> None:
-        """Hand over frames that had to wait for this turn."""
+        """Hand over the frames that waited for this turn."""
         self._in_line = False
         self._hand_over(until)
 
     def _hand_over(self, until: float) -> None:
-        """Decode frames and hand them over, until there are none, or this turn is over."""
-        turns = self.turns  # a frame may end the handshake, and the turns of the next are others
+        """Decode frames and hand them over, until no frame is left or the turn is over."""
+        turns = self.turns  # a frame may end the handshake, after which `turns` differ
         began = turns.clock()
         self._hand_over_some(until)
         took = turns.clock() - began
@@ -322,7 +324,7 @@ class FrameTransport(asyncio.Protocol):
     def _give(self, message: Frame) -> None:
         try:
             self.on_frame(message)
-        except Exception as error:  # a bug: the loop tells of it, and the connection ends
+        except Exception as error:  # a bug: the loop reports it, and the connection ends
             self.abort(
                 LocalProtocolError(
                     f"a frame {name_of(message.kind)!r} could not be handled: {error}"
@@ -331,12 +333,12 @@ class FrameTransport(asyncio.Protocol):
             raise
 
     def _read(self) -> None:
-        """Read from the socket, or not, as the state of the frames wants it."""
+        """Start or stop reading from the socket, according to the state of the frames."""
         if self._transport is None or self._transport.is_closing():
             return
         on = self._wants_frames and not self._in_line
         if on and self.channel is not None and self.channel.ended:
-            # Only now: what came before that may have waited for its turn.
+            # Only now: earlier frames may have waited for their turn.
             self._transport.close()
             return
         if on != self._transport.is_reading():
@@ -346,8 +348,8 @@ class FrameTransport(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def _flush(self) -> None:
-        """Write a piece of what is queued, as far as the socket takes it, and the next piece in the
-        next turn of the loop: to copy a large answer into the kernel takes milliseconds."""
+        """Write one piece of the queued bytes, as far as the socket takes it, and the next piece
+        in the next turn of the loop: copying a large answer into the kernel takes milliseconds."""
         self._flushes = False
         if self._may_flush:
             self._write_piece()
@@ -369,7 +371,7 @@ class FrameTransport(asyncio.Protocol):
         return self.channel is None or self.channel.secured
 
     def _queue(self, data: bytes) -> None:
-        # A small frame by itself would take several times its bytes.
+        # Sent alone, a small frame would take several times its bytes.
         self._out_bytes += len(data)
         last = self._out[-1] if self._out else data
         if last is data or len(last) + len(data) > _PIECE_BYTES:
@@ -405,7 +407,7 @@ class FrameTransport(asyncio.Protocol):
 
     def _lose(self, error: LognodeError) -> None:
         if self.lost is None:
-            self.lost = bare(error)  # else the connection would be in its own frames
+            self.lost = bare(error)  # else the connection would be in the frames of its own error
             self._sealed.clear()
             self._out.clear()
             self._out_bytes = 0
@@ -415,11 +417,11 @@ class FrameTransport(asyncio.Protocol):
 def _tune(sock: Any) -> None:
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    # asyncio sees to this for sockets that name their protocol, and those of a listener do not. A
-    # small frame would wait for the other side to acknowledge the last one: 40 ms, or until more
-    # comes (Nagle's algorithm against delayed acknowledgements).
+    # asyncio sets this for sockets that name their protocol; accepted sockets do not. Otherwise a
+    # small frame would wait for the acknowledgement of the last frame: 40 ms, or until more bytes
+    # come (Nagle's algorithm against delayed acknowledgements).
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # The far end of a dead machine sends no FIN: let the kernel find out.
+    # A dead machine sends no FIN: let the kernel find out.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),

@@ -1,7 +1,7 @@
-"""What a snapshot of a log is, as a value: a committed prefix of every part of its keys.
+"""The value that describes a snapshot of a log: a committed prefix of every part of its keys.
 
-A vector says of each span of keys up to which seq the snapshot goes. It names no range and no
-generation, so splits, merges and moves after it was taken do it no harm.
+A vector holds the last seq of the snapshot for each span of keys. It names no range and no
+generation, so later splits, merges and moves do not affect it.
 """
 
 import base64
@@ -16,7 +16,8 @@ _VERSION: Final = 1
 
 
 class Part(NamedTuple):
-    """The entries with keys in [start, end), or from `start` on, with seqs up to `through_seq`."""
+    """The entries with keys in [start, end), up to `through_seq`; an `end` of None: all keys
+    from `start` on."""
 
     start: bytes
     end: bytes | None
@@ -25,8 +26,9 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """`parts` have all keys, in their order, each once. `expires_ms`, Unix time in milliseconds, is
-    the least that the lease of that name was given when it was taken."""
+    """The parts and the lease of a snapshot. `parts` cover all keys once, in order.
+    `expires_ms`, Unix time in milliseconds, is the earliest expiry of the lease when the
+    snapshot was taken."""
 
     cluster: str
     log: str
@@ -36,13 +38,14 @@ class Vector:
     parts: tuple[Part, ...]
 
     def to_json(self) -> str:
-        """One line of JSON, for `from_json`; keys in it are text, or base64 where they are none."""
-        import json  # for those who need it: it takes long to load
+        """Return one line of JSON, for `from_json`. Keys are text, or base64 when they are not
+        UTF-8."""
+        import json  # imported here because it takes long to load
 
         return json.dumps(self.to_document(), ensure_ascii=False)
 
     def to_document(self) -> dict[str, Any]:
-        """As `to_json`, before it is written."""
+        """Return the document that `to_json` writes."""
         parts = [
             {
                 "start": printable(part.start),
@@ -58,7 +61,8 @@ class Vector:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Undo `to_json`. Raises InvalidArgument for what is no snapshot, and says why."""
+        """Undo `to_json`. Raises InvalidArgument with the reason when the text is not a
+        snapshot."""
         try:
             import json
 

@@ -1,14 +1,14 @@
-"""Accepting connections: bounds before belief, for a node and for whoever else serves the protocol.
+"""Accepting connections: for a node, and for any other server of the protocol.
 
     listener, listening      a port, and how fast it accepts
     acceptor                 one connection: its handshake, its requests, its answers
-    request, access          what a handler gets; who asks
+    request, access          what a handler gets; the rights of the sender
     handshake_turns          the loop's time for handshakes, shared between hosts
     meter, budget, readers, incomplete
-                             the bytes that connections hold, and who holds too many
-    seats                    how many connections there may be, and whose
-    abandoned                requests that nobody waits for any more
+                             the bytes that connections hold, and the limits on them
+    seats                    the number of connections, and their share per host
+    abandoned                requests whose clients no longer wait
 
-The contract: everything from the network is bounded before it is believed, costs the sender before
-it costs the process, and ends no more than its own connection.
+The contract: all data from the network is bounded before it is trusted, costs the sender before it
+costs the process, and can end only its own connection.
 """

@@ -1,13 +1,13 @@
-"""Requests that were given up, and how their work is ended: a few in each turn of the event loop.
+"""Abandoned requests, whose work is ended in small numbers in each turn of the event loop.
 
-The client of a request has cancelled the request or has gone, so nobody waits for the answer. To
-end the work of a request takes time, 0.1 ms and more, and a client may leave with thousands of
-requests under way. So a listener ends `SLICE_MIN` to `SLICE_MAX` of them in a turn. How many
-follows from the CPU time that the last ones took: a few more each time, and half as many once the
-time was above `slice_s` (additive increase, multiplicative decrease: Chiu and Jain, 1989).
+The client of such a request has cancelled it or has left, so nobody waits for the answer. Ending
+the work of a request takes 0.1 ms or more, and a client may leave with thousands of requests under
+way. So a listener ends `SLICE_MIN` to `SLICE_MAX` of them in a turn. The number follows from the
+CPU time of the last turn: it grows by a few each time, and halves once the time was above `slice_s`
+(additive increase, multiplicative decrease: Chiu and Jain, 1989).
 
-Until its work has really ended, a request that was given up counts as a request under way of its
-principal. So a client that leaves and comes again has no more work done than one that stays.
+Until its work has ended, an abandoned request counts as a request under way of its principal. So a
+client that reconnects gets no more work done than a client that stays.
 """
 
 import asyncio
@@ -33,24 +33,24 @@ class Work(Protocol):
 
 
 class Abandoned:
-    """The works of one listener that were given up. All calls on the loop's thread.
+    """The abandoned works of one listener. All calls run on the loop's thread.
 
-    `clock` gives the CPU time of the thread in seconds.
+    `clock` returns the CPU time of the thread in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._left: OrderedDict[Work, None] = OrderedDict()
-        """Those that nobody has begun to end, the oldest first."""
+        """Works whose end has not begun, the oldest first."""
         self._counts: Counter[str] = Counter()
-        """Per principal, the works that have not ended."""
+        """Works that have not ended, per principal."""
         self._waiting: defaultdict[str, dict[Callable[[], None], None]] = defaultdict(dict)
-        """Per principal, what to call when it has fewer of them."""
+        """Callbacks per principal, to call when it has fewer such works."""
         self._task: asyncio.Task[None] | None = None
         self._began = 0.0
         self.slice = SLICE_MIN
-        """How many works are ended in the next turn."""
+        """The number of works to end in the next turn."""
 
     @property
     def idle(self) -> bool:
@@ -62,14 +62,14 @@ class Abandoned:
         return self._counts.get(principal, 0)
 
     def add(self, principal: str, work: Work) -> None:
-        """Nobody wants the work any more; see to its end."""
+        """Add a work that nobody wants any more, and end it in a later turn."""
         self._counts[principal] += 1
         self._left[work] = None
         if self._task is None:
             self._task = self._loop.create_task(self._end_all())
 
     def ended(self, principal: str, work: Work) -> None:
-        """The work has ended, by itself or since `end_work` was called."""
+        """Remove a work that has ended, by itself or after `end_work`."""
         self._left.pop(work, None)
         left = self._counts[principal] = self._counts[principal] - 1
         if not left:
@@ -79,15 +79,16 @@ class Abandoned:
                 self._loop.call_soon(go_on)
 
     def wait(self, principal: str, go_on: Callable[[], None]) -> None:
-        """Call `go_on` in a turn of the loop in which fewer works of the principal are left: half
-        of what a connection may have under way, or none. Waiting twice is waiting once."""
+        """Call `go_on` in a turn of the loop when fewer works of the principal are left: half of
+        the requests that a connection may have under way, or none. Waiting twice has the effect
+        of once."""
         if principal in self._counts:
             self._waiting[principal][go_on] = None
         else:
             self._loop.call_soon(go_on)
 
     def leave(self, principal: str, go_on: Callable[[], None]) -> None:
-        """Do not call `go_on` any more."""
+        """Remove `go_on` from the callbacks."""
         waiting = self._waiting.get(principal)
         if waiting is not None:
             waiting.pop(go_on, None)
@@ -95,14 +96,14 @@ class Abandoned:
                 del self._waiting[principal]
 
     def end_now(self) -> None:
-        """End all works in this turn of the loop: the node stops."""
+        """End all works in this turn of the loop: the node is stopping."""
         self._end(len(self._left))
 
     async def _end_all(self) -> None:
         try:
             while self._left:
-                # The works that are cancelled here go on in the next turn, after `_begin`, and this
-                # task goes on after all of them.
+                # The cancelled works run in the next turn, after `_begin`, and this task runs after
+                # all of them.
                 began = self._clock()
                 self._loop.call_soon(self._begin)
                 self._end(self.slice)
@@ -124,7 +125,7 @@ class Abandoned:
             work, _ = self._left.popitem(last=False)
             try:
                 work.end_work()
-            except Exception as error:  # a bug, which keeps no other work from its end
+            except Exception as error:  # a bug; the other works still end
                 self._loop.call_exception_handler(
                     {"message": "a request could not be ended", "exception": error}
                 )

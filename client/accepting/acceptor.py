@@ -1,15 +1,15 @@
 """The accepting side of a connection: handshake, dispatch, answers, streams with credit.
 
-A node implements `Handler`; this module keeps what every handler needs out of it: that a body is
-what the table of messages says of its operation, how many requests may be in flight, cancellation
-when the asker gives up or goes away, and that a request gets exactly one last answer. Requests over
-the bounds wait in the kernel's buffers: the acceptor stops reading, and says every second that it
-is alive.
+A node implements `Handler`; this module takes over the needs of every handler. It checks each body
+by its operation's row of the table, bounds the requests in flight, cancels a request when its
+sender gives up or leaves, and sends exactly one last answer to each request. Requests over the
+bounds wait in the kernel's buffers: the acceptor stops reading, and says every second that it is
+alive.
 
-What a connection may ask for is its `Access`: each request and message is authorised here, by its
+The rights of a connection are its `Access`. Each request and message is authorised here, by its
 operation's row of the table, and nowhere else.
 
-A `Meter` counts what each connection costs in memory, `FairTurns` what clients cost in time.
+A `Meter` counts the memory of each connection, `FairTurns` the time of clients.
 """
 
 import asyncio
@@ -50,74 +50,75 @@ from .seats import Bounds
 handshake_timeout_s: Final = 5.0
 alive_every_s: Final = 1.0
 UNREAD: Final = "unread"
-"""The reason of the end of a connection whose reader does not read."""
+"""The reason with which a connection ends when its peer does not read."""
 
 Body = dict[str, Any]
 Believed = Awaitable[Access] | Access | None
 
 
 class Handler(Protocol):
-    """What a listener does with its connections. All calls on the loop's thread."""
+    """The handler of a listener's connections. All calls run on the loop's thread."""
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
-        """Answer a hello that anybody may have sent: do nothing else about it. Raise a
+        """Answer a hello, which may come from anybody: have no other effect. Raise a
         LognodeError to refuse it."""
 
     def believe(self, connection: "ServerConnection", hello: Hello) -> Believed:
-        """The dialler has shown its certificate and proved that it holds the secret, as far as
-        this listener asks for them. Return what it may ask for, None: everything, or a coroutine
-        that finds that out for a client. Raise a LognodeError to refuse it."""
+        """Accept a dialler that has shown its certificate and proved that it holds the secret, as
+        far as this listener requires. Return its rights, None for all, or for a client a coroutine
+        that returns its rights. Raise a LognodeError to refuse it."""
 
     def operation(self, connection: "ServerConnection", number: int) -> Operation:
-        """The operation with this number, which the dialler may send.
+        """Return the operation with this number, if the dialler may send it.
 
-        Raises Unsupported for a number that the handler does not know, Unauthorized.
+        Raises Unsupported for an unknown number, Unauthorized.
         """
 
     def opened(self, connection: "ServerConnection") -> Principal | None:
-        """The handshake is done. Return the principal whose budget pays for the connection; None:
-        the address it comes from."""
+        """Open a connection after its handshake. Return the principal whose budget pays for the
+        connection; None: its address pays."""
 
     def request(self, request: "Request") -> "Awaitable[Body | None] | Body | None":
         """Serve a request: return the answer, or a coroutine that returns it.
 
-        None means that the handler answers, or has answered, through `request` itself. What it
-        raises is the answer; an exception that is no LognodeError goes to `failed` as well.
+        None means that the handler answers, or has answered, through `request` itself. An error
+        that the handler raises is the answer; an exception other than a LognodeError goes to
+        `failed` as well.
         """
 
     def message(self, connection: "ServerConnection", operation: Operation, body: Body) -> None:
         """Take a one-way message."""
 
     def refused(self, connection: "ServerConnection", number: int, error: LognodeError) -> None:
-        """A request was answered with an error before it came to `request`: the operation with
-        this number is unknown, or not for the dialler, or its body is not what the table says."""
+        """Note a request that was refused before `request`: the operation with this number is
+        unknown or forbidden to the dialler, or its body violates the table."""
 
     def closed(self, connection: "ServerConnection", error: LognodeError) -> None:
-        """The connection has ended; called once for each `opened`."""
+        """Note the end of the connection; called once for each `opened`."""
 
     def failed(self, number: int, error: Exception) -> None:
-        """A handler raised what it should not: a bug or a broken invariant."""
+        """Note an unexpected exception of a handler: a bug or a broken invariant."""
 
 
 class ListenTls(Protocol):
-    """The TLS of a listener. All calls on the loop's thread."""
+    """The TLS of a listener. All calls run on the loop's thread."""
 
     def channel(self) -> Channel:
-        """A channel for one accepted connection."""
+        """Return a channel for one accepted connection."""
 
     def check(self, hello: Hello, certificate: Certificate | None) -> None:
-        """Raise Unauthorized for a hello that the dialler's certificate does not allow. Nothing
-        else learns of a hello before it has passed."""
+        """Raise Unauthorized for a hello that the dialler's certificate does not allow. Only a
+        hello that passes goes any further."""
 
     def refused(self, address: str, error: LognodeError) -> None:
-        """A connection has ended before its handshake was done."""
+        """Note a connection that ended before its handshake was done."""
 
 
 Refused = Callable[["ServerConnection", LognodeError], None]
 
 
 class ServerConnection:
-    """One accepted connection. `hello` says who dialled, once `Handler.opened` was called."""
+    """One accepted connection. `hello` identifies the dialler, once `Handler.opened` was called."""
 
     def __init__(
         self,
@@ -134,10 +135,10 @@ class ServerConnection:
         on_late: Callable[[], None],
         on_refused: "Refused",
     ) -> None:
-        """`abandoned` ends the requests that were given up; `handshakes` gives the handshake its
-        turns. `sit` takes a seat among the connections whose handshake is done, or raises
-        Overloaded; `on_late` is told of a handshake that takes too long; `on_refused` of a
-        connection that ended before its handshake was done."""
+        """Take the listener's parts: `abandoned` ends abandoned requests; `handshakes` gives the
+        handshake its turns; `sit` takes a seat among the connections whose handshake is done, or
+        raises Overloaded; `on_late` is called for a handshake that takes too long; `on_refused`
+        for a connection that ended before its handshake was done."""
         self.hello: Hello | None = None
         self._tls = tls
         self._sit = sit
@@ -154,19 +155,19 @@ class ServerConnection:
         self._welcome: Welcome | None = None
         self._open = False
         self.share: Share | None = None
-        """The principal's share of the time of the loop; None for a node of the cluster, and until
-        the handshake is done."""
+        """The principal's share of the loop's time; None for a node of the cluster, and before
+        the end of the handshake."""
         self.access: Access | None = None
-        """What the other side may ask for; None: everything."""
+        """The rights of the other side; None: all."""
         self._principal: Principal | None = None
         self._believing: asyncio.Future[Access] | None = None
         self._requests: dict[int, Request] = {}
         self._given_up: set[Request] = set()
-        """Requests that nobody waits for and whose work has not ended."""
+        """Abandoned requests whose work has not ended."""
         self._is_gone = False
         """Whether the socket is closed."""
         self._backlog: deque[tuple[Frame, int]] = deque()
-        """What was received and waits for room; and what it costs."""
+        """Received messages that wait for room, with their memory."""
         self._meter: Meter
         self._alive: asyncio.TimerHandle | None = None
         self._too_late = self._loop.call_later(handshake_timeout_s, self._late)
@@ -199,27 +200,27 @@ class ServerConnection:
 
     @property
     def principal(self) -> Principal:
-        """Who is at the other side; anonymous until the handshake is done."""
+        """The principal of the other side; anonymous until the handshake is done."""
         return self._principal or anonymous(self.host)
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody else can read what travels: inside TLS, or on this very machine."""
+        """Whether nobody else can read the connection: it is inside TLS, or on this machine."""
         return self._transport.channel is not None or is_loopback(self.host)
 
     @property
     def lost(self) -> LognodeError | None:
-        """Why the connection has ended, None while it is open."""
+        """The error that ended the connection, None while it is open."""
         return self._transport.lost
 
     @property
     def in_flight(self) -> int:
-        """Requests being served."""
+        """The number of requests being served."""
         return len(self._requests)
 
     @property
     def busy(self) -> bool:
-        """Whether a request is being served or waits for that."""
+        """Whether a request is being served or waits to be served."""
         return bool(self._requests or self._backlog)
 
     @property
@@ -239,7 +240,7 @@ class ServerConnection:
 
     @property
     def bytes_out(self) -> int:
-        """Bytes given to the kernel."""
+        """Bytes handed to the kernel."""
         return self._transport.bytes_out
 
     @property
@@ -249,24 +250,24 @@ class ServerConnection:
 
     @property
     def read_bytes(self) -> int:
-        """How many bytes may be read from the socket at once."""
+        """The bytes that may be read from the socket at once."""
         return self._meter.read_bytes
 
     @property
     def held_bytes(self) -> tuple[int, int]:
-        """What the connection costs in memory: bytes of answers, and of requests."""
+        """The memory of the connection: bytes of answers, and of requests."""
         return self._meter.held
 
     def send(self, operation: Operation, body: Body) -> None:
-        """A one-way message to the dialler."""
+        """Send a one-way message to the dialler."""
         self._transport.send(0, operation.number, body)
 
     def refuse(self, error: LognodeError) -> None:
-        """Tell the other side why, then close."""
+        """Send the error to the other side, then close."""
         self._transport.refuse(error)
 
     def recheck(self) -> None:
-        """End the connection if TLS would not allow its hello any more."""
+        """End the connection if TLS no longer allows its hello."""
         if self._tls is None or self.hello is None:
             return
         try:
@@ -275,18 +276,18 @@ class ServerConnection:
             self.refuse(error)
 
     def close(self) -> None:
-        """Send what is queued and close; requests in flight are abandoned."""
+        """Send the queued bytes, then close; requests in flight are abandoned."""
         self._transport.close()
 
     def abort(self, error: LognodeError) -> None:
-        """Close at once, for the reason given."""
+        """Close at once, with the given reason."""
         self._transport.abort(error)
 
     async def wait_closed(self, timeout_s: float = 1.0) -> None:
         """Wait until the socket is closed, by force after `timeout_s`."""
         await self._transport.wait_closed(timeout_s)
 
-    # Handshake.
+    # The handshake.
 
     def _shake_hands(self, message: Frame) -> None:
         try:
@@ -323,7 +324,7 @@ class ServerConnection:
             self._admit()
 
     def _believed(self, hello: Hello, welcome: Welcome, done: "asyncio.Future[Access]") -> None:
-        """It is found out what the dialler may ask for, or that it may not stay."""
+        """Finish the handshake with the dialler's rights, or refuse the dialler."""
         self._believing = None
         if done.cancelled() or self.lost is not None:
             return
@@ -366,7 +367,8 @@ class ServerConnection:
         self._admit()
 
     def begin(self) -> None:
-        """The socket is connected: whoever it is, its address pays until the handshake is done."""
+        """Begin once the socket is connected: the remote address pays until the handshake is
+        done."""
         self._meter = Meter(
             self._transport, self._budgets.clients, self.host, clock=self._loop.time,
             on_room=self._go_on,
@@ -374,8 +376,8 @@ class ServerConnection:
         self._transport.turns = self._handshakes.of(self.host)
 
     def gone(self) -> None:
-        """The socket is closed, and nothing is queued in it any more. What is kept for requests
-        that were given up is kept until their work has ended."""
+        """Free the meter once the socket is closed and holds nothing. Memory of abandoned
+        requests stays counted until their work has ended."""
         self._is_gone = True
         if self._given_up:
             self._meter.leave()
@@ -395,14 +397,14 @@ class ServerConnection:
             self._meter.move(self._budgets.peers, self.principal.name)
             return
         self._principal = self._handler.opened(self)
-        # Nobody has let a node in that asks to join: the address pays, like that of a client.
+        # A node that asks to join is not admitted yet: its address pays, like a client's.
         name = self.host if hello is not None and hello.role == "node" else self.principal.name
         self._transport.turns = self.share = self._budgets.turns.share(name)
-        self.share.spent(self._transport.turns_s)  # now it is known whose handshake it was
+        self.share.spent(self._transport.turns_s)  # now the payer of the handshake is known
         self._meter.move(self._budgets.clients, name)
 
     def take_turns(self, turns: Turns) -> None:
-        """Have these turns from now on. Only for a node: clients have the turns of their share."""
+        """Use these turns from now on. Only for a node: clients have the turns of their share."""
         self._transport.turns = turns
 
     def _late(self) -> None:
@@ -417,7 +419,7 @@ class ServerConnection:
             self._read_on()
 
     def _take(self, message: Frame) -> bool:
-        """Serve the message; False if there is no room for a request now."""
+        """Serve the message; return False when there is no room for a request now."""
         request_id, kind, body, *_ = message
         if request_id == 0:
             self._one_way(kind, body)
@@ -435,9 +437,9 @@ class ServerConnection:
 
     @property
     def _may_serve(self) -> bool:
-        """Whether one more request may be served. Requests of the principal that were given up
-        count until their work has ended. Besides these, the only one always may: its end makes
-        room."""
+        """Whether one more request may be served. Abandoned requests of the principal count
+        until their work has ended. Otherwise a connection may always serve a single request,
+        since its end makes room."""
         if not self._meter.may_start or len(self._requests) >= limits.requests_in_flight_max:
             return False
         given_up = 0 if self._abandoned.idle else self._abandoned.count(self.principal.name)
@@ -447,8 +449,8 @@ class ServerConnection:
         return not self._requests or self._meter.has_room()
 
     def _one_way(self, kind: int, body: Body) -> None:
-        """Give a one-way message to the handler. A malformed message ends its connection: there
-        is no other way to tell the sender."""
+        """Hand a one-way message to the handler. A malformed message ends its connection,
+        because its sender gets no answer."""
         operation = None
         try:
             operation = self._handler.operation(self, kind)
@@ -458,7 +460,7 @@ class ServerConnection:
                     self.access.authorise(operation, checked)
                 self._handler.message(self, operation, checked)
         except (Unsupported, NotFound):
-            return  # a newer program may send more, and a range may be over
+            return  # a newer program may send more, and a range may be gone
         except InvalidArgument as error:
             told = f"malformed {name_of(kind)} message: {error.message}"
             self.refuse(RemoteProtocolError(told))
@@ -478,7 +480,7 @@ class ServerConnection:
             request.grant(credit_bytes)
 
     def _checked(self, message: Frame) -> Request | None:
-        """The request that a frame asks for. None: it was refused."""
+        """Return the request of a frame, or None when it was refused."""
         request_id, kind, body, _, memory = message
         try:
             operation = self._handler.operation(self, kind)
@@ -512,7 +514,7 @@ class ServerConnection:
             request.task.add_done_callback(lambda task: self._served(request, task))
 
     def _served(self, request: Request, task: "asyncio.Future[Body | None]") -> None:
-        # What was raised knows the frames it passed, and they the request: no cycle is left.
+        # An exception refers to its frames, and they refer to the request: leave no cycle.
         request.task = None
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):
@@ -526,7 +528,7 @@ class ServerConnection:
         if isinstance(error, LognodeError):
             request.fail(error)
             return
-        # Nobody knows how far it came.
+        # The progress of the request is unknown.
         request.fail(LognodeError("internal error; see the node's log", outcome="unknown"))
         self._handler.failed(request.operation.number, error)
 
@@ -537,13 +539,14 @@ class ServerConnection:
             self._give_up(request)
 
     def _give_up(self, request: Request) -> None:
-        """Nobody waits for the answer. The end of its work makes room for other requests."""
+        """Abandon a request: nobody waits for the answer. The end of its work makes room for
+        others."""
         request.give_up()
         self._given_up.add(request)
         self._abandoned.add(self.principal.name, request)
 
     def work_ended(self, request: Request) -> None:
-        """The work of the request has ended, whether the request was given up or not."""
+        """Note that the work of a request has ended, abandoned or not."""
         if request not in self._given_up:
             return
         self._given_up.remove(request)
@@ -561,11 +564,11 @@ class ServerConnection:
         return size
 
     def finished(self, request: Request) -> None:
-        """The last frame of the request's answer was sent."""
+        """Note that the last frame of the request's answer was sent."""
         if self._requests.pop(request.request_id, None) is None:
             return
         self._meter.drop(request.size)
-        if request.task is None:  # else what it makes is there until its task has ended
+        if request.task is None:  # else its result stays until its task has ended
             request.leave_room()
         if self._backlog:
             self._loop.call_soon(self._go_on)
@@ -573,7 +576,7 @@ class ServerConnection:
     # When to serve, and when to read.
 
     def look(self) -> None:
-        """End the connection if its reader does not read."""
+        """End the connection if its peer does not read."""
         unread = None if self.lost is not None else self._meter.unread()
         if unread is not None:
             unsent, silent_s = unread
@@ -591,7 +594,7 @@ class ServerConnection:
             self._go_on()
 
     def _go_on(self) -> None:
-        """There may be room for what waits."""
+        """Serve waiting messages: there may be room."""
         while self._backlog and self.lost is None:
             message, size = self._backlog[0]
             if not self._take(message):
@@ -601,12 +604,13 @@ class ServerConnection:
         self._read_on()
 
     def _decoded(self, incomplete: int) -> None:
-        """All bytes that were received are decoded, up to a frame of that length."""
+        """Take room for the incomplete frame of that length, after all received bytes are
+        decoded."""
         if self.lost is None and not self._meter.may_read(incomplete):
             self._read_on()
 
     def _read_on(self) -> None:
-        """Read, or say from time to time that this side is alive and does not read."""
+        """Read, or else send a sign of life from time to time."""
         if self.lost is not None:
             return
         reads = not self._backlog and not self._meter.starves
@@ -619,9 +623,7 @@ class ServerConnection:
 
     def _say_alive(self) -> None:
         self._alive = self._loop.call_later(alive_every_s, self._say_alive)
-        if (
-            self._open and self._transport.queued_bytes == 0
-        ):  # else there is enough to read for who listens
+        if self._open and self._transport.queued_bytes == 0:  # else the peer has enough to read
             self._transport.send(0, frames.ALIVE, {})
 
     def _lost(self, error: LognodeError) -> None:
@@ -660,9 +662,9 @@ async def serve(
 ) -> Listener:
     """Listen at `host:port` (0: any free port). Raises OSError when that is impossible.
 
-    The listeners of a node share `budgets`. `on_closed` is told of each connection that had to go,
-    or could not be accepted, and why; `on_refused` of each that ended before its handshake was
-    done.
+    The listeners of a node share `budgets`. `on_closed` gets the reason and address of each
+    connection that was closed for a bound, or could not be accepted; `on_refused` gets each
+    connection that ended before its handshake was done.
     """
     shared = budgets or NodeBudgets()
 

@@ -1,4 +1,4 @@
-"""What an accepted connection may ask for."""
+"""The rights of an accepted connection."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 
 class Allowed(NamedTuple):
-    """What the batches of one request may hold."""
+    """The permitted content of the batches of one request."""
 
     keys: KeySpans | None
-    """Of their records; None: every key."""
+    """The permitted keys of their records; None: every key."""
     producers: range
-    """Ids of producers, besides 0 of records without numbers."""
+    """The permitted producer ids, besides 0 for records without numbers."""
 
     def check(self, batch: "Batch") -> None:
-        """Raise Unauthorized for a batch that holds anything else; nothing of it was applied."""
+        """Raise Unauthorized for a batch with forbidden content; nothing of it was applied."""
         if self.keys is not None and not self.keys.has_all(batch.keys):
             raise Unauthorized("a key of the batch is not among those that the token allows")
         if batch.producer:
             self.check_producer(batch.producer)
 
     def check_producer(self, producer: int) -> None:
-        """Raise Unauthorized for the id of a producer that somebody else has opened."""
+        """Raise Unauthorized for a producer id that another owner has opened."""
         if producer not in self.producers:
             raise Unauthorized(
                 f"producer id {producer} is not among those that the request has a grant of; open "
@@ -36,20 +36,20 @@ class Allowed(NamedTuple):
 
 
 class Access(Protocol):
-    """The rights of one connection. The acceptor asks it about each request, before any handler
+    """The rights of one connection. The acceptor asks it about each request before a handler
     sees the request."""
 
     @property
     def principal(self) -> Principal:
-        """Who has these rights."""
+        """The holder of these rights."""
 
     @property
     def owner(self) -> str:
-        """Whose the producers are that the connection opens; "" while clients have no names."""
+        """The owner of the producers that the connection opens; "" while clients have no names."""
 
     def authorise(self, operation: Operation, body: dict[str, Any]) -> Allowed | None:
-        """Return what the batches of the request may hold; None: anything.
+        """Return the permitted content of the request's batches; None: anything.
 
         `body` has passed its operation's record. Raises Unauthorized for a request that the
-        principal may not make, RangeNotFound and Unavailable where this node cannot tell.
+        principal may not make, RangeNotFound and Unavailable when this node cannot tell.
         """

@@ -1,7 +1,7 @@
 """A budget of bytes in three levels: a node, its principals, and their connections. No I/O.
 
-Whoever makes something of n bytes takes n bytes from the account of a connection first, and gives
-them back when the memory is free again. The bytes count at all three levels:
+The node takes n bytes from the account of a connection before it allocates them, and returns them
+when the memory is free again. The bytes count at all three levels:
 
     a connection   holds at most `connection_bytes`
     a principal    holds at most `principal_bytes`; the last quarter of them is a reserve for
@@ -9,18 +9,18 @@ them back when the memory is free again. The bytes count at all three levels:
     the node       holds at most `node_bytes`; the last quarter of them is a reserve for
                    principals that hold little
 
-To hold little is to hold at most `floor_bytes`, with the bytes that are asked for. So a principal
-that holds nothing finds room although others have filled the rest, and so does a connection among
-those of its principal.
+To hold little is to hold at most `floor_bytes`, including the requested bytes. So a principal that
+holds nothing finds room even when others have filled the rest, and so does a connection among those
+of its principal.
 
-Who finds no room waits. A connection is served in the order of its tickets; the connections of a
-principal, and the principals of a node, are served in turn. Nobody overtakes: while the first of a
-line waits for room at a level, nobody behind it takes that room, so that a large ticket is served
-beside a stream of small ones. Those who may use the reserve have a line of their own, before the
-line of the others: who stands in the second line holds something already.
+A request without room waits. A connection is served in the order of its tickets; the connections of
+a principal, and the principals of a node, are served in turn. Nobody overtakes: while the first of
+a queue waits for room at a level, nobody behind it takes that room, so a large ticket is served
+despite a stream of small ones. Members that may use the reserve have a separate queue, served
+first: members of the second queue already hold something.
 
-Small things that are made without asking (an error, the answer to a ping) are charged: they count
-and may bring a level above its limit. The level grants nothing then until it is below again.
+Small allocations without a request (an error, the answer to a ping) are charged: they count and may
+bring a level above its limit. The level then grants nothing until it is below the limit again.
 """
 
 from collections import OrderedDict
@@ -36,8 +36,8 @@ _RESERVE_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """The bytes that each level may hold. To take more than `floor_bytes` at once is to take
-    `floor_bytes`."""
+    """The bytes that each level may hold. Taking more than `floor_bytes` at
+    once counts as `floor_bytes`."""
 
     node_bytes: int
     principal_bytes: int
@@ -45,7 +45,7 @@ class BudgetLimits:
     floor_bytes: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError for limits under which a ticket could wait for ever."""
+        """Raise ValueError for limits under which a ticket could wait for ever."""
         if not (
             0 < self.floor_bytes <= self.connection_bytes
             and self.floor_bytes <= min(self.principal_bytes, self.node_bytes) // _RESERVE_SHARE
@@ -54,7 +54,7 @@ class BudgetLimits:
 
 
 class _Waiting(Protocol):
-    """A member of a level that may wait for its room: it wants so much for its first ticket."""
+    """A member of a level that may wait for room: its first ticket wants `wants` bytes."""
 
     @property
     def held(self) -> int: ...
@@ -66,7 +66,7 @@ M = TypeVar("M", bound=_Waiting)
 
 
 class _Level(Generic[M]):
-    """What the members of a level hold together, and who of them waits for room at the level."""
+    """The bytes that the members of a level hold together, and the queues of waiting members."""
 
     __slots__ = ("_floor", "_lines", "_shared", "held", "limit")
 
@@ -81,40 +81,42 @@ class _Level(Generic[M]):
 
     @property
     def is_tight(self) -> bool:
-        """Whether only the reserve is left, or not even that."""
+        """Whether at most the reserve is left."""
         return self.held >= self._shared
 
     def admits(self, held: int, wants: int) -> bool:
-        """Whether there is room for a member that holds and wants so much, whoever waits."""
+        """Return whether there is room for a member with these held and wanted bytes, ignoring
+        the queues."""
         if held + wants <= self._floor:
             return self.held + wants <= self.limit
         return self.held + wants <= self._shared
 
     def is_free_for(self, held: int, wants: int) -> bool:
-        """Whether a newcomer may take the bytes: there is room, and nobody waits before it."""
+        """Return whether a newcomer may take the bytes: there is room, and nobody waits before
+        it."""
         first, second = self._lines
         if first or (second and held + wants > self._floor):
             return False
         return self.admits(held, wants)
 
     def stand(self, member: M) -> None:
-        """The member waits, in the line that is now its own. It keeps its place there."""
+        """Queue the member, in the queue for its bytes; a queued member keeps its place."""
         mine = 0 if member.held + member.wants <= self._floor else 1
         self._lines[1 - mine].pop(member, None)
         self._lines[mine].setdefault(member)
 
     def leave(self, member: M) -> None:
-        """The member waits no longer."""
+        """Remove the member from the queues."""
         self._lines[0].pop(member, None)
         self._lines[1].pop(member, None)
 
     def waiting(self) -> Iterator[M]:
-        """The members that wait for room here."""
+        """Yield the members that wait for room here."""
         yield from self._lines[0]
         yield from self._lines[1]
 
     def next(self) -> M | None:
-        """The member to serve now; None while the first of each line finds no room."""
+        """Return the member to serve now, or None while the first of each queue finds no room."""
         for line in self._lines:
             if line:
                 member = next(iter(line))
@@ -124,7 +126,7 @@ class _Level(Generic[M]):
 
 
 class Ticket:
-    """A place in the line of a connection. `on_room` is called once, when `size` was taken."""
+    """A place in the queue of a connection. `on_room` is called once, when `size` was taken."""
 
     __slots__ = ("on_room", "since", "size")
 
@@ -135,7 +137,7 @@ class Ticket:
 
 
 class Principal:
-    """All connections of one name."""
+    """All connections of one principal."""
 
     __slots__ = ("_budget", "accounts", "level", "name", "wants")
 
@@ -154,11 +156,12 @@ class Principal:
 
     @property
     def waits_since(self) -> float:
-        """Since when a connection waits for room of this principal or of the node; else never."""
+        """The time since which a connection waits for room of this principal or of the node;
+        infinity for none."""
         return min((each.waits_since for each in self.level.waiting()), default=inf)
 
     def changed(self) -> None:
-        """What it holds, or who of its connections is next, may have changed."""
+        """Update the queues after a change of the held bytes or of the next connection."""
         first = self.level.next()
         if first is None:
             self._budget.level.leave(self)
@@ -168,7 +171,7 @@ class Principal:
 
 
 class Account:
-    """The bytes that one connection holds. `Budget.open` makes it; `close` gives all of it back."""
+    """The bytes that one connection holds. Made by `Budget.open`; `close` returns all bytes."""
 
     __slots__ = ("_budget", "_tickets", "closed", "held", "principal", "wants")
 
@@ -192,16 +195,16 @@ class Account:
 
     @property
     def waits_since(self) -> float:
-        """When its first ticket began to wait; infinity while none waits."""
+        """The time at which its first ticket began to wait; infinity for none."""
         first = next(iter(self._tickets), None)
         return inf if first is None else first.since
 
     def counted(self, size: int) -> int:
-        """What taking so many bytes takes."""
+        """Return the bytes that count for a request of `size` bytes."""
         return min(size, self._budget.limits.floor_bytes)
 
     def take(self, size: int) -> bool:
-        """Take the bytes now, unless there is no room or somebody waits before."""
+        """Take the bytes now; return False when there is no room or another member waits first."""
         limits, principal = self._budget.limits, self.principal
         size = self.counted(size)
         if (
@@ -216,7 +219,8 @@ class Account:
         return True
 
     def wait(self, size: int, now: float, on_room: Callable[[], None]) -> Ticket:
-        """Take the bytes when it is this connection's turn, and call `on_room` then.
+        """Return a ticket for the bytes; `on_room` is called when this connection's turn has come
+        and they are taken.
 
         `now` is the time of the ticket, in seconds. After `close` the ticket waits for ever.
         """
@@ -229,7 +233,7 @@ class Account:
         return ticket
 
     def cancel(self, ticket: Ticket) -> None:
-        """Nobody waits for the ticket any more. What was granted is not taken back."""
+        """Cancel a ticket. Granted bytes are not taken back."""
         if ticket in self._tickets:
             del self._tickets[ticket]
             self._budget.tickets -= 1
@@ -237,20 +241,20 @@ class Account:
             self._budget.serve()
 
     def charge(self, size: int) -> None:
-        """Take the bytes whether there is room or not."""
+        """Take the bytes even without room."""
         self._add(size)
         if self._budget.tickets:
             self._changed()
 
     def give_back(self, size: int) -> None:
-        """The bytes are free again: serve who waits for them."""
+        """Return bytes, and serve the waiting tickets."""
         self._add(-size)
         if self._budget.tickets:
             self._changed()
             self._budget.serve()
 
     def close(self) -> None:
-        """The connection has ended: none of its tickets waits, and all that it holds is free."""
+        """Cancel all tickets and return all bytes: the connection has ended."""
         if self.closed:
             return
         self._budget.tickets -= len(self._tickets)
@@ -267,7 +271,7 @@ class Account:
             self._budget.level.held += size
 
     def _changed(self) -> None:
-        """What it holds, or its first ticket, may have changed."""
+        """Update the queues after a change of the held bytes or of the first ticket."""
         if self.closed:
             return
         first = next(iter(self._tickets), None)
@@ -279,7 +283,7 @@ class Account:
         self.principal.changed()
 
     def _grant(self) -> Ticket:
-        """Serve the first ticket; the others of this connection come after other connections."""
+        """Serve the first ticket; other connections come before the next ticket of this one."""
         ticket, _ = self._tickets.popitem(last=False)
         self._budget.tickets -= 1
         self._add(ticket.size)
@@ -290,13 +294,13 @@ class Account:
 
 
 class Pressed(NamedTuple):
-    """The levels whose room connections have waited for, for too long."""
+    """The levels for whose room connections have waited too long."""
 
     node: bool
     principals: frozenset[Principal]
 
     def concerns(self, account: Account) -> bool:
-        """Whether others wait for the room that the account takes."""
+        """Return whether others wait for the room that the account takes."""
         return self.node or account.principal in self.principals
 
 
@@ -308,7 +312,7 @@ class Budget:
         self.level: _Level[Principal] = _Level(limits.node_bytes, limits.floor_bytes)
         self.principals: dict[str, Principal] = {}
         self.tickets = 0
-        """How many wait."""
+        """The number of waiting tickets."""
 
     @property
     def held(self) -> int:
@@ -316,7 +320,7 @@ class Budget:
         return self.level.held
 
     def largest(self) -> tuple[int, int]:
-        """Bytes of the principal that holds most, and of the connection that does."""
+        """Return the bytes of the largest principal, and those of the largest connection."""
         principals = self.principals.values()
         return (
             max((each.held for each in principals), default=0),
@@ -324,7 +328,7 @@ class Budget:
         )
 
     def open(self, name: str) -> Account:
-        """The account of a new connection of the principal of that name."""
+        """Return the account of a new connection of the principal with that name."""
         principal = self.principals.get(name)
         if principal is None:
             principal = self.principals[name] = Principal(self, name)
@@ -344,7 +348,8 @@ class Budget:
             ticket.on_room()
 
     def pressed(self, before: float) -> "Pressed":
-        """Which levels connections have wanted room of since the time `before`."""
+        """Return the levels for whose room a connection has waited since before the time
+        `before`."""
         if not self.tickets:
             return Pressed(False, frozenset())
         late = [each for each in self.principals.values() if each.waits_since < before]

@@ -1,12 +1,12 @@
-"""When handshakes are done: a bounded part of the event loop's time, shared by hosts.
+"""The event loop's time for handshakes: a bounded part, shared by hosts.
 
-Somebody in a handshake has proved nothing yet, and a TLS handshake takes a node a millisecond of
+A peer in its handshake has proved nothing yet, and a TLS handshake costs a node a millisecond of
 its processor for bytes that cost the sender nothing. So the handshakes of a listener together have
-a `Pace`: about a seventh of the time of the loop, and more only where the loop has nothing else to
-do. What does not fit stands in line. Hosts take turns, so that one host with a thousand connections
-makes nobody else wait longer than for a step of one handshake. Handshakes that have begun go before
-new ones, three steps to one: else many of them at once would end none before their timeout, and a
-stranger who only ever begins would keep others from ending theirs.
+a `Pace`: about a seventh of the loop's time, and more only while the loop is otherwise idle. The
+rest is queued. Hosts take turns, so one host with a thousand connections delays another host only
+by one step of a handshake. Handshakes in progress go before new ones, three steps to one: otherwise
+many at once would all miss their timeout, and a stranger who only begins handshakes would keep
+others from ending theirs.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ from ..fair_turns import Step
 
 handshakes_share: Final = 0.15
 arrivals_share: Final = 0.05
-"""Of accepting connections and of closing them."""
+"""The share of accepting and closing connections."""
 busy_share: Final = 0.3
-"""Handshakes alone may keep the loop this busy."""
+"""The load up to which handshakes alone may fill the loop."""
 burst_s: Final = 0.01
-"""What a pace that was not used for a while has at once; and the largest debt."""
+"""The time that an unused pace saves up, and its largest debt."""
 turn_s: Final = 0.001
-"""Of handshakes in one turn of the loop."""
+"""The time of handshakes in one turn of the loop."""
 _ASK_S: Final = 0.004
-"""The other work of a loop may have ended by then."""
+"""A pause after which the loop's other work may have ended."""
 _BEGUN_IN_ROW: Final = 3
 """A handshake has three steps, of which two come after the first."""
 step_s: Final = 0.0005
-"""After this time a connection stands in line for the rest of what it has sent."""
+"""The time after which a connection queues for the rest of its received bytes."""
 
 
 _FILL_S: Final = 0.001
@@ -43,8 +43,8 @@ _SCHEDSTAT: Final = Path("/proc/thread-self/schedstat")
 def wanted_s() -> float:
     """Return for how many seconds this thread has run or has been ready to run.
 
-    Where the kernel does not tell how long the thread has waited for a processor, the time that it
-    has run.
+    Returns only the running time when the kernel does not report the time spent waiting for a
+    processor.
     """
     waited_ns = 0
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -53,11 +53,11 @@ def wanted_s() -> float:
 
 
 class Pace:
-    """How much of one thread's time some work may take: a token bucket of seconds.
+    """The share of one thread's time that some work may take: a token bucket of seconds.
 
-    The bucket fills by `share` of the time at least. While all other work leaves more than that of
-    `busy_share`, the bucket fills by what is left. `clock` gives the time and `wanted` the time
-    for which the thread was not idle, both in seconds.
+    The bucket fills by at least `share` of the time. While all other work leaves more than that
+    within `busy_share`, the bucket fills by the rest. `clock` returns the time and `wanted` the
+    time for which the thread was not idle, both in seconds.
     """
 
     def __init__(
@@ -73,23 +73,23 @@ class Pace:
         self._at = clock()
         self._wanted_at = wanted()
         self._own = 0.0
-        """What this work has taken since then."""
+        """The time that this work has taken since `_at`."""
 
     def spent(self, seconds: float) -> None:
-        """The work has taken so long."""
-        # On a crowded machine the thread may have lost the processor meanwhile, for any time.
+        """Count the time that the work has taken."""
+        # Bounded: on a crowded machine the thread may have lost the processor for any time.
         self._level = max(self._level - seconds, -burst_s)
         self._own += seconds
 
     @property
     def has_time(self) -> bool:
-        """Whether the work may go on now."""
+        """Whether the work may continue now."""
         self._fill()
         return self._level > 0
 
     @property
     def wait_s(self) -> float:
-        """Seconds after which to ask again; 0: the work may go on now."""
+        """Seconds after which to ask again; 0: the work may continue now."""
         return 0.0 if self.has_time else min(_ASK_S, (turn_s / 2 - self._level) / self._share)
 
     def _fill(self) -> None:
@@ -105,11 +105,11 @@ class Pace:
 
 
 class _Line:
-    """Steps that wait, by host. Hosts take turns."""
+    """Waiting steps by host. Hosts take turns."""
 
     def __init__(self) -> None:
         self._hosts: OrderedDict[str, deque[Step]] = OrderedDict()
-        """The next one first."""
+        """The next host first."""
 
     def __bool__(self) -> bool:
         return bool(self._hosts)
@@ -118,11 +118,11 @@ class _Line:
         return sum(map(len, self._hosts.values()))
 
     def append(self, host: str, step: Step) -> None:
-        """The step is the last one of its host."""
+        """Queue the step behind the other steps of its host."""
         self._hosts.setdefault(host, deque()).append(step)
 
     def pop(self) -> Step:
-        """The first step of the next host."""
+        """Remove and return the first step of the next host."""
         host, steps = self._hosts.popitem(last=False)
         step = steps.popleft()
         if steps:
@@ -138,23 +138,24 @@ class HandshakeTurns:
         self.clock = self.pace.clock
         self._new = _Line()
         self._begun = _Line()
-        """Handshakes that had a step before."""
+        """Handshakes that have had a step."""
         self._begun_in_row = 0
         self._until = 0.0
-        """When the time of this turn of the loop ends; 0: nobody has gone on in this turn."""
+        """The end of handshake time in this turn of the loop; 0: none has run in this turn."""
         self._timer: asyncio.Handle | None = None
 
     def of(self, host: str) -> "Handshake":
-        """The turns of one connection from that host, which counts until it has shown more."""
+        """Return the turns of one connection from that host, which pays until the end of the
+        handshake."""
         return Handshake(self, host)
 
     @property
     def waiting(self) -> int:
-        """Connections that stand in line."""
+        """The number of queued connections."""
         return len(self._new) + len(self._begun)
 
     def may_go(self) -> bool:
-        """Whether a handshake may go on at once: nobody waits, and there is time."""
+        """Whether a handshake may continue at once: nobody waits, and there is time."""
         if self._new or self._begun or not self.pace.has_time:
             return False
         now = self.clock()
@@ -164,7 +165,7 @@ class HandshakeTurns:
         return now < self._until
 
     def stand(self, host: str, step: Step, *, has_begun: bool) -> None:
-        """Call the step when it is its turn, once."""
+        """Queue the step: it is called once, in its turn."""
         (self._begun if has_begun else self._new).append(host, step)
         self._serve_later()
 
@@ -179,7 +180,7 @@ class HandshakeTurns:
             )
 
     def _serve(self) -> None:
-        """Serve those who wait for as long as there is time."""
+        """Serve waiting handshakes as long as there is time."""
         self._timer = None
         now = self.clock()
         until = now + turn_s
@@ -191,8 +192,8 @@ class HandshakeTurns:
             self._serve_later()
 
     def _next(self) -> _Line:
-        """From which line the next step is. Whoever says a little at a time in handshakes that have
-        begun keeps new ones out for three steps."""
+        """Return the queue of the next step. A peer that sends a little at a time in handshakes
+        in progress delays new handshakes by at most three steps."""
         if self._begun and (self._begun_in_row < _BEGUN_IN_ROW or not self._new):
             self._begun_in_row += 1
             return self._begun
@@ -210,7 +211,7 @@ class Handshake:
         self._turns = turns
         self._host = host
         self._began = False
-        """Whether a step of it was done."""
+        """Whether the handshake has had a step."""
 
     def begin(self, step: Step) -> float | None:
         """See `Turns`."""

@@ -1,59 +1,60 @@
-"""The frames of a listener's connections that have begun and not ended, the oldest first.
+"""The incomplete frames of a listener's connections, the oldest first.
 
-A frame is kept whole before it is read, so that a sender who never ends one takes memory for as
-long as the connection lives. Here is told which sender has to go: one whose frame hardly grows,
-and, when all of them together are too large, the one whose frame began first.
+A frame is kept whole before it is read, so a sender that never ends a frame occupies memory as long
+as its connection lives. This module decides which connection has to end: that of a frame that
+hardly grows, and, when all frames together are too large, that of the oldest frame.
 """
 
 from typing import Generic, Protocol, TypeVar
 
 
 class Sender(Protocol):
-    """Who sends frames."""
+    """The sender of frames."""
 
     @property
     def plain_in(self) -> int:
-        """All bytes of frames that came; with TLS those inside of it."""
+        """Received bytes of frames; with TLS, the bytes inside TLS."""
 
     @property
     def is_read(self) -> bool:
-        """Whether this node takes what comes."""
+        """Whether this node is reading from the sender."""
 
 
 Someone = TypeVar("Someone", bound=Sender)
 
 
 class _Begun:
-    """A frame that has begun."""
+    """An incomplete frame."""
 
     __slots__ = ("begins", "excused", "held", "seen", "slow")
 
     def __init__(self, begins: int, seen: int) -> None:
         self.begins = begins
-        """Which byte of its connection is its first: no other frame has that one."""
+        """The position of its first byte in the connection, which identifies the frame."""
         self.held = 0
         self.seen = seen
-        """The bytes that had come at the last look."""
+        """The bytes received at the last look."""
         self.excused = True
-        """It need not have grown by the next look."""
+        """Whether the frame need not have grown by the next look."""
         self.slow = False
 
 
 class Incomplete(Generic[Someone]):
-    """At most one frame a sender."""
+    """The incomplete frames, at most one per sender."""
 
     def __init__(self) -> None:
         self.size = 0
-        """Bytes of all of them."""
+        """Bytes of all incomplete frames."""
         self._frames: dict[Someone, _Begun] = {}
 
     @property
     def oldest(self) -> Someone:
-        """Whose frame began first. Raises StopIteration when there is none."""
+        """The sender of the oldest frame. Raises StopIteration when there is no frame."""
         return next(iter(self._frames))
 
     def note(self, sender: Someone, begins: int, held: int) -> None:
-        """Of the frame that begins there `held` bytes have come; 0: every frame is complete."""
+        """Note that `held` bytes have come of the frame that begins at `begins`; 0: every frame
+        is complete."""
         frame = self._frames.get(sender)
         if frame is not None and (not held or frame.begins != begins):
             self.forget(sender)
@@ -65,21 +66,21 @@ class Incomplete(Generic[Someone]):
             frame.held = held
 
     def excuse(self, sender: Someone) -> None:
-        """This node has stopped reading from the sender, or begun again."""
+        """Excuse slow growth: this node has stopped or resumed reading from the sender."""
         frame = self._frames.get(sender)
         if frame is not None:
             frame.excused = True
 
     def forget(self, sender: Someone) -> None:
-        """The frame is complete, or its sender has gone."""
+        """Forget a frame that is complete, or whose sender has left."""
         frame = self._frames.pop(sender, None)
         if frame is not None:
             self.size -= frame.held
 
     def slow(self, bytes_min: int) -> list[Someone]:
-        """A look at all of them: whose frame has grown by less than `bytes_min` in both of the
-        last two windows between looks. One window is not enough: this process may have been
-        stopped for all of it."""
+        """Look at all frames; return the senders whose frame has grown by less than `bytes_min`
+        in each of the last two windows between looks. One window is not enough: this process may
+        have been stopped during it."""
         found = []
         for sender, frame in self._frames.items():
             lazy = sender.plain_in - frame.seen < bytes_min

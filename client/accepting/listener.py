@@ -1,8 +1,8 @@
-"""The connections of one listening socket: who may come, who has to go, and why.
+"""The connections of one listening socket: their admission, their bounds, and their end.
 
-What is spoken over a connection is the acceptor's. Here every transport is counted from its accept
-to its close and kept within the `Bounds` of its listener (`seats`, `incomplete`). Readers that do
-not read are ended here, too.
+The acceptor handles the protocol of a connection. This module counts every transport from its
+accept to its close and keeps it within the `Bounds` of its listener (`seats`, `incomplete`). It
+also ends connections whose peers do not read.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from .acceptor import ServerConnection
 
 look_every_s: Final = 1.0
-"""How often readers are looked at."""
+"""The pause between two looks at the readers."""
 _SLACK: Final = 8
 """Sockets accepted while others are being closed for them."""
 
 Closed = Callable[[str, str], None]
-"""Gets the reason, one of a few words, and the address of a connection that had to go."""
+"""Gets the reason, in a few words, and the address of a connection that was closed for a bound."""
 
 
 class Listener:
@@ -45,12 +45,12 @@ class Listener:
         on_closed: Closed,
         channel: Callable[[], Channel] | None,
     ) -> None:
-        """`connect` makes the connection that speaks over a transport; `channel` makes the TLS of
-        one connection, None without TLS."""
+        """Take the factories: `connect` makes the connection on a transport; `channel` makes the
+        TLS of one connection, None without TLS."""
         self.bounds = bounds
         self.budgets = budgets
         self.chunk = memoryview(bytearray(CHUNK_BYTES))
-        """Where the bytes of one read are, until they are decoded."""
+        """The buffer of one read, used until its bytes are decoded."""
         self.handshakes = HandshakeTurns()
         self.closed = False
         self.told = on_closed
@@ -69,16 +69,16 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port that is listened at."""
+        """The port of the listener."""
         return self.entrance.port
 
     @property
     def connections(self) -> int:
-        """Connections open, in handshake or after it."""
+        """Open connections, during or after their handshake."""
         return len(self._seats)
 
     def accept(self) -> FrameTransport:
-        """The protocol of a connection that was just accepted."""
+        """Return the protocol of a connection that was just accepted."""
         accepted = Accepted(self, None if self._channel is None else self._channel())
         accepted.connection = self._connect(accepted)
         late = self._seats.arrive(accepted)
@@ -89,7 +89,7 @@ class Listener:
         return accepted
 
     def sit(self, accepted: "Accepted") -> None:
-        """The handshake is done. Raises Overloaded."""
+        """Take a seat after the handshake. Raises Overloaded."""
         try:
             idle = self._seats.sit(accepted)
         except Overloaded:
@@ -100,26 +100,26 @@ class Listener:
             idle.refuse(Unavailable("closed for a new connection", reason=IDLE))
 
     def left(self, accepted: "Accepted") -> None:
-        """The connection is closed."""
+        """Note that the connection is closed."""
         self._seats.leave(accepted)
         self.incomplete.forget(accepted)
         self.entrance.gone(accepted)
 
     def recheck(self) -> None:
-        """End the connections whose hello TLS would not allow any more."""
+        """End the connections whose hello TLS no longer allows."""
         for accepted in self._seats.guests:
             if accepted.connection is not None:
                 accepted.connection.recheck()
 
     def look(self) -> None:
-        """End the connections whose readers do not read; again every second."""
+        """End the connections whose peers do not read; repeat every second."""
         self._look = self._loop.call_later(look_every_s, self.look)
         self.budgets.look(self._loop.time())
         for accepted in self._seats.guests:
             accepted.look()
 
     def received(self, accepted: "Accepted", held: int) -> None:
-        """Bytes came, and `held` bytes are kept of a frame that is incomplete."""
+        """Note that bytes came, and that `held` bytes of an incomplete frame are kept."""
         self.incomplete.note(accepted, accepted.plain_in - held, held)
         while self.incomplete.size > self.bounds.incomplete_bytes:
             self._give_up(self.incomplete.oldest, "crowded", "the node holds too many large ones")
@@ -141,7 +141,7 @@ class Listener:
         accepted.refuse(Unavailable(f"an incomplete frame was given up: {told}", reason="slow"))
 
     async def close(self) -> None:
-        """Stop listening, close every connection; returns within two seconds."""
+        """Stop listening and close every connection; returns within two seconds."""
         self.closed = True
         for timer in (self._watch, self._look):
             if timer is not None:
@@ -156,30 +156,31 @@ class Listener:
 
 
 class Accepted(FrameTransport, asyncio.BufferedProtocol):
-    """A transport that its listener counts. It reads no more at once than its meter allows, into
-    memory that the connections of the listener share."""
+    """A transport that its listener counts. One read takes at most the bytes that its meter
+    allows, into memory that the listener's connections share."""
 
     def __init__(self, listener: Listener, channel: Channel | None) -> None:
         super().__init__(channel)
         self.connection: ServerConnection | None = None
         self._listener = listener
         self._idle: asyncio.TimerHandle | None = None
-        """After the handshake, of the next look for idleness."""
+        """The timer of the next look for idleness, after the handshake."""
         self._came_s = 0.0
-        """When bytes of frames came last. Of a TLS record that never ends there are none."""
+        """The loop time at which bytes of frames last arrived, without those of an unfinished
+        TLS record."""
         self._busy_s = 0.0
         self._seen_in = 0
         self._held = 0
 
     @property
     def host(self) -> str:
-        """Where the connection is from, without the port."""
+        """The remote address without the port."""
         return self.peer_address.rpartition(":")[0]
 
     @property
     def idle_since(self) -> float | None:
-        """Loop time of the last request, as far as that was looked at; None while one is served,
-        or waits for its turn or for room."""
+        """Loop time of the last known request; None while a request is served, or waits for its
+        turn or for room."""
         waits = self._in_line or not self._wants_frames
         if waits or (self.connection is not None and self.connection.busy):
             return None
@@ -187,21 +188,21 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
 
     @property
     def is_read(self) -> bool:
-        """Whether this node takes what comes."""
+        """Whether this node is reading from the connection."""
         return self._transport is not None and self._transport.is_reading()
 
     def tell(self, reason: str) -> None:
-        """Why the connection has to go."""
+        """Report why the connection has to end."""
         self._listener.told(reason, self.peer_address)
 
     def sit(self) -> None:
-        """The handshake is done. Raises Overloaded."""
+        """Take a seat after the handshake. Raises Overloaded."""
         self._listener.sit(self)
         if self._listener.bounds.idle_s:
             self._idle = self._loop.call_later(self._listener.bounds.idle_s, self._look_for_idle)
 
     def look(self) -> None:
-        """End the connection if its reader does not read."""
+        """End the connection if its peer does not read."""
         if self.connection is not None and self._transport is not None:
             self.connection.look()
 
@@ -219,7 +220,7 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
         told = f"no request for {self._listener.bounds.idle_s:g} s"
         self.refuse(Unavailable(told, reason=IDLE))
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         began = time.perf_counter()
@@ -227,7 +228,7 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
         self._came_s = self.last_in_s
         if self.connection is not None:
             self.connection.begin()
-        if self.lost is not None:  # it had to go before it had a transport
+        if self.lost is not None:  # it was ended before it had a transport
             self.abort(self.lost)
         self._listener.entrance.spent(time.perf_counter() - began)
 
@@ -250,7 +251,7 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
         self.forget_owner()
         self._listener.entrance.spent(time.perf_counter() - began)
 
-    # What the transport does.
+    # Called by the transport.
 
     def read_on(self, on: bool) -> None:
         super().read_on(on)

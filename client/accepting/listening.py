@@ -1,11 +1,11 @@
-"""Listening sockets that accept as many connections as they may hold, and no more.
+"""Listening sockets that accept a bounded number of connections.
 
-asyncio's own server accepts whatever comes, a hundred at a time, and closes what is too much two
-turns of the loop later; when descriptors run out it has taken the last one. An `Entrance` counts
-every socket from the moment of its accept to the moment of its close, and accepts none above its
-bound: newcomers wait in the kernel's queue until another socket is closed. So the number of
-descriptors that a listener takes is exact. Newcomers also wait there while an entrance has used its
-part of the loop's time: those who come and go all the time cost a node no more than that.
+asyncio's own server accepts every connection, a hundred at a time, and closes excess connections
+two turns of the loop later; when descriptors run out it has taken the last one. An `Entrance`
+counts every socket from its accept to its close, and accepts none above its bound: newcomers wait
+in the kernel's queue until another socket is closed. So the number of descriptors that a listener
+takes is exact. Newcomers also wait while an entrance has used its part of the loop's time, which
+bounds the cost of peers that connect and leave all the time.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from .handshake_turns import Pace, arrivals_share, handshakes_share, turn_s
 _BACKLOG: Final = 1_024
 """Connections that the kernel keeps for the next accept; it may allow fewer (somaxconn)."""
 _ACCEPTS_A_TURN: Final = 16
-"""Others have their turn of the loop then."""
+"""After this many accepts, other work has its turn of the loop."""
 _TLS_S: Final = 0.001
-"""What asyncio's TLS handshake takes of the processor, about: nobody can measure it from here."""
+"""An estimate of the processor time of asyncio's TLS handshake, which cannot be measured here."""
 _REST_S: Final = 1.0
 _CLOSE_S: Final = 1.0
 
@@ -32,13 +32,13 @@ Factory = Callable[[], asyncio.BaseProtocol | None]
 
 
 class Entrance:
-    """All calls on the loop's thread.
+    """A listening socket with bounds. All calls run on the loop's thread.
 
-    `factory` makes the protocol of a connection that was accepted; None refuses the connection,
-    which is closed at once. Whoever makes protocols calls `gone` when one of them has lost its
-    connection. `on_lack` is told of an accept that failed, mostly since the process or the machine
-    has no more descriptors; the entrance then rests for a second. With `tls` a protocol gets its
-    transport after the TLS handshake, for which there are `handshake_s`.
+    `factory` makes the protocol of an accepted connection; None refuses the connection, which is
+    closed at once. The owner of the protocols calls `gone` when one of them has lost its
+    connection. `on_lack` gets the error of a failed accept, which mostly means that the process or
+    the machine has no more descriptors; the entrance then rests for a second. With `tls` a protocol
+    gets its transport after the TLS handshake, which may take `handshake_s`.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Entrance:
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
         self.ended = 0
-        """Connections that were accepted and are closed, since the beginning."""
+        """Connections accepted and closed since the beginning."""
         self._held: dict[asyncio.BaseProtocol, socket.socket | None] = {}
-        """Each protocol that was made, with its socket until it has a transport."""
+        """Each protocol, with its socket until the protocol has a transport."""
         self._making: set[asyncio.Task[Any]] = set()
         self._accepting = False
         self._closed = False
@@ -69,7 +69,7 @@ class Entrance:
         self._rest: asyncio.TimerHandle | None = None
 
     async def listen(self, host: str, port: int) -> None:
-        """Listen at every address of the host. Raises OSError when one of them cannot be had."""
+        """Listen at every address of the host. Raises OSError when one of them is not available."""
         infos = await self._loop.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -96,11 +96,11 @@ class Entrance:
 
     @property
     def sockets(self) -> int:
-        """Connections that were accepted and are not closed yet."""
+        """Connections that are accepted and not closed yet."""
         return len(self._held)
 
     def gone(self, protocol: asyncio.BaseProtocol) -> None:
-        """The connection of the protocol is closed. Doing it twice is doing it once."""
+        """Note that the connection of the protocol is closed. The call is idempotent."""
         if self._held.pop(protocol, self) is self:
             return
         self.ended += 1
@@ -108,15 +108,15 @@ class Entrance:
             self._accept_on()
 
     def shut(self, protocol: asyncio.BaseProtocol) -> None:
-        """End a connection that has no transport yet; with one, its owner aborts that."""
+        """End a connection without a transport; otherwise its owner aborts the transport."""
         opened = self._held.get(protocol)
         if opened is not None:
             with contextlib.suppress(OSError):
                 opened.shutdown(socket.SHUT_RDWR)
 
     async def close(self) -> None:
-        """Listen no more. On return every connection that was accepted is known to its protocol,
-        or closed."""
+        """Stop listening. On return every accepted connection is known to its protocol, or
+        closed."""
         self._closed = True
         self._accept_off()
         if self._rest is not None:
@@ -143,7 +143,7 @@ class Entrance:
                 self._loop.remove_reader(opened.fileno())
 
     def spent(self, seconds: float) -> None:
-        """Connections have taken so long to come or to go."""
+        """Count the time that accepting or closing connections has taken."""
         self._pace.spent(seconds)
 
     def _accept(self, listening: socket.socket) -> None:
@@ -156,14 +156,14 @@ class Entrance:
         self._keep_pace()
 
     def _keep_pace(self) -> None:
-        """Accept nobody while the entrance has used its part of the time."""
+        """Pause accepting while the entrance has used its part of the time."""
         wait_s = self._pace.wait_s
         if wait_s and self._rest is None and not self._closed:
             self._accept_off()
             self._rest = self._loop.call_later(wait_s, self._rested)
 
     def _accept_some(self, listening: socket.socket, until: float) -> int:
-        """Accept those that wait, as many as others can wait for; how many there were."""
+        """Accept waiting connections until `until`; return their number."""
         for came in range(_ACCEPTS_A_TURN):
             if len(self._held) >= self._sockets_max:
                 self._accept_off()
@@ -188,7 +188,7 @@ class Entrance:
         return _ACCEPTS_A_TURN
 
     def _begin(self, protocol: asyncio.BaseProtocol, accepted: socket.socket) -> None:
-        """Give the protocol a transport, in the next turn of the loop or after it."""
+        """Give the protocol a transport, in the next turn of the loop or later."""
         self._held[protocol] = accepted
         making = self._loop.connect_accepted_socket(
             lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=self._handshake_s
@@ -201,11 +201,11 @@ class Entrance:
         self._making.discard(task)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         opened = self._held.get(protocol)
-        if task.cancelled() and opened is not None:  # maybe before anybody had the socket
+        if task.cancelled() and opened is not None:  # maybe nobody has had the socket yet
             opened.close()
-        if error is not None:  # the socket is closed, and the protocol was not told of it yet
+        if error is not None:  # the socket is closed; the protocol does not know it yet
             # The traceback and asyncio's TLS of the connection refer to each other: 300 KiB would
-            # stay until the next collection of garbage.
+            # stay until the next garbage collection.
             error.__traceback__ = error.__context__ = error.__cause__ = None
             protocol.connection_lost(error if isinstance(error, Exception) else None)
             self.gone(protocol)

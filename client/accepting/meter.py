@@ -1,14 +1,14 @@
-"""What one accepted connection costs its node in memory: its requests, and the answers to it.
+"""The memory of one accepted connection: its requests, and their answers.
 
-The meter takes bytes from two budgets (see `budget`) and gives them back:
+The meter takes bytes from two budgets (see `budget`) and returns them:
 
-    requests   from the header of a frame on, before its bytes are kept, to its answer
-    answers    from before an answer is made until the kernel has taken it
+    requests   from the header of a frame, before its bytes are kept, to its answer
+    answers    from before an answer is built until the kernel has taken it
 
-A connection without room for a frame is not read until there is room; a frame that was begun has
+A connection without room for a frame is not read until there is room. A frame that has begun has
 room for all of its bytes, so that it can end. Up to `frame_free_bytes` of a frame need no room.
-Small answers are paid for together with their requests. Whatever is sent counts from then on,
-whether room was asked for or not, and a connection with many unsent bytes starts no more requests.
+Small answers are charged together with their requests. Sent bytes count from then on, with or
+without room, and a connection with many unsent bytes starts no more requests.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _FRAME_BYTES: Final = limits.frame_bytes_max + limits.KIB
 
 
 class Budgets:
-    """What connections of one kind may hold together."""
+    """The memory budgets of all connections of one kind."""
 
     def __init__(self) -> None:
         self.answers = Budget(
@@ -47,16 +47,17 @@ class Budgets:
         self._pressed = Pressed(False, frozenset())
 
     def look(self, now: float) -> None:
-        """See for which answers there has been no room for long."""
+        """Note the answers that have waited for room too long."""
         self._pressed = self.answers.pressed(now - limits.reader_patience_pressed_s)
 
     def is_pressed(self, account: Account) -> bool:
-        """Whether others wait for the room that the account takes, and have for long."""
+        """Return whether others have waited too long for the room that the account takes."""
         return self._pressed.concerns(account)
 
 
 class NodeBudgets:
-    """What the listeners of one node share. Nodes of the cluster take nothing from clients."""
+    """The budgets that the listeners of one node share. Nodes of the cluster take nothing from
+    clients."""
 
     def __init__(self) -> None:
         self.clients = Budgets()
@@ -64,13 +65,13 @@ class NodeBudgets:
         self.turns = FairTurns()
 
     def look(self, now: float) -> None:
-        """See for which answers there has been no room for long."""
+        """Note the answers that have waited for room too long."""
         self.clients.look(now)
         self.peers.look(now)
 
 
 class Meter:
-    """The accounts of one connection. `on_room` is called when reading and serving may go on."""
+    """The accounts of one connection. `on_room` is called when reading and serving may continue."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Meter:
         on_room: Callable[[], None],
     ) -> None:
         self.clock = clock
-        """Gives the time of tickets, in seconds."""
+        """The clock of tickets, in seconds."""
         self.answers: Account = budgets.answers.open(principal)
         self.starves = False
         """Whether reading waits for room."""
@@ -91,16 +92,16 @@ class Meter:
         self._transport = transport
         self._on_room = on_room
         self._unsent = 0
-        """Bytes that are queued for the kernel and counted as answers."""
+        """Bytes queued for the kernel and counted as answers."""
         self._reader = Reader()
         self._frame = 0
-        """Bytes that are taken for the frame that has begun."""
+        """Bytes taken for the incomplete frame."""
         self._ticket: Ticket | None = None
-        """While reading waits for room."""
+        """The ticket for which reading waits, or None."""
 
     @property
     def principal(self) -> str:
-        """Who pays."""
+        """The name of the principal that pays."""
         return self.answers.principal.name
 
     @property
@@ -110,16 +111,16 @@ class Meter:
 
     @property
     def may_start(self) -> bool:
-        """Whether another request may be started, or a ping answered: few bytes are unsent."""
+        """Whether another request may start, or a ping be answered: few bytes are unsent."""
         unsent = self._transport.queued_bytes
         return unsent <= limits.unsent_free_bytes or (
             unsent < limits.send_buffer_bytes_max and not self.answers.is_tight
         )
 
     def has_room(self) -> bool:
-        """Whether there is room for another request beside those that are served.
+        """Return whether there is room for another request besides those being served.
 
-        False: there is none. None is to be served until `on_room` is called, or one has ended.
+        After False, serve none until `on_room` is called or a request has ended.
         """
         if self.starves or not self._is_full:
             return not self.starves
@@ -130,13 +131,14 @@ class Meter:
 
     @property
     def read_bytes(self) -> int:
-        """How many bytes to read at once: few, while there is little room and none is taken."""
+        """Return how many bytes to read at once: few while there is little room and none is
+        taken."""
         if self._frame or not self._requests.is_tight:
             return CHUNK_BYTES
         return limits.frame_free_bytes
 
     def move(self, budgets: Budgets, principal: str) -> None:
-        """The connection has shown who it is: from now on that principal pays."""
+        """Let this principal pay from now on: the connection has proved its identity."""
         if principal == self.principal and budgets is self._budgets:
             return
         answers, requests = budgets.answers.open(principal), budgets.requests.open(principal)
@@ -147,7 +149,7 @@ class Meter:
         self._budgets, self.answers, self._requests = budgets, answers, requests
 
     def sent(self) -> None:
-        """Frames were queued, or the kernel has taken some: count what is unsent."""
+        """Count the unsent bytes, after frames were queued or the kernel has taken some."""
         unsent = self._transport.kept_bytes
         if unsent > self._unsent:
             self.answers.charge(unsent - self._unsent)
@@ -156,7 +158,8 @@ class Meter:
         self._unsent = unsent
 
     def unread(self) -> tuple[int, float] | None:
-        """Bytes that the reader has not taken, and for how many seconds, if that is too long."""
+        """Return the bytes that the reader has not taken, and for how many seconds, when that is
+        too long."""
         unsent = self._transport.queued_bytes
         silent_s = self._reader.silent_s(self.clock(), self._transport.taken_bytes, unsent)
         patience_s = limits.reader_patience_s
@@ -165,10 +168,9 @@ class Meter:
         return (unsent, silent_s) if silent_s >= patience_s else None
 
     def keep(self, memory: int, answer_bytes: int = 0) -> int:
-        """A message of so many bytes of memory waits or is served; returns what `drop` gives back
-        when it is gone.
+        """Count the memory of a waiting or served message; return the size for `drop`.
 
-        With a request that is served the bytes of a small answer count.
+        A request that is served includes the bytes of a small answer.
         """
         size = memory + limits.request_overhead_bytes
         if answer_bytes <= limits.answer_small_bytes:
@@ -177,13 +179,14 @@ class Meter:
         return size
 
     def drop(self, size: int) -> None:
-        """A message was served, or is given up."""
+        """Return the bytes of a message that was served or given up."""
         self._requests.give_back(size)
 
     def may_read(self, incomplete: int) -> bool:
-        """Take room for the frame of that length that has begun, 0 for none.
+        """Take room for the incomplete frame of that length, 0 for none.
 
-        False: there is none. Nothing is to be read until `on_room` is called.
+        Returns False when there is no room. The caller must then not read until `on_room` is
+        called.
         """
         if self.starves:
             return False
@@ -201,7 +204,8 @@ class Meter:
         return not self.starves
 
     def leave(self) -> None:
-        """The socket is closed: nothing is read or unsent any more. Requests are still served."""
+        """Note that the socket is closed: nothing is read or unsent any more. Requests are still
+        served."""
         if self._ticket is not None:
             self._requests.cancel(self._ticket)
         self._requests.give_back(self._frame)
@@ -210,18 +214,19 @@ class Meter:
         self._on_room = _nothing
 
     def close(self) -> None:
-        """The socket is closed, and no request is served: nothing is held any more."""
+        """Return all bytes: the socket is closed, and no request is served."""
         self.answers.close()
         self._requests.close()
         self._on_room = _nothing  # its owner refers to this meter
 
     @property
     def _is_full(self) -> bool:
-        """Whether the requests that are here leave no room for others."""
+        """Whether the present requests leave no room for others."""
         return self._requests.held > limits.frame_free_bytes and self._requests.is_tight
 
     def _wait(self, size: int, frame: int) -> None:
-        """Wait for room for so many bytes, with which the frame has that room."""
+        """Wait for room for so many bytes, with which the incomplete frame has `frame` bytes of
+        room."""
         self._ticket = self._requests.wait(size, self.clock(), lambda: self._read_on(frame))
 
     def _read_on(self, frame: int) -> None:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 _CUT_CHARS: Final = 1_000
 Body = dict[str, Any]
 Room = Callable[[], Awaitable[None]]
-"""Wait until an answer may be made (see `Request.room`)."""
+"""Wait until an answer may be built (see `Request.room`)."""
 
 
 async def no_room() -> None:
-    """For whoever needs no room: not over a connection."""
+    """Take no room: for callers without a connection."""
 
 
 class Request:
@@ -55,21 +55,22 @@ class Request:
         self.operation = operation
         self.request_id = request_id
         self.body = body
-        """As the operation's row of the table says: complete, typed, within bounds."""
+        """The body as the operation's row of the table describes it: complete, typed, within
+        bounds."""
         self.allowed = allowed
-        """What its batches may hold; None: anything."""
+        """The permitted content of its batches; None: anything."""
         self.weight = operation.answer_bytes(body)
-        """The bytes that its answer, or one push, may have at most."""
+        """The maximum bytes of its answer, or of one push."""
         self.size = connection._meter.keep(memory, self.weight)
-        """What it costs as a request."""
+        """Its memory as a request."""
         self.answered = False
-        """Whether no more is sent."""
+        """Whether the last frame of the answer was sent."""
         self.given_up = False
-        """Whether the asker has cancelled the request or has gone. The work of the request may go
-        on for a few turns of the loop."""
+        """Whether the client has cancelled the request or has left. The work of the request may
+        run for a few more turns of the loop."""
         self.on_cancel: Callable[[], None] | None = None
-        """Called when the work of a request that was given up is to end; a coroutine's task is
-        cancelled besides."""
+        """Called to end the work of an abandoned request; the task of a coroutine is also
+        cancelled."""
         self.on_sent: Callable[[int, Body], None] | None = None
         """Called with the bytes and the body of each frame of the answer."""
         self.task: asyncio.Future[Body | None] | None = None
@@ -84,15 +85,15 @@ class Request:
         return self._credit
 
     def reply(self, body: Body) -> None:
-        """The answer. One over the frame limit is answered with that error instead, of an unknown
-        outcome: what was asked for was done."""
+        """Send the answer. An answer over the frame limit becomes that error, of an unknown
+        outcome: the request was done."""
         try:
             self._last(frames.OK, body)
         except LimitExceeded as error:
             self.fail(LimitExceeded(error.message, outcome="unknown", **error.fields))
 
     def fail(self, error: LognodeError) -> None:
-        """The answer is an error. One over the frame limit is cut."""
+        """Send an error as the answer. An error over the frame limit is cut."""
         try:
             self._last(frames.ERROR, to_wire(error))
         except LimitExceeded:
@@ -100,33 +101,35 @@ class Request:
             self._last(frames.ERROR, to_wire(short))
 
     def push(self, body: Body) -> None:
-        """One part of a stream; takes its bytes from the credit, below zero for the last."""
+        """Send one part of a stream; its bytes reduce the credit, below zero for the last part."""
         if not self.answered:
             self._credit -= self._send(frames.PUSH, body)
         self.leave_room()
 
     def end(self, body: Body) -> None:
-        """The stream is complete."""
+        """End the stream: it is complete."""
         self._last(frames.END, body)
 
     async def wait_credit(self) -> None:
-        """Wait until something may be pushed, or the asker has gone."""
+        """Wait until something may be pushed, or the client has left."""
         while self._credit <= 0 and not self.answered:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
     def grant(self, credit_bytes: int) -> None:
-        """The asker has read that much. More than `follow_credit_bytes_max` is never open."""
+        """Add credit for bytes that the client has read. At most `follow_credit_bytes_max` is
+        ever open."""
         self._credit = min(self._credit + credit_bytes, limits.follow_credit_bytes_max)
         self._notify()
 
     async def room(self) -> None:
-        """Wait until the answer may be made, or the next push: the budgets have room for `weight`.
+        """Wait until the answer, or the next push, may be built: the budgets have room for
+        `weight`.
 
         The room is kept until the answer or the push was sent, or `leave_room` is called. A small
-        answer needs none. What is made without room counts once it is sent.
+        answer needs no room. An answer built without room counts once it is sent.
         """
-        if self.given_up:  # nothing is made for nobody
+        if self.given_up:  # nobody waits for the answer
             self.end_work()
             await asyncio.sleep(0)
         if self.weight <= limits.answer_small_bytes or self._room or self.answered:
@@ -150,17 +153,18 @@ class Request:
             meter.answers.cancel(ticket)
 
     def leave_room(self) -> None:
-        """Give back what `room` has taken: nothing is being made."""
+        """Return the room that `room` has taken: no answer is being built."""
         room, self._room = self._room, 0
         if room:
             self.connection._meter.answers.give_back(room)
 
     def give_up(self) -> None:
-        """The asker has gone: no answer will be sent. `end_work` is called in a later turn."""
+        """Note that the client has left: no answer will be sent. `end_work` is called in a later
+        turn."""
         self.answered = self.given_up = True
 
     def end_work(self) -> None:
-        """End what serves the request that was given up."""
+        """End the work of an abandoned request."""
         self._notify()
         try:
             if self.on_cancel is not None:

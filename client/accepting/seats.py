@@ -1,8 +1,8 @@
-"""Who is connected to a listener, and who gives way when the listener is full.
+"""The connections of a listener, and which of them gives way when the listener is full.
 
-Pure bookkeeping: no sockets, no clock. A guest stands at the door until its handshake is done, and
-then has a seat. The door and the seats have bounds of their own, so that guests who never finish a
-handshake cannot take a seat from anybody, nor keep others from the door.
+Pure bookkeeping: no sockets, no clock. A guest is a connection; it stands at the door until its
+handshake is done, and then has a seat. The door and the seats have separate bounds, so guests that
+never finish a handshake can neither take a seat from anybody nor keep others from the door.
 """
 
 import random
@@ -14,50 +14,51 @@ from ..protocol import limits
 from ..protocol.errors import Overloaded
 
 _SAMPLE: Final = 16
-"""Guests of which the one that is idle for longest gives way: all of them would take too long."""
+"""The number of guests from which the longest idle one is chosen: checking all would take too
+long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a listener allows."""
+    """The bounds of a listener."""
 
     connections: int = limits.connections_max
-    """After their handshake."""
+    """Connections after their handshake."""
     handshakes: int = limits.handshakes_max
-    """Before its end."""
+    """Connections before the end of their handshake."""
     host_share: float = limits.connections_per_host_share
-    """Of `connections`, the most that one host gets; 1: all of them."""
+    """The largest share of `connections` for one host; 1: all of them."""
     idle_s: float = 0.0
-    """A guest without a request for so long has to go, and an idle guest gives way to a new one;
-    0: neither."""
+    """A guest without a request for this time is closed, and an idle guest gives way to a new
+    one; 0: neither."""
     frame_bytes_per_s: int = 0
-    """An incomplete frame has to grow this fast; 0: at any pace."""
+    """The minimum growth of an incomplete frame; 0: any."""
     incomplete_bytes: int = limits.incomplete_frames_bytes_max
-    """Of the incomplete frames of all guests together."""
+    """Bytes of the incomplete frames of all guests together."""
 
     @property
     def per_host(self) -> int:
-        """Seats that one host gets."""
+        """The seats that one host may have."""
         return max(1, int(self.connections * self.host_share))
 
 
 class Guest(Protocol):
-    """Somebody who is connected."""
+    """A connection."""
 
     @property
     def host(self) -> str:
-        """Where the guest is from, without the port."""
+        """The remote address without the port."""
 
     @property
     def idle_since(self) -> float | None:
-        """When the guest was last busy; None: it is busy now."""
+        """The time at which the guest was last busy; None: it is busy now."""
 
 
 Someone = TypeVar("Someone", bound=Guest)
 
 
 class Seats(Generic[Someone]):
-    """The guests of one listener. `rng` chooses whom to look at when somebody has to go."""
+    """The guests of one listener. `rng` chooses the candidates when a guest has to leave."""
 
     def __init__(self, bounds: Bounds, rng: random.Random) -> None:
         self._bounds = bounds
@@ -71,30 +72,30 @@ class Seats(Generic[Someone]):
 
     @property
     def guests(self) -> list[Someone]:
-        """All of them, at the door and seated."""
+        """All guests, at the door and seated."""
         return [*self._door, *(guest for group in self._seated.values() for guest in group)]
 
     @property
     def taken(self) -> int:
-        """How many seats are taken."""
+        """The number of taken seats."""
         return self._taken
 
     def arrive(self, guest: Someone) -> Someone | None:
-        """Somebody comes to the door. Returns the guest that has to go for it: of the host with
-        most guests there, the one that has stood there for longest."""
+        """Admit a guest to the door. Returns the guest that must leave: the longest-standing one
+        of the host with most guests at the door."""
         gives_way = None
         if len(self._door) >= self._bounds.handshakes:
             at_door = Counter(each.host for each in self._door)
-            crowd = max(at_door, key=at_door.__getitem__)  # the first of them, where two are equal
+            crowd = max(at_door, key=at_door.__getitem__)  # the first host in a tie
             gives_way = next(each for each in self._door if each.host == crowd)
             del self._door[gives_way]
         self._door[guest] = None
         return gives_way
 
     def sit(self, guest: Someone) -> Someone | None:
-        """The handshake is done. Returns the guest that has to go for it.
+        """Seat a guest whose handshake is done. Returns the guest that must leave for it.
 
-        Raises Overloaded when there is no seat and nobody can go.
+        Raises Overloaded when there is no seat and no guest can leave.
         """
         host = guest.host
         of_host = self._seated.get(host, {})
@@ -121,7 +122,7 @@ class Seats(Generic[Someone]):
         return gives_way
 
     def leave(self, guest: Someone) -> None:
-        """The guest has gone, or is about to. Doing it twice is doing it once."""
+        """Remove a guest that has left or is about to. The call is idempotent."""
         self._door.pop(guest, None)
         host = guest.host
         of_host = self._seated.get(host)
@@ -132,7 +133,7 @@ class Seats(Generic[Someone]):
                 del self._seated[host]
 
     def _idlest(self, group: dict[Someone, None]) -> Someone | None:
-        """One of those who are idle, for about as long as anybody of the group."""
+        """Return the longest idle guest of a sample of the group, or None."""
         if not self._bounds.idle_s:
             return None
         everybody = list(group)

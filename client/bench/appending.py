@@ -1,4 +1,4 @@
-"""Appends: as many as fit a window, or at a rate; some of them are read back."""
+"""Appends: at a rate, or as many as fit a window; a sample of them is read back."""
 
 import random
 from dataclasses import dataclass
@@ -16,9 +16,10 @@ _SAMPLES_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Appending:
-    """`rate` in records a second, 0 for as many as go with `window` calls of `batch` in flight.
+    """Options of the appends. `rate` is in records a second; 0: as many as possible with `window`
+    calls of `batch` records in flight.
 
-    `records`: at most so many. `in_order`: key after key instead of at random.
+    `records`: the most records. `in_order`: key after key instead of at random.
     """
 
     seconds: float
@@ -32,7 +33,7 @@ class Appending:
 
 
 class Appender:
-    """Makes the calls; remembers a sample of what was acknowledged."""
+    """Makes the calls; remembers a sample of the acknowledged records."""
 
     def __init__(self, log: AsyncLog, shape: Shape, load: Appending) -> None:
         self._log = log
@@ -44,7 +45,8 @@ class Appender:
         self._sampling = random.Random(shape.seed + 2)
 
     async def run(self) -> dict[str, Any]:
-        """The report. Raises CorruptData when an acknowledged record is not there or another."""
+        """Run, and return the report. Raises CorruptData when an acknowledged record is missing
+        or wrong."""
         load = self._load
         recorder = Recorder(warmup_s=load.warmup_s, every_s=load.every_s)
         seconds = load.warmup_s + load.seconds
@@ -66,7 +68,7 @@ class Appender:
         )
 
     def next_records(self, count: int) -> list[tuple[bytes, bytes]]:
-        """Records that were not given out before."""
+        """Return records that were not given out before."""
         first, self._number = self._number, self._number + count
         shape = self._shape
         if self._load.in_order:

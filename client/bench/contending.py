@@ -1,7 +1,7 @@
-"""Conditional appends: read, then append on the condition that nobody did in between (S9).
+"""Conditional appends: read, then append on the condition that nobody else has appended (S9).
 
-A value holds a count, one more than that of the entry before it. When an update is lost, a count
-comes twice, or an acknowledged entry is not there.
+A value holds a count, one more than the count of the entry before it. A lost update shows as a
+count that comes twice, or as a missing acknowledged entry.
 """
 
 import math
@@ -32,7 +32,7 @@ class Contending:
 
 
 class Contender:
-    """Callers that share a view of the keys' last entries, as callers of one program do."""
+    """Callers that share a view of the keys' last entries, like the callers in one program."""
 
     def __init__(self, log: AsyncLog, shape: Shape, load: Contending) -> None:
         self._log = log
@@ -41,14 +41,14 @@ class Contender:
         self._rng = random.Random(shape.seed)
         self._run = secrets.token_hex(4).encode()
         self._known: dict[bytes, tuple[int, int]] = {}
-        """Of a key: the seq of its last entry, and its count."""
+        """The seq of each key's last entry, and its count."""
         self._seqs: dict[bytes, list[int]] = {}
-        """Of a key: what was acknowledged."""
+        """The acknowledged seqs of each key."""
         self._refused = 0
         self._until = math.inf
 
     async def run(self) -> dict[str, Any]:
-        """The report. Raises CorruptData when an update was lost."""
+        """Run, and return the report. Raises CorruptData when an update was lost."""
         load = self._load
         recorder = Recorder(warmup_s=load.warmup_s)
         seconds = load.warmup_s + load.seconds
@@ -76,7 +76,7 @@ class Contender:
                 ack = await self._log.append(key, value, expect=seq or ABSENT)
             except SequenceMismatch:
                 self._refused += 1
-                if self._known.get(key, (0, 0))[0] == seq:  # nobody here has learned more since
+                if self._known.get(key, (0, 0))[0] == seq:  # no caller has learned more since
                     await self._read(key)
                 if time.perf_counter() > self._until:
                     return 0
@@ -106,8 +106,8 @@ class Contender:
         return int(count)
 
     async def _verify(self) -> int:
-        """Of some keys: counts follow each other, and what was acknowledged is all there is of
-        this run. How many entries were read."""
+        """Check some keys: their counts are consecutive, and their entries of this run are
+        exactly the acknowledged ones. Return the number of entries read."""
         at = self._shape.key_bytes
         read = 0
         for key in random.Random(1).sample(sorted(self._seqs), min(_KEYS_MAX, len(self._seqs))):

@@ -1,4 +1,4 @@
-"""Followers, each at the tail of its own key, while others append: from due to delivered."""
+"""Followers, each at the tail of its own key, while others append: the latency of deliveries."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ _LAST_WAIT_S: Final = 60.0
 class Followers:
     """`count` followers of the shape's first keys, and appends at a rate to all keys.
 
-    The latency of a delivery counts from when the append was due.
+    The latency of a delivery counts from the time at which the append was due.
     """
 
     def __init__(self, log: AsyncLog, shape: Shape, count: int, load: Appending) -> None:
@@ -36,7 +36,8 @@ class Followers:
         self._opened = asyncio.Semaphore(_OPENED_AT_ONCE)
 
     async def run(self) -> dict[str, Any]:
-        """The report; records are deliveries. Raises CorruptData when an entry is missing or wrong.
+        """Run, and return the report, which counts deliveries. Raises CorruptData when an entry is
+        missing or wrong.
 
         `append` holds the report of the appends.
         """
@@ -104,7 +105,7 @@ class Followers:
             await feed.close()
 
     async def _drained(self) -> None:
-        """All that was acknowledged was delivered."""
+        """Wait until every acknowledged entry was delivered."""
         deadline = time.perf_counter() + _LAST_WAIT_S
         while self._left:
             if time.perf_counter() > deadline:
@@ -114,7 +115,7 @@ class Followers:
     async def _unless_ended(
         self, wanted: "asyncio.Future[Any]", tasks: "list[asyncio.Task[None]]"
     ) -> None:
-        """Wait for it. Raises what a follower raised."""
+        """Await `wanted`; raises the error of a follower that fails first."""
         done, _ = await asyncio.wait({wanted, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         if wanted not in done:
             wanted.cancel()

@@ -1,4 +1,4 @@
-"""Few collections of garbage in a process that makes records by the million."""
+"""Rare garbage collections in a process that makes records by the million."""
 
 import gc
 from collections.abc import Iterator
@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from typing import Final
 
 _COLLECT_AFTER: Final = 20_000
-"""Containers made and not let go, instead of CPython's 700."""
+"""Newly made containers before a collection, instead of CPython's 700."""
 
 
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """While this is open, what there was before it is not looked at by any collection.
+    """Exclude all objects that exist at the beginning from garbage collections.
 
-    A collection visits every element of the lists of records on their way, and all texts of the
-    shape: 0.6 of the client's 3.8 us a record, for objects that are never part of a cycle.
+    A collection visits every element of the lists of records in flight, and all texts of the shape:
+    0.6 of the client's 3.8 us a record, for objects that are never part of a cycle.
     """
     before = gc.get_threshold()
     gc.freeze()

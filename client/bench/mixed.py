@@ -1,4 +1,4 @@
-"""Appends and polls at once, each at its rate, on connections of their own."""
+"""Appends and polls at once, each at its rate, on separate connections."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ from .polling import Poller
 
 
 async def run(appender: Appender, poller: Poller) -> dict[str, Any]:
-    """Both reports. Raises what either raises."""
+    """Run both, and return both reports. Raises the error of either."""
     try:
         async with asyncio.TaskGroup() as group:
             appended = group.create_task(appender.run())

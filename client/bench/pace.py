@@ -1,4 +1,4 @@
-"""When calls are made: at the times they are due, or as soon as there is room in a window."""
+"""When calls are made: at their due times, or as soon as there is room in a window."""
 
 import asyncio
 import threading
@@ -9,15 +9,15 @@ from typing import Final
 from .report import Recorder
 
 in_flight_max: Final = 10_000
-"""Calls in flight at a rate; what is due beyond waits, and its latency counts."""
+"""Calls in flight at a rate; later calls wait, and their latency counts."""
 _HANDED_OVER_MAX: Final = 256
 
 Call = Callable[[int, float], Awaitable[int]]
-"""Makes call number n, due at that time; the records it wrote or read."""
+"""Makes call number n, due at that time; returns the number of records written or read."""
 
 
 async def at_rate(rate: float, seconds: float, call: Call, recorder: Recorder) -> None:
-    """Make `rate` calls a second for so long, and wait for all. Raises what a call raised."""
+    """Make `rate` calls a second for `seconds`, and wait for all. Raises the error of a call."""
     room = asyncio.Semaphore(in_flight_max)
     dues: asyncio.Queue[float | None] = asyncio.Queue()
     clock = _Clock(rate, seconds, asyncio.get_running_loop(), dues)
@@ -55,7 +55,7 @@ async def in_window(
     *,
     calls_max: int | None = None,
 ) -> None:
-    """Keep `window` calls in flight for so long, or until `calls_max` were made."""
+    """Keep `window` calls in flight for `seconds`, or until `calls_max` were made."""
     recorder.begin()
     deadline = time.perf_counter() + seconds
     made = 0
@@ -88,7 +88,7 @@ async def paced(
     *,
     calls_max: int | None = None,
 ) -> None:
-    """`at_rate` where there is one, else `in_window`."""
+    """Run `at_rate` with a rate, else `in_window`."""
     if rate > 0:
         await at_rate(rate, seconds, call, recorder)
     else:
@@ -96,10 +96,10 @@ async def paced(
 
 
 class _Clock:
-    """Hands over the times that calls are due, at these times.
+    """Hands over the due times of calls, at these times.
 
-    A thread that sleeps: the timers of an event loop are rounded up to a millisecond, several
-    times what an append takes.
+    It is a thread that sleeps: the timers of an event loop are rounded up to a millisecond, several
+    times the duration of an append.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class _Clock:
             if wait > 0:
                 time.sleep(min(wait, 0.1))
                 continue
-            # All that are due by now, in one go.
+            # All calls that are due by now, at once.
             to = min(self._count, number + _HANDED_OVER_MAX, number + 1 + int(-wait * self._rate))
             self._hand_over([begun + n / self._rate for n in range(number, to)])
             number = to
@@ -145,7 +145,7 @@ class _Clock:
 
 
 def _first(found: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first single exception of a group."""
+    """Return the first single exception of a group."""
     first: BaseException = found
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]

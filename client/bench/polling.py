@@ -1,7 +1,7 @@
-"""Polls: a page of one key, at a rate or with so many readers.
+"""Polls: a page of one key, at a rate or with a fixed number of readers.
 
-As a consumer does who reads a key from its beginning: after a full page the next poll takes the one
-that follows, and after one that is not another key.
+A reader acts like a consumer that reads a key from its beginning: after a full page the next poll
+takes the next page, and after a page that is not full another key.
 """
 
 import random
@@ -18,7 +18,8 @@ from .shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """`rate` polls a second, or 0 for as many as `window` readers make; pages of `limit`."""
+    """Options of the polls: `rate` polls a second, or 0 for as many as `window` readers make;
+    pages of `limit`."""
 
     seconds: float
     rate: float = 0.0
@@ -38,13 +39,14 @@ class Poller:
         self._load = load
         self._rng = random.Random(shape.seed + 2)
         self._begun: list[tuple[bytes, int]] = []
-        """Keys that were not read to their end yet, and where to go on; a poll takes one out while
-        it reads."""
+        """Keys not read to their end, with the next position; a poll takes one out while it
+        reads."""
         self._entries = 0
         self._empty = 0
 
     async def run(self) -> dict[str, Any]:
-        """The report; records are polls. Raises CorruptData when a page is wrong."""
+        """Run, and return the report, which counts polls. Raises CorruptData when a page is
+        wrong."""
         load = self._load
         recorder = Recorder(warmup_s=load.warmup_s, every_s=load.every_s)
         seconds = load.warmup_s + load.seconds

@@ -10,14 +10,14 @@ _QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999), ("max"
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
-    """The nearest-rank quantile of sorted values, the smallest that so large a part of them does
-    not exceed; 0 of none."""
+    """Return the nearest-rank quantile of sorted values: the smallest value that at least
+    `fraction` of them do not exceed; 0 without values."""
     rank = math.ceil(round(fraction * len(values), 9))  # 0.07 * 100 is a little more than 7
     return values[max(0, rank - 1)] if values else 0.0
 
 
 def spread_ms(seconds: Sequence[float]) -> dict[str, float] | None:
-    """The quantiles in milliseconds, None of nothing."""
+    """Return the quantiles in milliseconds, None without values."""
     ordered = sorted(seconds)
     if not ordered:
         return None
@@ -27,7 +27,7 @@ def spread_ms(seconds: Sequence[float]) -> dict[str, float] | None:
 class Recorder:
     """Collects the calls of one workload; calls that end in the warm-up are left out.
 
-    `every_s`: also keep a row of records and latency for each such interval.
+    `every_s`: also keep a row of records and latency for each interval of this length.
     """
 
     def __init__(self, *, warmup_s: float = 0.0, every_s: float | None = None) -> None:
@@ -43,17 +43,17 @@ class Recorder:
         self._counts = array("q")
 
     def begin(self) -> None:
-        """The first call is about to be made."""
+        """Note that the first call is about to be made."""
         self._begun = self._ended = time.perf_counter()
 
     def end(self) -> None:
-        """The last call has ended."""
+        """Note that the last call has ended."""
         self._ended = time.perf_counter()
 
     def add(
         self, records: int, ended: float, *, service_s: float, latency_s: float | None = None
     ) -> None:
-        """One call. `latency_s`: from when it was due."""
+        """Add one call. `latency_s`: the time since it was due."""
         if ended - self._begun < self._warmup_s:
             return
         self.calls += 1
@@ -66,7 +66,7 @@ class Recorder:
             self._counts.append(records)
 
     def report(self, workload: str, more: Mapping[str, Any]) -> dict[str, Any]:
-        """What was measured, and `more` of what was asked for."""
+        """Return the measurements, together with `more`, the options of the run."""
         seconds = max(self._ended - self._begun - self._warmup_s, 1e-9)
         found: dict[str, Any] = {
             "workload": workload,
@@ -83,7 +83,7 @@ class Recorder:
         return found
 
     def _series(self, every_s: float) -> list[dict[str, float]]:
-        """A row per interval: when it began, records a second, p50 and p99."""
+        """Return a row per interval: its start, records a second, p50 and p99."""
         times = self._latency or self._service
         found: dict[int, tuple[list[float], list[int]]] = {}
         for ended, taken, count in zip(self._ends, times, self._counts, strict=True):

@@ -1,4 +1,4 @@
-"""A sample of what was acknowledged, read back at the end."""
+"""A sample of the acknowledged records, read back at the end."""
 
 import random
 import time
@@ -10,7 +10,7 @@ from ..protocol.errors import CorruptData
 from ..protocol.types import Ack
 
 _CLOCKS_APART_MS: Final = 1_000
-"""The clock that stamped an entry may be so far behind that of who removes it."""
+"""The most by which the clock that stamped an entry may be behind the clock of its removal."""
 
 
 class _Sample(NamedTuple):
@@ -21,7 +21,7 @@ class _Sample(NamedTuple):
 
 
 class Samples:
-    """At most `count_max` acknowledged records of any number, each as likely to be among them."""
+    """At most `count_max` acknowledged records, each kept with the same probability."""
 
     def __init__(self, count_max: int, seed: int) -> None:
         self._count_max = count_max
@@ -30,7 +30,7 @@ class Samples:
         self._kept: list[_Sample] = []
 
     def offer(self, key: bytes, value: bytes, ack: Ack) -> None:
-        """Keep the record or not (reservoir sampling, Vitter's algorithm R)."""
+        """Consider the record for the sample (reservoir sampling, Vitter's algorithm R)."""
         if ack.seq is None or ack.timestamp_ms is None:
             return  # a duplicate, whose seq is no longer known
         sample = _Sample(key, value, ack.seq, ack.timestamp_ms)
@@ -43,9 +43,10 @@ class Samples:
             self._kept[at] = sample
 
     async def verify(self, log: AsyncLog) -> dict[str, int]:
-        """How many were `verified`, and how many had `expired` by the policy of the log.
+        """Return how many records were `verified`, and how many had `expired` by the policy of the
+        log.
 
-        Raises CorruptData when another value is there, or none though the policy keeps it.
+        Raises CorruptData when a value differs, or when an entry that the policy keeps is missing.
         """
         policy = (await log.describe())["policy"]
         expired = 0
@@ -60,7 +61,7 @@ class Samples:
 
 
 def may_be_gone(policy: Mapping[str, Any], age_ms: float) -> bool:
-    """Whether a log of this policy may have removed an entry of this age."""
+    """Return whether a log of this policy may have removed an entry of this age."""
     if policy.get("retention_bytes") is not None or policy.get("cleanup") == "compact":
         return True
     limits = (policy.get("retention_ms"), policy.get("snapshot_delay_ms"))

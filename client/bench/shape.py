@@ -1,4 +1,4 @@
-"""Which keys and values: zero-padded numbers, and values that can be checked from themselves."""
+"""Keys and values: zero-padded numbers, and values that can be checked from themselves."""
 
 import random
 from array import array
@@ -23,9 +23,9 @@ _FILLS_MAX: Final = 1 << 16
 class Shape:
     """Keys `0 .. keys - 1` as decimal numbers of `key_bytes`; values of `value_bytes`.
 
-    A value is its key, the number of a fill, and the fill: hexadecimal digits at random, which
-    compress to half. `zipf` is the exponent of a Zipf distribution over the keys, 0 for a uniform
-    one. Raises InvalidArgument when a key or a value would not fit.
+    A value is its key, the number of a fill, and the fill: random hexadecimal digits, which
+    compress to half their size. `zipf` is the exponent of a Zipf distribution over the keys, 0 for
+    a uniform one. Raises InvalidArgument when a key or a value would not fit.
     """
 
     keys: int
@@ -65,15 +65,15 @@ class Shape:
         object.__setattr__(self, "_fills", _fills(room, self.seed))
 
     def key(self, number: int) -> bytes:
-        """The key of a number."""
+        """Return the key with a number."""
         return b"%0*d" % (self.key_bytes, number)
 
     def value(self, key: bytes, number: int) -> bytes:
-        """The value of a key's record with this number."""
+        """Return the value of a key's record with this number."""
         return key + self._fills[number % len(self._fills)]
 
     def values(self, keys: Sequence[bytes], first: int) -> list[bytes]:
-        """Values of records numbered from `first`."""
+        """Return values of records numbered from `first`."""
         fills = self._fills
         at = first % len(fills)
         some = fills[at : at + len(keys)]
@@ -82,7 +82,7 @@ class Shape:
         return list(map(add, keys, some))
 
     def check(self, key: bytes, value: bytes | None) -> None:
-        """Raises CorruptData unless the value is one of this key, whole."""
+        """Raise CorruptData unless the value is a complete value of this key."""
         at = self.key_bytes
         if value is not None and value[:at] == key:
             mark = value[at : at + _MARK_BYTES - 1]
@@ -91,24 +91,24 @@ class Shape:
         raise CorruptData(f"key {key!r} holds {value!r:.80}, which was never written to it")
 
     def draw(self, count: int, rng: random.Random) -> list[bytes]:
-        """Keys at random."""
+        """Return random keys."""
         if self._weights is not None:
             return rng.choices(self._pool, cum_weights=self._weights, k=count)
-        # Made anew: to fetch one of a million from memory takes twice as long.
+        # Built anew: fetching one of a million from memory takes twice as long.
         numbers = map(mod, array("Q", rng.randbytes(8 * count)), repeat(self.keys))
         return list(map((b"%%0%dd" % self.key_bytes).__mod__, numbers))
 
     def in_order(self, first: int, count: int) -> list[bytes]:
-        """The keys from `first` on, from the beginning again after the last."""
+        """Return the keys from `first` on; after the last key the first one follows."""
         return [self.key(number % self.keys) for number in range(first, first + count)]
 
     def splits(self, ranges: int) -> list[bytes]:
-        """Where a log of so many ranges is split so that each has as many keys."""
+        """Return the split keys of a log with this many ranges of equal key counts."""
         return sorted({self.key(self.keys * n // ranges) for n in range(1, ranges)} - {self.key(0)})
 
 
 def _fills(size: int, seed: int) -> list[bytes]:
-    """Texts of `size` bytes, each beginning with its number."""
+    """Return texts of `size` bytes, each beginning with its number."""
     count = max(1, min(_FILLS_MAX, _FILLS_BYTES_MAX // size))
     body = size - _MARK_BYTES
     digits = random.Random(seed).randbytes((count * body + 1) // 2).hex().encode()

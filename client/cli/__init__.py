@@ -1,5 +1,6 @@
 """client/cli: the verbs of the program `lognode` that talk to a cluster.
 
-`parser` says what may be typed, `printer` how results look, `verbs_*` what each verb does, with
-the async SDK and nothing else; `importer` reads files. Results go to stdout, all else to stderr.
+`parser` defines the command line, `printer` the output, and the `verbs_*` the work of each verb,
+which uses only the async SDK; `rows` and `load` read files. Results go to stdout, everything else
+to stderr.
 """

@@ -1,7 +1,7 @@
-"""`lognode import`: the rows of a file into a log, through one idempotent producer.
+"""`lognode import`: append the rows of a file to a log, through one idempotent producer.
 
-With `--producer NAME` a row's number is its position in the file, so that what an earlier run of
-the same file has appended is a duplicate (docs/design/ranges.md#producers).
+With `--producer NAME` a row's number is its position in the file, so rows that an earlier run of
+the same file has appended are duplicates (docs/design/ranges.md#producers).
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from .rows import Row, Source
 from .verb import Call
 
 _PORTION_ROWS: Final = 500
-"""Rows between two looks at the network."""
+"""Rows between two pauses for the event loop, which lets the network proceed."""
 _PROBLEMS_SHOWN_MAX: Final = 10
 
 
 @dataclass(slots=True)
 class Loaded:
-    """What became of the file, in rows."""
+    """The outcome of the import, in rows."""
 
     rows: int = 0
     skipped: int = 0
@@ -86,7 +86,7 @@ async def _submit_all(
         progress.update(source.progress, result.rows)
         await asyncio.sleep(0)  # `submit` does not wait while there is room
         if producer.delivery.undelivered:
-            return  # leaving the producer says what happened
+            return  # leaving the producer reports what happened
 
 
 async def _submit(producer: AsyncProducer, row: Row) -> None:

@@ -1,7 +1,7 @@
-"""Running a verb: parse, connect, do, and say what went wrong in one line and an exit code.
+"""Run a verb: parse, connect, do the work, and report an error in one line and an exit code.
 
-0 done; 1 error; 2 what the parser refuses; 3 unhealthy; 4 a named log, range or node does not
-exist; 5 conflict; 6 the outcome of a write is unknown.
+0 done; 1 error; 2 usage error; 3 unhealthy; 4 a named log, range or node does not exist; 5
+conflict; 6 the outcome of a write is unknown.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ VERBS = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the verb that the arguments begin with; the exit code."""
+    """Run the verb that the arguments begin with; return the exit code."""
     try:
         verb, rest = _find(arguments)
         options = verb.parser().parse(rest)
@@ -84,13 +84,13 @@ async def _run(verb: Verb, options: Namespace) -> int:
         _note(f"lognode {verb.name}: {_one_line(error.message)}{hint}")
         return exit_code(error, writes=verb.writes)
     except BrokenPipeError:
-        # Whoever read the output has enough; nothing more can be said on it.
+        # The reader of the output has closed it, so nothing more can be written there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def exit_code(error: LognodeError, *, writes: bool) -> int:
-    """The exit code for an error of a verb; `writes`: whether the verb writes."""
+    """Return the exit code for an error of a verb; `writes`: whether the verb writes."""
     if writes and error.outcome == "unknown":
         return 6
     if isinstance(error, NotFound):

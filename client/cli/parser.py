@@ -1,6 +1,7 @@
-"""What may be typed: one parser a verb, shared flags, and the types of their values.
+"""The command line: one parser per verb, shared flags, and the types of their values.
 
-Mistakes take one line and exit code 2. Flags have no abbreviations and may stand anywhere.
+A usage error is reported in one line, with exit code 2. Flags have no abbreviations and may stand
+anywhere.
 """
 
 import argparse
@@ -21,26 +22,27 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class UsageError(Exception):
-    """What the parser refuses: exit code 2."""
+    """A usage error: exit code 2."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line, without a usage block, and no abbreviations."""
+    """argparse with one-line errors, without a usage block, and without abbreviations."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing a block and leaving."""
+        """Raise the error, where argparse prints a usage block and exits."""
         raise UsageError(f"{message}; see `{self.prog} --help`")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Flags anywhere; what follows `--` is taken as it is; in `--from -10m` it is a value."""
+        """Parse flags at any position. Arguments after `--` are taken literally, and `-10m` in
+        `--from -10m` is a value."""
         joined: list[str] = []
         taken = False
         for argument in arguments:
             if taken:
-                # No argument holds a NUL: argparse takes such a one for no flag.
+                # No argument contains a NUL, so argparse does not take this text for a flag.
                 joined.append("\0" + argument)
             elif argument == "--":
                 taken = True
@@ -58,7 +60,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_common(parser: Parser) -> None:
-    """The flags of every verb."""
+    """Add the flags of every verb."""
     parser.add_argument(
         "--server", default=os.environ.get("LOGNODE_SERVER", default_server), metavar="H:P,...",
         help=f"nodes of the cluster (environment LOGNODE_SERVER; default {default_server})",
@@ -86,16 +88,16 @@ def add_common(parser: Parser) -> None:
 
 
 def tls_of(options: argparse.Namespace) -> Tls | None:
-    """The TLS files of the flags of every verb; None where none is given."""
+    """Return the TLS files of the common flags, or None when none is given."""
     files = (options.tls_ca, options.tls_cert, options.tls_key)
     return Tls(*files) if any(files) else None
 
 
 def token_of(options: argparse.Namespace) -> str | None:
-    """The token of the flags and the environment; None where none is given.
+    """Return the token of the flags and the environment, or None when none is given.
 
-    There is no flag for the token itself: all users of the machine see the flags of a process.
-    Raises InvalidArgument for a file that cannot be used.
+    There is no flag for the token itself: all users of the machine can see the flags of a process.
+    Raises InvalidArgument for an unusable file.
     """
     if options.token_file:
         return read_token(Path(options.token_file))
@@ -103,7 +105,7 @@ def token_of(options: argparse.Namespace) -> str | None:
 
 
 def add_replica(parser: Parser) -> None:
-    """The flags of verbs that read one key."""
+    """Add the flags of verbs that read one key."""
     add_members(parser)
     parser.add_argument(
         "--through", type=whole, metavar="SEQ", help="wait until the replica has applied SEQ"
@@ -111,13 +113,13 @@ def add_replica(parser: Parser) -> None:
 
 
 def add_members(parser: Parser) -> None:
-    """The flags that say which members may answer, and how new the answer has to be."""
+    """Add the flags that choose the answering members and the required freshness."""
     parser.add_argument("--node", type=int, metavar="ID", help="read that node's own replica")
     add_consistency(parser)
 
 
 def add_consistency(parser: Parser) -> None:
-    """How new an answer has to be."""
+    """Add the flag for the required freshness of an answer."""
     parser.add_argument(
         "--consistency", choices=("linearizable", "prefix"), default="linearizable",
         help="prefix: any member, without a leader; may lag (default linearizable)",
@@ -125,14 +127,14 @@ def add_consistency(parser: Parser) -> None:
 
 
 def whole(text: str) -> int:
-    """A whole number of 0 or more."""
+    """Return a whole number of 0 or more."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 0 or more")
     return int(text)
 
 
 def age_ms(text: str) -> int:
-    """`10m`, `7d`, `500ms`, or a number of seconds, as milliseconds."""
+    """Return `10m`, `7d`, `500ms`, or a number of seconds, as milliseconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no age; write 30s, 10m, 12h or 7d")
@@ -140,17 +142,17 @@ def age_ms(text: str) -> int:
 
 
 def age_s(text: str) -> float:
-    """An age in seconds."""
+    """Return an age in seconds."""
     return age_ms(text) / 1000
 
 
 def rule_ms(text: str) -> int | None:
-    """An age in milliseconds, or `none`."""
+    """Return an age in milliseconds, or None for `none`."""
     return None if text == "none" else age_ms(text)
 
 
 def rule_bytes(text: str) -> int | None:
-    """`512MiB`, `10GiB` or a number of bytes; or `none`."""
+    """Return `512MiB`, `10GiB` or a number of bytes in bytes, or None for `none`."""
     if text == "none":
         return None
     match = re.fullmatch(r"(\d+)(KiB|MiB|GiB|TiB)?", text)
@@ -162,12 +164,13 @@ def rule_bytes(text: str) -> int | None:
 
 
 def rule_whole(text: str) -> int | None:
-    """A whole number, or `none`."""
+    """Return a whole number, or None for `none`."""
     return None if text == "none" else whole(text)
 
 
 def rate(text: str) -> int | None:
-    """`10MB/s`, `512KiB/s` or `20000/s`, with or without the `/s`; or `none`."""
+    """Return the rate of `10MB/s`, `512KiB/s` or `20000/s`, with or without the `/s`, or None
+    for `none`."""
     if text == "none":
         return None
     match = re.fullmatch(r"(\d+)([kMGT]?B|[KMGT]iB|)(/s)?", text)
@@ -179,7 +182,7 @@ def rate(text: str) -> int | None:
 
 
 def bound(text: str) -> int | tuple[str, int]:
-    """A seq, or `-10m`: so long ago, as ("ago", milliseconds)."""
+    """Return a seq, or for an age such as `-10m` the tuple ("ago", milliseconds)."""
     if text.startswith("-"):
         return ("ago", age_ms(text[1:]))
     if text.isascii() and text.isdigit():
@@ -190,7 +193,8 @@ def bound(text: str) -> int | tuple[str, int]:
 
 
 def position(text: str) -> int | str | tuple[str, int]:
-    """A seq, `earliest`, `latest`, `snapshot`, or `-10m`: so long ago, as ("ago", milliseconds)."""
+    """Return a seq, `earliest`, `latest`, `snapshot`, or for an age such as `-10m` the tuple
+    ("ago", milliseconds)."""
     if text in ("earliest", "latest", "snapshot"):
         return text
     if text.startswith("-"):
@@ -204,7 +208,7 @@ def position(text: str) -> int | str | tuple[str, int]:
 
 
 def expectation(text: str) -> int | str:
-    """`any`, `absent`, or the key's last seq."""
+    """Return `any`, `absent`, or the key's last seq."""
     if text in ("any", "absent"):
         return text
     if text.isascii() and text.isdigit():

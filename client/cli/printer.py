@@ -1,4 +1,4 @@
-"""One way to print results: a table for people, tab-separated for pipes, JSON for programs."""
+"""Printing results: a table for people, tab-separated for pipes, JSON for programs."""
 
 import json
 import os
@@ -19,8 +19,8 @@ Row = Mapping[str, Any]
 class Printer:
     """Prints results in one of FORMATS.
 
-    A table on a terminal is aligned and has a head; elsewhere its cells stand between tabs. One
-    row is one line: control characters in a cell are escaped as in JSON.
+    On a terminal a table is aligned and has a header; elsewhere tabs separate its cells. One row is
+    one line: control characters in a cell are escaped as in JSON.
     """
 
     def __init__(self, format_: str, out: TextIO | None = None) -> None:
@@ -31,11 +31,11 @@ class Printer:
 
     @property
     def tables(self) -> bool:
-        """Whether people read it: several tables may follow each other."""
+        """Whether the output is for people: several tables may follow each other."""
         return self._format == "table"
 
     def rows(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
-        """Print rows that are all there; JSON holds whole rows, a table these columns."""
+        """Print complete rows; JSON holds whole rows, a table only these columns."""
         if self._format == "json":
             self._write(to_json(list(rows), indent=2))
         elif self._format == "jsonl":
@@ -48,7 +48,7 @@ class Printer:
                 self._tabbed(row, columns)
 
     async def stream(self, rows: AsyncIterable[Row], columns: Sequence[str]) -> None:
-        """Print rows as they come; in JSON they are one array."""
+        """Print rows as they arrive; in JSON they form one array."""
         between = "[\n"
         async for row in rows:
             if self._format == "table":
@@ -77,7 +77,7 @@ class Printer:
             self.rows([row], columns)
 
     def document(self, value: Any) -> None:
-        """Print a value of any shape, as JSON also where tables are asked for."""
+        """Print a value of any shape, as JSON even when tables are requested."""
         self._write(to_json(value, indent=None if self._format == "jsonl" else 2))
 
     def scalar(self, value: str | int) -> None:

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal; nothing anywhere else."""
+"""A progress bar on a terminal; no output anywhere else."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ _EVERY_S: Final = 0.1
 
 
 class Progress:
-    """One line on stderr that is drawn again, at most ten times a second."""
+    """One line on stderr that is redrawn at most ten times a second."""
 
     def __init__(self, what: str, out: TextIO | None = None) -> None:
         self._what = what
@@ -19,14 +19,14 @@ class Progress:
         self._drawn_at = 0.0
 
     def update(self, part: float, count: int) -> None:
-        """`part` of the work is done, 0 to 1; `count` things so far."""
+        """Show that `part` of the work is done, 0 to 1, with `count` things so far."""
         now = time.monotonic()
         if self._shown and now - self._drawn_at >= _EVERY_S:
             self._drawn_at = now
             self._draw(part, count, now)
 
     def end(self, part: float, count: int) -> None:
-        """Draw a last time and leave the line."""
+        """Draw a last time and end the line."""
         if self._shown:
             self._draw(part, count, time.monotonic())
             self._out.write("\n")

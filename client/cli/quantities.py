@@ -1,4 +1,4 @@
-"""Sizes and ages as people read them."""
+"""Sizes and ages in the notation for people."""
 
 from typing import Final
 
@@ -7,8 +7,8 @@ _SIZES: Final = ("KiB", "MiB", "GiB", "TiB")
 
 
 def age(ms: int) -> str:
-    """The largest unit that fits, rounded down: `45s`, `3m`, `2h`, `7d`. 0s for what is to come:
-    clocks differ."""
+    """Return an age in the largest unit that fits, rounded down: `45s`, `3m`, `2h`, `7d`. A time
+    in the future gives 0s, because clocks differ."""
     for unit_ms, unit in _AGES:
         if ms >= unit_ms:
             return f"{ms // unit_ms}{unit}"
@@ -16,7 +16,7 @@ def age(ms: int) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes: `812 B`, `1.5 MiB`."""
+    """Return a number of bytes as text: `812 B`, `1.5 MiB`."""
     if count < 1024:
         return f"{count:.0f} B"
     at = 0

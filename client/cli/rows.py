@@ -1,8 +1,8 @@
 """Reading rows from files: CSV, JSON lines and Parquet, plain, in .gz or in .zip.
 
-A row becomes a record: the key is a column, the value the row as a JSON object of strings. Rows
-are read in the order of the file and numbered by their position in it, so that importing the same
-file again under the same producer name adds nothing.
+A row becomes a record: a column gives the key, and the row as a JSON object of strings is the
+value. Rows are read in file order and numbered by position, so importing the same file again under
+the same producer name adds nothing.
 """
 
 import csv
@@ -24,7 +24,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Row(NamedTuple):
-    """A row: its number from 1 on, where it stands, key and value, or what is wrong with it."""
+    """A row: its number from 1 on, its place in the file, and its key and value, or its error."""
 
     number: int
     place: str
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 class Source:
-    """An open file. Iterate it for its rows; `progress` says how much of it has been read."""
+    """An open file. Iterate it for its rows; `progress` is the part that has been read."""
 
     def __init__(
         self, path: Path, *, key: str, key_missing: str | None, kind: str | None = None
@@ -59,7 +59,7 @@ class Source:
         self._read = {"csv": self._csv, "jsonl": self._jsonl, "parquet": self._parquet}[found]
 
     def __iter__(self) -> Iterator[Row]:
-        """The rows. Raises InvalidArgument where the file cannot be read on."""
+        """Yield the rows. Raises InvalidArgument where the file becomes unreadable."""
         try:
             yield from self._read()
         except UnicodeDecodeError as error:
@@ -69,16 +69,16 @@ class Source:
 
     @property
     def progress(self) -> float:
-        """Part of the file's bytes that has been read, 0 to 1."""
+        """The part of the file's bytes that has been read, 0 to 1."""
         return min(1.0, self._raw.tell() / self._total) if self._total else 1.0
 
     def close(self) -> None:
-        """Close the file; `progress` is 1 from now on."""
+        """Close the file and set `progress` to 1."""
         self._total = 0
         self._stack.close()
 
     def _record(self, number: int, place: str, key: Any, row: dict[str, str]) -> Row:
-        """`key` is None where the row has none."""
+        """Make a row; `key` is None where the row has no key."""
         if key is not None:
             packed = _text(key).encode()
         elif self._key_missing is not None:
@@ -88,7 +88,7 @@ class Source:
         return Row(number, place, packed, _encode(row).encode())
 
     def _csv(self) -> Iterator[Row]:
-        csv.field_size_limit(2 * value_bytes_max)  # a longer one is a bad row, by its line
+        csv.field_size_limit(2 * value_bytes_max)  # a longer field makes a bad row
         text = self._stack.enter_context(io.TextIOWrapper(self._data, encoding="utf-8", newline=""))
         reader = csv.reader(text, strict=True)
         columns = next(reader, [])
@@ -158,7 +158,7 @@ class Source:
 
 
 def _unpacked(path: Path, raw: IO[bytes], stack: ExitStack) -> tuple[str, IO[bytes]]:
-    """The name and the bytes of what the file holds, unpacked."""
+    """Return the name and the unpacked bytes of the file's content."""
     if path.suffix == ".gz":
         return path.stem, cast(IO[bytes], gzip.open(raw))
     if path.suffix == ".zip":
@@ -177,7 +177,7 @@ def _bad(number: int, place: str, problem: str) -> Row:
 
 
 def _text(value: Any) -> str:
-    """The value as text: JSON's, where it is neither text nor missing."""
+    """Return the value as text: JSON when it is neither text nor missing."""
     if isinstance(value, str):
         return value
     if value is None:

@@ -1,4 +1,4 @@
-"""A verb: its name, what may follow it, and what it does with a client."""
+"""A verb: its name, its arguments, and its work with a client."""
 
 from argparse import Namespace
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ from .printer import Printer
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of a verb. `note` writes a line for people, to stderr."""
+    """One run of a verb. `note` writes a line for people, to stderr."""
 
     client: AsyncClient
     options: Namespace
@@ -30,7 +30,7 @@ class Verb:
     writes: bool = False
 
     def parser(self) -> Parser:
-        """The verb's parser, with the flags of all verbs."""
+        """Return the verb's parser, with the flags of all verbs."""
         parser = Parser(prog=f"lognode {self.name}", description=self.help)
         self.arguments(parser)
         add_common(parser)

@@ -1,4 +1,5 @@
-"""`lognode bench append`, `poll`, `follow` and `mixed`: checked load on a cluster, and figures."""
+"""`lognode bench append`, `poll`, `follow` and `mixed`: checked load on a cluster, with
+measurements."""
 
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping
@@ -132,7 +133,7 @@ async def _mixed(call: Call) -> None:
 
 
 def _appending(options: Namespace) -> Appending:
-    """Appends at a rate, beside something else."""
+    """Return appends at a rate, for a workload beside another."""
     return Appending(
         options.seconds, rate=options.rate, batch=options.batch, warmup_s=options.warmup,
         every_s=options.every,
@@ -147,7 +148,7 @@ def _polling(options: Namespace, rate: float, window: int) -> Polling:
 
 
 async def _begin(call: Call) -> Shape:
-    """The shape; the log is created if that was asked for."""
+    """Return the shape; create the log if requested."""
     options = call.options
     shape = Shape(
         options.keys, key_bytes=options.key_bytes, value_bytes=options.value_bytes,
@@ -164,7 +165,7 @@ async def _begin(call: Call) -> Shape:
 
 
 def _print(call: Call, report: Mapping[str, Any]) -> None:
-    """A line a figure for people; for programs the report as it is."""
+    """Print one line per measurement for people, or the report itself for programs."""
     if not call.printer.tables:
         call.printer.document(report)
         return

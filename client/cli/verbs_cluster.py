@@ -44,7 +44,8 @@ async def _status(call: Call) -> None:
 
 
 async def _health(call: Call) -> int:
-    """0 when all is well within `--wait`, else 3 and why not."""
+    """Return 0 when the cluster becomes healthy within `--wait`, else print the reasons and
+    return 3."""
     deadline = time.monotonic() + call.options.wait
     while True:
         try:

@@ -33,7 +33,7 @@ def _create_arguments(parser: Parser) -> None:
 
 
 def _policy_arguments(parser: Parser, unset: Any, cleanup: Any) -> None:
-    """The rules that say what may be removed; `unset` stands for those that are not given."""
+    """Add the rules for removal; `unset` is the value of rules that are not given."""
     for flag, type_, metavar, help_ in (
         ("--retention", rule_ms, "AGE", "entries older may go, as 7d; none: they stay"),
         ("--retention-bytes", rule_bytes, "SIZE",
@@ -134,13 +134,13 @@ async def _describe(call: Call) -> None:
 
 async def _delete(call: Call) -> None:
     name = call.options.name
-    await call.client.metadata(name)  # whether it is there, before anybody is asked
+    await call.client.metadata(name)  # fail for an unknown log before asking anybody
     confirm(call, f"delete log {name} and all its entries?")
     await call.client.delete_log(name)
 
 
 def confirm(call: Call, question: str) -> None:
-    """Ask before what cannot be undone. Raises UsageError unless the answer is yes."""
+    """Ask before an irreversible action. Raises UsageError unless the answer is yes."""
     if call.options.yes:
         return
     if not sys.stdin.isatty():

@@ -8,7 +8,7 @@ from .verb import Call, Verb
 from .verbs_logs import confirm
 
 NODE = ("id", "address", "http", "zone", "state", "replicas")
-"""Columns of a node."""
+"""The columns of a node."""
 _NOW = ("node", "state", "replicas")
 
 

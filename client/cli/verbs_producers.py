@@ -1,4 +1,4 @@
-"""`lognode producer list` and `delete`: the names of producers that the cluster knows."""
+"""`lognode producer list` and `delete`: the producer names that the cluster knows."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""`lognode range list`, where ranges are and how they fare, and `split|merge|move`."""
+"""`lognode range list`, with the place and state of ranges, and `split|merge|move`."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ _FIELDS = (
     "segment_bytes", "memtable_bytes", "entries_held", "records_per_s", "bytes_per_s",
     "reads_per_s", "hot_key", "last_operation",
 )  # fmt: skip
-"""What `--wide` adds, by its name in /status.json."""
+"""The columns that `--wide` adds, by their names in /status.json."""
 _UNKNOWN = "unknown"
 
 Row = dict[str, Any]
@@ -42,7 +42,7 @@ async def _list(call: Call) -> None:
 
 
 def widened(rows: Sequence[Row], status: Mapping[str, Any]) -> list[Row]:
-    """The rows with what the status has of those generations, None where it has nothing."""
+    """Add the status of each row's generation to the row, None where the status has none."""
     ranges = {(known["id"], known["generation"]): known for known in status["ranges"]}
     operations = {operation["id"]: operation for operation in status["operations"]}
     found = []
@@ -55,7 +55,7 @@ def widened(rows: Sequence[Row], status: Mapping[str, Any]) -> list[Row]:
 
 
 def in_words(row: Row, now_ms: int) -> Row:
-    """The row of a table: quantities with their units, `unknown` for what nobody could tell."""
+    """Return the row of a table: quantities with their units, `unknown` for unknown values."""
     known = row["segment_bytes"] is not None
     told = row["records_per_s"] is not None
     return {
@@ -79,7 +79,7 @@ def _state(row: Row) -> str:
 
 
 def _last(row: Row, now_ms: int) -> str | None:
-    """What changes the range now, or changed it last, and why."""
+    """Return the operation that changes the range now, or the last one, and its reason."""
     running, last = row["running_operation"], row["last_operation"]
     if running is not None:
         return f"{running['kind']} is {running['phase']}: {running['reason']}"

@@ -1,4 +1,5 @@
-"""`lognode scan`, `latest`, `count`, `keys`, `follow` and `snapshot`: what reads entries."""
+"""`lognode scan`, `latest`, `count`, `keys`, `follow` and `snapshot`: the verbs that read
+entries."""
 
 import time
 from argparse import Namespace
@@ -128,7 +129,7 @@ async def _snapshot(call: Call) -> None:
 
 
 def _members(options: Namespace) -> dict[str, Any]:
-    """Which members may answer."""
+    """Return the options that choose the answering members."""
     return {"node": options.node, "consistency": options.consistency}
 
 
@@ -145,7 +146,7 @@ def _end(given: int | tuple[str, int] | None) -> End:
 
 
 def to_bytes(text: str) -> bytes:
-    """An argument's bytes, as the shell gave them."""
+    """Return an argument's bytes as the shell gave them."""
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -1,6 +1,6 @@
-"""`lognode range recover`: a range that lost most of its members for good goes on from one of them.
+"""`lognode range recover`: a range that lost its majority for good continues from one member.
 
-Without `--accept-loss` it tells what would be lost and changes nothing.
+Without `--accept-loss` the verb reports the possible loss and changes nothing.
 """
 
 import time
@@ -19,7 +19,7 @@ _GONE = (
     "differ, others under the same seq; what is appended from now on has seqs far above those",
     "S7, S9: reads and conditions answer to what is left, and may go back",
 )
-"""Promises that no longer hold for the range, for what was there before."""
+"""The promises that no longer hold for the earlier entries of the range."""
 
 
 def _arguments(parser: Parser) -> None:
@@ -52,7 +52,7 @@ async def _recover(call: Call) -> None:
 
 
 async def _tell(call: Call) -> None:
-    """What there is, what may be lost, and how to go on. Always ends with Conflict."""
+    """Report the members, the possible loss, and how to continue. Always ends with Conflict."""
     options = call.options
     told = await call.client.admin.recovery(options.range)
     survivor = told["proposed"] if options.from_node is None else options.from_node
@@ -72,7 +72,7 @@ async def _tell(call: Call) -> None:
 
 
 def warnings(told: Mapping[str, Any], survivor: int | None, now_ms: int) -> Iterator[str]:
-    """What going on from the survivor means, a line each."""
+    """Yield the consequences of continuing from the survivor, one per line."""
     members = told["members"]
     there = [member["node"] for member in members if member["answers"]]
     yield (

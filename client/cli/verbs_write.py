@@ -1,4 +1,4 @@
-"""`lognode append`, `import`, `trim` and `delete-key`: what writes entries and removes them."""
+"""`lognode append`, `import`, `trim` and `delete-key`: the verbs that write and remove entries."""
 
 import asyncio
 import sys
@@ -49,7 +49,7 @@ async def _append(call: Call) -> None:
 
 
 async def _append_lines(call: Call) -> None:
-    """Values from stdin, as they come; an ack is printed for each, in their order."""
+    """Append values from stdin as they arrive, and print an ack for each, in their order."""
     key = to_bytes(call.options.key)
     waiting: deque[AsyncTicket] = deque()
     log = call.client.log(call.options.log)
@@ -118,7 +118,7 @@ def _key_arguments(parser: Parser) -> None:
 async def _trim(call: Call) -> None:
     options = call.options
     log, key = call.client.log(options.log), to_bytes(options.key)
-    await log.describe()  # whether it is there, before anybody is asked
+    await log.describe()  # fail for an unknown log before asking anybody
     confirm(call, f"remove the entries of key {options.key} below seq {options.before}?")
     await log.trim(key, options.before)
     call.printer.record({"key": key, "before": options.before}, ("key", "before"))

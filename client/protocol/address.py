@@ -1,11 +1,11 @@
-"""Addresses, `host:port`: the one rule for flags, files, the servers URL and the metadata.
+"""Addresses, `host:port`: one rule for flags, files, the servers URL and the metadata.
 
-A host is a DNS name, an IPv4 address, or an IPv6 address in brackets. A DNS name has labels of 1
-to 63 ASCII letters, digits, hyphens and underscores, and 253 characters at most; one dot may end
-it (RFC 1035, 2.3.4). Only such a host can be resolved: of any other, Python's resolver raises
-errors that are no OSError.
+A host is a DNS name, an IPv4 address, or an IPv6 address in brackets. A DNS name has labels of 1 to
+63 ASCII letters, digits, hyphens and underscores, and at most 253 characters; it may end with one
+dot (RFC 1035, 2.3.4). Only such a host can be resolved: for any other, Python's resolver raises
+errors that are not an OSError.
 
-A servers URL begins with `lognode://`, or with `lognodes://` for TLS; then files may follow:
+A servers URL begins with `lognode://`, or with `lognodes://` for TLS. Files may follow:
 `?ca=FILE&cert=FILE&key=FILE` for TLS, and `token=FILE`.
 """
 
@@ -18,7 +18,7 @@ from .errors import InvalidArgument
 from .tls import Tls
 
 if TYPE_CHECKING:
-    from pathlib import Path  # it takes long to load
+    from pathlib import Path  # this import takes long
 
 SCHEME: Final = "lognode://"
 TLS_SCHEME: Final = "lognodes://"
@@ -27,7 +27,7 @@ _TOKEN_FILE: Final = "token"
 default_port: Final = 4600
 _ALLOWED: Final = "write a DNS name, an IPv4 address or an [IPv6] address"
 _SHOWN_CHARS: Final = 100
-"""Of a bad address, in an error."""
+"""The characters of a bad address that an error shows."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _NUMBERS: Final = re.compile(r"[.]*[0-9][0-9.]*", re.ASCII)
 _PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
@@ -36,7 +36,7 @@ _SCOPE: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}", re.ASCII)
 
 
 class Address(NamedTuple):
-    """Where a node listens. `str` gives `host:port`, IPv6 hosts in brackets."""
+    """The address on which a node listens. `str` gives `host:port`, IPv6 hosts in brackets."""
 
     host: str
     port: int
@@ -46,9 +46,9 @@ class Address(NamedTuple):
 
 
 def parse(text: str) -> tuple[Address, ...]:
-    """The addresses of a comma-separated list, each once, in order.
+    """Return the addresses of a comma-separated list, each once, in order.
 
-    Raises InvalidArgument that names the part at fault.
+    Raises InvalidArgument that names the faulty part.
     """
     rest = text.removeprefix(SCHEME)
     if text.startswith((SCHEME, TLS_SCHEME)):
@@ -63,7 +63,7 @@ def parse(text: str) -> tuple[Address, ...]:
 
 
 def tls_of(text: str) -> Tls | None:
-    """The TLS options of an address; None without TLS. Raises InvalidArgument."""
+    """Return the TLS options of an address; None without TLS. Raises InvalidArgument."""
     if not text.startswith(TLS_SCHEME):
         return None
     files = _files_of(text, (*_TLS_FILES, _TOKEN_FILE))
@@ -71,7 +71,7 @@ def tls_of(text: str) -> Tls | None:
 
 
 def token_file_of(text: str) -> "Path | None":
-    """The file of the token that an address names; None for none. Raises InvalidArgument."""
+    """Return the token file that an address names, or None. Raises InvalidArgument."""
     allowed = (*_TLS_FILES, _TOKEN_FILE) if text.startswith(TLS_SCHEME) else (_TOKEN_FILE,)
     file = _files_of(text, allowed).get(_TOKEN_FILE)
     from pathlib import Path
@@ -83,7 +83,7 @@ def _files_of(text: str, allowed: tuple[str, ...]) -> dict[str, str]:
     _, mark, query = text.partition("?")
     if not mark:
         return {}
-    from urllib.parse import parse_qsl  # for those who need it: it takes long to load
+    from urllib.parse import parse_qsl  # imported here because it takes long to load
 
     told = "&".join(f"{name}=FILE" for name in allowed)
     try:
@@ -97,7 +97,7 @@ def _files_of(text: str, allowed: tuple[str, ...]) -> dict[str, str]:
 
 
 def split_address(text: object, what: str = "address") -> Address:
-    """The address of a text `host:port` with both its parts, as flags and the metadata have it.
+    """Return the address of a text `host:port`, where flags and the metadata need both parts.
 
     Raises InvalidArgument, in which `what` names the text.
     """
@@ -145,14 +145,14 @@ def _parse_one(text: str, part: str) -> Address:
 
 
 def _port(text: str) -> int | None:
-    """The number of a port; None for what is none."""
+    """Return the number of a port, or None for an invalid port."""
     if _PORT.fullmatch(text) is None or not 1 <= int(text) <= 65_535:
         return None
     return int(text)
 
 
 def _why_no_host(host: str, *, bracketed: bool) -> str | None:
-    """Why nobody can have this host; None: somebody can."""
+    """Return why the host is invalid, or None when it is valid."""
     if bracketed:
         address, percent, scope = host.partition("%")
         if percent and _SCOPE.fullmatch(scope) is None:
@@ -194,13 +194,13 @@ def _why_no_name(host: str) -> str | None:
 def _is_number(family: socket.AddressFamily, host: str) -> bool:
     try:
         socket.inet_pton(family, host)
-    except (OSError, ValueError):  # ValueError: it has a zero byte, or is not ASCII
+    except (OSError, ValueError):  # ValueError: it has a zero byte or is not ASCII
         return False
     return True
 
 
 def _shown(text: object) -> str:
-    """The text in quotes; of a long one the beginning."""
+    """Return the text in quotes, cut when it is long."""
     if isinstance(text, str) and len(text) > _SHOWN_CHARS:
         return f"{text[:_SHOWN_CHARS]!r}..."
     return repr(text) if isinstance(text, str) else f"of type {type(text).__name__}"

@@ -37,14 +37,15 @@ _KEYS: Final = Array(Row(key=KEY, before=SEQ), limits.removal_keys_max, 1, limit
 
 
 _LISTED_BYTES: Final = 13
-"""Of a record in an answer: a position, and the seq of a duplicate or the last seq of its key."""
+"""The bytes of a record in an answer: a position, and the seq of a duplicate or the last seq of
+its key."""
 
 
 def _results_bytes(body: dict[str, object]) -> int:
     found = body["batches"]
     batches: list[bytes] = found if isinstance(found, list) else []
-    # A batch of fresh records has its first seq, one with duplicates a seq each. A record has two
-    # bytes at least: those of its key.
+    # A batch of fresh records has only its first seq; a batch with duplicates has a seq per record.
+    # A record has at least two bytes: those of its key.
     records = min(limits.request_records_max, sum(map(len, batches)) // 2)
     return SMALL_BYTES + len(batches) * limits.KIB + _LISTED_BYTES * records
 

@@ -1,8 +1,8 @@
-"""What an X.509 certificate says: its key, how long it is valid, and whom it names.
+"""The fields of an X.509 certificate: its key, its validity, and the names in it.
 
 Python's `ssl` verifies certificates and hides their keys. This module reads the few fields that
-lognode needs from the DER bytes (RFC 5280). It verifies nothing: OpenSSL has done that before, for
-a peer's certificate, and a handshake of a node with itself does it for the node's own.
+lognode needs from the DER bytes (RFC 5280). It verifies nothing: OpenSSL has already verified a
+peer's certificate, and a handshake of a node with itself verifies the node's own.
 
 Certificates name lognode's nodes and clients by URIs among their alternative names:
 
@@ -20,7 +20,7 @@ from typing import Final
 from .errors import InvalidArgument
 
 name_chars_max: Final = 64
-"""Of a name of a cluster, a node or a client in a certificate."""
+"""The name of a cluster, a node or a client in a certificate."""
 
 _SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
@@ -30,7 +30,7 @@ _URI_NAME: Final = 0x86
 _ALTERNATIVE_NAMES: Final = b"\x55\x1d\x11"
 _COMMON_NAME: Final = b"\x55\x04\x03"
 _NAME_PATTERN: Final = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{name_chars_max - 1}}}"
-# Patterns are compiled when they are first used: most programs that import the SDK never do.
+# Patterns are compiled at their first use: most programs that import the SDK never use them.
 _URI: Final = rf"lognode://cluster/({_NAME_PATTERN})/(node|client)/({_NAME_PATTERN})"
 _ID: Final = r"[0-9a-f]{32}"
 _PEM: Final = r"-----BEGIN CERTIFICATE-----\s*([A-Za-z0-9+/=\s]+?)-----END CERTIFICATE-----"
@@ -43,8 +43,8 @@ class Certificate:
     fingerprint: bytes
     """SHA-256 of the whole certificate."""
     key: str
-    """SHA-256 of the public key (of its SubjectPublicKeyInfo), in hexadecimal: who the holder is,
-    also with the next certificate for the same key."""
+    """SHA-256 of the public key (of its SubjectPublicKeyInfo), in hexadecimal: the identity of
+    the holder, which the next certificate for the same key keeps."""
     not_before: int
     not_after: int
     common_name: str
@@ -60,14 +60,14 @@ class Certificate:
 
     @property
     def holder(self) -> str:
-        """Whom the certificate identifies: `client app`, `node n1`, or a common name."""
+        """The identity of the holder: `client app`, `node n1`, or a common name."""
         for kind, found in (("client", self.clients()), ("node", self.nodes())):
             for _, name in found:
                 return f"{kind} {name}"
         return f"name {self.common_name}" if self.common_name else f"key {self.key}"
 
     def clusters(self) -> set[str]:
-        """The clusters that the certificate names, as node or as client."""
+        """The clusters that the certificate names, in a node's or a client's URI."""
         return {cluster for cluster, _ in (*self.nodes(), *self.clients())}
 
     def _named(self, kind: str) -> list[tuple[str, str]]:
@@ -76,7 +76,7 @@ class Certificate:
 
 
 def check_name(name: str, what: str) -> str:
-    """Return a name that may stand in a certificate's URI. Raises InvalidArgument."""
+    """Return the name if it may stand in a certificate's URI. Raises InvalidArgument."""
     if not re.fullmatch(_NAME_PATTERN, name):
         raise InvalidArgument(
             f"{what} {name!r} is not allowed in a certificate; use 1 to {name_chars_max} letters, "
@@ -87,27 +87,27 @@ def check_name(name: str, what: str) -> str:
 
 
 def node_uri(cluster: str, node: str) -> str:
-    """The URI that names a node of a cluster."""
+    """Return the URI that names a node of a cluster."""
     return f"lognode://cluster/{cluster}/node/{node}"
 
 
 def client_uri(cluster: str, client: str) -> str:
-    """The URI that names a client of a cluster."""
+    """Return the URI that names a client of a cluster."""
     return f"lognode://cluster/{cluster}/client/{client}"
 
 
 def is_cluster_id(cluster: str) -> bool:
-    """Whether a cluster in a certificate is given by its id, and not by a name."""
+    """Return whether a cluster in a certificate is given by its id, not by a name."""
     return re.fullmatch(_ID, cluster) is not None
 
 
 def from_pem(text: str) -> list[Certificate]:
-    """The certificates of a PEM file, in order. Raises ValueError."""
+    """Return the certificates of a PEM file, in order. Raises ValueError."""
     return list(map(parse, ders(text)))
 
 
 def ders(text: str) -> list[bytes]:
-    """The DER bytes of the certificates of a PEM file, in order. Raises ValueError."""
+    """Return the DER bytes of the certificates of a PEM file, in order. Raises ValueError."""
     try:
         return [binascii.a2b_base64(match[1]) for match in re.finditer(_PEM, text)]
     except binascii.Error as error:
@@ -115,7 +115,8 @@ def ders(text: str) -> list[bytes]:
 
 
 def parse(der: bytes) -> Certificate:
-    """The certificate in DER bytes. Raises ValueError for bytes that are not a certificate."""
+    """Return the certificate in DER bytes. Raises ValueError for bytes that are not a
+    certificate."""
     try:
         return _parse(der)
     except (IndexError, UnicodeDecodeError, StopIteration) as error:
@@ -148,7 +149,7 @@ def _parse(der: bytes) -> Certificate:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """The tag, the content and the whole bytes of each element."""
+    """Yield the tag, the content and the whole bytes of each element."""
     at = 0
     while at < len(data):
         tag, length, first = data[at], data[at + 1], at + 2
@@ -166,7 +167,7 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def _expect(data: bytes, tag: int) -> bytes:
-    """The content of the first element, which has that tag."""
+    """Return the content of the first element, which must have that tag."""
     for found, content, _ in _elements(data):
         if found == tag:
             return content
@@ -175,14 +176,14 @@ def _expect(data: bytes, tag: int) -> bytes:
 
 
 def _seconds(tag: int, content: bytes) -> int:
-    """A UTCTime or a GeneralizedTime."""
+    """Return the seconds of a UTCTime or a GeneralizedTime."""
     text = content.decode("ascii")
     if tag == _UTC_TIME:
         text = ("20" if int(text[:2]) < 50 else "19") + text
     match = re.fullmatch(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z", text)
     if match is None:
         raise ValueError(f"time {text!r} in a certificate")
-    import calendar  # for those who need it: it takes long to load
+    import calendar  # imported here because it takes long to load
 
     return calendar.timegm(tuple(map(int, match.groups())))
 

@@ -1,8 +1,8 @@
-"""Entries as columns of bytes: as they lie in a block of a file, and as an export has them travel.
+"""Entries as columns of bytes: the format of a block in a file, and of an export on the wire.
 
-A node passes them on without an object an entry, and a reader that wants columns makes its own of
-the same bytes (Apache Arrow has values in one buffer as well, with offsets instead of lengths). One
-that wants entries unpacks them. Numbers are little-endian, as in files.
+A node forwards the columns without an object per entry. A reader of columns builds its own from the
+same bytes (Apache Arrow also has the values in one buffer, with offsets instead of lengths). A
+reader of entries unpacks them. Numbers are little-endian, as in files.
 """
 
 from array import array
@@ -14,33 +14,33 @@ from .errors import RemoteProtocolError
 from .types import Headers
 
 ABSENT: Final = 0xFFFFFFFF
-"""The length of a value that is none."""
+"""The length of a null value."""
 _CODES: Final = {4: "I", 8: "Q"}
-"""Of what Arrow has a column for."""
+"""The type codes of columns that Arrow supports, by bytes."""
 Body = dict[str, Any]
 
 
 class Chunk(NamedTuple):
-    """Entries, at least one, in the order in which they are to be read."""
+    """Entries, at least one, in reading order."""
 
     rows: int
     first_seq: int
     first_ms: int
-    """What seqs and timestamps are counted from."""
+    """The base of the seqs and timestamps: `first_seq` and `first_ms`."""
     key_lengths: bytes
-    """u16, of each of the keys."""
+    """u16: the length of each key."""
     repeats: bytes | None
-    """u32: how many entries each of the keys has, one after the other; None: one."""
+    """u32: the number of consecutive entries of each key; None: one each."""
     keys: bytes
     seqs: bytes
-    """u32 or u64."""
+    """u32 or u64 per entry."""
     timestamps: bytes
-    """u32 or u64."""
+    """u32 or u64 per entry."""
     value_lengths: bytes
-    """u32."""
+    """u32 per entry."""
     values: bytes
     headers: Mapping[int, Headers] | None
-    """By position: most entries have none."""
+    """Headers by position: most entries have none."""
     snapshots: Sequence[int] | None
     """Positions of logical snapshots."""
 
@@ -54,7 +54,7 @@ class Chunk(NamedTuple):
         headers: Mapping[int, Headers],
         snapshots: Sequence[int],
     ) -> Self:
-        """Columns of Python objects, of equal length."""
+        """Return a chunk of columns of Python objects, which have equal length."""
         lengths = array("I", [ABSENT if value is None else len(value) for value in values])
         return cls(
             len(keys), 0, 0, array("H", map(len, keys)).tobytes(), None, b"".join(keys),
@@ -64,9 +64,9 @@ class Chunk(NamedTuple):
 
     @classmethod
     def from_wire(cls, row: Any) -> Self:
-        """Take a chunk that `protocol.reads.CHUNK` has checked.
+        """Return the chunk of a row that `protocol.reads.CHUNK` has checked.
 
-        Raises RemoteProtocolError where the columns do not fit together.
+        Raises RemoteProtocolError when the columns do not fit together.
         """
         try:
             found = cls(*row)
@@ -77,28 +77,28 @@ class Chunk(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of its columns."""
+        """Bytes of the columns."""
         return sum(len(column) for column in self[3:10] if column is not None)
 
     @property
     def seq_code(self) -> str:
-        """Of the seqs, as `array` has it."""
+        """The `array` type code of the seqs."""
         return _CODES[len(self.seqs) // self.rows]
 
     @property
     def timestamp_code(self) -> str:
-        """Of the timestamps."""
+        """The `array` type code of the timestamps."""
         return _CODES[len(self.timestamps) // self.rows]
 
     def unpacked_keys(self) -> list[bytes]:
-        """One for each entry."""
+        """Return the key of each entry."""
         keys = _cut(self.keys, numbers("H", self.key_lengths))
         if self.repeats is None:
             return keys
         return list(chain.from_iterable(map(repeat, keys, numbers("I", self.repeats))))
 
     def unpacked_values(self) -> list[bytes | None]:
-        """One for each entry."""
+        """Return the value of each entry."""
         lengths = numbers("I", self.value_lengths)
         absent = _places(lengths, ABSENT)
         for at in absent:
@@ -109,11 +109,11 @@ class Chunk(NamedTuple):
         return values
 
     def unpacked_seqs(self) -> list[int]:
-        """One for each entry."""
+        """Return the seq of each entry."""
         return list(map(self.first_seq.__add__, numbers(self.seq_code, self.seqs)))
 
     def unpacked_timestamps(self) -> list[int]:
-        """One for each entry, in milliseconds."""
+        """Return the timestamp of each entry, in milliseconds."""
         return list(map(self.first_ms.__add__, numbers(self.timestamp_code, self.timestamps)))
 
     def _check(self) -> None:
@@ -137,24 +137,24 @@ class Chunk(NamedTuple):
 
 
 def numbers(code: str, column: bytes) -> "array[int]":
-    """The numbers of a column. Raises ValueError where it ends within one."""
+    """Return the numbers of a column. Raises ValueError when the column ends within a number."""
     found = array(code)
     found.frombytes(column)
     return found
 
 
 def joined(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """The same entries, with as few chunks as there can be."""
+    """Join chunks to as few chunks as possible, with the same entries."""
     return [_join(list(alike)) for _, alike in groupby(chunks, _form)]
 
 
 def of_page(page: Body) -> list[Chunk]:
-    """The chunks of a page of an export. Raises RemoteProtocolError."""
+    """Return the chunks of a page of an export. Raises RemoteProtocolError."""
     return list(map(Chunk.from_wire, page["chunks"]))
 
 
 def unpacked(page: Body) -> Body:
-    """A page of an export with columns of Python objects, as those of all other reads have them.
+    """Return a page of an export with columns of Python objects, like the pages of all other reads.
 
     Raises RemoteProtocolError.
     """
@@ -180,7 +180,7 @@ def unpacked(page: Body) -> Body:
 
 
 def _form(chunk: Chunk) -> tuple[int, int, str, str]:
-    """What two must have in common to be joined."""
+    """Return the properties that two chunks must share to be joined."""
     return chunk.first_seq, chunk.first_ms, chunk.seq_code, chunk.timestamp_code
 
 

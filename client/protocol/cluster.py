@@ -48,7 +48,7 @@ RANGE: Final = Record(
     },
     loose=True,
 )
-"""A descriptor with the leader last heard of."""
+"""A descriptor with the last known leader."""
 _NODE_ROW: Final = Record(
     {
         "id": Integer(),
@@ -62,7 +62,7 @@ _NODE_ROW: Final = Record(
     loose=True,
 )
 _KEPT_RULE: Final = Integer(0, (1 << 64) - 1)
-"""Old versions took rules of 64 bits."""
+"""Old versions accepted rules of 64 bits."""
 POLICY: Final = Record(
     {
         "replicas": Optional(Integer(), OMIT),
@@ -87,8 +87,8 @@ _RULES: Final[Shape] = {
     "split_bytes": Optional(Nullable(Integer()), OMIT),
     "split_rate": Optional(Nullable(Integer()), OMIT),
 }
-"""Rules of a policy; the controller checks whether they fit together. For `split_bytes` and
-`split_rate` nil and a missing field differ: nil is no rule, a missing field is the default."""
+"""Rules of a policy; the controller checks that they fit together. For `split_bytes` and
+`split_rate` nil and a missing field differ: nil is no rule, a missing field means the default."""
 _BEGUN: Final[Shape] = {
     "operation": Integer(), "version": Optional(Integer()), "generation": Optional(Integer(), OMIT),
 }  # fmt: skip
@@ -100,7 +100,7 @@ _NODE_STATE: Final = Record(
 _KEY_SPAN: Final = Row(start=BOUND, end=Nullable(KEY))
 _AT_LEAST: Final[Shape] = {"at_least": Optional(Integer(), 0)}
 _PAGE_BYTES: Final = 4 * limits.MIB
-"""What a page of metadata may have: nodes, and descriptors with the longest keys."""
+"""The maximum bytes of a page of metadata: nodes, and descriptors with the longest keys."""
 
 METADATA: Final = Operation(
     "metadata", 64,
@@ -158,7 +158,7 @@ _STATUS: Final = Record({
     },
     "next": Optional(Row(section=Integer(), position=Integer()), OMIT),
 }, loose=True)  # fmt: skip
-"""What people read; later versions may show more."""
+"""For people; later versions may show more."""
 STATUS: Final = Operation(
     "status", 65,
     "Return a page of what `/status.json` shows. The rows of later pages go behind those that came "
@@ -368,7 +368,7 @@ _SCOPE: Final = Row(
     log=Text(limits.log_name_bytes_max + 1, 1),
     keys=Binary(limits.key_bytes_max + 1, 1),
 )
-"""As `client.protocol.scopes` has them: `log` and `keys` may end with `*`."""
+"""The format of `client.protocol.scopes`: `log` and `keys` may end with `*`."""
 TOKEN_CREATE: Final = Operation(
     "token_create", 88,
     "Give a principal rights. A client that shows the token with this `digest`, or the certificate "

@@ -1,10 +1,10 @@
 """Unpack columns of scalars that another process packed.
 
-A stream reads a column behind its header with an unpacker that has no room for containers. So the
-reading ends at the first container, and no more is made than the header announced. A column of few
-elements in few bytes is unpacked at once: that is faster and does no harm (see `packed`).
+A stream reads a column after its header with an unpacker that has no room for containers. So
+reading stops at the first container, and makes no more elements than the header announced. A column
+with few elements in few bytes is unpacked at once, which is faster and harmless (see `packed`).
 
-All of this is C code. No Python runs for an element.
+All of this is C code. No Python runs per element.
 """
 
 from itertools import chain, islice
@@ -28,12 +28,13 @@ _SLICE_BYTES: Final = 56 * limits.KIB
 """Bytes that a stream gives its unpacker at a time."""
 few_max: Final = 1_024
 few_bytes_max: Final = 64 * limits.KIB
-"""A column with at most so many elements and bytes reserves 8 MB at most and takes 1 ms at most."""
+"""A column with at most this many elements and bytes reserves at most 8 MB and takes at most 1
+ms."""
 _FLAT_MEMORY_MAX: Final = 6 * container_bytes + (4 * few_max + 16) * element_bytes
 """A batch of few bytes has four lists, each of few elements, among its fields."""
 _FIELDS_MAX: Final = 15
 _LARGE: Final = 64
-"""A column of at most 64 elements is looked at element by element, in 15 us."""
+"""A shorter column is checked element by element, in 15 us."""
 _BYTES: Final = frozenset({bytes})
 
 
@@ -57,7 +58,7 @@ def column(data: bytes, count: int, *, none: bool = False) -> list[Any]:
 
 
 def all_are(kind: type, elements: list[Any], *, none: bool = False) -> bool:
-    """Whether each element is of exactly this type. With `none` an element may be None."""
+    """Return whether each element is of exactly this type. With `none` an element may be None."""
     kinds = list(map(type, elements))  # counting in a list is the fastest way to tell
     found = kinds.count(kind)
     return found == len(kinds) or (none and found + kinds.count(type(None)) == len(kinds))
@@ -66,7 +67,7 @@ def all_are(kind: type, elements: list[Any], *, none: bool = False) -> bool:
 class HeaderColumn:
     """The headers of a batch: an array of `count` elements, each nil or a map of bytes to bytes.
 
-    A caller unpacks a column in steps. A MiB of headers at once would hold the loop for 30 ms.
+    The column is unpacked in steps. A MiB of headers at once would hold the loop for 30 ms.
     """
 
     step_records: Final = 256
@@ -74,7 +75,7 @@ class HeaderColumn:
     def __init__(self, data: bytes, count: int) -> None:
         self.count = count
         self.maps: list[dict[bytes, bytes] | None] = []
-        """The elements that were unpacked so far."""
+        """The elements unpacked so far."""
         self._data = data
         self._stream: Scalars | None = None
 
@@ -106,7 +107,7 @@ class HeaderColumn:
 
 
 class Scalars:
-    """A stream of values. No value is a container with elements, unless `options` allow that."""
+    """A stream of values. No value is a container with elements, unless `options` allow it."""
 
     def __init__(self, data: bytes, begin: int, end: int | None = None, **options: Any) -> None:
         room: dict[str, Any] = {"max_array_len": 0, "max_map_len": 0, "max_ext_len": 0}
@@ -119,7 +120,7 @@ class Scalars:
 
     @property
     def position(self) -> int:
-        """Bytes of the values that were taken."""
+        """Bytes of the values taken so far."""
         found: int = self._unpacker.tell()
         return found
 
@@ -145,7 +146,8 @@ class Scalars:
 
 
 def array_header(data: bytes, at: int = 0) -> tuple[int, int]:
-    """Return how many elements the array at that place claims, and where the elements begin.
+    """Return the number of elements that the array at that place claims, and the start of the
+    elements.
 
     Raises ValueError.
     """
@@ -213,7 +215,7 @@ def _singles(data: bytes, begin: int, end: int, count: int) -> list[Any]:
 
 
 def _field(data: bytes, at: int, array_max: int) -> tuple[Any, int]:
-    """Return the binary data or the array of scalars at that place, and where it ends."""
+    """Return the binary data or the array of scalars at that place, and its end."""
     if data[at] in (0xC4, 0xC5, 0xC6):
         begin = at + 1 + form_at(data, at)[1]
         end = begin + int.from_bytes(data[at + 1 : begin], "big")

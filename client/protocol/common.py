@@ -8,22 +8,22 @@ from .record import Optional, Record, Shape
 
 KEY: Final = Binary(limits.key_bytes_max, 1, limit="key_bytes_max")
 BOUND: Final = Binary(limits.key_bytes_max, limit="key_bytes_max")
-"""Where a span of keys begins; empty: at the first key."""
+"""The start of a span of keys; empty: the first key."""
 SEQ: Final = Integer()
 NODE: Final = Integer(1)
 COUNT: Final = Integer()
 LOG_NAME: Final = Text(limits.log_name_bytes_max, 1, limit="log_name_bytes_max")
 LEASE: Final = Text(limits.lease_id_chars_max, 1, chars=True)
 REASON: Final = Text(4 * limits.KIB, lines=True)
-"""Free text of a node for people."""
+"""A node's free text for people."""
 TIMEOUT: Final = Integer(0, limits.timeout_ms_max)
 """Milliseconds."""
 
 GRANT: Final = Binary(limits.producer_grant_bytes, limits.producer_grant_bytes)
-"""Ids of producers that somebody has opened. To clients the bytes mean nothing."""
+"""Proof of the producer ids that a client has opened. The bytes are opaque to clients."""
 
 GROUP: Final[Shape] = {"range": Integer(), "generation": Integer()}
-"""Names the generation of a range; an exact match is served, anything else is refused."""
+"""The generation of a range; a request for any other generation is refused."""
 EMPTY: Final = Record({})
 
 READ: Final[Shape] = {
@@ -62,21 +62,21 @@ PAGE: Final[Shape] = {
     "more": Flag(),
     "end_key": Optional(KEY),
 }
-"""Entries as columns. One key stands for all entries of one key. `headers` and `snapshots` are by
-position. `next` is where the following page begins."""
+"""Entries as columns. A single key stands for all entries when they share it. `headers` and
+`snapshots` are by position. `next` is the start of the next page."""
 
 SMALL_BYTES: Final = 4 * limits.KIB
-"""What an answer without data may have."""
+"""The maximum bytes of an answer without data."""
 ENTRY_BYTES: Final = limits.value_bytes_max + limits.header_bytes_max + limits.key_bytes_max + 4_096
-"""One largest entry as it travels."""
+"""The largest entry on the wire."""
 WHOLE_BYTES: Final = limits.frame_bytes_max
 
 
 def page_bytes(body: dict[str, Any]) -> int:
-    """A page holds the bytes asked for and one largest entry more."""
+    """Return the maximum bytes of a page: the requested bytes and the largest entry."""
     return int(body["bytes"]) + ENTRY_BYTES
 
 
 def maybe(kind: Any) -> Optional:
-    """A field that may be missing, nil, or of the kind."""
+    """Return a field that may be missing, nil, or of the kind."""
     return Optional(Nullable(kind))

@@ -29,8 +29,9 @@
     │   └── RemoteProtocolError   the other side did
     └── PartialFailure         append_many: some records were appended, some were not
 
-Each has a stable `code`, says whether the same call may succeed later (`retryable`), and what
-became of the write (`outcome`). Promise S11: `unknown` is never turned into `not_applied`.
+Each error has a stable `code`, says whether the same call may succeed later (`retryable`), and
+states the outcome of the write (`outcome`). Promise S11: `unknown` is never turned into
+`not_applied`.
 """
 
 from collections.abc import Mapping
@@ -40,8 +41,8 @@ message_chars_max: Final = 4_096
 """Characters of the text of an error from another process. The text is shown and logged."""
 Outcome = Literal["not_applied", "applied", "unknown"]
 IDLE: Final = "idle"
-"""The `reason` of an UNAVAILABLE with which the acceptor ends a connection that had no request.
-It has read nothing that it did not answer: what the dialler has sent meanwhile is not applied."""
+"""The `reason` of an UNAVAILABLE with which the acceptor ends a connection without requests. It
+has answered everything that it has read, so requests sent meanwhile are not applied."""
 
 
 class LognodeError(Exception):
@@ -58,7 +59,7 @@ class LognodeError(Exception):
         self.fields: dict[str, Any] = fields
 
     def __getattr__(self, name: str) -> Any:
-        # Only reached when the attribute is not there: the error's own fields.
+        # Only reached when the attribute does not exist: look among the error's fields.
         try:
             return self.__dict__["fields"][name]
         except KeyError:
@@ -72,7 +73,8 @@ class InvalidArgument(LognodeError):
 
 
 class LimitExceeded(InvalidArgument):
-    """Fields: `limit` (its name), `value` (what was given), `allowed`."""
+    """A size or a count is above its limit. Fields: `limit` (its name), `value` (the given
+    value), `allowed`."""
 
     code = "LIMIT_EXCEEDED"
 
@@ -90,7 +92,7 @@ class NotFound(LognodeError):
 
 
 class LogNotFound(NotFound):
-    """Field: `log`; where another log has the name by now, its `id`."""
+    """The log does not exist. Field: `log`; when another log has the name by now, its `id`."""
 
     code = "LOG_NOT_FOUND"
 
@@ -103,7 +105,7 @@ class RangeNotFound(NotFound):
 
 
 class NodeNotFound(NotFound):
-    """Field: `node`."""
+    """The node does not exist. Field: `node`."""
 
     code = "NODE_NOT_FOUND"
 
@@ -115,7 +117,7 @@ class Conflict(LognodeError):
 
 
 class LogExists(Conflict):
-    """Field: `log`."""
+    """A log with this name exists. Field: `log`."""
 
     code = "LOG_EXISTS"
 
@@ -127,58 +129,61 @@ class SequenceMismatch(Conflict):
 
 
 class Fenced(Conflict):
-    """A producer of the same name was opened later. Field: `epoch`."""
+    """Another holder opened the producer's name later. Field: `epoch`."""
 
     code = "FENCED"
 
 
 class OperationInProgress(Conflict):
-    """Fields: `range`, `operation`."""
+    """The range has an unfinished operation. Fields: `range`, `operation`."""
 
     code = "OPERATION_IN_PROGRESS"
     retryable = True
 
 
 class Routing(LognodeError):
-    """The request went to the wrong place or came at the wrong time; nothing was done."""
+    """The request went to the wrong node or came at the wrong time; nothing was done."""
 
     code = "ROUTING"
     retryable = True
 
 
 class NotLeader(Routing):
-    """Fields: `hint`, the leader's node id, or None."""
+    """This node is not the leader. Field: `hint`, the leader's node id, or None."""
 
     code = "NOT_LEADER"
 
 
 class GenerationMismatch(Routing):
-    """Fields: `ranges`, the descriptors that this node knows for the span."""
+    """The node serves another generation. Field: `ranges`, the descriptors that it knows for the
+    span."""
 
     code = "GENERATION_MISMATCH"
 
 
 class Sealed(Routing):
-    """The generation has ended; its successor is about to start."""
+    """The generation has ended; its successor starts soon."""
 
     code = "SEALED"
 
 
 class OutOfOrder(Routing):
-    """Field: `number`, the predecessor that this range has not seen."""
+    """A predecessor is missing. Field: `number`, the predecessor that this range has not
+    applied."""
 
     code = "OUT_OF_ORDER"
 
 
 class Overloaded(LognodeError):
-    """Fields: `retry_after`, seconds; `quota`, what is used up, where a quota is the reason."""
+    """A queue, a disk or a quota is full. Fields: `retry_after`, seconds; `quota`, the used-up
+    quota, if a quota is the reason."""
 
     code = "OVERLOADED"
     retryable = True
 
 
 class Unavailable(LognodeError):
-    """Field: `reason`."""
+    """No node or leader can be reached. Field: `reason`."""
 
     code = "UNAVAILABLE"
     retryable = True
@@ -193,27 +198,27 @@ class Timeout(LognodeError):
 
 
 class CorruptData(LognodeError):
-    """A checksum or a structure did not hold (promise S12). Field, where it is known: `segment`,
-    the content id of the file."""
+    """A checksum or a structure is wrong (promise S12). Field, where it is known: `segment`, the
+    content id of the file."""
 
     code = "CORRUPT_DATA"
     default_outcome: ClassVar[Outcome] = "unknown"
 
 
 class Unauthorized(LognodeError):
-    """Wrong or missing credentials, or another cluster."""
+    """The credentials are wrong or missing, or belong to another cluster."""
 
     code = "UNAUTHORIZED"
 
 
 class Unsupported(LognodeError):
-    """An operation, a version or a feature the other side does not know."""
+    """The other side does not know an operation, a version or a feature."""
 
     code = "UNSUPPORTED"
 
 
 class ProtocolError(LognodeError):
-    """Bytes that are not the protocol."""
+    """The bytes do not follow the protocol."""
 
     code = "PROTOCOL_ERROR"
     default_outcome: ClassVar[Outcome] = "unknown"
@@ -233,7 +238,8 @@ class RemoteProtocolError(ProtocolError):
 
 
 class PartialFailure(LognodeError):
-    """Fields: `acks` and `errors`, lists in the order of the records, None where the other is."""
+    """Some records were appended, others not. Fields: `acks` and `errors`, lists in the order of
+    the records; each position has None in one of them."""
 
     code = "PARTIAL_FAILURE"
     default_outcome: ClassVar[Outcome] = "unknown"
@@ -250,7 +256,7 @@ BY_CODE: Mapping[str, type[LognodeError]] = _tree(LognodeError)
 
 
 def to_wire(error: LognodeError) -> dict[str, Any]:
-    """The error as a msgpack map: code, message, outcome, fields."""
+    """Return the error as a msgpack map: code, message, outcome, fields."""
     return {
         "code": error.code,
         "message": error.message,
@@ -260,18 +266,18 @@ def to_wire(error: LognodeError) -> dict[str, Any]:
 
 
 def bare(error: LognodeError) -> LognodeError:
-    """Return the error without the frames that it passed and without the error that it replaced.
+    """Return the error without its traceback and without the error that it replaced.
 
-    Code that catches an error and keeps it, in a list or in a future, is among these frames. So
-    the error would refer to itself, and what a refused request held would stay in memory until
-    a garbage collection.
+    Code that catches an error and keeps it, in a list or in a future, is a frame of the traceback.
+    So the error would refer to itself, and the objects of a refused request would stay in memory
+    until a garbage collection.
     """
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)
 
 
 def from_wire(body: Any) -> LognodeError:
-    """Return the error that `to_wire` packed. An unknown code gives a LognodeError.
+    """Return the error that `to_wire` packed, a LognodeError for an unknown code.
 
     A body that is not an error gives a RemoteProtocolError. The text is cut to `message_chars_max`.
     """

@@ -1,4 +1,4 @@
-"""The fields of a message one by one, with the fields inside of them, for the reference.
+"""The fields of a message one by one, with their inner fields, for the reference.
 
 A path names a field: `page.keys` is the field `keys` of the map `page`, `ranges[].id` is the field
 `id` of each element of `ranges`, and `leaders{}.term` the same of each value of a map of any names.
@@ -12,7 +12,7 @@ from .record import OMIT, Optional, Record
 
 
 class Field(NamedTuple):
-    """`need` says when the field is there, or at which position of its array."""
+    """A field. `need` says when the field is present, or gives its position in its array."""
 
     path: str
     need: str
@@ -20,12 +20,12 @@ class Field(NamedTuple):
 
 
 def fields(record: Record) -> Iterator[Field]:
-    """Return all fields of a record, each before what is inside of it."""
+    """Return all fields of a record, each before its inner fields."""
     yield from _named(record.shape, "")
 
 
 def positions(row: Row, before: str = "") -> Iterator[Field]:
-    """Return the elements of a row, each before what is inside of it."""
+    """Return the elements of a row, each before its inner fields."""
     for at, (name, kind) in enumerate(row.kinds.items()):
         path = f"{before}{name}"
         yield Field(path, f"at {at}", kind)
@@ -68,7 +68,7 @@ def _need(field: Optional) -> str:
 
 
 def _shown(value: Any) -> str:
-    """The value as other languages would write it."""
+    """Return the value in the notation of most languages."""
     if isinstance(value, bytes):
         return "no bytes" if not value else value.hex()
     if isinstance(value, bool):

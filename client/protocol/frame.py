@@ -1,14 +1,15 @@
 """The frame codec: bytes in, messages out; no sockets, no clock.
 
-A frame is `length: u32, crc32c: u32, payload`, big-endian, both over the payload, which is one
-msgpack array `[request_id, kind, body]`; `protocol` has the numbers of the kinds. `Decoder.feed`
-returns what the bytes completed; what is not the protocol ends the stream with one `Broken` event,
-after which nothing is decoded: past a bad frame no byte can be trusted to be a frame's first.
+A frame is `length: u32, crc32c: u32, payload`, big-endian. Length and checksum are those of the
+payload, which is one msgpack array `[request_id, kind, body]`; `protocol` has the numbers of the
+kinds. `Decoder.feed` returns the messages that the bytes completed. A violation of the protocol
+ends the stream with one `Broken` event, after which nothing is decoded: after a bad frame the start
+of the next frame is unknown.
 
-The decoder checks the length before it keeps a byte of the payload. It refuses a payload that is
-small on the wire and large in memory (millions of empty arrays, an array that claims more elements
-than it has) by bounds on the memory and the depth of containers. It unpacks a long payload in steps
-of at most a few milliseconds (see `packed`), one for each call of `next`.
+The decoder checks the length before it keeps a byte of the payload. It bounds the memory and the
+depth of containers, and so refuses a payload that is small on the wire and large in memory
+(millions of empty arrays, an array that claims more elements than it has). It unpacks a long
+payload in steps of at most a few milliseconds (see `packed`), one for each call of `next`.
 """
 
 import struct
@@ -27,8 +28,8 @@ HEADER: Final = struct.Struct(">II")
 
 
 class Frame(NamedTuple):
-    """One message. `size` is the length on the wire with the header. `weight` is about the memory
-    that the message takes, in bytes."""
+    """One message. `size` is the length on the wire with the header. `weight` is the approximate
+    memory of the message, in bytes."""
 
     request_id: int
     kind: int
@@ -38,7 +39,7 @@ class Frame(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """The stream is not the protocol (any more); answer with `error` and close."""
+    """The stream violates the protocol; answer with `error` and close."""
 
     error: LognodeError
 
@@ -47,10 +48,10 @@ Event = Frame | Broken
 
 
 def encode(request_id: int, kind: int, body: Any) -> bytes:
-    """The frame of one message.
+    """Return the frame of one message.
 
-    Raises LimitExceeded when it is larger than a frame may be, InvalidArgument for an integer that
-    has no 64 bits and for a text that is not valid Unicode.
+    Raises LimitExceeded when the frame is too large, InvalidArgument for an integer over 64 bits
+    and for a text that is not valid Unicode.
     """
     try:
         payload: bytes = msgpack.packb((request_id, kind, body))
@@ -74,10 +75,10 @@ def encode(request_id: int, kind: int, body: Any) -> bytes:
 
 
 class Decoder:
-    """Incremental decoder of one direction of one connection.
+    """Incremental decoder for one direction of one connection.
 
-    `put` takes bytes, and `next` returns the messages in these bytes one by one. The owner calls
-    `trust` when the other side has proved who it is. Before that, frames must be small.
+    `put` takes bytes, and `next` returns their messages one by one. The owner calls `trust` when
+    the other side has proved its identity. Before that, frames must be small.
     """
 
     def __init__(
@@ -88,12 +89,12 @@ class Decoder:
     ) -> None:
         self.broken = False
         self.in_steps = False
-        """Whether `next` did one step of a long message and returned None: call `next` again."""
+        """Whether `next` did one step of a long message and returned None: call it again."""
         self._frame_bytes_max = frame_bytes_max
         self._memory_max = memory_max
         self._data = b""
         self._at = 0
-        """Bytes of the data that were taken."""
+        """Bytes of the data that are consumed."""
         self._header = b""
         """An incomplete header."""
         self._wanted: tuple[int, int] | None = None
@@ -114,13 +115,13 @@ class Decoder:
         )
 
     def trust(self) -> None:
-        """The other side has proved who it is."""
+        """Accept large frames: the other side has proved its identity."""
         self._frame_bytes_max = limits.frame_bytes_max
         self._memory_max = limits.frame_memory_max
 
     @property
     def buffered(self) -> int:
-        """Bytes of an incomplete frame that are here."""
+        """Bytes of the incomplete frame that have arrived."""
         header = len(self._header) if self._wanted is None else HEADER.size
         return header + len(self._buffer)
 
@@ -135,7 +136,7 @@ class Decoder:
         return 0 if self._wanted is None else HEADER.size + self._wanted[0]
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take the next bytes of the stream and return all messages that these bytes complete."""
+        """Take the next bytes of the stream and return all messages that they complete."""
         self.put(data)
         events: list[Event] = []
         while (event := self.next()) is not None or self.in_steps:
@@ -238,13 +239,13 @@ class Decoder:
 
 
 _SHORT_VALUES: Final = 64
-"""A payload of at most so many values, and one more for each KiB, is unpacked at once."""
+"""A payload of at most this many values, and one more for each KiB, is unpacked at once."""
 _SHORT_MAX: Final = 1_024
 _TOO_DEEP: Final = f"frame nested deeper than {limits.frame_nesting_max}"
 
 
 class _NoMessageError(ValueError):
-    """The payload is a msgpack value and not a message."""
+    """The payload is a msgpack value, but not a message."""
 
 
 def _is_short(payload: bytes | memoryview) -> bool:

@@ -1,4 +1,4 @@
-"""Kinds of frames that every connection speaks, whatever is asked on it.
+"""Kinds of frames that every connection uses, whatever its requests.
 
 Dialler and acceptor open with
 
@@ -8,7 +8,7 @@ Dialler and acceptor open with
     [0, PROOF, {...}]  ->                                only between nodes with a secret
                        <-       [0, PROOF, {...}]
 
-Then the dialler asks `[id, operation, body]` with an id above 0, many requests at once, and the
+Then the dialler sends requests `[id, operation, body]` with an id above 0, many at once, and the
 acceptor answers each with `[id, OK, body]` or `[id, ERROR, body]`, in any order. The acceptor
 answers an operation that streams with `[id, PUSH, body]` until `[id, END, body]`, an error, or the
 dialler's `[id, CANCEL, {}]`; `[id, CREDIT, {bytes}]` allows that many more bytes of pushes. Nobody
@@ -67,7 +67,7 @@ ABOUT: Final = {
 nonce_bytes: Final = 32
 _NONCE: Final = Binary(nonce_bytes, nonce_bytes)
 token_chars_max: Final = 256
-"""Of a token. Tokens of other programs may have longer secrets than those of lognode."""
+"""The characters of a token. Tokens of other programs may have longer secrets than lognode's."""
 _VERSION: Final = Integer(0, 65_535)
 _CLUSTER_ID: Final = Text(256)
 HELLO_BODY: Final = Record({

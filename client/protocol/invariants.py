@@ -1,5 +1,5 @@
-"""Invariants: conditions that hold or the process stops. Always on. And the disk: it obeys, or
-the process stops."""
+"""Invariants: the process ends when a condition does not hold. Always on. The process also ends
+when the disk fails."""
 
 import errno
 import os
@@ -7,16 +7,19 @@ from typing import Any
 
 
 class InvariantError(Exception):
-    """Something that cannot be, is. The node stops: going on could lose or forge data."""
+    """A condition that must hold does not. The node stops, because continuing could lose or
+    forge data."""
 
 
 class DiskFailure(Exception):
-    """A write or a sync failed; the message names the file and the cause. The process ends: what
-    a failed fsync left is unknown, and a second one may lie (Rebello et al., ATC 2020)."""
+    """A write or a sync failed; the message names the file and the cause. The process ends: the
+    state after a failed fsync is unknown, and a second fsync may report success wrongly (Rebello
+    et al., ATC 2020)."""
 
     @classmethod
     def of(cls, doing: str, error: OSError, name: str) -> "DiskFailure":
-        """That `doing` the file failed, which is `name` where the error names none, and why."""
+        """Return a failure that says what was done, to which file, and why it failed; `name` is
+        the file when the error names none."""
         number = error.errno or 0
         why = f"{os.strerror(number)} ({errno.errorcode.get(number, number)})" if number else error
         return cls(f"{doing} {error.filename or name} failed: {why}")

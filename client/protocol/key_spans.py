@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 Span = tuple[bytes, bytes | None]
-"""From the first key on, below the second key; None: to the end of all keys."""
+"""From the first key up to, but not including, the second key; None: to the end of all keys."""
 EVERY_KEY: Final[Span] = (b"", None)
 
 
 class KeySpans:
-    """Disjoint spans. Spans that meet or overlap are united."""
+    """Disjoint spans of keys. Spans that meet or overlap are united."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -32,7 +32,7 @@ class KeySpans:
 
     @property
     def has_every_key(self) -> bool:
-        """Whether there is no key outside the spans."""
+        """Whether the spans have every key."""
         return self.covers(*EVERY_KEY)
 
     def covers(self, start: bytes, end: bytes | None) -> bool:
@@ -46,11 +46,11 @@ class KeySpans:
         return last is None or (end is not None and end <= last)
 
     def clipped(self, start: bytes, end: bytes | None) -> Span | None:
-        """Return the least span that has every key which is in `[start, end)` and in these spans.
+        """Return the smallest span with every key that is in `[start, end)` and in these spans.
 
-        Each bound of the answer is a bound of these spans, or a key in one of them. None: no key
-        is in both. Of two of these spans that `[start, end)` meets, the answer has what lies
-        between them as well.
+        Each bound of the answer is a bound of these spans, or a key in one of them. None: no key is
+        in both. When `[start, end)` meets several of these spans, the answer includes the gaps
+        between them.
         """
         if end is not None and end <= start:
             return None
@@ -77,8 +77,8 @@ class KeySpans:
     def has_all(self, keys: Sequence[bytes]) -> bool:
         """Return whether every key lies in one of the spans.
 
-        Two passes in C decide it where the lowest and the highest key lie in one span, or where
-        there is one span only; else each key is looked at, in about 0.3 us.
+        Two passes in C decide this when the lowest and the highest key lie in one span, or when
+        there is only one span; otherwise each key is checked, in about 0.3 us.
         """
         if not keys or self.covers(min(keys), max(keys) + b"\0"):
             return True

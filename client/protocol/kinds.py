@@ -1,11 +1,11 @@
-"""Kinds of values: what a field of a message may hold.
+"""Kinds of values: the values that a field of a message may hold.
 
-Each kind has four duties. `check` returns the value, or raises InvalidArgument (LimitExceeded for
-a size or count above its bound) with what was given and what is allowed. `text` describes the kind
-for the reference. `sample` makes a valid value, `faults` makes invalid values, each with a bound
-or the type violated: the fuzz tests are generated from these two.
+Each kind has four duties. `check` returns the value, or raises InvalidArgument (LimitExceeded for a
+size or count above its bound) with the given and the allowed value. `text` describes the kind for
+the reference. `sample` makes a valid value; `faults` makes invalid values, each of which violates a
+bound or the type: the fuzz tests are generated from these two.
 
-Integers have 63 bits at most: every language and every column of a table can hold them.
+Integers have at most 63 bits: every language and every column of a table can hold them.
 """
 
 import math
@@ -34,16 +34,16 @@ _OF_EACH_TYPE: Final[tuple[Any, ...]] = (
 """A value of each type that msgpack knows."""
 _ARRAYS: Final = (list, tuple)
 _ARRAY_TYPES: Final = frozenset(_ARRAYS)
-"""What packs to an array; named tuples do too."""
+"""Types that pack to an array, named tuples included."""
 _INTEGERS: Final = frozenset({int})
 _FEW_ROWS: Final = 16
-"""So many rows are checked one by one as fast as all together."""
+"""Up to this number, checking rows one by one is as fast as checking them together."""
 Fault = tuple[str, Any]
-"""What is wrong, and a value with that fault."""
+"""The description of a fault, and a value with that fault."""
 
 
 class Kind(ABC):
-    """What a value may be."""
+    """The set of values that a field may hold."""
 
     types: frozenset[type]
     """The Python types of the values."""
@@ -61,7 +61,7 @@ class Kind(ABC):
         """Make a valid value."""
 
     def faults(self) -> Iterator[Fault]:
-        """Make invalid values: a value of each other type, then what the kind's bounds forbid."""
+        """Make invalid values: a value of each other type, then values that violate a bound."""
         for value in _OF_EACH_TYPE:
             if value is not None and type(value) not in self.types:
                 yield f"{type(value).__name__}", value
@@ -147,10 +147,10 @@ class Flag(Kind):
 
 
 class Text(Kind):
-    """Text within a number of bytes of UTF-8, without control characters.
+    """Text of a bounded number of UTF-8 bytes, without control characters.
 
     `among`: only these texts. `lines`: line breaks and tabs are allowed, as in a message. `chars`:
-    the bounds are of characters.
+    the bounds count characters.
     """
 
     types = frozenset({str})
@@ -221,7 +221,7 @@ class Text(Kind):
 
 
 class AnyText(Kind):
-    """Text that no reader relies on: any text will do."""
+    """Text that no reader relies on: any text is valid."""
 
     types = frozenset({str})
 
@@ -238,7 +238,7 @@ class AnyText(Kind):
 
 
 class SecretText(Text):
-    """Text that no error repeats."""
+    """Text that errors do not repeat."""
 
     def refuse(self, value: Any, name: str) -> NoReturn:
         size = f" with {len(value)} characters" if type(value) is str else ""
@@ -249,7 +249,7 @@ class SecretText(Text):
 
 
 class Binary(Kind):
-    """Bytes within a length."""
+    """Bytes of a bounded length."""
 
     types = frozenset({bytes})
 
@@ -279,8 +279,8 @@ class Binary(Kind):
 
 
 class Array(Kind):
-    """An array of values of one kind. Rows are checked a column at a time, in C where the column is
-    plain. Any other element is checked by itself: for short arrays."""
+    """An array of values of one kind. Rows are checked column by column, in C where the column
+    is plain. Any other element is checked alone: for short arrays."""
 
     types = frozenset({list, tuple})
 
@@ -335,7 +335,7 @@ class Array(Kind):
 class Column(Kind):
     """A long array of plain values, checked in C: types, and bounds of integers or of lengths.
 
-    `nil`: an element may be nil. `low` and `high` are of the integers, or of the lengths of bytes.
+    `nil`: an element may be nil. `low` and `high` bound the integers, or the lengths of bytes.
     """
 
     types = frozenset({list, tuple})
@@ -403,7 +403,7 @@ class Column(Kind):
 
 
 class Table(Kind):
-    """A map from one kind of plain value to another, of any names. Checked in C, as `Column`."""
+    """A map with free names, from one plain kind to another. Checked in C, like `Column`."""
 
     types = frozenset({dict})
 
@@ -444,7 +444,7 @@ class Table(Kind):
 class Row(Kind):
     """An array of a fixed number of values, each of its own kind.
 
-    The integers of 63 bits that it begins with are checked in C, all at once.
+    Its leading 63-bit integers are checked in C, all at once.
     """
 
     types = frozenset({list, tuple})
@@ -468,17 +468,17 @@ class Row(Kind):
             not _INTEGERS.issuperset(map(type, plain)) or min(plain) < 0 or max(plain) > INTEGER_MAX
         ):
             for kind, element in zip(self.kinds.values(), plain, strict=False):
-                kind.check(element, name)  # one of them says what is wrong
+                kind.check(element, name)  # an element is at fault, and raises
         for at, kind in self._others:
             checked[at] = kind.check(checked[at], name)
         return checked
 
     def check_all(self, rows: Sequence[Any], name: str) -> list[list[Any]]:
-        """Check many rows a column at a time: 65,536 rows of integers take 25 ms, one by one they
+        """Check many rows column by column: 65,536 rows of integers take 25 ms, one by one they
         take 80 ms. Raises InvalidArgument."""
         if not _ARRAY_TYPES.issuperset(map(type, rows)) or set(map(len, rows)) != {self._count}:
             for row in rows:
-                self.check(row, name)  # one of them says what is wrong
+                self.check(row, name)  # a row is at fault, and raises
         columns = list(zip(*rows, strict=True))
         checked = [
             _check_all(kind, column, name)
@@ -505,7 +505,7 @@ class Row(Kind):
 
 
 class Variant(Kind):
-    """An array of one of several rows: its first element, a number, says which."""
+    """An array of one of several rows; its first element, a number, selects the row."""
 
     types = frozenset({list, tuple})
 
@@ -542,7 +542,7 @@ class Variant(Kind):
 
 
 class Later(Kind):
-    """An array of a kind that its reader checks: what nobody reads costs nothing."""
+    """An array of a kind that only its reader checks: unread arrays cost nothing."""
 
     types = frozenset({list})
 
@@ -563,7 +563,7 @@ class Later(Kind):
 
 
 class OneOf(Kind):
-    """A value of one of several kinds that have no type in common, but for arrays."""
+    """A value of one of several kinds, whose types differ, except that several may be arrays."""
 
     def __init__(self, *kinds: Kind) -> None:
         self.kinds = kinds
@@ -614,9 +614,9 @@ class Nullable(Kind):
 
 
 class Opaque(Kind):
-    """A map or array that the table only names: `reader` is the module that checks its inside.
+    """A map or array whose content the table does not describe: the module `reader` checks it.
 
-    `about` describes the inside to those who cannot read the module.
+    `about` describes the content for people who cannot read the module.
     """
 
     def __init__(
@@ -645,7 +645,7 @@ class Opaque(Kind):
 
 
 def shown(value: Any) -> str:
-    """The value, or its type and size where the value is long."""
+    """Return the text of the value, or its type and size when the value is long."""
     if type(value) in (bytes, list, tuple, dict):
         return f"{type(value).__name__} with {len(value)} elements"
     text = repr(value)
@@ -663,7 +663,7 @@ def too_large(
 
 
 def _bracketed(text: str) -> str:
-    """The description of what is inside, so that its alternatives are not those of the whole."""
+    """Return the description of the content, marked so that its alternatives stay inside."""
     return f"({text})" if ", or " in text else text
 
 

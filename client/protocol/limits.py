@@ -1,6 +1,7 @@
-"""Every limit of lognode, with its unit last; a queue, window or retry has its bound here.
+"""Every limit of lognode; each name ends with the unit. Every queue, window and retry has its bound
+here.
 
-Limits that a peer or a client can run into are part of the protocol: raising one is compatible,
+The limits that affect a peer or a client are part of the protocol: raising one is compatible,
 lowering one is not.
 """
 
@@ -11,11 +12,12 @@ MIB: Final = 1 << 20
 
 # Records and batches.
 key_bytes_max: Final = 480
-"""An LMDB key ends at 511 bytes; the rest is room for what a later index puts beside the key."""
+"""An LMDB key has at most 511 bytes; the rest is room for bytes that a later index adds to the
+key."""
 value_bytes_max: Final = MIB
 headers_max: Final = 32
 header_bytes_max: Final = 4 * KIB
-"""Names and values of all headers of one record together."""
+"""Names and values of all headers of one record, together."""
 batch_bytes_max: Final = MIB
 """Keys, values and headers of a batch, uncompressed; a single larger record travels alone."""
 values_bytes_max: Final = batch_bytes_max + value_bytes_max + 64 * KIB
@@ -23,9 +25,9 @@ values_bytes_max: Final = batch_bytes_max + value_bytes_max + 64 * KIB
 request together."""
 batch_records_max: Final = 10_000
 request_records_max: Final = batch_records_max
-"""Records of all batches of one append request: its answer may have to list a seq for each."""
+"""Records of all batches of one append request: the answer may list a seq for each record."""
 removal_keys_max: Final = 32
-"""Keys or spans of one trim or delete: applying it is one step."""
+"""Keys or spans of one trim or delete, which is applied in one step."""
 log_name_bytes_max: Final = 128
 producer_name_bytes_max: Final = 256
 number_max: Final = (1 << 63) - 1
@@ -35,40 +37,41 @@ timestamp_max_ms: Final = 253_402_300_799_999
 """The end of the year 9999, in Unix time."""
 cluster_id_bytes_max: Final = 64
 boot_max: Final = (1 << 31) - 1
-"""Starts of one data directory: one a second for 68 years. Liveness shifts the number of the boot
-by 32 bits, and the result has 63 (`raft.liveness`)."""
+"""Starts of one data directory: one a second for 68 years. Liveness shifts the boot number by 32
+bits, and the result has 63 bits (`raft.liveness`)."""
 boot_jump_max: Final = 1 << 24
-"""Starts of a node that another node did not hear of. A start takes half a second at least, so that
-a node would have to crash in a loop for 97 days, unheard."""
+"""Starts of a node that another node missed. A start takes at least half a second, so a node
+would have to crash in a loop for 97 days, unheard."""
 generation_jump_max: Final = 1 << 24
-"""Generations of a range that a node did not hear of. A change of generation takes a second or
-so: half a year of changes without a pause."""
+"""Generations of a range that a node missed. A change of generation takes about a second: half a
+year of changes without a pause."""
 term_jump_max: Final = 1 << 24
-"""Terms of a group that a member did not hear of. A term takes an election, and an election
-timeout of 0.75 s at least: 145 days of elections without a pause."""
+"""Terms of a group that a member missed. A term takes an election, and an election timeout of at
+least 0.75 s: 145 days of elections without a pause."""
 
 # Tokens.
 tokens_max: Final = 4_096
+"""Tokens of a cluster; an expired token counts until a later token takes its place."""
 invites_max: Final = 256
-"""Invitations of new nodes that nobody has used."""
+"""Unused invitations of new nodes."""
 founding_ms: Final = 3_600 * 1_000
-"""After the founding of a cluster: so long its founders join without an invitation."""
+"""How long after the founding of a cluster its founders may join without an invitation."""
 inviter_bytes_max: Final = 512
-"""Of the name of the principal that made an invitation."""
+"""The name of the principal that made an invitation."""
 invite_expiry_ms_max: Final = 7 * 24 * 3_600 * 1_000
-"""Of a cluster, expired ones included until a later token takes their place."""
+"""The longest validity of an invitation."""
 tokens_bytes_max: Final = MIB
-"""All tokens of a cluster as every node stores them."""
+"""All tokens of a cluster, as every node stores them."""
 token_scopes_max: Final = 16
 tokens_page_max: Final = 500
 tokens_page_bytes: Final = 256 * KIB
-"""Of the tokens of one answer, but for the last of them."""
+"""Bytes of the tokens in one answer, not counting the last token."""
 token_bytes_max: Final = 16 * KIB
-"""One token as it travels: a token with 16 of the longest scopes has 11.1 KiB."""
+"""One token on the wire: a token with 16 of the longest scopes has 11.1 KiB."""
 principal_name_chars_max: Final = 64
 quota_class_chars_max: Final = 64
 certificate_holder_chars_max: Final = 128
-"""Of `client NAME`, `name COMMON-NAME` or `key FINGERPRINT`."""
+"""`client NAME`, `name COMMON-NAME` or `key FINGERPRINT`."""
 
 # Raft and the wire.
 entry_bytes_max: Final = 4 * MIB
@@ -80,175 +83,182 @@ frame_array_max: Final = 1 << 17
 rows_max: Final = 1 << 16
 """Rows of one list in a message between nodes."""
 raft_items_max: Final = 1_024
-"""Raft messages in one frame, also rounds of reads, also answers to rounds. A frame is taken in one
-turn of the loop, so a node sends at most 129 of all three together (see `node.links.peers`)."""
+"""Raft messages in one frame; also rounds of reads, and answers to rounds. The receiver handles
+a frame in one turn of the loop, so a node sends at most 129 of all three together (see
+`node.links.peers`)."""
 raft_parts_max: Final = 4_096
-"""Entries of all appends of one frame, with the groups that its rounds of reads ask about and the
-numbers of its answers to rounds. The receiver takes a frame in one turn of the loop, in which 4,096
+"""Entries of all appends in one frame, plus the groups of its rounds of reads and the numbers of
+its answers to rounds. The receiver handles a frame in one turn of the loop, in which 4,096
 entries take 14 ms. A node sends at most 1,024 entries in an append and 3,100 parts in a frame."""
 raft_round_reads_max: Final = 2_048
-"""Groups that one round of reads asks about; the next round asks about the others."""
+"""Groups in one round of reads; the next round asks about the others."""
 commands_per_principal_max: Final = 32
-"""Requests of a principal that change the metadata and are under way at a node."""
+"""Metadata changes of one principal that are under way at a node."""
 commands_under_way_max: Final = 128
-"""The same, of all principals: far fewer than the `requests_in_flight_max` of the link over which
-they go on to the controller's leader."""
+"""Metadata changes of all principals that are under way at a node: far fewer than the
+`requests_in_flight_max` of the link that forwards them to the controller's leader."""
 told_rows_max: Final = 1 << 14
-"""Rows of one list in what a node tells the controller's leader of its ranges, but for leaders: the
-node tells of the others when there is less to tell."""
+"""Rows of one list in a node's report on its ranges to the controller's leader, except the list
+of leaders. The node reports the other rows later."""
 raft_left_max: Final = 1_024
-"""Groups that a ping says have left; a node sends at most 256 (see `raft.liveness`)."""
+"""Groups that a ping reports as left; a node sends at most 256 (see `raft.liveness`)."""
 frame_memory_max: Final = 32 * MIB
-"""Memory of the arrays and maps of one frame with their elements, beside the bytes on the wire. One
-byte on the wire may take 72 bytes of memory. The limit allows 131,072 small arrays and maps."""
+"""Memory of the arrays and maps of one frame with their elements, besides the bytes on the wire.
+One byte on the wire may take 72 bytes of memory. The limit allows 131,072 small arrays and maps."""
 handshake_memory_max: Final = 16 * KIB
-"""The same limit before the other side has shown who it is."""
+"""`frame_memory_max` before the other side has proved its identity."""
 handshake_bytes_max: Final = 64 * KIB
-"""The largest frame before the other side has shown who it is."""
+"""The largest frame before the other side has proved its identity."""
 requests_in_flight_max: Final = 1_024
-"""Per connection; the reader stops reading above it."""
+"""Requests of one connection; above this number the reader stops reading."""
 requests_in_flight_bytes_max: Final = 64 * MIB
-"""Of the requests a connection has read and not answered; above it too the reader stops."""
+"""Bytes of the requests that a connection has read and not answered; above them the reader
+stops, too."""
 send_buffer_bytes_max: Final = 4 * MIB
-"""Unsent bytes of a connection above which its requests wait, on either side."""
+"""Unsent bytes of a connection at which its requests wait, on either side."""
 connections_max: Final = 4_096
-"""Of clients at one node, unless it may open too few files for so many."""
+"""Client connections of one node, if it may open enough files."""
 connections_per_host_share: Final = 7 / 8
-"""The most of these connections that one host gets; the last eighth is left for other hosts."""
+"""The share of `connections_max` that one host may have; the last eighth is for other hosts."""
 handshakes_max: Final = 256
-"""Connections of one listener that have not finished their handshake; the oldest gives way."""
+"""Connections of one listener in their handshake; the oldest is closed for a new one."""
 idle_timeout_s: Final = 600.0
-"""A client's connection without a request for so long is closed, unless the node is told
-otherwise. The client dials again at its next call."""
+"""A client's connection without a request for this time is closed, unless the node is configured
+otherwise. The client connects again at its next call."""
 frame_window_s: Final = 5.0
 frame_bytes_per_s_min: Final = 16 * KIB
-"""An incomplete frame that grows more slowly in two windows in a row ends its connection."""
+"""The connection of an incomplete frame ends when the frame grows more slowly in two consecutive
+windows."""
 incomplete_frames_bytes_max: Final = 256 * MIB
-"""Of all connections of a listener together; above it the oldest incomplete frame gives way."""
+"""Incomplete frames of all connections of a listener together; above this the oldest gives way."""
 peer_connections_max: Final = 4
-"""Connections from one known node: its link, and what it fetches files over."""
+"""Connections from one known node: its link, and connections for files."""
 stranger_connections_max: Final = 16
 """Connections from all nodes that the metadata does not know yet, together."""
 http_connections_max: Final = 64
 http_first_request_s: Final = 10.0
 http_next_request_s: Final = 30.0
-"""A connection begins its next request so soon after the one before, or is closed."""
+"""An HTTP connection is closed when its next request does not begin in this time."""
 
-# Memory of a node's connections (see `budget`). Nodes of the cluster have budgets of their own.
+# Memory of a node's connections (see `budget`). Nodes of the cluster have separate budgets.
 answers_connection_bytes_max: Final = 16 * MIB
-"""Answers to one connection that are being made or wait for the kernel to take them."""
+"""Answers to one connection that are being built or that the kernel has not taken yet."""
 answers_principal_bytes_max: Final = 64 * MIB
 answers_node_bytes_max: Final = 256 * MIB
 requests_principal_bytes_max: Final = 128 * MIB
-"""Requests of one principal that are being read, wait or are served."""
+"""Requests of one principal that are being read, are waiting or are being served."""
 requests_node_bytes_max: Final = 256 * MIB
 request_overhead_bytes: Final = 4 * KIB
-"""What a request costs the node beside its own bytes: a read that waits was measured."""
+"""The memory of a request besides its own bytes, as measured for a waiting read."""
 answer_small_bytes: Final = 64 * KIB
-"""An answer of at most so much is paid for with its request, and waits for no room."""
+"""A smaller answer is charged together with its request, and does not wait for room."""
 unsent_free_bytes: Final = 64 * KIB
-"""Unsent bytes with which a connection may go on, however little room the others have left."""
+"""Unsent bytes with which a connection may always continue, however little room is left."""
 frame_free_bytes: Final = 16 * KIB
-"""Bytes of an incomplete frame that a connection may have here without asking for room."""
+"""Bytes of an incomplete frame that a connection may hold without asking for room."""
 reader_progress_bytes: Final = 256 * KIB
-"""A reader makes progress when it takes so much of what waits for it, or all of it."""
+"""A reader makes progress when it takes this much of the waiting bytes, or all of them."""
 reader_patience_s: Final = 30.0
-"""A reader that makes no progress for so long is closed."""
+"""A reader without progress for this time is closed."""
 reader_patience_pressed_s: Final = 5.0
-"""The same, while others have waited for so long for the room that the reader takes."""
+"""`reader_patience_s` when others have waited this long for the room that the reader occupies."""
 
 # Producers.
 producer_window_max: Final = 524_288
-"""Numbers above `low` that a range remembers; `submit` waits at it and a range refuses beyond."""
+"""Numbers from `low` on that a range remembers; `submit` waits at the bound, and a range refuses
+beyond it."""
 producer_requests_in_flight_max: Final = 5
-"""Per range and producer."""
+"""Requests per range and producer."""
 request_batches_max: Final = 256
-"""Batches of one append request, of together `batch_bytes_max`; each has its own fate."""
+"""Batches of one append request, with at most `batch_bytes_max` together; each has its own
+outcome."""
 producers_per_range_max: Final = 100_000
 remembered_numbers_max: Final = 1_000_000
-"""Of a range, of records that were applied and not settled by their producers; beyond it producers
-with many of them are refused, see `statemachine.producers`."""
+"""Record numbers of a range that were applied and not settled by their producers; above this the
+range refuses producers with many of them, see `statemachine.producers`."""
 producers_of_principal_max: Final = 50_000
-"""Of a range, where clients are known: the others are for others."""
+"""Producers of one principal in a range, when clients are known by name; the rest is for others."""
 producers_named_max: Final = 100_000
-"""Names that the cluster knows."""
+"""Producer names of the cluster."""
 producers_named_per_principal_max: Final = 50_000
 producer_names_bytes_max: Final = 16 * MIB
 producer_names_bytes_per_principal_max: Final = 8 * MIB
 producer_grant_bytes: Final = 28
 creation_bytes: Final = 16
-"""What a client draws for each call of `create_log`: its attempts are known by these bytes."""
+"""Random bytes that a client draws for each `create_log` call, to recognise its attempts."""
 producer_name_expiry_ms: Final = 7 * 24 * 3_600 * 1_000
-"""A name that nobody opens for so long is forgotten: its next opening goes on as if it was not."""
+"""A name that is not opened for this time is forgotten: its next opening still gets the same id
+and a higher epoch."""
 producer_unacked_bytes_default: Final = 64 * MIB
 producer_expiry_ms: Final = 24 * 3_600 * 1_000
 
-# Removal, per range. What apply refuses by them is refused by every replica.
+# Removal, per range. All replicas refuse the same commands by these limits.
 floors_max: Final = 100_000
-"""Keys that are trimmed or deleted above what retention has passed, and what leases remember of
-them: their rows stay in memory."""
+"""Keys with a floor above retention's floor, from trims and deletes, and the floors that leases
+keep: their rows stay in memory."""
 lineage_spans_max: Final = 4_096
-"""Spans of keys with a floor or a compaction mark of their own."""
+"""Spans of keys that have their own floor or compaction mark."""
 leases_max: Final = 64
 leases_per_principal_max: Final = 16
-"""Of a range, where clients are known: the others are for others."""
+"""Leases of one principal in a range, when clients are known by name; the rest is for others."""
 lease_id_chars_max: Final = 128
 timeout_ms_max: Final = 7 * 24 * 3_600 * 1_000
-"""Of a request. A node waits for a read 60 s at most."""
+"""The timeout of a request. A node waits for a read for at most 60 s."""
 lease_ms_max: Final = 7 * 24 * 3_600 * 1_000
-"""A lease ends by then unless it is renewed."""
+"""A lease ends at the latest after this time, unless it is renewed."""
 
 # Memory of a node.
 memtable_bytes_max: Final = 64 * MIB
 memtable_hard_bytes_max: Final = 256 * MIB
-"""Of a range, frozen ones included. Above it appends are refused: segments cannot be built, or not
-as fast as entries come."""
+"""Memtables of a range, frozen memtables included. Above this the leader refuses appends:
+segments cannot be built, or not as fast as entries arrive."""
 frozen_scarce_bytes: Final = 96 * MIB
-"""Of a range's frozen memtables: two that wait. Above it the builder gives way to nobody."""
+"""Frozen memtables of a range: two are waiting. Above this the builder has priority."""
 memtable_age_s: Final = 600.0
 memtable_cold_s: Final = 30.0
 memtable_cold_bytes: Final = 4 * MIB
-"""A memtable that has hardly grown for so long is frozen, unless it is smaller."""
+"""A memtable of at least this size that has hardly grown for `memtable_cold_s` is frozen."""
 memtables_bytes_max: Final = 512 * MIB
-"""Of a node, frozen ones included; above it the largest are frozen, however small."""
+"""Memtables of a node, frozen ones included; above this the largest are frozen, at any size."""
 memtables_hard_bytes_max: Final = 1024 * MIB
-"""Of a node: above it appends are refused."""
+"""Memtables of a node: above this it refuses appends."""
 append_light_bytes: Final = MIB
-"""Who has appended no more lately (half of it counts a second later) goes on above the hard bounds,
-by a quarter of them: others are why segments are missing."""
+"""A principal whose recent appends (their count halves every second) are within this may exceed the
+hard bounds by a quarter: other principals caused the lack of segments."""
 append_queue_bytes_max: Final = 32 * MIB
-"""Bytes of a principal's appends that a range holds and that are not yet committed, with all that
-are under way; above it OVERLOADED."""
+"""Uncommitted bytes of a principal's appends in a range, appends under way included; above this
+the answer is OVERLOADED."""
 append_queues_bytes_max: Final = 64 * MIB
-"""The same, of all principals."""
+"""`append_queue_bytes_max` for all principals together."""
 proposed_bytes_max: Final = 2 * MIB
-"""Bytes of appends of a range that are under way to the members, besides one entry. The others
-wait, and principals share what goes next."""
+"""Bytes of a range's appends that are under way to the members, not counting one entry. The
+other appends wait, and principals share the next round."""
 proposed_scarce_bytes_max: Final = 256 * KIB
-"""The same, while segments are not built as fast as entries come, or several principals append to
-the range."""
+"""`proposed_bytes_max` while segments are built more slowly than entries arrive, or while
+several principals append to the range."""
 proposed_shared_entry_bytes_max: Final = 1 * MIB
-"""Of one entry while several principals append to the range."""
+"""One entry while several principals append to the range."""
 log_cache_bytes_max: Final = 32 * MIB
-"""Newest Raft entries kept in memory per group; older ones are read back from the WAL."""
+"""The newest Raft entries that a group keeps in memory; older ones are read from the WAL."""
 group_window_bytes_max: Final = 8 * MIB
-"""Bytes of one group sent to a peer and not acked, above which the guard hides the peer."""
+"""Unacknowledged bytes of one group sent to a peer, above which the guard hides the peer."""
 peer_window_bytes_max: Final = 32 * MIB
-"""Bytes of all groups queued for one peer, above which the guard hides the peer from each."""
+"""Bytes of all groups queued for one peer, above which the guard hides the peer from each group."""
 block_cache_bytes_max: Final = 64 * MIB
 """Decoded blocks of segments, of all ranges of a node."""
 column_cache_bytes_max: Final = 256 * MIB
-"""Unpacked values of batches in memtables. A key's entries lie in as many batches as it has
-entries, each up to a MiB: below what is read together, every read unpacks them all again."""
+"""Unpacked values of batches in memtables. A key's entries may lie in as many batches as there
+are entries, each up to a MiB: with a smaller cache than the entries read together, every read
+unpacks them all again."""
 follows_max: Final = 65_536
-"""That a node serves."""
+"""Follows of a node."""
 follows_per_connection_max: Final = 1_000
-"""Fewer than requests in flight, so that a connection full of follows still answers."""
+"""Fewer than the requests in flight, so that a connection full of follows still answers."""
 follow_keys_max: Final = 10_000
-"""Keys of one follow request; a client follows more with several. With the longest keys a request
-has 5 MB."""
+"""Keys of one follow request; a client follows more keys with several requests. With the longest
+keys a request has 5 MB."""
 followed_keys_max: Final = 500_000
-"""Of all follows of a node; each takes some 200 bytes."""
+"""Keys of all follows of a node; each takes about 200 bytes."""
 follow_credit_bytes_max: Final = 4 * MIB
 
 # Pages.
@@ -261,75 +271,76 @@ export_bands_max: Final = 1_024
 layout_rows_max: Final = 8_192
 producers_page_max: Final = 1_000
 ranges_page_max: Final = 500
-"""Descriptors of ranges; fewer where their keys are long."""
+"""Descriptors of ranges in a page; fewer when their keys are long."""
 logs_page_max: Final = 500
 health_reasons_max: Final = 1_000
-"""Reasons of one answer about health; a last line counts the others."""
+"""Reasons in one answer about health; a last line counts the others."""
 status_page_max: Final = 500
-"""Rows of all sections of the status together."""
+"""Rows of all sections of the status, together."""
 
 # Files.
 wal_file_bytes: Final = 64 * MIB
-"""Unless the node is told otherwise, within the next two."""
+"""Default size of a WAL file; `wal_file_bytes_min` and `wal_file_bytes_max` bound the setting."""
 wal_rewrite_bytes_max: Final = 4 * MIB
-"""Entries of one group that are written anew in one round to let old WAL files go."""
+"""Entries of one group that one round rewrites to release old WAL files."""
 wal_file_bytes_min: Final = 64 * KIB
 wal_file_bytes_max: Final = 1 << 30
 segment_block_bytes: Final = 32 * KIB
 segment_unpacked_bytes_max: Final = 256 * MIB
-"""Keys and values, uncompressed, above which a memtable is flushed: the builder holds them all."""
+"""Uncompressed keys and values at which a memtable is flushed: the builder holds them all."""
 builder_patience_s: Final = 60.0
 builder_bytes_per_s: Final = 256 * KIB
-"""Of batches as they came. A builder process that is slower than this, and late by its patience,
-hangs: it is killed, and the segment built again."""
+"""Bytes of batches as received. A builder process that is slower than this, and late beyond its
+patience, hangs: it is killed, and the segment is built again."""
 meta_map_bytes: Final = 16 << 30
 base_bytes_max: Final = 512 * MIB
-"""Manifest and tables of a range as a peer sends them. Floors have 50 MB at most, and a producer
-that has all of its window under way has 10 MB."""
+"""Manifest and tables of a range as a peer sends them. Floors have at most 50 MB, and a producer
+with a full window has 10 MB."""
 base_chunk_bytes: Final = 4 * MIB
-"""A piece of a segment file in a base transfer, at most."""
+"""The largest piece of a segment file in a base transfer."""
 disk_reserve_bytes: Final = 512 * MIB
-"""Unless the node is told otherwise: with less free it refuses appends. Two WAL files at least."""
+"""Default free space below which a node refuses appends. At least two WAL files."""
 disk_reserve_bytes_max: Final = 1 << 50
 scrub_bytes_per_s: Final = 4 * MIB
-"""Unless the node is told otherwise: of segment files that are read and hashed again."""
+"""Default rate at which a node reads and hashes segment files again."""
 transfer_bytes_per_s: Final = 64 * MIB
-"""Unless the node is told otherwise: of segment files that it gives, and as much that it takes."""
+"""Default rate at which a node sends segment files, and the same rate for receiving."""
 
 # The metadata between nodes.
 image_page_bytes: Final = 256 * KIB
-"""Buckets of an image that one answer has, and one bucket more."""
+"""Buckets of an image in one answer, plus one bucket."""
 image_page_buckets_max: Final = 8_192
 bucket_bytes_max: Final = tokens_bytes_max + 64 * KIB
-"""All tokens are one bucket."""
+"""All tokens form one bucket."""
 image_bytes_max: Final = 256 * MIB
-"""Of all buckets together."""
+"""All buckets together."""
 
 # Placement.
 ranges_per_log_max: Final = 4_096
 split_bytes_default: Final = 512 * MIB
-"""Of segments: a range that has more is split, unless the log's policy says otherwise."""
+"""Bytes of segments above which a range is split, unless the log's policy sets another limit."""
 split_bytes_min: Final = MIB
 split_rate_default: Final = 20_000
-"""Records appended and reads answered a second: about a fifth of what a node takes."""
+"""Appended records and answered reads a second: about a fifth of a node's capacity."""
 split_rate_min: Final = 100
-"""Of less there is too little to sample."""
+"""Below this rate there are too few requests to sample."""
 lead_rests_s: Final = 600.0
-"""For so long a range is led where an operator or a balance put its lead."""
+"""How long a range keeps the leader that an operator or a balance chose."""
 logs_max: Final = 10_000
-"""Of a cluster."""
+"""Logs of a cluster."""
 ranges_max: Final = 50_000
-"""Of a cluster, those that splits under way are to create counted."""
+"""Ranges of a cluster, including the ranges that splits under way will create."""
 replicas_per_node_max: Final = 5_000
-"""Of new ranges on all nodes that they may go to, evenly spread. Each takes some 30 KB; with more
-the groups of a node on one core have no time to elect their leaders."""
+"""New ranges are refused when an even spread over the possible nodes exceeds this number. A
+replica takes about 30 KB; with more replicas the groups of a node on one core have no time for
+elections."""
 replicas_max: Final = 7
 nodes_max: Final = 1_024
 host_name_chars_max: Final = 253
 host_label_chars_max: Final = 63
-"""Of a DNS name, as RFC 1035 (2.3.4) has them."""
+"""A label of a DNS name, by RFC 1035 (2.3.4)."""
 address_bytes_max: Final = 300
-"""`host:port` with a host name of 253 bytes at most."""
+"""`host:port` with a host name of at most 253 bytes."""
 zone_bytes_max: Final = 128
 
 # Quotas.
@@ -338,12 +349,12 @@ quotas_max: Final = 1_000
 quota_max: Final = 1 << 53
 """The largest limit of a quota."""
 spenders_max: Final = 10_000
-"""Principals whose use a node remembers, and tenants, unless more have logs. More than
+"""Principals whose use a node remembers, and tenants unless more tenants have logs. More than
 `connections_max`."""
 usage_rows_max: Final = 1_000
-"""Principals of which a node says what they have used: those that used most of its time."""
+"""Principals whose use a node reports: those that used the most of its time."""
 answer_reserved_bytes: Final = 64 * KIB
-"""What a read takes of its quota before the size of its answer is known."""
+"""Bytes that a read takes from its quota before the size of its answer is known."""
 
 # Clients.
 client_retry_backoff_first_s: Final = 0.05

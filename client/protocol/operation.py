@@ -1,4 +1,4 @@
-"""What the table says of one operation."""
+"""An operation, as one row of the table describes it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Weight = Callable[[Body], int]
 
 
 class Sender(Enum):
-    """Who may send an operation."""
+    """The senders that may send an operation."""
 
     CLIENT = "client"
     """Every connection: clients, and nodes too."""
@@ -26,7 +26,7 @@ class Sender(Enum):
 
 
 class Permission(Enum):
-    """What a principal needs for an operation."""
+    """The permission that a principal needs for an operation."""
 
     NONE = "none"
     DESCRIBE = "describe"
@@ -37,23 +37,23 @@ class Permission(Enum):
     """Held by members of consumer groups."""
     ADMIN = "admin"
     PEER = "peer"
-    """Held by nodes alone."""
+    """Held only by nodes."""
 
 
 class Subject(Enum):
-    """What of the cluster an operation is about: where its permission has to hold."""
+    """The part of the cluster on which an operation's permission must hold."""
 
     CLUSTER = "cluster"
-    """All logs, those to come included."""
+    """All logs, including future ones."""
     ANY_LOG = "any_log"
     """At least one log."""
     VISIBLE = "visible"
-    """The log in `log`, with any permission; without `log` the answer shows such logs alone, and
-    ranges of such logs."""
+    """The log in `log`, with any permission; without `log`, the answer shows only such logs and
+    their ranges."""
     LOG = "log"
     """The log in `log` or `name`."""
     RANGE = "range"
-    """The log of the range in `range`, whatever keys of the log the principal may use."""
+    """The log of the range in `range`, whichever keys of the log the principal may use."""
     KEYS = "keys"
     """The log of the range in `range`, and the keys that the body names: `key`, `keys`, or all
     keys of the range with `prefix` and from `start_key` on, below `end_key`."""
@@ -62,19 +62,19 @@ class Subject(Enum):
 
 
 class Retry(Enum):
-    """What a repetition does."""
+    """The effect of a repetition."""
 
     SAFE = "safe"
-    """The operation changes nothing that counts: repeat it at will."""
+    """The operation changes nothing that matters: repeat it freely."""
     IDEMPOTENT = "idempotent"
-    """Doing it twice is doing it once. An error says whether it was done."""
+    """Two executions have the effect of one. An error says whether the operation was done."""
     ONCE = "once"
-    """A second execution answers otherwise: an unknown outcome is told and not repeated."""
+    """A second execution gives another answer: an unknown outcome is reported, not retried."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Operation:
-    """One row of the table. Two operations are the same only if they are one object."""
+    """One row of the table. Operations are compared by identity."""
 
     name: str
     number: int
@@ -85,12 +85,12 @@ class Operation:
     retry: Retry
     request: Record
     answer: Record | None
-    """None: a one-way message, which nobody answers."""
+    """None: a one-way message, without an answer."""
     weight: int | Weight
-    """The bytes that the answer may have at most; a function of the checked request's body."""
+    """The maximum bytes of the answer, or a function of the checked request's body."""
     subject: Subject = Subject.CLUSTER
     streams: bool = False
-    """Answered by pushes, each of the answer's fields, and by an end."""
+    """The answer is a stream: pushes, each with the answer's fields, and an end."""
 
     def __repr__(self) -> str:
         return f"<Operation {self.number} {self.name}>"
@@ -100,11 +100,11 @@ class Operation:
 
     @property
     def writes(self) -> bool:
-        """Whether an error's outcome matters to the caller."""
+        """Whether the caller needs the outcome of an error."""
         return self.retry is not Retry.SAFE
 
     def answer_bytes(self, body: Body) -> int:
-        """What the answer to this checked request may have at most, in bytes."""
+        """Return the maximum bytes of the answer to this checked request."""
         return self.weight if isinstance(self.weight, int) else self.weight(body)
 
     def check_answer(self, body: Body) -> Body:

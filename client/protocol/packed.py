@@ -1,17 +1,18 @@
 """Unpack msgpack that another process packed, within bounds of memory and time.
 
-An unpacker believes the header of an array. It reserves 8 bytes for each element that the header
+An unpacker trusts the header of an array. It reserves 8 bytes for each element that the header
 claims, at each of 1,024 levels, before it has seen an element: 5 bytes a level are enough. And an
 empty array has 1 byte on the wire and 72 bytes in memory. So a program unpacks bytes from the
 network by one of these rules only:
 
-- Up to `direct_bytes_max` bytes are unpacked at once. They reserve little and make little.
+- Up to `direct_bytes_max` bytes are unpacked at once. They reserve little memory and make few
+  objects.
 - A column is an array of scalars. `columns` reads a column as a stream without room for containers.
-- Of any other value `check_whole` first skips all bytes, in C and without an object. Afterwards
-  each container is known to have as many elements as its header claims, so unpacking reserves at
-  most 8 bytes for each byte of the value. A `Census` adds up the memory of the containers.
+- For any other value `check_whole` first skips all bytes, in C and without an object. This proves
+  that each container has as many elements as its header claims, so unpacking reserves at most 8
+  bytes for each byte of the value. A `Census` adds up the memory of the containers.
 
-Work that may take longer than a few milliseconds is a generator of steps: each step takes less.
+Work that may take longer than a few milliseconds is a generator of short steps.
 """
 
 from collections.abc import Generator
@@ -32,7 +33,7 @@ element_bytes: Final = 48
 text_bytes_max: Final = 64 * limits.KIB
 """The longest string."""
 direct_bytes_max: Final = 2 * limits.KIB
-"""For 2 KiB an unpacker reserves 11 MB at most, whatever the headers claim."""
+"""For 2 KiB an unpacker reserves at most 11 MB, whatever the headers claim."""
 step_bytes_max: Final = 12 * limits.KIB
 """Bytes that one step unpacks. 12 Ki empty arrays take 2 ms."""
 _SKIP_BYTES: Final = 256 * limits.KIB
@@ -40,11 +41,11 @@ _SKIP_BYTES: Final = 256 * limits.KIB
 _LONG_FROM: Final = 1 << 16
 """The length of a string or of binary data has 4 bytes from this length on."""
 _ANY_KEYS_MAX: Final = 256
-"""A map of so many elements is made in a moment, whatever its keys are."""
+"""A map with at most this many elements is built quickly, whatever its keys are."""
 _NUMBER_KEY_MAX: Final = limits.page_entries_max
-"""The largest number that is a key of a large map: the place of an entry in a page. A table of a
-map in which a stranger chose the places of such numbers takes at most 20 ms. Chosen among the
-numbers below 2^32 they took 2 s for 120,000 keys."""
+"""The largest number that is a key of a large map: the position of an entry in a page. A
+stranger may choose numbers that collide in the table of a map: numbers up to this one take at
+most 20 ms. Chosen among the numbers below 2^32, 120,000 keys took 2 s."""
 _HASHED_IN_SECRET: Final = frozenset({str, bytes})
 _SHORT: Final = 32
 """`unpack` looks at up to 32 values one by one, which copies nothing."""
@@ -84,7 +85,7 @@ class Census:
     def __init__(self, memory_max: int) -> None:
         self.containers = 0
         self.memory = 0
-        """Bytes beside the bytes on the wire."""
+        """Bytes besides the bytes on the wire."""
         self.memory_max = memory_max
 
     def __call__(self, container: Any) -> Any:
@@ -95,9 +96,9 @@ class Census:
         return container
 
     def pairs(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-        """Make a map. Raises ValueError for a large map whose keys are numbers that a stranger may
-        have chosen to share places in the table of the map: to make such a map takes a second for
-        each 14,000 keys (Crosby and Wallach, 2003). Texts have secret hashes."""
+        """Make a map. Raises ValueError for a large map with number keys that a stranger may
+        have chosen to collide in the table of the map: such a map takes a second for each 14,000
+        keys (Crosby and Wallach, 2003). Texts have secret hashes."""
         self.containers += 1
         self.memory += container_bytes + element_bytes * len(pairs)
         if self.memory > self.memory_max:
@@ -111,8 +112,8 @@ class Census:
 
 
 def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
-    """Raise ValueError for a number that is no place in a page, and for the second of two equal
-    numbers: each repetition would walk to the place of the first."""
+    """Raise ValueError for a number that is not a position in a page, and for a repeated number:
+    each repetition would walk to the place of the first."""
     seen = bytearray(_NUMBER_KEY_MAX + 1)
     for key, _ in pairs:
         if type(key) in _HASHED_IN_SECRET:
@@ -137,7 +138,7 @@ def unpack(data: Data, census: Census, *, array_max: int) -> Any:
 
 
 def unpack_checked(data: Data, census: Census, array_max: int) -> Any:
-    """Unpack one value that has at most `direct_bytes_max` bytes or was found to be whole.
+    """Unpack one value that has at most `direct_bytes_max` bytes or that passed `check_whole`.
 
     Raises ValueError.
     """
@@ -184,7 +185,7 @@ def unpack_steps(data: Data, census: Census, *, array_max: int) -> Steps:
 
 
 def check_whole(data: Data) -> None:
-    """Check that the data is one value whose containers have what their headers claim.
+    """Check that the data is one value whose containers have the elements that their headers claim.
 
     The check takes about 3 ns for each number, string and container. Raises ValueError.
     """
@@ -195,7 +196,7 @@ def check_whole(data: Data) -> None:
 def is_short(data: Data, values_max: int) -> bool:
     """Whether the data is one whole value of at most `values_max` values, counting all levels.
 
-    Numbers, strings and containers count. Few values are unpacked quickly, however long they are.
+    Numbers, strings and containers count. Few values are unpacked quickly, at any length.
     """
     at, due, size = 0, 1, len(data)
     for _ in range(values_max):

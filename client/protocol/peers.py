@@ -57,7 +57,7 @@ _GROUP_ROW: Final = Row(range=Integer(), generation=Integer())
 _LEADERS: Final = Array(
     Row(range=Integer(), generation=Integer(), term=Integer(), node=Integer()), limits.rows_max
 )
-"""Rows and no map: a decoder refuses large maps whose keys are numbers (see `packed`)."""
+"""Rows instead of a map, because a decoder refuses large maps with number keys (see `packed`)."""
 _DAMAGE: Final = Array(
     Row(range=Integer(), generation=Integer(), reason=REASON), limits.told_rows_max
 )
@@ -89,8 +89,8 @@ _IMAGE_PAGE: Final = Record({
     ),
     "next": Optional(Row(token=Integer(), tick=Integer())),
 })  # fmt: skip
-"""A page of the metadata between nodes. `begins`: it is the first page, and what came before is to
-be forgotten. `full`: the pages say all, not only what has changed. A bucket is packed, as
+"""A page of the metadata between nodes. `begins`: this is the first page, so earlier pages are
+obsolete. `full`: the pages have everything, not only the changes. A bucket is packed, as
 `partitions.buckets` reads it."""
 _IMAGE_PAGE_BYTES: Final = limits.image_page_bytes + limits.bucket_bytes_max + 64 * limits.KIB
 
@@ -133,7 +133,7 @@ REGISTRATION: Final[Shape] = {
     "http": Optional(ADDRESS, ""),
     "zone": Optional(ZONE, ""),
 }
-"""What a node says of itself."""
+"""A node's description of itself."""
 JOIN: Final = Operation(
     "join", 97,
     "Register a node and return its id. As that node it then asks for the metadata, at `peer`, "
@@ -163,7 +163,7 @@ RAFT: Final = _between_nodes(
     None, 0,
 )  # fmt: skip
 _STORED: Final = Table(LOG_NAME, Integer(), limits.quotas_max)
-"""Of tenants with a quota of stored bytes: how many there are."""
+"""The number of tenants with a quota of stored bytes."""
 HEARTBEAT: Final = _between_nodes(
     "heartbeat", 99,
     "Tell the controller's leader what this node has and leads, and wait for newer metadata.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from .errors import InvalidArgument, Unavailable
 
 if TYPE_CHECKING:
-    from pathlib import Path  # it takes long to load
+    from pathlib import Path  # this import takes long
 
 _OTHERS: Final = 0o077
 _OWN: Final = 0o600
@@ -17,7 +17,7 @@ def read_private(path: "Path", what: str) -> bytes:
     """Return the content of a file that holds a secret; `what` names it in errors.
 
     Raises InvalidArgument when the file cannot be read, or when its group or others have any
-    permission on it. A pipe has no such permissions and is read as it is.
+    permission on it. A pipe has no such permissions and is read without the check.
     """
     try:
         with open(path, "rb") as file:
@@ -30,10 +30,10 @@ def read_private(path: "Path", what: str) -> bytes:
 
 
 def write_private(path: "Path", data: bytes, owner: "os.stat_result | None" = None) -> None:
-    """Make or replace a file that only its owner may read, durably, and whole or not at all.
+    """Make or replace a file that only its owner may read, durably and atomically.
 
-    `owner`: of another file, whose owner gets this file where the superuser writes it. Raises
-    Unavailable when the file cannot be written.
+    `owner`: the status of another file, whose owner also owns this file when the superuser writes
+    it. Raises Unavailable when the file cannot be written.
     """
     new = path.with_name(f".{path.name}.new")
     try:

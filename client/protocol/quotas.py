@@ -1,4 +1,4 @@
-"""Operations on quotas, and what can be limited."""
+"""Operations on quotas, and the resources that a quota can limit."""
 
 from typing import Final
 
@@ -11,21 +11,21 @@ from .record import Optional, Record, Shape
 RATES: Final = (
     "append_bytes", "append_records", "read_bytes", "read_records", "requests", "cpu_ms",
 )  # fmt: skip
-"""What is limited per second, on each node. `cpu_ms` are milliseconds of the node's event loop."""
+"""Limits per second, on each node. `cpu_ms` are milliseconds of the node's event loop."""
 
 OF_CLASSES: Final = ("connections", "follows", "producers")
-"""What each principal of a class may have at a time: connections and follows on each node, names of
+"""Limits at a time for each principal of a class: connections and follows on each node, names of
 producers in the cluster."""
 STORED: Final = "stored_bytes"
 OF_TENANTS: Final = ("follows", "logs", STORED)
-"""What a tenant may have at a time: follows on each node, logs and stored bytes in the cluster. Of
-each range one copy counts, as its leader stores it."""
+"""Limits at a time for a tenant: follows on each node, logs and stored bytes in the cluster.
+Stored bytes count one copy of each range, as its leader stores it."""
 COUNTS: Final = tuple(dict.fromkeys((*OF_CLASSES, *OF_TENANTS)))
 KINDS: Final = (*RATES, *COUNTS)
-"""All that can be limited."""
+"""Everything that a quota can limit."""
 
 COUNTERS: Final = (*RATES, "refused")
-"""What a node counts: what is limited, and requests that were refused for a quota."""
+"""The counters of a node: the limited resources, and requests refused because of a quota."""
 
 _QUOTA: Final = Record({"name": LOG_NAME, "limits": Table(Text(32), Integer(1), 16)}, loose=True)
 

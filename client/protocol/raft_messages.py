@@ -1,6 +1,6 @@
-"""What the members of groups say to each other: the messages of consensus, rounds of read
-confirmations, and pings. What they mean stands in `raft.messages`, `raft.read_rounds` and
-`raft.liveness`, which take their validation from here.
+"""Messages between the members of groups: consensus, rounds of read confirmations, and pings.
+`raft.messages`, `raft.read_rounds` and `raft.liveness` define their meaning, and take their
+validation from here.
 """
 
 import random
@@ -13,15 +13,16 @@ from .kinds import Array, Binary, Column, Fault, Integer, Kind, Nullable, Row, V
 
 FINGERPRINT: Final = Binary(64)
 _COMMAND: Final = frozenset({b"\0", b"\1"})
-"""The first byte of a command: of a client, or none at all. The library's other two, membership and
-version, never travel (holes 17 and 18)."""
+"""The first byte of a command: a client's command, or a no-op. The library's other two,
+membership and version, never travel (holes 17 and 18)."""
 _first_byte: Final = itemgetter(slice(1))
 _NUMBER: Final = Integer()
-"""Terms, indexes, epochs and rounds are counted up from 0."""
+"""Terms, indexes, epochs and rounds count up from 0."""
 
 
 class Entries(Kind):
-    """An array of entries, `[term, command]` each. There may be many: no Python runs for each."""
+    """An array of entries, `[term, command]` each. No Python runs per entry, since there may be
+    many."""
 
     types = frozenset({list, tuple})
 

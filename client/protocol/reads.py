@@ -41,7 +41,7 @@ CHUNK: Final = Row(
     headers=Nullable(HEADERS),
     snapshots=Nullable(MARKS),
 )
-"""Entries as packed columns; `chunks` describes the columns and how they fit together."""
+"""Entries as packed columns; `chunks` describes the columns and their relations."""
 _START: Final = OneOf(
     Text(0, among=("earliest", "latest", "snapshot")),
     Row(how=Text(0, among=("ts", "tail")), value=Integer()),

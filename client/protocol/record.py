@@ -14,11 +14,11 @@ from .kinds import Fault, Kind
 
 _REQUIRED: Final = object()
 OMIT: Final = object()
-"""The default of an optional field that the checked body lacks where it was missing."""
+"""As the default of an optional field: a missing field is also missing in the checked body."""
 
 
 class Optional(NamedTuple):
-    """A field that may be missing or nil; then it has the default."""
+    """A field that may be missing or nil, and then has the default."""
 
     kind: Kind
     default: Any = None
@@ -28,8 +28,8 @@ Shape = Mapping[str, Kind | Optional]
 
 
 class Record(Kind):
-    """See the module. `loose`: the body may have more to it than what is checked here, and all of
-    it is handed on; only answers are so."""
+    """A map with named fields, see the module. `loose`: unknown fields are kept unchecked; only
+    answers are loose."""
 
     types = frozenset({dict})
 
@@ -72,7 +72,7 @@ class Record(Kind):
         }
 
     def beyond(self) -> Iterator[Fault]:
-        """Valid but for one field, each field and each of its faults in turn."""
+        """Yield invalid values: each field with each of its faults, all other fields valid."""
         for at, (name, kind, default) in enumerate(self._fields):
             good = self.sample(random.Random(at))
             if default is _REQUIRED and not _takes_nil(kind):
@@ -83,7 +83,7 @@ class Record(Kind):
 
 
 def _check_nil(kind: Kind, field: str) -> None:
-    """Raise InvalidArgument where a required field is missing or nil and nil is not a value."""
+    """Raise InvalidArgument when a required field is missing, or nil where nil is not a value."""
     if not _takes_nil(kind):
         raise InvalidArgument(
             f"`{field}` is missing; allowed: {kind.text()}. Add the field.", what=field

@@ -1,10 +1,9 @@
 """Record batches: the columns in which records travel and are stored.
 
-A batch is packed once, by the client, and then kept as it is: the leader puts its bytes into a
-Raft entry, every member appends them to its WAL and holds them in its memtable. Only the key
-column is decoded on the way; values stay compressed until somebody reads them. Columns are
-msgpack arrays, which C code packs and unpacks at some 50 ns an element; no Python runs per
-record.
+The client packs a batch once, and its bytes stay unchanged: the leader puts them into a Raft entry,
+every member appends them to its WAL and holds them in its memtable. Only the key column is decoded
+on the way; values stay compressed until a read needs them. Columns are msgpack arrays, which C code
+packs and unpacks at about 50 ns an element; no Python runs per record.
 
 Layout, one msgpack array:
 
@@ -18,9 +17,9 @@ Layout, one msgpack array:
                            12 values: bin, a packed array of (bin or nil), maybe compressed
                            13 bytes of the values column when uncompressed
 
-Where one condition does not hold nothing of the batch is appended, unless its records are each by
-itself: then those whose conditions do not hold are left out, and the others appended, in order.
-Records of callers who know nothing of each other travel so.
+When one condition does not hold, nothing of the batch is appended. The exception is a batch with
+flag 4: the records whose conditions do not hold are left out, and the others are appended, in
+order. Records of independent callers travel in such batches.
 """
 
 import threading
@@ -37,7 +36,7 @@ from .columns import HeaderColumn
 from .errors import CorruptData, InvalidArgument, LimitExceeded
 from .types import Headers
 
-if TYPE_CHECKING:  # it takes long to load, and not every program needs it
+if TYPE_CHECKING:  # this import takes long, and few programs need it
     import zstandard
 
 VERSION: Final = 1
@@ -49,17 +48,18 @@ EXPECT_ABSENT: Final = 0
 
 _COMPRESS_FROM_BYTES: Final = 256
 _NUMBER_MAX: Final = (1 << 63) - 1
-"""Of records: one that has no 64 bits could be applied, and the range's tables never stored."""
+"""The largest record number: a larger number could be applied, but the range's tables could not
+store it in 64 bits."""
 _HEAD: Final = "count, producer, epoch, low, flags and values size"
 _FIELDS: Final = 14
-"""A later program may send more than these; they are ignored."""
+"""The fields of a batch; further fields of a later version are ignored."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """A decoded batch head: everything but headers and values, which stay packed.
+    """A decoded batch head. Headers and values stay packed.
 
-    `numbers` and `prevs` are as in docs/design/ranges.md#producers; `prevs` None means all 0.
+    docs/design/ranges.md#producers defines `numbers` and `prevs`; `prevs` None means all 0.
     """
 
     count: int
@@ -79,7 +79,7 @@ class Batch:
     values_size: int
 
     def values(self) -> list[bytes | None]:
-        """The value column. Raises CorruptData when it is not `count` values."""
+        """Return the value column. Raises CorruptData when it has not `count` values."""
         raw = self.packed_values
         try:
             if self.values_compressed:
@@ -91,7 +91,7 @@ class Batch:
             raise _corrupt("values", error) from None
 
     def headers(self) -> list[Headers | None] | None:
-        """The header column, None when no record has headers. Raises CorruptData."""
+        """Return the header column, None when no record has headers. Raises CorruptData."""
         if self.packed_headers is None:
             return None
         column = HeaderColumn(self.packed_headers, self.count)
@@ -101,7 +101,7 @@ class Batch:
 
 
 class PackedBatch(NamedTuple):
-    """The fields of a batch, with all columns still packed: what the sender declares."""
+    """The fields of a batch as the sender declares them, with all columns still packed."""
 
     data: bytes
     fields: list[Any]
@@ -141,7 +141,7 @@ def encode_batch(
     each: bool = False,
     compress: bool = True,
 ) -> bytes:
-    """Pack columns of equal length into the bytes of one batch."""
+    """Pack columns of equal length into one batch."""
     packed_values = msgpack.packb(values)
     size = len(packed_values)
     flags = (FLAG_ATOMIC if atomic else 0) | (FLAG_EACH if each else 0)
@@ -174,10 +174,10 @@ def encode_batch(
 
 
 def open_batch(data: bytes) -> PackedBatch:
-    """Take a batch apart and check what the sender declares: types, counts and sizes.
+    """Unpack the fields of a batch, and check the declared types, counts and sizes.
 
-    Unpacks the lists of numbers and no column. Raises CorruptData for anything that
-    `encode_batch` could not have made.
+    Unpacks the lists of numbers, but no column. Raises CorruptData for anything that `encode_batch`
+    could not have made.
     """
     return PackedBatch(data, _checked_fields(data))
 
@@ -210,8 +210,8 @@ def _checked_fields(data: bytes) -> list[Any]:
 def decode_batch(data: bytes | PackedBatch) -> Batch:
     """Unpack and check the head of a batch and its keys; values and headers stay packed.
 
-    Raises CorruptData for anything that `encode_batch` could not have made. Limits on sizes are
-    checked by `check_limits`, which only the leader calls: what has been committed is applied.
+    Raises CorruptData for anything that `encode_batch` could not have made. `check_limits` checks
+    the limits on sizes; only the leader calls it, because committed batches must be applied.
     """
     fields = data.fields if isinstance(data, PackedBatch) else _checked_fields(data)
     (_, count, producer, epoch, low, numbers, prevs, flags, expects, snapshots) = fields[:10]
@@ -257,7 +257,8 @@ _local: Final = threading.local()
 
 
 def _decompressor() -> "zstandard.ZstdDecompressor":
-    """The decompressor of this thread: to make one takes longer than most frames."""
+    """Return the decompressor of this thread: making one takes longer than decompressing most
+    frames."""
     import zstandard
 
     made: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
@@ -267,11 +268,12 @@ def _decompressor() -> "zstandard.ZstdDecompressor":
 
 
 def decompress(data: bytes, size: int, by: "zstandard.ZstdDecompressor | None" = None) -> bytes:
-    """The bytes of a zstandard frame that has exactly `size` of them. Raises ValueError.
+    """Return the content of a zstandard frame of exactly `size` bytes. Raises ValueError.
 
-    `by` is for a frame with a dictionary.
+    `by` decompresses a frame with a dictionary.
 
-    The library allocates what the frame's head claims, whatever bound it is given: terabytes.
+    The size is checked first: the library allocates the size that the frame's head claims, even
+    terabytes.
     """
     import zstandard
 
@@ -285,7 +287,7 @@ def decompress(data: bytes, size: int, by: "zstandard.ZstdDecompressor | None" =
 
 
 def check_key(key: bytes) -> None:
-    """Raise the error a user should see for a key that no entry can have."""
+    """Raise the user's error for a key that no entry may have."""
     if not key:
         raise InvalidArgument(
             f"empty key; a key has 1 to {limits.key_bytes_max} bytes: give one", what="key"
@@ -299,7 +301,7 @@ def check_key(key: bytes) -> None:
 
 
 def check_record(key: bytes, value: bytes | None, headers: Headers | None = None) -> None:
-    """Raise the error a user should see for a record that no range would take."""
+    """Raise the user's error for a record that every range would refuse."""
     check_key(key)
     if value is not None and len(value) > limits.value_bytes_max:
         raise LimitExceeded(
@@ -312,7 +314,7 @@ def check_record(key: bytes, value: bytes | None, headers: Headers | None = None
 
 
 def check_headers(headers: Headers) -> None:
-    """Raise the error a user should see for headers that no range would take."""
+    """Raise the user's error for headers that every range would refuse."""
     if len(headers) > limits.headers_max:
         raise LimitExceeded(
             f"{len(headers)} headers; at most {limits.headers_max} are allowed",
@@ -327,10 +329,10 @@ def check_headers(headers: Headers) -> None:
 
 
 def check_limits(batch: Batch) -> None:
-    """Leader side: decode every column and check every limit before the batch is proposed.
+    """Decode every column and check every limit before the leader proposes the batch.
 
-    Raises LimitExceeded, InvalidArgument or CorruptData; the batch is then not_applied. What
-    passes here can always be applied and read (x22).
+    Raises LimitExceeded, InvalidArgument or CorruptData; the batch is then not_applied. A batch
+    that passes can always be applied and read (x22).
     """
     _check_numbers(batch)
     _check_values(batch)
@@ -340,7 +342,7 @@ def check_limits(batch: Batch) -> None:
 
 
 def limit_steps(batch: Batch) -> Iterator[None]:
-    """Do the checks of `check_limits` in steps of at most a few milliseconds."""
+    """Run the checks of `check_limits` in steps of at most a few milliseconds."""
     _check_numbers(batch)
     yield
     _check_values(batch)

@@ -1,11 +1,11 @@
-"""Scopes of tokens: what a principal may do, with which logs and with which keys.
+"""Scopes of tokens: the verbs that a principal may use, on which logs and on which keys.
 
-A scope has verbs, a pattern of log names and a pattern of keys. A pattern is a name or key in full,
-or a prefix that ends with `*`; `*` alone matches everything. As text a scope is
+A scope has verbs, a pattern of log names and a pattern of keys. A pattern is a full name or key, or
+a prefix that ends with `*`; `*` alone matches everything. The text form of a scope is
 
     VERBS [LOG [KEYS]]      read,append acme/* user-*
 
-A principal may do what at least one of its scopes allows.
+A principal may do everything that at least one of its scopes allows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,20 +18,19 @@ from .key_spans import Span, prefix_span
 
 VERBS: Final = ("describe", "read", "append", "trim", "group", "admin")
 ALL: Final = "all"
-"""All verbs, where a scope is written as text."""
+"""The text form of all verbs."""
 _WHOLE_LOGS: Final = frozenset({"describe", "admin", "group"})
 """Verbs that no pattern of keys can restrict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a token allows: see the module.
+    """The rights of a token: see the module.
 
     `verbs`: some of `VERBS`; `log`: a log's name, or a prefix of names that ends with `*`; `keys`:
-    a key, or a prefix of keys that ends with `*`. `describe` is to see status, health and metrics;
-    a log's name is seen with any verb on the log, and its ranges as far as they have keys of
-    scopes with other verbs. `admin` on `*` includes nodes and
-    tokens. Raises InvalidArgument.
+    a key, or a prefix of keys that ends with `*`. `describe` gives access to status, health and
+    metrics. Any verb on a log shows its name, and shows the ranges that have keys of scopes with
+    other verbs than `describe`. `admin` on `*` includes nodes and tokens. Raises InvalidArgument.
     """
 
     verbs: frozenset[str]
@@ -60,7 +59,7 @@ class Scope:
 
     @property
     def text(self) -> str:
-        """The scope as it is written."""
+        """The text form of the scope."""
         words = [self._verbs_text, self.log, _shown(self.keys)]
         while len(words) > 1 and words[-1] == "*":
             words.pop()
@@ -74,27 +73,29 @@ class Scope:
 
     @property
     def has_every_log(self) -> bool:
-        """Whether the scope is about all logs that there are and will be."""
+        """Whether the scope covers all present and future logs."""
         return self.log == "*"
 
     @property
     def tenant(self) -> str | None:
-        """The first part of the names of all logs in the scope, if they have it in common."""
+        """The first part of the names of all logs in the scope, None when they have none in
+        common."""
         first, slash, _ = self.log.partition("/")
         return first if slash and first else None
 
     def has_log(self, name: str) -> bool:
-        """Return whether the scope is about the log of that name."""
+        """Return whether the scope covers the log of that name."""
         if self.log.endswith("*"):
             return name.startswith(self.log[:-1])
         return name == self.log
 
     def span(self) -> Span:
-        """Return the span of the keys that the scope is about."""
+        """Return the span of the keys that the scope covers."""
         if self.keys.endswith(b"*"):
             return prefix_span(self.keys[:-1])
         if len(self.keys) >= limits.key_bytes_max:
-            # No key is longer: the next key is that behind the prefix, and is a key itself.
+            # Keys are no longer than this, so the next key is the first one beyond the prefix,
+            # itself a key.
             return prefix_span(self.keys)
         return self.keys, self.keys + b"\0"
 
@@ -112,7 +113,7 @@ class Scope:
 
 
 def parse_scope(text: str) -> Scope:
-    """Return the scope that is written so. Raises InvalidArgument."""
+    """Return the scope of a text. Raises InvalidArgument."""
     words = text.split(None, 2)
     if not words:
         raise _wrong("the scope is empty; write verbs, then a log, then keys: `read acme/* user-*`")
@@ -125,7 +126,7 @@ def parse_scope(text: str) -> Scope:
 
 
 def scopes_of(given: Iterable[Scope | str]) -> tuple[Scope, ...]:
-    """Return the scopes, written as text or not. Raises InvalidArgument, also for too many."""
+    """Return the scopes, given as text or as `Scope`. Raises InvalidArgument, also for too many."""
     found = tuple(parse_scope(each) if isinstance(each, str) else each for each in given)
     if not 1 <= len(found) <= limits.token_scopes_max:
         raise _wrong(
@@ -135,7 +136,7 @@ def scopes_of(given: Iterable[Scope | str]) -> tuple[Scope, ...]:
 
 
 def common_tenant(scopes: Iterable[Scope]) -> str | None:
-    """Return the tenant that all scopes are confined to; None where there is none."""
+    """Return the tenant that all scopes are confined to, or None."""
     tenants = {scope.tenant for scope in scopes}
     return tenants.pop() if len(tenants) == 1 else None
 

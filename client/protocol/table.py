@@ -18,11 +18,11 @@ _BY_NUMBER: Final = {operation.number: operation for operation in _ALL}
 
 
 def by_number(number: int) -> Operation | None:
-    """The operation with this number on the wire; None: this program does not know it."""
+    """Return the operation with this number on the wire, or None when it is unknown."""
     return _BY_NUMBER.get(number)
 
 
 def name_of(number: int) -> str:
-    """The name of a frame or operation, for messages to people."""
+    """Return the name of a frame or operation, for messages to people."""
     operation = _BY_NUMBER.get(number)
     return operation.name if operation else frames.NAMES.get(number, f"operation {number}")

@@ -1,12 +1,12 @@
 """TLS 1.3 for both ends of a connection: contexts, one connection's channel, errors in words.
 
-A `Channel` is TLS without a socket: bytes of the network go in, bytes for the network come out.
-`FrameTransport` stands around it, so that a connection in its TLS handshake is counted, timed out
-and closed like any other. What fails is said in one line that names the remedy, and the other side
-gets the alert that says why.
+A `Channel` is TLS without a socket: it takes bytes of the network and returns bytes for the
+network. `FrameTransport` wraps it, so a connection in its TLS handshake is counted, timed out and
+closed like any other. A failure is reported in one line that names the remedy, and the other side
+gets an alert with the reason.
 
-Session tickets and early data are off: a resumed session would keep an identity that the files of
-the node no longer confirm.
+Session tickets and early data are off: a resumed session would keep an identity that the node's
+files no longer confirm.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unauthorized
 from .private_files import read_private
 
-if TYPE_CHECKING:  # these take long to load
+if TYPE_CHECKING:  # these imports take long
     from pathlib import Path
 
     from .certificate import Certificate
@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # these take long to load
 _ALERT: Final = 0x15
 _HANDSHAKE: Final = 0x16
 _RECORD_BYTES: Final = 16_384
-"""Plain bytes of one TLS record, at most."""
+"""The most plain bytes of one TLS record."""
 _SLICE_BYTES: Final = 1 << 16
-"""Of bytes that OpenSSL is given at once: its buffers stay as large as they have ever been."""
+"""The most bytes given to OpenSSL at once: its buffers keep the largest size that they ever had."""
 _UNKNOWN_CA: Final = frozenset({2, 18, 19, 20, 21})
-"""What X509_verify_cert says of a chain that ends outside of the trusted certificates."""
+"""X509_verify_cert's codes for a chain that does not end in the trusted certificates."""
 _EXPIRED: Final = 10
 _NOT_YET: Final = 9
 _OTHER_HOST: Final = frozenset({62, 64})
@@ -50,16 +50,16 @@ _ALERTS: Final = {
     "TLSV1_ALERT_PROTOCOL_VERSION": "it does not speak TLS 1.3: upgrade it",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "the two sides have no cipher in common",
 }
-"""What an alert of the other side means."""
+"""The meanings of the other side's alerts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How a client speaks TLS.
+    """The TLS options of a client.
 
-    `ca`: a PEM file of the CAs that it trusts; None: those of the operating system. `cert` and
-    `key`: PEM files of its own certificate, with intermediate ones, and of its private key, which
-    only the owner may read; both or none. The files are read again when they have changed.
+    `ca`: a PEM file of the trusted CAs; None: the CAs of the operating system. `cert` and `key`:
+    PEM files of the client's certificate, with intermediate ones, and of its private key, which
+    only the owner may read; both or none. Changed files are read again.
     """
 
     ca: str | os.PathLike[str] | None = None
@@ -70,7 +70,7 @@ class Tls:
 class DialTls(NamedTuple):
     """TLS for one dialled connection.
 
-    The certificate has to name the host that is dialled, if the context says so. `check` gets the
+    The certificate has to name the dialled host, if the context requires that. `check` gets the
     verified certificate of the other side and raises LognodeError to refuse it.
     """
 
@@ -78,17 +78,16 @@ class DialTls(NamedTuple):
     check: Callable[["Certificate"], None] | None = None
 
     def channel(self, host: str) -> "Channel":
-        """The channel of one connection to the host."""
+        """Return the channel of one connection to the host."""
         checked = host if self.context.check_hostname else None
         return Channel(self.context, server_side=False, host=checked, check=self.check)
 
 
 class ClientTls:
-    """The TLS of one client: its files, and the context made of them."""
+    """The TLS of one client: its files, and the context built from them."""
 
     def __init__(self, options: Tls) -> None:
-        """Raises InvalidArgument for files that cannot be used, and for a certificate without its
-        key."""
+        """Raises InvalidArgument for unusable files, and for a certificate without its key."""
         if (options.cert is None) != (options.key is None):
             given, missing = ("key", "cert") if options.cert is None else ("cert", "key")
             raise InvalidArgument(
@@ -105,7 +104,7 @@ class ClientTls:
         self.current()
 
     def current(self) -> DialTls:
-        """What the next connection uses: the newest files that could be used."""
+        """Return the TLS for the next connection, from the newest usable files."""
         stamp = files_stamp(self._ca, self._cert, self._key)
         if self._made is None or stamp != self._stamp:
             try:
@@ -118,7 +117,7 @@ class ClientTls:
 
 
 def files_stamp(*paths: "Path | None") -> tuple[tuple[int, ...] | None, ...]:
-    """What differs once one of the files has been written or replaced."""
+    """Return a stamp that differs once one of the files was written or replaced."""
     return tuple(map(_stamp, paths))
 
 
@@ -135,9 +134,9 @@ def _stamp(path: "Path | None") -> tuple[int, ...] | None:
 def dial_context(
     ca: "Path | bytes | None", cert: "Path | None", key: "Path | None", *, check_host: bool = True
 ) -> ssl.SSLContext:
-    """The context of a dialling side. `ca`: a PEM file, or certificates in DER.
+    """Return the context of a dialling side. `ca`: a PEM file, or certificates in DER.
 
-    Raises InvalidArgument that names the file at fault.
+    Raises InvalidArgument that names the faulty file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = check_host
@@ -151,9 +150,9 @@ def dial_context(
 def listen_context(
     ca: "Path", cert: "Path", key: "Path", clients: ssl.VerifyMode
 ) -> ssl.SSLContext:
-    """The context of a listening side; `clients`: whether they need a certificate.
+    """Return the context of a listening side; `clients`: whether they need a certificate.
 
-    Raises InvalidArgument that names the file at fault.
+    Raises InvalidArgument that names the faulty file.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _harden(context)
@@ -167,7 +166,7 @@ def listen_context(
 def _harden(context: ssl.SSLContext) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
-    # What the CA file holds is trusted, also where it is an intermediate CA.
+    # Every certificate in the CA file is trusted, also an intermediate CA.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
@@ -218,10 +217,10 @@ def _no_password() -> str:
 
 
 class Channel:
-    """One connection's TLS. `receive` and `seal` are given bytes and give bytes.
+    """The TLS of one connection. `receive` and `seal` take bytes and return bytes.
 
-    `binding`: what both ends know of this very connection, and a relay between them does not
-    have: the fingerprint of the acceptor's certificate (RFC 5929, tls-server-end-point).
+    `binding` identifies the connection to both ends, and a relay between them does not have it: the
+    fingerprint of the acceptor's certificate (RFC 5929, tls-server-end-point).
     """
 
     def __init__(
@@ -235,9 +234,9 @@ class Channel:
     ) -> None:
         self.server_side = server_side
         self.secured = False
-        """Whether the handshake is done, and the other side verified as far as it has to be."""
+        """Whether the handshake is done, and the other side verified as far as required."""
         self.ended = False
-        """Whether the other side has said that nothing more comes."""
+        """Whether the other side has announced the end of its data."""
         self.certificate: Certificate | None = None
         """The verified certificate of the other side; None for a client that sent none."""
         self.binding = b"" if own is None else own.fingerprint
@@ -249,7 +248,7 @@ class Channel:
         self._object = _wrap(context, self._incoming, self._outgoing, server_side, host)
 
     def begin(self) -> bytes:
-        """The first bytes for the network: none on the listening side."""
+        """Return the first bytes for the network: none on the listening side."""
         if not self.server_side:
             self._shake_hands()
         return self._outgoing.read()
@@ -257,7 +256,7 @@ class Channel:
     def receive(self, data: bytes | memoryview) -> bytes:
         """Take bytes of the network; return the plain bytes that they complete.
 
-        Raises LognodeError when the channel is of no use any more; `outgoing` has the alert then.
+        Raises LognodeError when the channel has failed; `outgoing` then returns the alert.
         """
         if not self._seen:
             self._look(data[0])
@@ -270,7 +269,7 @@ class Channel:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _read(self, parts: list[bytes]) -> None:
-        """Append the plain bytes that are there."""
+        """Append the available plain bytes to `parts`."""
         while not self.ended and (self._incoming.pending or self._object.pending()):
             try:
                 part = self._object.read(_RECORD_BYTES)
@@ -284,11 +283,11 @@ class Channel:
             parts.append(part)
 
     def outgoing(self) -> bytes:
-        """Bytes for the network that are not data: of the handshake, alerts, key updates."""
+        """Return the network bytes that carry no data: handshake, alerts, key updates."""
         return self._outgoing.read() if self._outgoing.pending else b""
 
     def seal(self, data: bytes | bytearray | memoryview) -> bytes:
-        """The bytes for the network that carry the plain ones. Only once it is `secured`."""
+        """Return the network bytes that carry the plain bytes. Call only once `secured`."""
         parts = []
         view = memoryview(data)
         for at in range(0, len(data), _SLICE_BYTES):
@@ -297,15 +296,15 @@ class Channel:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def end(self) -> bytes:
-        """The bytes that tell the other side that nothing more comes."""
+        """Return the network bytes that announce the end of our data."""
         if self.secured:
-            with contextlib.suppress(ssl.SSLError):  # its answer is not waited for
+            with contextlib.suppress(ssl.SSLError):  # nobody waits for the answer
                 self._object.unwrap()
         return self.outgoing()
 
     def drop(self) -> None:
-        """Give the memory of OpenSSL back, about 50 KiB: the connection is closed. `certificate`
-        and `binding` stay. Doing it twice is doing it once."""
+        """Free OpenSSL's memory, about 50 KiB: the connection is closed. `certificate` and
+        `binding` stay. The call is idempotent."""
         if self._dropped:
             return
         self._dropped = self.ended = True
@@ -328,7 +327,7 @@ class Channel:
         )
 
     def _shake_hands(self) -> bool:
-        """Go on with the handshake; whether it is done."""
+        """Continue the handshake; return whether it is done."""
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
@@ -352,7 +351,7 @@ class Channel:
 
 
 class NotTls(RemoteProtocolError):
-    """The first byte of a dialler is not TLS: it may understand a plain answer."""
+    """A dialler's first byte is not TLS: it may understand a plain answer."""
 
 
 def _wrap(
@@ -369,7 +368,7 @@ def _wrap(
 
 
 def explained(error: ssl.SSLError, host: str | None) -> LognodeError:
-    """What went wrong, in one line that says what to do."""
+    """Return an error that describes the failure and the remedy in one line."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return Unauthorized(_unverified(error, host))
     reason = error.reason or str(error)

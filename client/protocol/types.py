@@ -1,6 +1,6 @@
 """The values that the SDK takes and returns: entries, acks, positions, expectations.
 
-Positions are the *next seq wanted*; spans are half-open; the first seq is 1 and 0 names no entry.
+A position is the *next seq wanted*. Spans are half-open. The first seq is 1, and 0 names no entry.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,8 +25,8 @@ class Entry:
 class Ack(NamedTuple):
     """An append that a majority has on disk (S1).
 
-    `duplicate` says that an earlier attempt had been applied already (S8); `seq` is then None
-    where the range no longer knows it.
+    `duplicate`: an earlier attempt was already applied (S8); `seq` is then None when the range no
+    longer knows it.
     """
 
     seq: int | None
@@ -68,7 +68,8 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A position of a follow: per key for keyed follows, per span for prefix and whole-log ones.
+    """A position of a follow: per key when it follows keys, per span when it follows a prefix or a
+    log.
 
     `spans` holds (start, end or None, next seq wanted), sorted by start and without overlaps.
     """
@@ -78,7 +79,7 @@ class Cursor:
 
 
 class Unchanged:
-    """What UNCHANGED is."""
+    """The type of UNCHANGED."""
 
     __slots__ = ()
 
@@ -87,7 +88,7 @@ class Unchanged:
 
 
 UNCHANGED: Final = Unchanged()
-"""A policy that `alter_log` leaves as it is."""
+"""Tells `alter_log` to leave a policy unchanged."""
 
 Start = int | Literal["earliest", "latest", "snapshot"] | Tail | Timestamp
 """`snapshot`: the key's newest entry marked snapshot=True; its first when there is none."""
@@ -98,14 +99,14 @@ Consistency = Literal["linearizable", "prefix"]
 
 @dataclass(frozen=True, slots=True)
 class FollowBatch:
-    """What one push brought. `cursor` is the position after the last entry of the batch.
+    """The entries of one push. `cursor` is the position after the last entry of the batch.
 
-    `caught_up`: the feed has all that was acknowledged, as far as the members that serve the feed
-    know. It becomes false, in a batch without entries, when a member is cut off from the others
-    or is lost; the feed then goes on at another member. `staleness_ms`: what the batch lacks of its
-    range was acknowledged in the last so many milliseconds, and the time that messages took between
-    nodes; None: the member could not say. With `caught_up` it is under the election timeout where a
-    leader serves the feed, and at most 3 seconds elsewhere.
+    `caught_up`: the feed has everything acknowledged, as far as the serving members know. It
+    becomes false, in a batch without entries, when a member is cut off from the others or is lost;
+    the feed then continues at another member. `staleness_ms`: every entry of the range that the
+    batch lacks was acknowledged within this many milliseconds, plus the time that messages took
+    between nodes; None: unknown to the member. With `caught_up` it is under the election timeout
+    when a leader serves the feed, and at most 3 seconds elsewhere.
     """
 
     entries: tuple[Entry, ...]

@@ -1,12 +1,12 @@
-"""The handshake of the protocol: what hello, welcome and proof say.
+"""The handshake of the protocol: the contents of hello, welcome and proof.
 
-`protocol/frames.py` shows their order, `protocol/` has everything that follows them.
+`protocol/frames.py` shows their order; `protocol/` has everything that follows them.
 
 Both sides of a node link prove that they hold the cluster's secret: HMAC-SHA-256 over both nonces,
-both identities and a label of the side, so that no proof can be reflected or replayed. The dialler
-proves first: an acceptor gives a stranger no proof, from which the secret could be guessed. Inside
-TLS the proofs also cover the certificate of the acceptor, so that nobody who ends TLS in between
-can pass them on. The secret authenticates links; it encrypts nothing.
+both identities and a label of the side, so no proof can be reflected or replayed. The dialler
+proves first: a stranger gets no proof from an acceptor, since a proof would allow guesses at the
+secret. Inside TLS the proofs also cover the certificate of the acceptor, so a relay that ends TLS
+cannot pass them on. The secret authenticates links; it encrypts nothing.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from .record import Record
 MAGIC: Final = "lognode"
 VERSION_MIN: Final = 2
 VERSION_MAX: Final = 2
-"""Version 1 named operations by texts; version 2 has the numbers of `protocol`."""
+"""Version 1 named operations by texts; version 2 uses the numbers of `protocol`."""
 COMPRESSIONS: Final = ("zstd",)
 nonce_bytes: Final = frames.nonce_bytes
 
@@ -31,7 +31,7 @@ Role = Literal["client", "node"]
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who dials. `cluster` and `node` are None while not known."""
+    """The identity of the dialler. `cluster` and `node` may be None: unknown."""
 
     role: Role
     nonce: bytes
@@ -42,10 +42,10 @@ class Hello:
     version_max: int = VERSION_MAX
     compressions: tuple[str, ...] = COMPRESSIONS
     token: str | None = field(default=None, repr=False)
-    """What a client proves its identity with; see `tokens`."""
+    """The credential of a client; see `tokens`."""
 
     def to_body(self) -> dict[str, Any]:
-        """The body of the hello frame."""
+        """Return the body of the hello frame."""
         told = {} if self.token is None else {"token": self.token}
         return {
             "magic": MAGIC,
@@ -61,7 +61,8 @@ class Hello:
 
     @classmethod
     def from_body(cls, body: Mapping[Any, Any]) -> "Hello":
-        """Raises RemoteProtocolError for a hello that `frames.HELLO_BODY` forbids."""
+        """Return the hello of a body. Raises RemoteProtocolError where `frames.HELLO_BODY`
+        forbids the body."""
         if body.get("magic") != MAGIC:
             raise RemoteProtocolError("this is a lognode listener; the other side speaks otherwise")
         hello = _checked(frames.HELLO_BODY, "hello", body)
@@ -78,7 +79,7 @@ class Hello:
         )
 
     def agreed_version(self) -> int:
-        """The highest version that both sides speak. Raises Unsupported."""
+        """Return the highest version that both sides speak. Raises Unsupported."""
         version = min(self.version_max, VERSION_MAX)
         if version < max(self.version_min, VERSION_MIN):
             raise Unsupported(
@@ -89,8 +90,8 @@ class Hello:
 
 
 class Welcome(NamedTuple):
-    """Who was dialled. `node` is None on a node that has not joined a cluster yet; `wants_proof`:
-    nodes have to prove that they hold its secret."""
+    """The identity of the acceptor. `node` is None on a node that has not joined a cluster yet;
+    `wants_proof`: nodes have to prove that they hold the cluster's secret."""
 
     nonce: bytes
     version: int = VERSION_MAX
@@ -99,7 +100,7 @@ class Welcome(NamedTuple):
     wants_proof: bool = False
 
     def to_body(self) -> dict[str, Any]:
-        """The body of the welcome frame."""
+        """Return the body of the welcome frame."""
         return {
             "version": self.version,
             "cluster": self.cluster,
@@ -110,8 +111,8 @@ class Welcome(NamedTuple):
 
     @classmethod
     def from_body(cls, body: Mapping[Any, Any]) -> "Welcome":
-        """Raises RemoteProtocolError for a welcome that `frames.WELCOME_BODY` forbids, or of
-        another version."""
+        """Return the welcome of a body. Raises RemoteProtocolError where `frames.WELCOME_BODY`
+        forbids the body, and for another version."""
         welcome = _checked(frames.WELCOME_BODY, "welcome", body)
         if not VERSION_MIN <= welcome["version"] <= VERSION_MAX:
             raise RemoteProtocolError("welcome of a protocol version that was not offered")
@@ -133,9 +134,9 @@ def prove(
 ) -> bytes:
     """Return the proof that `side` holds the secret.
 
-    `binding`: what a TLS channel has that no other has (`Channel.binding`); empty without TLS.
+    `binding`: the unique property of the TLS channel (`Channel.binding`); empty without TLS.
     """
-    import hmac  # it takes long to load, and only a cluster with a secret needs it
+    import hmac  # this import takes long, and only a cluster with a secret needs it
 
     claims = [
         "lognode/2", side, hello.nonce, welcome.nonce, hello.role, hello.cluster, hello.node,
@@ -152,7 +153,7 @@ def check_proof(
     proof: object,
     binding: bytes = b"",
 ) -> None:
-    """Raise Unauthorized unless `proof` is that of `side`."""
+    """Raise Unauthorized unless `proof` is the proof of `side`."""
     import hmac
 
     if type(proof) is not bytes:
@@ -168,7 +169,7 @@ def check_proof(
 
 
 def _checked(record: Record, kind: str, body: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return the fields of a frame of the handshake. Raises RemoteProtocolError."""
+    """Return the fields of a handshake frame. Raises RemoteProtocolError."""
     try:
         return record.check(body)
     except InvalidArgument as error:

@@ -1,22 +1,21 @@
 """client/spark/: lognode as a data source and sink of PySpark. Only this folder imports pyspark.
 
-    options       strings of a user -> checked values; no pyspark
+    options       option strings -> checked values; no pyspark
     planning      a vector -> pieces of even size; offsets of a stream; no pyspark
-    session       one blocking connection: what drivers and tasks ask of a cluster; no pyspark
+    session       one blocking connection for drivers and tasks; no pyspark
     arrow         pages -> record batches in one order; record batches -> records; no pyspark
-    schema        which columns there are
-    reader, stream, sink    what runs in tasks and on the driver
-    java          whether there is one; no pyspark
-    source        what Spark finds by the name `lognode`
+    schema        the columns
+    reader, stream, sink    the code that runs in tasks and on the driver
+    java          the check for a usable Java; no pyspark
+    source        the data source that Spark finds by the name `lognode`
     jobs/         whole jobs: export, aggregate, replay, fold
 
-Contract towards Spark:
+Contract with Spark:
 
-1. What tasks read is fixed on the driver: spans of keys and of seqs. A task that runs again gives
-   the same rows in the same order, whatever became of the ranges meanwhile.
-2. Readers and writers are values that can be pickled: each task opens a connection of its own and
-   closes it.
-3. What is wrong with the options, the log, a vector or a lease is said on the driver in one line,
-   where it can be known there, before a task starts.
+1. The driver fixes what tasks read: spans of keys and of seqs. A task that runs again gives the
+same rows in the same order, whatever happened to the ranges meanwhile.
+2. Readers and writers are picklable values: each task opens its own connection and closes it.
+3. An error in the options, the log, a vector or a lease is reported on the driver in one line,
+before a task starts, if it can be known there.
 4. A sink adds nothing twice when a task or a micro-batch runs again with the same rows.
 """

@@ -1,7 +1,7 @@
-"""Pages as Arrow record batches, and record batches as records: columns, not an object an entry.
+"""Pages as Arrow record batches, and record batches as records: columns, not an object per entry.
 
-The order of rows is that of key and seq, the same for every reading of a span: a sink numbers the
-rows of a task, and takes those of a task that runs again for the same.
+Rows are ordered by key and seq, the same for every read of a span: a sink numbers the rows of a
+task, and relies on the same numbers when the task runs again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,19 +19,20 @@ from .session import Record
 
 _ORDER: Final = [("key", "ascending"), ("seq", "ascending")]
 _ROWS_MAX: Final = 1 << 14
-"""Of a batch."""
+"""The rows of a batch."""
 _HELD_BYTES: Final = 4 << 20
-"""What is held back is looked through once there is so much more, or twice what was left."""
+"""Held rows are searched for complete ones once they grow by this, or to twice the rest of the
+last search."""
 
 
 Column = tuple[Callable[[Chunk], pa.Array], pa.DataType]
 
 
 class Rows:
-    """The pages of one piece, as batches of that schema. `feed` each, then `finish`."""
+    """The pages of one piece, as batches of the schema. `feed` each page, then `finish`."""
 
     needed: ClassVar = frozenset({"key", "seq"})
-    """Columns that are, beside those asked for."""
+    """Columns that are read besides the requested ones."""
 
     def __init__(self, schema: pa.Schema, *, log: str, range_start: bytes) -> None:
         self._schema = schema
@@ -42,10 +43,10 @@ class Rows:
         }  # fmt: skip
         self._held: list[pa.Table] = []
         self._bytes = self._left = 0
-        """Of what is held back: now, and when it was looked through last."""
+        """Bytes of the held rows: now, and after the last search."""
 
     def feed(self, page: SpanPage) -> Iterator[pa.RecordBatch]:
-        """What can be said by now of what follows what."""
+        """Take a page, and yield the rows whose order is final."""
         table = self._table(page.chunks)
         self._held.append(table)
         self._bytes += table.nbytes
@@ -61,11 +62,11 @@ class Rows:
             yield from self._shown(_ordered(ready))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The rest."""
+        """Yield the remaining rows."""
         yield from ()
 
     def _table(self, chunks: Sequence[Chunk]) -> pa.Table:
-        """The columns that are needed of a page. Raises RemoteProtocolError."""
+        """Return the needed columns of a page. Raises RemoteProtocolError."""
         try:
             return pa.table({
                 name: pa.chunked_array([make(chunk) for chunk in chunks], kind)
@@ -90,17 +91,17 @@ class Rows:
 
 
 class LatestRows(Rows):
-    """The same, but of each key its last entry alone, unless that is a tombstone."""
+    """Like `Rows`, but only the last entry of each key, unless that entry is a tombstone."""
 
     needed = frozenset({"key", "seq", "value"})
 
     def __init__(self, schema: pa.Schema, *, log: str, range_start: bytes) -> None:
         super().__init__(schema, log=log, range_start=range_start)
         self._last: list[pa.Table] = []
-        """The last row so far: the next one may be of the same key."""
+        """The last row so far: the next row may have the same key."""
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The last key."""
+        """Yield the row of the last key."""
         for last in self._last:
             yield from self._values(last)
 
@@ -119,7 +120,7 @@ class LatestRows(Rows):
 
 
 def _columns(schema: pa.Schema) -> dict[str, Column]:
-    """How each column that is of entries is made, and what is in it."""
+    """Return the constructor and the type of each column that comes from entries."""
     found: dict[str, Column] = {
         "key": (columns.keys, pa.binary()), "value": (columns.values, pa.binary()),
         "seq": (columns.seqs, pa.int64()),
@@ -133,14 +134,14 @@ def _columns(schema: pa.Schema) -> dict[str, Column]:
 
 
 def _below(table: pa.Table, place: Place) -> pa.ChunkedArray:
-    """Which rows come before a place."""
+    """Return which rows come before a place."""
     key, seq = pa.scalar(place[0], pa.binary()), place[1]
     same = pc.and_(pc.equal(table["key"], key), pc.less(table["seq"], seq))
     return pc.or_(pc.less(table["key"], key), same)
 
 
 def _ordered(table: pa.Table) -> pa.Table:
-    """By key and seq. What comes of one file alone is so already."""
+    """Sort by key and seq. Rows from a single file are already sorted."""
     keys, seqs = (table[name].combine_chunks() for name in ("key", "seq"))
     before, behind = keys.slice(0, max(0, len(keys) - 1)), keys.slice(1)
     rises = pc.less(seqs.slice(0, len(before)), seqs.slice(1))
@@ -149,9 +150,9 @@ def _ordered(table: pa.Table) -> pa.Table:
 
 
 def records(batch: pa.RecordBatch, first_row: int) -> Sequence[Record]:
-    """The rows of a sink's batch, whose columns were checked before, as records.
+    """Return the rows of a sink's batch, with checked columns, as records.
 
-    `first_row`: how many rows of the task came before. Raises InvalidArgument for what is none.
+    `first_row`: the number of earlier rows of the task. Raises InvalidArgument for an invalid row.
     """
     keys = _binaries(batch.column("key"))
     values = _binaries(batch.column("value"))

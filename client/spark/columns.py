@@ -1,8 +1,8 @@
-"""Chunks of entries as Arrow arrays: the columns' own bytes, with no object an entry.
+"""Chunks of entries as Arrow arrays: the columns' own bytes, without an object per entry.
 
-An array of Arrow has its values in one buffer, and offsets into it in another, one more than there
-are values (Arrow Columnar Format, "Variable-size Binary Layout"); a chunk has lengths, since these
-of several blocks follow each other as they are.
+An Arrow array has its values in one buffer, and offsets into it in another, one more than there are
+values (Arrow Columnar Format, "Variable-size Binary Layout"). A chunk has lengths, because the
+columns of several blocks are joined without changes.
 """
 
 from typing import Any, Final
@@ -17,7 +17,7 @@ Numbers = np.ndarray[Any, np.dtype[Any]]
 
 
 def keys(chunk: Chunk) -> pa.Array:
-    """Of each entry its key."""
+    """Return the key of each entry."""
     lengths = _numbers("H", chunk.key_lengths)
     found = _binaries(chunk.keys, lengths, None)
     if chunk.repeats is None:
@@ -27,7 +27,7 @@ def keys(chunk: Chunk) -> pa.Array:
 
 
 def values(chunk: Chunk) -> pa.Array:
-    """Of each entry its value, null for a tombstone."""
+    """Return the value of each entry, null for a tombstone."""
     lengths = _numbers("I", chunk.value_lengths)
     present = lengths != ABSENT
     if present.all():
@@ -36,25 +36,25 @@ def values(chunk: Chunk) -> pa.Array:
 
 
 def seqs(chunk: Chunk) -> pa.Array:
-    """Of each entry its seq."""
+    """Return the seq of each entry."""
     return pa.array(_numbers(chunk.seq_code, chunk.seqs).astype(np.int64) + chunk.first_seq)
 
 
 def timestamps(chunk: Chunk) -> pa.Array:
-    """Of each entry its timestamp, in milliseconds."""
+    """Return the timestamp of each entry, in milliseconds."""
     since = _numbers(chunk.timestamp_code, chunk.timestamps).astype(np.int64)
     return pa.array(since + chunk.first_ms).view(MILLISECONDS)
 
 
 def snapshots(chunk: Chunk) -> pa.Array:
-    """Of each entry whether it is a logical snapshot."""
+    """Return for each entry whether it is a logical snapshot."""
     marked = np.zeros(chunk.rows, np.bool_)
     marked[list(chunk.snapshots or ())] = True
     return pa.array(marked)
 
 
 def headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
-    """Of each entry its headers as a list of that kind, null where it has none."""
+    """Return the headers of each entry as a list of that kind, null where it has none."""
     if not chunk.headers:
         return pa.nulls(chunk.rows, kind)
     rows: list[Any] = [None] * chunk.rows

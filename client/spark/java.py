@@ -1,4 +1,4 @@
-"""Which Java there is: without one Spark says no more than that its gateway has exited."""
+"""The check for Java: without Java, Spark reports only that its gateway has exited."""
 
 import os
 import re
@@ -15,7 +15,7 @@ _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def check_java(environment: Mapping[str, str] = os.environ) -> None:
-    """Raises Unsupported unless Spark is going to find a Java that it can run on."""
+    """Raise Unsupported unless Spark will find a Java that it can run on."""
     home = environment.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else "java"
     java = shutil.which(found, path=environment.get("PATH", ""))

@@ -1,4 +1,4 @@
-"""What retention has removed before it was read: said on the driver, before a task starts."""
+"""Loss of unread entries by retention: reported on the driver, before a task starts."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from .session import Session
 
 
 def check_loss(session: Session, tasks: Sequence[Task], log: str, why: str, allow: str) -> None:
-    """Raises NotFound where retention may have removed some of what the tasks read.
+    """Raise NotFound when retention may have removed entries that the tasks read.
 
-    `why` says of `{first}`, the seq from which on they read there, that it was to be read, and
-    `allow` what to give to go on without it.
+    `why` describes the requested start, with `{first}` for its seq, and `allow` the option that
+    accepts the loss.
     """
     spans = sorted(piece.span[:2] for task in tasks for piece in task.pieces)
     if not spans:
@@ -28,8 +28,9 @@ def check_loss(session: Session, tasks: Sequence[Task], log: str, why: str, allo
 
 
 def maybe_from(begins: Sequence[Position], earliest: Sequence[Position]) -> list[Position]:
-    """From which seqs on entries may be from a time or later, by where that time begins in what is
-    left: where nothing left is older, whatever retention has removed may have been from it on."""
+    """Return the first seqs that may hold entries from a time on. `begins` has the first such
+    seqs among the remaining entries. Where no remaining entry is older than the time, removed
+    entries may also be from the time on, so the seq is 1."""
     return [
         (start, end, seq if seq > first else 1)
         for start, end, seq, first in overlay(begins, earliest)

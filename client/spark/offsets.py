@@ -1,8 +1,8 @@
-"""Offsets of a stream: how far it has come, span by span, and how far a micro-batch goes. Pure.
+"""Offsets of a stream: the position of each span, and the end of a micro-batch. Pure.
 
-An offset is a vector without a lease. The micro-batch between two of them has, of each key, the
-entries with seqs above the one and not above the other; which entries that are depends on nothing
-else, so a micro-batch that is run again has the same.
+An offset is a vector without a lease. The micro-batch between two offsets has the entries of each
+key with seqs above the first and up to the second offset. This depends on nothing else, so a
+micro-batch that runs again has the same entries.
 """
 
 import json
@@ -18,7 +18,7 @@ Offset = dict[str, Any]
 
 
 class Area(NamedTuple):
-    """Keys, the seq from which a stream has not read them, and the one that they will have next."""
+    """Keys, with the first seq that a stream has not read and the next seq of their range."""
 
     start: bytes
     end: bytes | None
@@ -30,7 +30,7 @@ class Area(NamedTuple):
 
 
 def offset(of: Vector, positions: Iterable[Position]) -> Offset:
-    """The offset of a stream that has read, of each span, what is below its seq."""
+    """Return the offset of a stream that has read each span below its seq."""
     parts = tuple(Part(start, end, seq - 1) for start, end, seq in positions)
     return Vector(of.cluster, of.log, of.log_id, "", 0, parts).to_document()
 
@@ -41,7 +41,7 @@ def vector(given: Mapping[str, Any]) -> Vector:
 
 
 def joined(positions: Iterable[Position]) -> list[Position]:
-    """The same, with neighbours of one seq as one: which ranges there are does not show."""
+    """Join neighbours with the same seq, which hides the bounds of ranges."""
     rows: list[Position] = []
     for start, end, seq in positions:
         if rows and rows[-1][1] == start and rows[-1][2] == seq:
@@ -56,10 +56,10 @@ def areas(
     wanted: Sequence[KeySpan],
     edges: Iterable[Position] = ((b"", None, 0),),
 ) -> list[Area]:
-    """What there is to read, by where it was read up to and by the ranges of now.
+    """Return the areas to read, cut at the spans read so far and at the present ranges.
 
-    `edges`: spans by which it is cut too. In an area that lies in one of those that `earliest`
-    gives no two entries have the same seq; where ranges were merged they may.
+    `edges`: further spans to cut at. Entries in an area within one span of `earliest` have distinct
+    seqs; after a merge of ranges, entries of one area may have equal seqs.
     """
     ranges = [(low, high, (low, seq)) for low, high, seq in latest]
     cut = [(low, high, seq) for low, high, seq, _ in overlay(positions(start), edges)]
@@ -70,8 +70,8 @@ def areas(
 
 
 def admitted(available: Sequence[int], most: int) -> list[int]:
-    """How many of each, together at most so many: what is little is had whole, the rest is shared
-    evenly. At least one of all, if there is any."""
+    """Share `most` between the available numbers: small numbers are admitted whole, and the rest
+    is shared evenly. Admits at least one, if any is available."""
     shares = [0] * len(available)
     order = sorted(range(len(available)), key=available.__getitem__)
     left = max(1, most)
@@ -82,10 +82,11 @@ def admitted(available: Sequence[int], most: int) -> list[int]:
 
 
 def advanced(found: Sequence[Area], most: int | None) -> list[Position] | None:
-    """How far a micro-batch goes: at most so many seqs further. None: there is nothing to read.
+    """Return the end of a micro-batch, at most `most` seqs further, or None when there is nothing
+    to read.
 
-    Keys that nobody wants are passed at no cost. Neighbours in one range that were both read up to
-    its end go on as one.
+    Unwanted keys are skipped at no cost. Neighbours in one range that were both read to its end are
+    joined.
     """
     if not any(area.latest > area.next for area in found):
         return None
@@ -104,8 +105,8 @@ def advanced(found: Sequence[Area], most: int | None) -> list[Position] | None:
 
 
 def lost(of: Iterable[Task], earliest: Sequence[Position]) -> tuple[bytes, int, int] | None:
-    """Of the tasks a key from which on, the seq from which on, and the seq below which retention
-    may have removed something that is to be read; None: it has not."""
+    """Return a task's first key, its first seq there, and the seq below which retention may have
+    removed entries that the task reads; None: nothing is lost."""
     for task in of:
         wanted = [(piece.span.start, piece.span.end, piece.span.from_seq) for piece in task.pieces]
         for start, _, first, seq in overlay(wanted, earliest):
@@ -115,10 +116,10 @@ def lost(of: Iterable[Task], earliest: Sequence[Position]) -> tuple[bytes, int, 
 
 
 def tasks(start: Vector, end: Vector, wanted: Sequence[KeySpan]) -> list[Task]:
-    """One for each span of keys that goes on from `start` to `end`, and for nothing else, so that
-    a micro-batch that is run again has the same tasks with the same rows.
+    """Return one task for each span of keys that advances from `start` to `end`. The tasks depend
+    on nothing else, so a micro-batch that runs again has the same tasks with the same rows.
 
-    Raises InvalidArgument where the end lies before the start.
+    Raises InvalidArgument when the end lies before the start.
     """
     if (start.cluster, start.log, start.log_id) != (end.cluster, end.log, end.log_id):
         raise InvalidArgument(

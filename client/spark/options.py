@@ -1,7 +1,7 @@
-"""The options of the source and the sink: strings of a user, checked, as values.
+"""The options of the source and the sink: strings of a user, checked and converted.
 
-Spark hands options over with their names in lower case. What is not known is refused by name, since
-a misspelt option that does nothing is worse than an error.
+Spark passes option names in lower case. Unknown options are refused by name, since a misspelt
+option without effect is worse than an error.
 """
 
 import base64
@@ -37,21 +37,21 @@ _LATEST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read. Of the starts and of the ends at most one is given."""
+    """The options of a read. At most one start and at most one end is given."""
 
     servers: str
     log: str
     mode: Mode = "changes"
     spans: tuple[KeySpan, ...] = _EVERYTHING
-    """Disjoint, ascending."""
+    """Disjoint and ascending."""
     columns: tuple[str, ...] = COLUMNS
     starting: "Vector | int | None" = None
-    """What comes behind that vector, or from that seq on; None: from the earliest entry on."""
+    """Read the entries after the vector, or from the seq on; None: from the earliest entry on."""
     ending_seq: int | None = None
     starting_ms: int | None = None
     ending_ms: int | None = None
     as_of: "Vector | int | None" = None
-    """A vector, or Unix time in milliseconds: up to and with that."""
+    """Read up to and including a vector, or a Unix time in milliseconds."""
     partitions_min: int = 1
     entries_max: int | None = None
     bytes_max: int | None = None
@@ -63,7 +63,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Where to write."""
+    """The options of a write."""
 
     servers: str
     log: str
@@ -73,13 +73,14 @@ class WriteOptions:
 class _Option(NamedTuple):
     name: str
     kinds: str
-    """First letters of the kinds that have it: b, s, and w for the sink, which writes."""
+    """First letters of the kinds that accept the option: b for batch, s for stream, w for the
+    sink, which writes."""
     field: str
     parse: Callable[[str], Any]
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
-    """The options of a batch or of a stream; None: of either, it is not known yet.
+    """Return the options of a batch or of a stream; `streaming` None: the kind is not known yet.
 
     Raises InvalidArgument.
     """
@@ -109,7 +110,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """The options of a sink. Raises InvalidArgument."""
+    """Return the options of a sink. Raises InvalidArgument."""
     return WriteOptions(**_parsed(options, "w"))
 
 
@@ -151,7 +152,7 @@ def _wrong(name: str, what: str) -> InvalidArgument:
     return InvalidArgument(f"option {name}: {what}", what=name)
 
 
-# Values. Each raises ValueError that says what is allowed.
+# Values. Each function raises ValueError that says what is allowed.
 
 
 def _servers(text: str) -> str:
@@ -236,7 +237,8 @@ def _prefix(text: str) -> bytes:
 
 
 def _keys(text: str) -> tuple[KeySpan, ...]:
-    """A JSON array of keys, each text or {"b64": ...}; or one key as it is."""
+    """Return the spans of a JSON array of keys, each text or {"b64": ...}, or of one literal
+    key."""
     rows = [text]
     if text.startswith("["):
         try:
@@ -309,4 +311,4 @@ _REFUSED: Final = {
     "path": "is not for lognode: call load() and save() without a path, and give log",
 }
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""Spark's own, which it hands to a sink."""
+"""Spark's own options, which it passes to a sink."""

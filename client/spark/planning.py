@@ -1,7 +1,7 @@
-"""What each task of a batch reads: pieces of a vector, of about even size. Pure.
+"""The pieces of a vector that each task of a batch reads, of about even size. Pure.
 
-A piece is a span of keys and of seqs, and names no range: one that is split, merged or moved after
-the plan was made does it no harm.
+A piece is a span of keys and of seqs, and names no range: later splits, merges and moves do not
+affect it.
 """
 
 from bisect import bisect_left
@@ -13,18 +13,18 @@ from ..span_pages import Span
 from ..vector import Vector
 
 partition_bytes: Final = 64 << 20
-"""Of stored bytes a partition has about as many, unless more of them are asked for."""
+"""The approximate stored bytes of a partition, unless more partitions are requested."""
 One = TypeVar("One")
 Other = TypeVar("Other")
 KeySpan = tuple[bytes, bytes | None]
 Position = tuple[bytes, bytes | None, int]
 """The keys in [start, end), and a seq."""
 Weight = tuple[bytes, int]
-"""About so many bytes lie from a key on, below the next one."""
+"""The approximate bytes from a key on, below the next key."""
 
 
 class Piece(NamedTuple):
-    """What is read in one go, and the start of the range that had the keys when it was planned."""
+    """A span to read at once, and the start of its range when it was planned."""
 
     span: Span
     range_start: bytes
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """All that one partition reads, in this order, of that log."""
+    """Everything that one partition reads from a log, in order."""
 
     cluster: str
     log: str
@@ -57,7 +57,8 @@ def overlay(
     one: Iterable[tuple[bytes, bytes | None, One]],
     other: Iterable[tuple[bytes, bytes | None, Other]],
 ) -> Iterator[tuple[bytes, bytes | None, One, Other]]:
-    """The spans that both have, with the values of both; each is ascending and disjoint."""
+    """Yield the intersections of two lists of spans, with the values of both; each list is
+    ascending and disjoint."""
     left, right = list(one), list(other)
     i = j = 0
     while i < len(left) and j < len(right):
@@ -72,18 +73,19 @@ def overlay(
 
 
 def overlaps(span: KeySpan, spans: Iterable[KeySpan]) -> bool:
-    """Whether any of the spans has a key of the span."""
+    """Return whether any of the spans has a key of the span."""
     start, end = span
     return any((end is None or low < end) and (high is None or start < high) for low, high in spans)
 
 
 def positions(of: Vector) -> list[Position]:
-    """Of each span the first seq that is not in the vector."""
+    """Return the first seq of each span that is not in the vector."""
     return [(part.start, part.end, part.through_seq + 1) for part in of.parts]
 
 
 def hull(spans: Sequence[KeySpan]) -> list[KeySpan]:
-    """One span that has all of these, which are ascending: asking for each may be asking often."""
+    """Return one span around all of these ascending spans: asking for each could take many
+    requests."""
     return [(spans[0][0], spans[-1][1])]
 
 
@@ -97,10 +99,10 @@ def plan_batch(
     partitions_min: int = 1,
     lease: str | None,
 ) -> list[Task]:
-    """The tasks that read the vector, of the wanted keys, from `begins` on and below `ends`.
+    """Return the tasks that read the vector's wanted keys, from `begins` on and below `ends`.
 
-    Each has keys of one of the vector's spans only. There are at least `partitions_min` of them
-    where the weights, ascending by key, say how to cut.
+    Each task has keys of only one span of the vector. There are at least `partitions_min` tasks if
+    the weights, ascending by key, allow enough cuts.
     """
     parts = [(p.start, p.end, (p.through_seq + 1, p.start)) for p in vector.parts]
     ends = [(b"", None, 1 << 63)] if ends is None else ends
@@ -126,13 +128,13 @@ def _paired(
 
 
 def _atoms(areas: Iterable[_Area], weights: Sequence[Weight]) -> Iterator[tuple[_Area, int]]:
-    """The areas, cut at the keys of weights, each with its weight."""
+    """Yield the areas, cut at the keys of the weights, each with its weight."""
     keys = [key for key, _ in weights]
     for area in areas:
         first = bisect_left(keys, area.start)
         last = len(keys) if area.end is None else bisect_left(keys, area.end)
         rows = weights[first:last]
-        if not rows or rows[0][0] > area.start:  # what lies before belongs to a row further left
+        if not rows or rows[0][0] > area.start:  # the keys before belong to an earlier row
             rows = [(area.start, 1), *rows]
         followed = [*(key for key, _ in rows[1:]), area.end]
         for (key, size), following in zip(rows, followed, strict=True):
@@ -140,7 +142,7 @@ def _atoms(areas: Iterable[_Area], weights: Sequence[Weight]) -> Iterator[tuple[
 
 
 def _packed(atoms: Sequence[tuple[_Area, int]], partitions_min: int) -> Iterator[list[_Area]]:
-    """Neighbours together, none of two ranges, of about the same weight."""
+    """Group neighbours within one range into groups of about the same weight."""
     total = sum(size for _, size in atoms)
     target = max(1, min(partition_bytes, -(-total // partitions_min)))
     of_range: dict[bytes, int] = {}
@@ -165,7 +167,7 @@ def _packed(atoms: Sequence[tuple[_Area, int]], partitions_min: int) -> Iterator
 
 
 def _pieces(group: Iterable[_Area], lease: str | None) -> Iterator[Piece]:
-    """Of areas; those that follow each other as one."""
+    """Yield the pieces of areas; adjacent areas become one piece."""
     held: _Area | None = None
     for area in group:
         if held is not None and held._replace(start=area.start, end=area.end) == area and (

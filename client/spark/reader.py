@@ -1,4 +1,4 @@
-"""What a batch reads: planned once on the driver, read in tasks, from a vector that stays."""
+"""The batch reader: planned once on the driver, read in tasks, from a fixed vector."""
 
 import contextlib
 import dataclasses
@@ -19,31 +19,33 @@ from .session import Session
 
 
 class BatchReader(DataSourceReader):
-    """Of one DataFrame. Spark plans it once, so that all its actions show the same."""
+    """The reader of one DataFrame. Spark plans it once, so all its actions show the same rows."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each task. Raises LogNotFound, NotFound, InvalidArgument, Unavailable."""
+        """Return a partition for each task. Raises LogNotFound, NotFound, InvalidArgument,
+        Unavailable."""
         options = self._options
         with Session(options.servers, options.log, timeout=options.timeout_s) as session:
             return [InputPartition(task) for task in plan(session, options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
-        if partition.value is None:  # Spark's, where there is no partition
+        """Return the rows of one task."""
+        if partition.value is None:  # Spark's own partition, when there is none
             return iter(())
         return read_task(self._options, self._schema, partition.value)
 
 
 def plan(session: Session, options: ReadOptions) -> list[Task]:
-    """Fix what is read, hold it with a lease, and share it between tasks.
+    """Fix what is read, lease it, and share it between tasks.
 
-    Raises NotFound where it begins below what retention has left. Once is enough, behind the lease:
-    what goes while tasks read still shows in the lease's view, and they fail when it has ended.
-    Without a lease, which takes failOnDataLoss=false, they read what is left.
+    Raises NotFound when retention has removed the start of the read. One check is enough once the
+    lease is taken: entries removed later still show in the lease's view, and tasks fail when the
+    lease has ended. Without a lease, which requires failOnDataLoss=false, tasks read the remaining
+    entries.
     """
     if isinstance(options.starting, Vector):
         session.check(options.starting)
@@ -68,7 +70,7 @@ def _check_loss(
     ends: Sequence[Position] | None,
 ) -> None:  # fmt: skip
     if options.starting is None and options.starting_ms is None:
-        return  # from what is left on
+        return  # reads the remaining entries
     why = "this batch begins with {first}"
     if options.starting_ms is not None:
         begins = maybe_from(begins, session.positions("earliest", hull(options.spans)))
@@ -100,7 +102,8 @@ def _ends(
 
 
 def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]:
-    """What is read, and the lease that holds it: None where it has ended and loss is accepted."""
+    """Return the vector to read, and its lease; None when the lease has ended and loss is
+    accepted."""
     if not isinstance(options.as_of, Vector):
         vector = session.snapshot(options.lease_s)
         return vector, vector.lease
@@ -123,7 +126,7 @@ def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]
 
 
 def read_task(options: ReadOptions, schema: StructType, task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, on a connection of its own."""
+    """Yield the rows of a task, on its own connection."""
     with Session(options.servers, options.log, timeout=options.timeout_s) as session:
         for piece in task.pieces:
             yield from read_piece(session, options, schema, task, piece)
@@ -132,7 +135,7 @@ def read_task(options: ReadOptions, schema: StructType, task: Task) -> Iterator[
 def read_piece(
     session: Session, options: ReadOptions, schema: StructType, task: Task, piece: Piece
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece, in the order of key and seq."""
+    """Yield the rows of a piece, in the order of key and seq."""
     make = LatestRows if options.mode == "snapshot" else Rows
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
     rows = make(arrow_schema, log=options.log, range_start=piece.range_start)

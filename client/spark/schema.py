@@ -1,4 +1,4 @@
-"""The columns of the source and of the sink, and which libraries they need."""
+"""The columns of the source and of the sink, and the libraries that they need."""
 
 import importlib.metadata
 from typing import Final
@@ -33,16 +33,16 @@ _TYPES: Final[dict[str, DataType]] = {
 }
 _NULLABLE: Final = ("value", "headers")
 _NEEDED: Final = (("pyspark", (4, 2), None), ("pyarrow", (18,), None), ("pandas", (2,), (3,)))
-"""From which version on, and below which."""
+"""The first supported version, and the first version that is too new."""
 
 
 def source_schema(columns: tuple[str, ...] = COLUMNS) -> StructType:
-    """The columns that are read, in that order."""
+    """Return the columns to read, in that order."""
     return StructType([StructField(name, _TYPES[name], name in _NULLABLE) for name in columns])
 
 
 def check_source_schema(given: StructType, columns: tuple[str, ...]) -> None:
-    """Raises InvalidArgument unless the schema is the source's own."""
+    """Raise InvalidArgument unless the schema is the source's own."""
     own = source_schema(columns)
     if [(f.name, f.dataType.typeName()) for f in given] != [
         (f.name, f.dataType.typeName()) for f in own
@@ -55,7 +55,7 @@ def check_source_schema(given: StructType, columns: tuple[str, ...]) -> None:
 
 
 def check_sink_schema(given: StructType) -> None:
-    """Raises InvalidArgument for rows that are no records."""
+    """Raise InvalidArgument for rows that cannot be records."""
     found = {field.name: field.dataType for field in given}
     missing = [name for name in ("key", "value") if name not in found]
     others = [name for name in found if name not in ("key", "value", "headers", "snapshot")]
@@ -87,7 +87,7 @@ def check_sink_schema(given: StructType) -> None:
 
 
 def check_libraries() -> None:
-    """Raises Unsupported when one that is needed is missing, too old or too new."""
+    """Raise Unsupported when a needed library is missing, too old or too new."""
     for name, least, below in _NEEDED:
         wanted = f"{name}>={'.'.join(map(str, least))}"
         wanted += "" if below is None else f",<{'.'.join(map(str, below))}"

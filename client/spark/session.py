@@ -1,4 +1,4 @@
-"""One blocking connection to a cluster, for what drivers and tasks of one log ask."""
+"""One blocking connection to a cluster, for the drivers and tasks of one log."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None, bool]
 
 
 class Session:
-    """A client of its own, on a thread of its own, until it is closed; use it as a context manager.
+    """A client on its own thread, until it is closed; use it as a context manager.
 
     `timeout`: seconds, for each call. All raise LogNotFound, Unavailable, Timeout.
     """
@@ -60,7 +60,7 @@ class Session:
         self._loop.close(self._cluster.close(), close_timeout_s)
 
     def log(self) -> Vector:
-        """The log, as a vector without parts."""
+        """Return the log, as a vector without parts."""
 
         async def ask() -> Vector:
             deadline = self._deadline()
@@ -73,12 +73,12 @@ class Session:
         return self._loop.call(ask())
 
     def check(self, of: Vector) -> None:
-        """Raises InvalidArgument where the log is another one than the vector's."""
+        """Raise InvalidArgument when the vector belongs to another log."""
         self.log()
         self._loop.run(lambda: check_log(self._cluster, self._routes, of))
 
     def snapshot(self, lease_s: float) -> Vector:
-        """A committed prefix of every range, held by a lease."""
+        """Take a committed prefix of every range, held by a lease."""
 
         async def ask() -> Vector:
             await self._ranges()
@@ -87,18 +87,19 @@ class Session:
         return self._loop.call(ask())
 
     def renew(self, vector: Vector, lease_s: float) -> None:
-        """Have its lease end no sooner. Raises NotFound when it has ended."""
+        """Extend the vector's lease. Raises NotFound when the lease has ended."""
         snapshot = AsyncSnapshot(self._cluster, self._routes, vector, timeout=self._timeout)
         self._loop.call(snapshot.renew(lease_s))
 
     def release(self, vector: Vector) -> None:
-        """End its lease, since nobody is going to read it; if it cannot be, it ends by itself."""
+        """End the vector's lease, since nobody will read it; if this fails, the lease expires."""
         snapshot = AsyncSnapshot(self._cluster, self._routes, vector, timeout=1.0)
         with contextlib.suppress(LognodeError):
             self._loop.call(snapshot.release())
 
     def positions(self, start: Any, spans: Sequence[KeySpan] = _EVERYTHING) -> list[Position]:
-        """Where a start lies, `latest`, `earliest` or `["ts", ms]`, for all keys of the spans."""
+        """Return the positions of a start, `latest`, `earliest` or `["ts", ms]`, for all keys of
+        the spans."""
 
         async def ask(known: Range, low: bytes, high: bytes | None) -> list[Position]:
             return await self._resolve(start, low, high)
@@ -106,7 +107,7 @@ class Session:
         return self._loop.call(self._each(spans, ask))
 
     def layout(self, spans: Sequence[KeySpan] = _EVERYTHING) -> list[Weight]:
-        """About how many bytes lie where, ascending by key."""
+        """Return the approximate bytes from each key on, ascending by key."""
 
         async def ask(known: Range, low: bytes, high: bytes | None) -> list[Weight]:
             found: list[Weight] = []
@@ -126,8 +127,8 @@ class Session:
     def pages(
         self, span: Span, consistency: Consistency, of: Vector
     ) -> Generator[SpanPage, None, None]:
-        """The pages of a span, of the log that is meant; the next one comes while one is worked
-        on. Raises as `span_pages`, and `check`."""
+        """Yield the pages of a span of the log; the next page is fetched while the caller works.
+        Raises the errors of `span_pages` and `check`."""
         source = self._loop.run(lambda: self._pages(span, consistency, of))
         try:
             while True:
@@ -157,11 +158,11 @@ class Session:
             await pages.aclose()
 
     def deliver(self, name: str, batches: Iterable[Sequence[Record]], first_number: int) -> int:
-        """Append the records as the producer of that name, with the numbers from the first on, and
-        return how many there were, once all are acknowledged.
+        """Append the records as the named producer, with consecutive numbers from `first_number`
+        on, and return their count once all are acknowledged.
 
-        The name is taken over from older holders when the first record comes. Raises
-        PartialFailure unless all are acknowledged, Fenced when the name was taken over from this.
+        The name is taken over from older holders when the first record comes. Raises PartialFailure
+        unless all are acknowledged, Fenced when a newer holder took the name.
         """
         rest = iter(batches)
         records = next(rest, None)
@@ -213,7 +214,8 @@ class Session:
         spans: Sequence[KeySpan],
         ask: Callable[[Range, bytes, bytes | None], Awaitable[list[Any]]],
     ) -> list[Any]:
-        """What is found for each range, as far as it is in a span, in the order of keys."""
+        """Return the rows that `ask` finds for each range within the spans, in the order of
+        keys."""
         gate = asyncio.Semaphore(asks_at_once)
 
         async def one(known: Range, low: bytes, high: bytes | None) -> list[Any]:
@@ -233,7 +235,7 @@ class Session:
         )
 
     async def _retried(self, ask: Callable[[], Awaitable[Found]], deadline: float) -> Found:
-        """What `ask` finds, asked again until then while it may succeed yet."""
+        """Return the result of `ask`, retried until the deadline while it may succeed."""
         attempts = Attempts(f"metadata of log {self._routes.name!r}", deadline, writes=False)
         while True:
             try:
@@ -260,5 +262,5 @@ def _least(one: bytes | None, other: bytes | None) -> bytes | None:
 
 
 def _following(until: bytes | None, end: bytes | None) -> bytes | None:
-    """Where to go on behind `until`, None where that is all."""
+    """Return the key after which to continue, or None at the end."""
     return None if until is None or (end is not None and until >= end) else until

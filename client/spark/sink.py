@@ -1,9 +1,9 @@
-"""Writing to a log, so that a task or a micro-batch that runs again adds nothing twice.
+"""The sink: a task or a micro-batch that runs again adds nothing twice.
 
-Each partition of a query is a named producer, and each row has a number: in a stream that of its
-micro-batch and its place in the task. A range applies a number of a producer once, for 24 hours; a
-task that runs again takes the name over, so that its predecessor cannot append any more. That holds
-as long as the task has the same rows in the same order, as those of a lognode source do.
+Each partition of a query is a named producer, and each row has a number: in a stream it combines
+the micro-batch and the row's place in the task. A range applies a number of a producer once, for 24
+hours. A task that runs again takes the name over, so its predecessor can no longer append. This
+requires that the task has the same rows in the same order, as the tasks of a lognode source have.
 """
 
 import uuid
@@ -25,20 +25,20 @@ from .options import WriteOptions
 from .session import Record, Session
 
 numbers_of_batch: Final = 1 << 32
-"""A task has fewer rows."""
+"""Numbers per micro-batch. A task has fewer rows."""
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
 class Delivered(WriterCommitMessage):
-    """What a task has appended, or had before."""
+    """The records that a task has appended, now or in an earlier attempt."""
 
     records: int
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of one `save`. Its tasks may run again; the same `save` once more adds the rows once more."""
+    """The writer of one `save`. Its tasks may run again; a second `save` adds the rows again."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -51,13 +51,13 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of one query, which keeps its id for as long as its checkpoint."""
+    """The writer of one query, which keeps its id for as long as its checkpoint."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
-        """Append the rows of a task of a micro-batch. Raises as that of `BatchWriter`."""
+        """Append the rows of a task of a micro-batch. Raises the errors of `BatchWriter.write`."""
         context = _context()
         query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
         if not query or not batch:
@@ -67,12 +67,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def producer_name(query: str, partition: int) -> str:
-    """The producer of a partition of a query."""
+    """Return the producer name of a query's partition."""
     return f"spark/{query}/{partition}"
 
 
 def first_number(batch: int) -> int:
-    """The number of the first row of a task of a micro-batch."""
+    """Return the number of the first row of a task in a micro-batch."""
     return batch * numbers_of_batch + 1
 
 

@@ -1,4 +1,4 @@
-"""The data source that Spark knows as `lognode`: what it reads from and writes to."""
+"""The data source that Spark knows as `lognode`: its readers and writers."""
 
 from collections.abc import Mapping, MutableMapping
 
@@ -18,10 +18,10 @@ from .session import Session
 
 
 class LognodeSource(DataSource):
-    """`spark.read.format("lognode")`. Nothing is asked of a cluster before a query is planned.
+    """`spark.read.format("lognode")`. The cluster is not contacted before a query is planned.
 
-    Spark imports this to find out its name, also where nobody uses it: what needs pyarrow is
-    imported when it is used.
+    Spark imports this module to find its name, even when nobody uses it, so modules that need
+    pyarrow are imported at their first use.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -30,27 +30,27 @@ class LognodeSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """By which Spark finds it."""
+        """The name by which Spark finds the source."""
         return "lognode"
 
     def schema(self) -> StructType:
-        """Raises InvalidArgument for options that no reader has."""
+        """Return the columns. Raises InvalidArgument for options that no reader has."""
         return source_schema(read_options(self.options, streaming=None).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch. Raises InvalidArgument."""
+        """Return the reader of a batch. Raises InvalidArgument."""
         from .reader import BatchReader
 
         return BatchReader(_checked(self.options, schema, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
-        """A stream. Raises InvalidArgument."""
+        """Return the reader of a stream. Raises InvalidArgument."""
         from .stream import StreamReader
 
         return StreamReader(_checked(self.options, schema, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch is written. Raises InvalidArgument, LogNotFound, Unavailable."""
+        """Return the writer of a batch. Raises InvalidArgument, LogNotFound, Unavailable."""
         from .sink import BatchWriter
 
         return BatchWriter(_writable(self.options, schema, overwrite))
@@ -58,7 +58,7 @@ class LognodeSource(DataSource):
     def streamWriter(  # noqa: N802  Spark's
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """A stream is written. Raises InvalidArgument, LogNotFound, Unavailable."""
+        """Return the writer of a stream. Raises InvalidArgument, LogNotFound, Unavailable."""
         from .sink import StreamWriter
 
         return StreamWriter(_writable(self.options, schema, overwrite))

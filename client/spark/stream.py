@@ -1,7 +1,7 @@
-"""What a stream reads: micro-batches between offsets, exact across restarts from its checkpoint.
+"""The stream reader: micro-batches between offsets, exact across restarts from a checkpoint.
 
-The offset log of Spark keeps the ends of micro-batches, and the one before the first is found out
-anew by each run of the query. So a start must not move by itself: `latest` is refused.
+Spark's offset log keeps the ends of micro-batches, but each run of the query computes the start of
+the first one again. So a start must not move by itself: `latest` is refused.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,19 +29,19 @@ from .session import Session
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Of one run of a query. Each call opens a connection of its own, and closes it."""
+    """The reader of one run of a query. Each call opens its own connection, and closes it."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._initial: Offset | None = None
         self._target: list[Position] | None = None
-        """Where a run that ends with what is available now ends."""
+        """The end of a run that reads only what is available now."""
 
     # On the driver.
 
     def initialOffset(self) -> Offset:  # noqa: N802  Spark's
-        """Where the first micro-batch starts; the same however often it is asked for."""
+        """Return the start of the first micro-batch, the same at every call."""
         if self._initial is None:
             with self._session() as session:
                 log = session.log()
@@ -49,12 +49,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's
-        """From now on there is nothing behind what there is now."""
+        """Fix the present end of the log as the end of this run."""
         with self._session() as session:
             self._target = session.positions("latest")
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's
-        """What the options allow a micro-batch."""
+        """Return the bound that the options set for a micro-batch."""
         if self._options.entries_max is not None:
             return ReadMaxRows(self._options.entries_max)
         if self._options.bytes_max is not None:
@@ -64,7 +64,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802  Spark's
         self, start: Offset | None = None, limit: ReadLimit | None = None
     ) -> Offset:
-        """Where a micro-batch from `start` on ends: `start` itself where there is nothing new."""
+        """Return the end of a micro-batch from `start` on: `start` itself when there is nothing
+        new."""
         start = start or self.initialOffset()
         begin = offsets.vector(start)
         with self._session() as session:
@@ -79,8 +80,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is None else offsets.offset(begin, end)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch, by the offsets alone. Raises InvalidArgument where it would
-        go back, and NotFound where retention has removed what is to be read."""
+        """Return the tasks of a micro-batch, by the offsets alone. Raises InvalidArgument when
+        the end is before the start, and NotFound when retention has removed entries that the
+        tasks read."""
         begin = offsets.vector(start)
         tasks = offsets.tasks(begin, offsets.vector(end), self._options.spans)
         if tasks:
@@ -92,23 +94,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # In tasks.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Yield the rows of one task."""
         task: Task = partition.value
         with self._session() as session:
             for piece in task.pieces:
                 yield from read_piece(session, self._options, self._schema, task, piece)
-            self._check_loss(session, [task])  # what went while it was read was maybe not read
+            self._check_loss(session, [task])  # entries removed meanwhile may not have been read
 
-    # Inside.
+    # Internal.
 
     def _session(self) -> Session:
         options = self._options
         return Session(options.servers, options.log, timeout=options.timeout_s)
 
     def _start(self, session: Session) -> list[Position]:
-        """Not below what retention has left, so that it counts as nothing that is lost. Of the
-        first micro-batch a checkpoint has no start: where that has the same tasks when it is run
-        again a sink takes their rows for the same, so a split in between must not show."""
+        """Return the start, not below the earliest remaining entry, so removed entries do not
+        count as lost. A checkpoint has no start for the first micro-batch. When that runs again
+        with the same tasks, a sink treats their rows as the same, so a split in between must not
+        show."""
         earliest = session.positions("earliest")
         wanted: Any = [(b"", None, 1)]
         if isinstance(self._options.starting, Vector):
@@ -123,8 +126,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _most(self, session: Session, limit: ReadLimit | None) -> int | None:
-        """How many entries a micro-batch may have. Their bytes are those that are stored of all
-        that is left of the log, by its seqs."""
+        """Return how many entries a micro-batch may have. Their bytes are estimated from the
+        stored bytes per seq of all remaining entries."""
         if isinstance(limit, ReadAllAvailable):
             return None
         most = [limit.max_rows] if isinstance(limit, ReadMaxRows) else []

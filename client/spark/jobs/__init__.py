@@ -1,10 +1,11 @@
 """client/spark/jobs/: whole jobs of Spark over logs: export, aggregate, replay, fold.
 
-    cli         the command line that all share; starts and ends Spark
-    place       small files beside the data, on whatever file system Spark knows
-    manifest    what an export has: one manifest each, which names a vector and a directory
+    cli         the command line that all jobs share; starts and ends Spark
+    place       small files beside the data, on any file system that Spark knows
+    manifest    the exports of a place: a manifest each, which names a vector and a directory
     export, aggregate, replay, fold    one job each; each can be given to spark-submit too
 
-Contract: what can be known to be wrong without Spark is said before Spark starts, in one line; a
-job that was killed is run again with the same command, and loses and doubles nothing.
+Contract: errors that can be known without Spark are reported before Spark starts, in one line.
+A job that was killed is run again with the same command, and neither loses nor doubles
+anything.
 """

@@ -1,6 +1,6 @@
 """Per key of a committed snapshot: entries, bytes, first and last, gaps; and the top keys.
 
-The gaps are between the timestamps of entries that follow each other in a key.
+The gaps are between the timestamps of consecutive entries of a key.
 """
 
 import argparse
@@ -23,7 +23,7 @@ _HEADS: Final = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Parse, run; the exit code."""
+    """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
         "aggregate", "Counts, bytes, first and last entry and gaps of each key; prints the top "
         "keys.",
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def aggregated(frame: DataFrame) -> DataFrame:
-    """One row for each key of the entries."""
+    """Return one row per key of the entries."""
     in_order = Window.partitionBy("key").orderBy("seq")
     seconds = f.col("timestamp").cast("double")
     gaps = frame.withColumn("gap", seconds - f.lag(seconds).over(in_order))
@@ -71,7 +71,7 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
         frame = spark.read.parquet(options.out)
     whole = frame.agg(f.count("*"), f.sum("entries"), f.sum("bytes")).first()
     top = frame.orderBy(f.col(options.by).desc_nulls_last(), "key").limit(options.top)
-    # As text: a moment would be shown in the time zone of whoever runs this.
+    # As text: a timestamp would be shown in the time zone of the machine that runs the job.
     times = {
         name: f.date_format(name, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
         for name in ("first_time", "last_time")

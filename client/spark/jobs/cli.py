@@ -1,4 +1,4 @@
-"""The command line that the jobs share: options, Spark started and ended, errors in one line."""
+"""The command line that the jobs share: options, the start and end of Spark, errors in one line."""
 
 import argparse
 import os
@@ -18,16 +18,16 @@ from lognode.client.spark.schema import check_libraries
 from lognode.client.spark.session import Session
 
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which has started Java by itself."""
+"""Set by spark-submit, which has started Java itself."""
 _OWN: Final = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.adaptive.enabled": "false",  # which rows a task has must not depend on sizes
+    "spark.sql.adaptive.enabled": "false",  # the rows of a task must not depend on sizes
 }
 Job = Callable[[SparkSession, argparse.Namespace], None]
 
 
 def parser(name: str, about: str, examples: Sequence[str]) -> argparse.ArgumentParser:
-    """With the options of all jobs."""
+    """Return a parser with the options of all jobs."""
     prog = f"python -m lognode.client.spark.jobs {name}"
     shown = "\n".join(f"  {prog} {example}" for example in examples)
     made = argparse.ArgumentParser(
@@ -47,8 +47,8 @@ def run(
     options: argparse.Namespace, job: Job,
     check: Callable[[argparse.Namespace], None] | None = None,
 ) -> int:  # fmt: skip
-    """Check what can be checked, start Spark, do the job; the exit code: 0 done, 1 failed, 2 what
-    was given is wrong."""
+    """Check the options, start Spark, and run the job; return the exit code: 0 done, 1 failed, 2
+    usage error."""
     try:
         check_libraries()
         checked = read_options(source_options(options), streaming=None)
@@ -73,7 +73,7 @@ def run(
 
 
 def source_options(options: argparse.Namespace) -> dict[str, str]:
-    """Those of the source that follow from the command line."""
+    """Return the options of the source that follow from the command line."""
     return {
         "servers": options.server, "log": options.log, "timeout": options.timeout,
         "snapshotLease": options.lease,
@@ -81,18 +81,18 @@ def source_options(options: argparse.Namespace) -> dict[str, str]:
 
 
 def load(spark: SparkSession, options: argparse.Namespace, more: Mapping[str, str]) -> Any:
-    """The frame of a log."""
+    """Return the frame of a log."""
     reader = spark.read.format("lognode").options(**source_options(options))
     return reader.options(**more).load()
 
 
 def note(text: str) -> None:
-    """One line for who runs this, on stderr."""
+    """Print one line for the user, on stderr."""
     sys.stderr.write(f"lognode: {text}\n")
 
 
 def cause(text: str) -> str:
-    """Of all that Spark says of a failure the line that says why."""
+    """Return the line with the cause from Spark's report of a failure."""
     found = re.findall(r"lognode\.client\.errors\.\w+: (.+)", text)
     found = (
         found or re.findall(r"^\s*((?!org\.|java\.)[\w.]+(?:Error|Exception): .+)", text, re.M)[:1]
@@ -103,7 +103,7 @@ def cause(text: str) -> str:
 
 @contextmanager
 def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
-    """A session of its own, of the Spark that runs here already or of one that is started."""
+    """Return a new session, of the running Spark or of one that is started."""
     from lognode.client.spark.source import LognodeSource
 
     running = SparkSession.getActiveSession()

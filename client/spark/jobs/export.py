@@ -1,8 +1,10 @@
-"""A committed snapshot of a log to Parquet, partitioned by day; the next time what came since.
+"""Export a committed snapshot of a log to Parquet, partitioned by day; later runs export the new
+entries.
 
-Each run takes a snapshot, writes what is in it and not in the one before to a directory of its own,
-and at last a manifest that names both. A run that is killed has no manifest, and the next one
-begins where the last manifest ends: each entry is in exactly one directory that a manifest names.
+Each run takes a snapshot, writes the entries that the previous snapshot does not have to a new
+directory, and finally writes a manifest that names both. A killed run has no manifest, and the next
+run begins where the last manifest ends: each entry is in exactly one directory that a manifest
+names.
 """
 
 import argparse
@@ -30,7 +32,7 @@ _EVERYTHING: Final = ((b"", None),)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Parse, run; the exit code."""
+    """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
         "export", "A committed snapshot of a log to Parquet, partitioned by day; run again, what "
         "came since.",
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def exported(spark: SparkSession, place: Place, made: Sequence[Manifest]) -> DataFrame:
-    """The entries of these exports, with the column `day`.
+    """Return the entries of these exports, with the column `day`.
 
     Exports of earlier versions have no column `snapshot`: none of their entries is marked.
     """
@@ -105,7 +107,7 @@ def _write(
 
 
 def _nothing(vector: Vector) -> Vector:
-    """The same log before its first entry."""
+    """Return the vector of the same log before its first entry."""
     return Vector(
         vector.cluster, vector.log, vector.log_id, "", 0,
         tuple(Part(part.start, part.end, 0) for part in vector.parts),

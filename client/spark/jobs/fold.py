@@ -1,9 +1,9 @@
-"""A function over each key's history, whose result becomes the key's logical snapshot.
+"""Apply a function to each key's history, and append the result as the key's logical snapshot.
 
-That is logical compaction: where a log has `--snapshot-delay`, what a key had before its newest
-logical snapshot goes. So a snapshot may only stand for entries that were folded: it is appended on
-the condition that the entry that was folded last is still the last one of its key. A key that got
-another one meanwhile is left for the next run, and a run that is tried again adds nothing twice.
+This is logical compaction: in a log with `--snapshot-delay`, the entries before a key's newest
+logical snapshot are removed. So a snapshot may only stand for folded entries: it is appended on the
+condition that the last folded entry is still the last entry of its key. A key that got another
+entry meanwhile waits for the next run, and a retried run adds nothing twice.
 """
 
 import argparse
@@ -27,16 +27,16 @@ from lognode.client.spark.jobs import cli
 from lognode.client.spark.options import ReadOptions, read_options
 
 Fold = Callable[[bytes, pd.DataFrame], bytes | str | None]
-"""Key and history, in the order of seq, from the newest logical snapshot on: columns seq,
-timestamp, value, headers, snapshot. Returns the value of the key's snapshot; None: none is
-written."""
+"""Takes the key and its history, in the order of seq, from the newest logical snapshot on:
+columns seq, timestamp, value, headers, snapshot. Returns the value of the key's snapshot; None:
+no snapshot is written."""
 appends_at_once: Final = 256
 _FOLDED: Final = "key binary, seq long, value binary"
 _OUTCOMES: Final = "folded long, changed long"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Parse, run; the exit code."""
+    """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
         "fold", "A function over each key's history; its result becomes the key's logical "
         "snapshot.",
@@ -54,13 +54,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def function(text: str) -> Fold:
-    """What `--function` names. Raises InvalidArgument."""
+    """Return the function that `--function` names. Raises InvalidArgument."""
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name:
         raise _wrong(text, "give module:function or file.py:function")
     try:
         module = _file(place) if place.endswith(".py") else importlib.import_module(place)
-    except Exception as error:  # whatever its own code raises
+    except Exception as error:  # the module's own code may raise anything
         raise _wrong(text, f"it cannot be imported: {type(error).__name__}: {error}") from None
     found = getattr(module, name, None)
     if not callable(found):
@@ -78,7 +78,7 @@ def _wrong(text: str, why: str) -> InvalidArgument:
 
 
 def _file(place: str) -> Any:
-    """A file as a module, which travels to the workers by what is in it."""
+    """Return a file as a module, which is sent to the workers by value."""
     spec = importlib.util.spec_from_file_location(f"lognode_fold_{Path(place).stem}", place)
     if spec is None or spec.loader is None or not Path(place).is_file():
         raise FileNotFoundError(f"there is no file {place}")
@@ -114,9 +114,9 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
 
 
 def folded(folding: Fold, rows: pd.DataFrame) -> pd.DataFrame:
-    """The key, the seq of its last entry, and the value of its snapshot; or nothing.
+    """Return the key, the seq of its last entry, and the value of its snapshot; or no row.
 
-    Raises InvalidArgument where the function returns something else.
+    Raises InvalidArgument when the function returns another type.
     """
     history = rows.sort_values("seq", ignore_index=True)
     key, last = bytes(history["key"].iloc[0]), int(history["seq"].iloc[-1])
@@ -125,7 +125,7 @@ def folded(folding: Fold, rows: pd.DataFrame) -> pd.DataFrame:
     if len(marks):
         history = history.loc[marks[-1] :].reset_index(drop=True)
         if len(history) == 1:
-            return none  # nothing came behind the snapshot
+            return none  # no entry after the snapshot
     value = folding(key, history.drop(columns=["key"]))
     if value is None:
         return none
@@ -140,7 +140,8 @@ def folded(folding: Fold, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 async def _append(target: ReadOptions, rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
-    """How many keys have the snapshot, and how many have got other entries."""
+    """Append the snapshots; return how many keys have theirs, and how many have got other
+    entries."""
     done = 0
     async with AsyncClient(target.servers, timeout=target.timeout_s) as client:
         log = client.log(target.log)
@@ -154,7 +155,7 @@ async def _append_one(log: AsyncLog, key: bytes, seq: int, value: bytes) -> bool
     try:
         await log.append(key, value, expect=seq, snapshot=True)
     except SequenceMismatch:
-        last = await log.latest(key)  # a task that was tried before may have appended it
+        last = await log.latest(key)  # an earlier attempt of the task may have appended it
         return last is not None and last.snapshot and last.value == value
     return True
 

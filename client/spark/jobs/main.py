@@ -12,7 +12,7 @@ _USAGE: Final = f"python -m lognode.client.spark.jobs {'|'.join(JOBS)} [--help]"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the job that is named first; its exit code."""
+    """Run the job that the first argument names; return its exit code."""
     if arguments and arguments[0] in ("-h", "--help"):
         sys.stdout.write(f"usage: {_USAGE}\n")
         return 0
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         from lognode.client.spark.schema import check_libraries
 
-        check_libraries()  # before a job is imported: it needs what an old pyspark does not have
+        check_libraries()  # before a job is imported, which an old pyspark breaks
         job = importlib.import_module(f"lognode.client.spark.jobs.{arguments[0]}")
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("pyspark", "pandas", "pyarrow"):

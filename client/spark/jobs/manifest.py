@@ -1,10 +1,11 @@
-"""What an export has: a row of manifests, each of which names a vector and a directory of Parquet.
+"""The contents of an export: a series of manifests, each of which names a vector and a directory of
+Parquet files.
 
     OUT/manifests/00000001.json             written last, whole, never over another
     OUT/data/00000001-ATTEMPT/day=.../*.parquet
 
-What no manifest names is not there: it is what an export that was killed has left. Each attempt has
-a directory of its own, so that nothing of another one can be in it.
+A directory that no manifest names does not count: it is the rest of a killed export. Each attempt
+has its own directory, so it cannot contain files of another attempt.
 """
 
 import json
@@ -23,19 +24,19 @@ _DATA: Final = "data"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One export: the entries of `snapshot` that are not in that of the manifest before it."""
+    """One export: the entries of `snapshot` that the previous manifest's snapshot does not have."""
 
     export: str
-    """The same in all manifests of a place."""
+    """The id of the export, the same in all manifests of a place."""
     number: int
-    """From 1 on, without gaps."""
+    """Counts from 1, without gaps."""
     data: str
-    """Where the Parquet is, relative to the place."""
+    """The directory of the Parquet files, relative to the place."""
     entries: int
     snapshot: Vector
 
     def to_json(self) -> str:
-        """For `from_json`."""
+        """Return the JSON for `from_json`."""
         body = asdict(self) | {"v": _VERSION, "snapshot": self.snapshot.to_document()}
         return json.dumps(body, ensure_ascii=False, indent=2) + "\n"
 
@@ -53,7 +54,7 @@ class Manifest:
 
 
 def all_of(place: Place) -> list[Manifest]:
-    """In their order. Raises CorruptData for what is none, and for gaps."""
+    """Return the manifests in order. Raises CorruptData for an invalid manifest and for gaps."""
     found = []
     for name in place.names(_FOLDER):
         if name.startswith("."):
@@ -68,17 +69,17 @@ def all_of(place: Place) -> list[Manifest]:
 
 
 def attempt(number: int, mark: str) -> str:
-    """The directory of one attempt at that export."""
+    """Return the directory of one attempt at the export."""
     return f"{_DATA}/{number:08}-{mark}"
 
 
 def commit(place: Place, made: Manifest) -> None:
-    """From now on it is there. Raises Conflict where another export was first."""
+    """Publish the export. Raises Conflict when another export was first."""
     place.create(f"{_FOLDER}/{made.number:08}.json", made.to_json())
 
 
 def tidy(place: Place, manifests: Sequence[Manifest]) -> int:
-    """Remove what attempts at these exports have left; what may become a later one stays."""
+    """Remove the remains of attempts at these exports; attempts at later exports stay."""
     named = {made.data for made in manifests}
     left = [
         f"{_DATA}/{name}" for name in place.names(_DATA)

@@ -1,4 +1,5 @@
-"""Small files beside the data, by Hadoop's file systems: a path that Spark can write is enough."""
+"""Small files beside the data, through Hadoop's file systems: any path that Spark can write
+works."""
 
 from typing import Any, Final
 from uuid import uuid4
@@ -26,18 +27,18 @@ class Place:
         )
 
     def path(self, name: str) -> str:
-        """As Spark takes it."""
+        """Return the path for Spark."""
         return f"{self.root}/{name}"
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, in order; nothing where there is none."""
+        """Return the names in a folder, in order; an empty list when there is no folder."""
         path = self._path(folder)
         if not self._files.exists(path):
             return []
         return sorted(status.getPath().getName() for status in self._files.listStatus(path))
 
     def read(self, name: str) -> str:
-        """A whole file."""
+        """Return the text of a file."""
         stream = self._files.open(self._path(name))
         try:
             return bytes(stream.readAllBytes()).decode(_TEXT)
@@ -45,9 +46,9 @@ class Place:
             stream.close()
 
     def create(self, name: str, text: str) -> None:
-        """Have a file of that name with that text, whole or not at all.
+        """Create a file with this name and text, atomically.
 
-        Raises Conflict when there is one: it stays.
+        Raises Conflict when the file exists, and leaves it unchanged.
         """
         hidden = self._path(f"{name.rpartition('/')[0]}/.{uuid4().hex}")
         stream = self._files.create(hidden, False)
@@ -68,7 +69,7 @@ class Place:
             self._files.delete(hidden, False)
 
     def remove(self, name: str) -> None:
-        """A file, or a folder with all that is in it, if there is one."""
+        """Remove a file, or a folder with its content, if it exists."""
         self._files.delete(self._path(name), True)
 
     def _path(self, name: str) -> Any:

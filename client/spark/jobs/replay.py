@@ -1,10 +1,10 @@
-"""An export back into a log. A replay that is run again adds nothing twice.
+"""Replay an export into a log. A repeated replay adds nothing twice.
 
-Each manifest is appended in its turn, by producers whose names follow from the export, the manifest
-and the partition; the rows of a partition are those of the same keys in the order of key and seq,
-so each has the same number in every run. A range knows the numbers of a producer for 24 hours. So
-the place of the export keeps when the replay of a manifest began and that it ended: what ended is
-not replayed again, and what began longer ago than ranges remember is refused.
+Manifests are appended in order, by producers whose names follow from the export, the manifest and
+the partition. A partition always has the rows of the same keys in the order of key and seq, so each
+row has the same number in every run. A range remembers the numbers of a producer for 24 hours. So
+the place of the export records when the replay of a manifest began and that it ended: a manifest
+whose replay ended is skipped, and a replay that began longer ago than ranges remember is refused.
 """
 
 import argparse
@@ -30,11 +30,11 @@ from lognode.client.spark.sink import deliver, first_number
 rows_of_partition: Final = 500_000
 partitions_max: Final = 64
 remembered_s: Final = 23 * 3_600
-"""Less than the 24 hours for which a range knows the numbers of a producer."""
+"""Less than the 24 hours for which a range remembers the numbers of a producer."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Parse, run; the exit code."""
+    """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
         "replay", "The entries of an export into a log, which exists. Entries get new seqs and "
         "timestamps; the order of each key, values, headers and logical snapshots stay.",
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def producer(made: Manifest, partition: int) -> str:
-    """The name by which a partition of a manifest is appended, in every run."""
+    """Return the producer name of a manifest's partition, the same in every run."""
     return f"spark/replay/{made.export}/{made.number}/{partition}"
 
 
@@ -75,7 +75,8 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
 
 
 def _begin(place: Place, name: str, receipts: set[str], made: Manifest) -> None:
-    """Raises Conflict where an earlier run began too long ago to be gone on with."""
+    """Record the start of the replay. Raises Conflict when an earlier run began too long ago to
+    continue."""
     if name.rpartition("/")[2] not in receipts:
         place.create(name, json.dumps({"unix_s": int(time.time())}) + "\n")
         return
