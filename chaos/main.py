@@ -1,6 +1,6 @@
 """`lognode-chaos`: the command line of the fault tests. Exit 0 valid, 1 invalid, 2 unknown.
 
-What cannot be run as it was asked for says nothing of lognode, and is unknown.
+A test that cannot run as requested says nothing about lognode, and is unknown.
 """
 
 import argparse

@@ -45,7 +45,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an operation that ended `ok` showed of a key: its entries above seq `after`."""
+    """The entries of a key above seq `after`, as an operation that ended `ok` showed them."""
 
     operation: Operation
     key: str

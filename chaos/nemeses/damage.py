@@ -1,4 +1,4 @@
-"""What keeps damage fair: S2 assumes only that a majority of the members' disks survives.
+"""The rules that keep damage fair: S2 assumes only that a majority of the members' disks survives.
 
 Damage may stay unseen, in a file that is not read for now. Only one node is therefore damaged in a
 test, which is a minority of any range of three members or more. It is damaged again only after the

@@ -13,7 +13,7 @@ BLOCK_BYTES: Final = 4096
 """A disk writes a block whole or not at all; content is torn between blocks."""
 How = Literal["lost", "prefix", "torn"]
 HOW: Final[tuple[How, ...]] = ("lost", "prefix", "torn")
-"""What survives of unsynced changes: nothing, the first writes, or any of the blocks."""
+"""The part of unsynced changes that survives: nothing, the first writes, or any of the blocks."""
 
 
 class Image(Protocol):

@@ -1,7 +1,7 @@
 """A replica of a range on a simulated host: the real RangeState behind the real Group.
 
-It proposes what clients send, answers after apply, serves reads at their read index, checkpoints
-and cuts the log, and ends its generation with a seal.
+The replica proposes the clients' commands, answers after apply, serves reads at their read index,
+checkpoints and cuts the log, and ends its generation with a seal.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,10 +1,10 @@
-"""What happened, one line per event, and the hash that proves a replay.
+"""The trace of a run: one line per event, and the hash that proves a replay.
 
-What the columns are is `COLUMNS`, which `lognode-chaos sim --help` prints.
+`COLUMNS` describes the columns, and `lognode-chaos sim --help` prints it.
 
-The hash covers every line, whether printed or not, and every byte sent, so two runs of one seed
-can be compared cheaply; `recv` lines are there only for reading. Only what is a function of the
-seed may stand in a line.
+The hash covers every line, whether printed or not, and every byte sent, so that two runs of one
+seed can be compared cheaply. `recv` lines are there only for reading. A line may contain only
+functions of the seed.
 """
 
 import hashlib
