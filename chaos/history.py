@@ -62,7 +62,7 @@ class Operation:
     process: int
     f: str
     asked: Any
-    """The invocation's value."""
+    """The value of the invocation."""
     began: int
     """Nanoseconds since the start of the test."""
     ended: int | None

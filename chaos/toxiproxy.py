@@ -35,7 +35,7 @@ class Toxiproxy:
     """
 
     def __init__(self, address: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """`address`: host:port."""
+        """`address` has the form host:port."""
         self.address = address
         self.timeout_s = timeout_s
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s))

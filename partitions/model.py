@@ -169,7 +169,7 @@ that an image may share."""
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A log."""
+    """A log: its name and its policy."""
 
     log_id: int
     name: str

@@ -1,7 +1,7 @@
-"""What `scripts/demo` shows: real data into three nodes, a leader killed, nothing lost.
+"""The demo of `scripts/demo`: real data into three nodes, a leader killed, nothing lost.
 
-Every statement of the summary was checked on the way; the exit code is 0 only if all hold.
-With --secure the nodes and clients speak TLS, and clients have tokens.
+Every statement of the summary was checked on the way; the exit code is 0 only if all hold. With
+--secure the nodes and clients speak TLS, and clients have tokens.
 """
 
 import argparse

@@ -61,7 +61,7 @@ class FaultProxy:
         self.address = f"{name[0]}:{name[1]}"
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close the API, and all proxies with their connections."""
         for proxy in self._proxies.values():
             proxy.stop()
         self._proxies.clear()

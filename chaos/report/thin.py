@@ -1,4 +1,4 @@
-"""Points by the million, drawn as the pixels that they cover."""
+"""Millions of points, drawn as the pixels that they cover."""
 
 from collections.abc import Iterable, Sequence
 

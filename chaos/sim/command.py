@@ -1,4 +1,5 @@
-"""The verb `sim` of `lognode-chaos`: many seeds, one seed with its trace, a replay, a shrink."""
+"""The verb `sim` of `lognode-chaos`: run many seeds, trace one seed, replay a run, shrink a
+failure."""
 
 import argparse
 import json

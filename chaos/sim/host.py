@@ -176,12 +176,12 @@ class Host:
             self.enter(life, action)
 
     def die_in(self, operations: int, *, power: bool, again: int = 0) -> None:
-        """Die before the k-th disk operation from now; 0: never."""
+        """Let the process die before the k-th disk operation from now; 0: never."""
         self._dies_by_power, self._dies_again = power, again
         self.disk.die_at = self.disk.operations + operations if operations else None
 
     def fail_disk_in(self, operations: int) -> None:
-        """The k-th disk operation from now fails; 0: none."""
+        """Let the k-th disk operation from now fail; 0: none."""
         self.disk.fail_at = self.disk.operations + operations if operations else None
 
     def fill_disk(self, *, full: bool) -> None:
@@ -337,7 +337,7 @@ class Host:
                 self.touch(touched)
 
     def reclaim(self) -> None:
-        """After a checkpoint: give back WAL files that nothing needs."""
+        """Give back WAL files that nothing needs, after a checkpoint."""
         if self._rounds is not None:
             self._rounds.reclaim()
 
@@ -373,7 +373,7 @@ class Host:
         self.pump()
 
     def send(self, peer: int, kind: int, gid: tuple[int, int], body: Any) -> None:
-        """Queue something for a peer."""
+        """Queue a message for a peer."""
         header = [] if self.pings is None else self.pings.header(peer)
         self.world.network.send(self.node_id, peer, [kind, gid, body, header])
 

@@ -134,7 +134,7 @@ class Member:
         self._settle_reads()
 
     def connected(self, peer: int, epoch: int) -> None:
-        """The host's link to a peer is up."""
+        """Note that the host's link to a peer is up."""
         if peer in self.descriptor.members:
             self.group.connected(peer, epoch)
             self.host.touch(self)

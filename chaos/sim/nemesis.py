@@ -109,7 +109,7 @@ class Nemesis:
             if not machine.alive:
                 self._injector.restart(node, delay_s)
 
-    # Inside.
+    # Internals.
 
     def _at(self, elapsed_s: float, action: Callable[[], None]) -> None:
         def act() -> None:

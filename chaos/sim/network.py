@@ -182,7 +182,7 @@ class Network:
                 link.cuts = 1
                 self.uncut(link.source, link.target)
 
-    # Inside.
+    # Internals.
 
     def _transmit(self, link: Link, packed: bytes) -> None:
         rng, conditions, now = self._rng, self.conditions, self._scheduler.clock.now

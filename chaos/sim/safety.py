@@ -281,7 +281,7 @@ class SafetyChecker:
                 return kept
             kept += 1
 
-    # Inside.
+    # Internals.
 
     def _forget_above(self, index: int) -> None:
         """Forget commitments from before the member was left alone that were not durable there."""

@@ -1,10 +1,10 @@
 """The loads of `scripts/bench ranges`, each in a process of its own: producers, and followers.
 
-python -m benchmarks.ranges_load produce|follow SERVERS LOG LOAD
+    python -m benchmarks.ranges_load produce|follow SERVERS LOG LOAD
 
-Says `ready` once all are open, goes on until a line comes in on standard input, and prints its
-figures as JSON. The producers' line is empty, that of the followers says how many records each key
-has; they wait for what they have not had.
+The process prints `ready` once all connections are open, goes on until a line comes in on standard
+input, and prints its figures as JSON. The line to the producers is empty. The line to the followers
+says how many records each key has; the followers wait for the missing records.
 """
 
 import asyncio

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _Run:
-    """The load, and the timed appends beside it."""
+    """The load, and the timed appends beside the load."""
 
     def __init__(self, cluster: LocalCluster, options: argparse.Namespace) -> None:
         self._servers = cluster.servers

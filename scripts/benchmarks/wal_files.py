@@ -1,10 +1,10 @@
-"""What it gains to use WAL files again: beginning one, and syncing rounds into it.
+"""The gain of using WAL files again: beginning a file, and syncing rounds into it.
 
     scripts/bench wal [--rounds 2000] [--bytes 4096] [--file-mib 64] [--repeats 5] [--data DIR]
 
-A file is begun in each of four ways: grown as it is written, preallocated, written with zeros,
-used again. Then rounds are written and synced into it, one after the other. The ways take turns,
-so that what else the machine does hits all of them.
+A file is begun in each of four ways: grown as it is written, preallocated, written with zeros, used
+again. Then rounds are written and synced into the file, one after the other. The ways take turns,
+so that other work of the machine hits all of them.
 """
 
 import argparse

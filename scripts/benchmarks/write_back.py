@@ -24,7 +24,7 @@ _WAL_BYTES = 16 * _MIB
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all ways by turns and print the figures."""
+    """Run all ways in turn and print the figures."""
     parser = harness.parser("writeback", __doc__)
     parser.add_argument("--repeats", type=int)
     parser.add_argument("--files", type=int, default=3, help="segments written at once")

@@ -2,8 +2,8 @@
 
     python -m benchmarks.peers.load NAME ADDRESS,... KEYS VALUE_BYTES SECONDS RATE
 
-First as many appends as go with the system's window, then (RATE a second) one at a time, open
-loop. Some of the records of both are read back. Prints two reports as JSON.
+It first appends at full speed with the system's window, then RATE a second, one at a time, in an
+open loop. Some of the records of both are read back. It prints two reports as JSON.
 """
 
 import asyncio

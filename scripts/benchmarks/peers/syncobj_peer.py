@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.syncobj_peer SELF PARTNER,PARTNER JOURNAL
 
-is one member. The load takes part as an observer, which hands its commands to the leader.
+starts one member. The load takes part as an observer, which passes its commands to the leader.
 """
 
 import asyncio
