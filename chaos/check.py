@@ -38,8 +38,10 @@ def _seconds(text: str) -> float:
 
 
 def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
-    """Add `check` and its options; its handler is called with the arguments and returns the exit
-    code."""
+    """Add `check` and its options.
+
+    The handler is called with the arguments and returns the exit code.
+    """
     check = verbs.add_parser(
         "check",
         help="judge histories of registers and key-value stores",

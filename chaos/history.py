@@ -93,8 +93,10 @@ class History:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read `history.jsonl`. Raises InvalidArgument, with the line, for a file that is no
-        history."""
+        """Read `history.jsonl`.
+
+        Raises InvalidArgument, with the line, for a file that is no history.
+        """
         events = []
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
@@ -107,8 +109,10 @@ class History:
         return cls(events)
 
     def operations(self, *fs: str) -> list[Operation]:
-        """Return the clients' operations, in the order of their invocations; `fs`: only these
-        kinds."""
+        """Return the clients' operations, in the order of their invocations.
+
+        With `fs`, return only these kinds.
+        """
         return [one for one in pair(self.events) if not fs or one.f in fs]
 
     def bands(self) -> list[Band]:

@@ -96,8 +96,7 @@ class Links:
         return list(self._links)
 
     async def start(self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None) -> None:
-        """Start the server, with a link for each ordered pair of nodes and from the clients to each
-        node.
+        """Start the server, with links for all ordered pairs of nodes and from the clients.
 
         `nodes` maps each number, from 1, to the address at which the node listens for clients.
         `peers` has the addresses at which nodes listen for other nodes, if these differ.
@@ -149,8 +148,7 @@ class Links:
         toxicity: float = 1.0,
         **attributes: Any,
     ) -> None:
-        """Put a toxic of Toxiproxy's kinds on a stream of each of these links, live connections
-        too.
+        """Put a toxic of Toxiproxy's kinds on a stream of these links, live connections too.
 
         A second toxic of the same kind on the same stream replaces the first, and the link loses
         its connections.
@@ -204,8 +202,10 @@ class Links:
         *,
         probe: bool = False,
     ) -> None:
-        """Change the links; `probe` asks the server whether it lives even if there is nothing to
-        do."""
+        """Change the links.
+
+        `probe` asks the server whether it lives even if there is nothing to do.
+        """
         links = [self._link(pair) for pair in pairs]
         async with self._changing:
             try:

@@ -148,8 +148,10 @@ class Node:
         return lost
 
     def slow_down(self, slowness: Slowness) -> None:
-        """Make the disk slow from now on. Raises Unavailable, also for a disk without this
-        fault."""
+        """Make the disk slow from now on.
+
+        Raises Unavailable, also for a disk without this fault.
+        """
         self._mount().slow(slowness)
 
     def speed_up(self) -> None:
@@ -165,8 +167,10 @@ class Node:
         return self.disk
 
     async def stop(self, timeout_s: float = 15.0) -> int:
-        """Send SIGTERM and wait; kill -9 if the process does not end in time. Returns the exit
-        code."""
+        """Send SIGTERM and wait; kill -9 if the process does not end in time.
+
+        Returns the exit code.
+        """
         self.resume()
         self._signal(signal.SIGTERM)
         return await self.wait_end(timeout_s)

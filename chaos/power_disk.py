@@ -43,8 +43,10 @@ class PowerDisk:
         return None if self._process is None else self._process.pid
 
     async def mount(self) -> None:
-        """Mount the disk, unless it is mounted. The earlier content of the directory counts as
-        synced."""
+        """Mount the disk, unless it is mounted.
+
+        The earlier content of the directory counts as synced.
+        """
         async with self._changing:
             if self._closed:
                 raise Unavailable(f"the disk at {self._point} was closed")

@@ -19,8 +19,7 @@ class Retired(Exception):
 
 
 class Pace:
-    """The pace of operations: they begin at random times, `rate` a second of all processes
-    together.
+    """The pace of operations: random times, `rate` a second of all processes together.
 
     Operations that could not begin while all processes waited are not made up for.
     """

@@ -39,11 +39,11 @@ EMBEDDED: Final = Program((sys.executable, "-m", "lognode.chaos.faultproxy"), "e
 
 
 def choose(kind: Choice = "auto", environment: Mapping[str, str] | None = None) -> Program:
-    """Choose the real server if there is one, else the embedded one; `kind` allows only one of
-    them.
+    """Choose the real server if there is one, else the embedded one.
 
-    The real server is the one that TOXIPROXY_SERVER names, or one on PATH or beside this Python.
-    Raises InvalidArgument if the real server is required and missing.
+    `kind` allows only one of them. The real server is the one that TOXIPROXY_SERVER names, or one
+    on PATH or beside this Python. Raises InvalidArgument if the real server is required and
+    missing.
     """
     variables = os.environ if environment is None else environment
     if kind not in PROXIES:
@@ -79,8 +79,10 @@ class ProxyServer:
     def __init__(
         self, program: Program, *, log_path: Path | None = None, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Prepare the server; `log_path` takes its output, if given; `timeout_s` bounds every
-        call."""
+        """Prepare the server.
+
+        `log_path` takes its output, if given; `timeout_s` bounds every call.
+        """
         self.program = program
         self.restarts = 0
         self._log_path = log_path

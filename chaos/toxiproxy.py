@@ -57,8 +57,10 @@ class Toxiproxy:
     async def create(
         self, name: str, upstream: str, *, listen: str = "127.0.0.1:0", enabled: bool = True
     ) -> dict[str, Any]:
-        """Create a proxy from `listen` to `upstream`; the answer has the port that replaced port
-        0."""
+        """Create a proxy from `listen` to `upstream`.
+
+        The answer has the port that replaced port 0.
+        """
         fields = {"name": name, "listen": listen, "upstream": upstream, "enabled": enabled}
         return await self._one("POST", "/proxies", fields)
 

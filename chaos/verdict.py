@@ -25,8 +25,10 @@ class Anomaly:
 
 @dataclass(slots=True)
 class Result:
-    """The result of one checker. `unknown` holds the reasons why it cannot vouch for the
-    history."""
+    """The result of one checker.
+
+    `unknown` holds the reasons why it cannot vouch for the history.
+    """
 
     checker: str
     anomalies: list[Anomaly] = field(default_factory=list)
@@ -41,8 +43,10 @@ class Result:
         return "unknown" if self.unknown else "valid"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of `results.json`: at most 20 anomalies of each name, and their
-        number."""
+        """Return the content of `results.json`, with at most 20 anomalies of each name.
+
+        Their number is there in full.
+        """
         names = sorted({one.name for one in self.anomalies})
         found = {name: [one for one in self.anomalies if one.name == name] for name in names}
         return {

@@ -123,8 +123,10 @@ class Staged:
         return self
 
     def add(self, part: Part) -> None:
-        """Take a bucket; the newest bucket of a name counts. Raises CorruptData beyond the
-        bound."""
+        """Take a bucket; the newest bucket of a name counts.
+
+        Raises CorruptData beyond the bound.
+        """
         before = self.parts.pop(part.bucket, None)
         self.size += len(part.data) - (0 if before is None else len(before.data))
         if self.size > limits.image_bytes_max:

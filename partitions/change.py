@@ -328,12 +328,11 @@ def _agreed(facts: OperationFacts, gid: Gid, old: Collection[int]) -> _End | Non
 def _effects_of(
     lineage: Lineage, told: Sequence[bytes], members: int, *, all_told: bool
 ) -> _End | None:
-    """Return the end with the hash of what its entries did; where members differ, the majority
-    wins.
+    """Return the end with the hash of what its entries did.
 
-    Hashes of members of different versions cannot be compared, and are ignored. When all members
-    have reported and no majority agrees, no member is called wrong: the range goes on as in
-    versions without this hash.
+    Where members differ, the majority wins. Hashes of members of different versions cannot be
+    compared, and are ignored. When all members have reported and no majority agrees, no member is
+    called wrong: the range goes on as in versions without this hash.
     """
     known = Counter(filter(None, told))
     if not any(differ(one, other) for one in known for other in known):

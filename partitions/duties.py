@@ -293,7 +293,7 @@ def _campaigns(range_: Descriptor, held: Held, local: Local) -> bool:
 
 
 def _copy_ahead(operation: Operation, local: Local, found: list[Duty]) -> None:
-    """Let members that leave flush too: new members may copy from them, and their seals are
+    """Let leaving members flush too: new members may copy from them, and their seals are
     shorter."""
     wanted = _is_wanted(operation, local)
     if not wanted and local.replicas.keys().isdisjoint(operation.inputs):
@@ -332,8 +332,7 @@ def _seal_and_prepare(operation: Operation, local: Local, found: list[Duty]) -> 
 
 
 def _parts(operation: Operation, local: Local, found: list[Duty]) -> bool:
-    """Whether, in an unsafe recovery, the node must still leave the other members or has no other
-    duty.
+    """Whether the node, in an unsafe recovery, must still leave the others or has no other duty.
 
     A node whose replica is sealed has left already: this adds no duty for it.
     """

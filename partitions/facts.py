@@ -29,8 +29,7 @@ Report = dict[str, Any]
 
 @dataclass(slots=True)
 class OperationFacts:
-    """The facts of one operation: who copied ahead, the seal, who holds the sealed state
-    durably."""
+    """The facts of one operation: copies ahead, the seal, holders of the sealed state."""
 
     planned_at: float = 0.0
     copied: set[int] = field(default_factory=set)
@@ -139,8 +138,10 @@ class Facts:
         self.kept[range_id] = node, until
 
     def keepers(self, now: float) -> dict[int, int]:
-        """Return the node that should keep leading each range; forget the notes that have
-        expired."""
+        """Return the node that should keep leading each range.
+
+        Expired notes are forgotten.
+        """
         self.kept = {r: (node, until) for r, (node, until) in self.kept.items() if now < until}
         return {range_id: node for range_id, (node, _) in self.kept.items()}
 
@@ -149,8 +150,10 @@ class Facts:
         return {node for node, at in self.heard.items() if now - at <= within_s}
 
     def stored_in_all(self, now: float, within_s: float) -> dict[str, int]:
-        """Return the stored bytes of each tenant. Silent nodes are left out: other nodes lead by
-        now."""
+        """Return the stored bytes of each tenant.
+
+        Silent nodes are left out: other nodes lead by now.
+        """
         sums: Counter[str] = Counter()
         for node in self.alive(now, within_s):
             sums.update(self.stored.get(node, {}))

@@ -29,8 +29,10 @@ def lineage_of(gid: Gid, applied: tuple[int, int], tables: Mapping[str, Any]) ->
 
 
 def effects_of(tables: Mapping[str, Any]) -> bytes:
-    """Return the running hash of the effects of the entries that led to these tables; see
-    `differ`."""
+    """Return the running hash of the effects of the entries that led to these tables.
+
+    `differ` compares two of these hashes.
+    """
     effects: bytes = tables.get("effects", b"")
     return effects
 
@@ -41,8 +43,7 @@ def same_end(one: Lineage, other: Lineage) -> bool:
 
 
 def successor(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables with which the next generation begins, at `FIRST_APPLIED` of its own
-    log."""
+    """Return the first tables of the next generation, at `FIRST_APPLIED` of its own log."""
     return {**tables, "sealed": None}
 
 

@@ -61,8 +61,10 @@ class _Candidate:
 
     @property
     def score(self) -> float | None:
-        """Return how bad a split here would be, 0 being the best; None: no split is possible
-        here."""
+        """Return how bad a split here would be, 0 being the best.
+
+        Returns None if no split is possible here.
+        """
         aside = self.left + self.right
         if aside == 0:
             return None
@@ -107,8 +109,10 @@ class Sample:
         self._skip = max(0, at - count)
 
     def read(self, first: bytes, end: bytes | None) -> None:
-        """Count an answered read of the keys in [first, end); None: to the last key of the
-        range."""
+        """Count an answered read of the keys in [first, end).
+
+        With `end` None, the read goes to the last key of the range.
+        """
         if self._skip:
             self._skip -= 1
             return

@@ -21,8 +21,10 @@ SAMPLED_PER_S: Final = 100
 
 
 class LoadSplit:
-    """The load of one range, on its leader. The caller passes times of one monotonic clock, in
-    seconds."""
+    """The load of one range, on its leader.
+
+    The caller passes times of one monotonic clock, in seconds.
+    """
 
     __slots__ = ("_at", "_began", "_looks", "_rng", "_used", "found", "rate", "sample")
 

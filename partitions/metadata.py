@@ -97,12 +97,11 @@ class Metadata(MetadataState):
         return any(self.tables[bucket.table].kind.is_public for bucket in self.changes.touched)
 
     def rehearse(self, index: int, term: int, command: Command) -> Answer | None:
-        """Return the command's answer if the command would change nothing, else None. Changes
-        nothing.
+        """Return the command's answer if the command would change nothing, else None.
 
-        The leader answers such a command at once: a repeated, refused or malformed command is not
-        proposed, and the version stays. The cost is that of the command's checks before its first
-        change.
+        Changes nothing. The leader answers such a command at once: a repeated, refused or malformed
+        command is not proposed, and the version stays. The cost is that of the command's checks
+        before its first change.
         """
         self.changes.begin(self.version)
         self.changes.rehearsing = True

@@ -118,8 +118,10 @@ class MetadataState:
 
     @property
     def sealed(self) -> bool:
-        """Whether the controller's generation has ended; `controller` then describes its
-        successor."""
+        """Whether the controller's generation has ended.
+
+        `controller` then describes its successor.
+        """
         found: bool = self.head["sealed"]
         return found
 
@@ -139,8 +141,10 @@ class MetadataState:
 
     @property
     def founded_ms(self) -> int:
-        """When the cluster was founded, in milliseconds since 1970; 0 where an older version
-        founded the cluster and did not keep the time."""
+        """When the cluster was founded, in milliseconds since 1970.
+
+        It is 0 if the version that founded the cluster did not keep the time.
+        """
         found: int = self.head.get("founded_ms", 0)
         return found
 
@@ -170,8 +174,10 @@ class MetadataState:
 
     @property
     def tokens_version(self) -> int:
-        """The version of the metadata in which the tokens last changed; 0 if there never was a
-        token."""
+        """The version of the metadata in which the tokens last changed.
+
+        It is 0 if there never was a token.
+        """
         found: int = self.access["version"]
         return found
 
@@ -208,8 +214,10 @@ class MetadataState:
         return self.ranges.of_log(log_id)
 
     def descriptor(self, range_id: int) -> Descriptor:
-        """Return the range's newest generation; range 0 is the controller's. Raises
-        RangeNotFound."""
+        """Return the range's newest generation; range 0 is the controller's.
+
+        Raises RangeNotFound.
+        """
         if range_id == CONTROLLER_RANGE:
             return self.controller
         return self.range_(range_id)
@@ -225,8 +233,10 @@ class MetadataState:
         return [node for node in self.nodes.values() if node.state == "ACTIVE"]
 
     def gone_nodes(self) -> set[int]:
-        """Return the nodes that are DEAD or REMOVED; the other members of a range are its live
-        members."""
+        """Return the nodes that are DEAD or REMOVED.
+
+        The other members of a range are its live members.
+        """
         return {n.node_id for n in self.nodes.values() if n.state in ("DEAD", "REMOVED")}
 
     def replicas_by_node(self) -> "Counter[int]":
@@ -297,8 +307,7 @@ class MetadataState:
         invariant(borders[-1] is None, "a log's last range has an end", log=log_id)
 
     def next_id(self, kind: str) -> int:
-        """Return a number that no other node, log, range, operation or producer has had or will
-        get."""
+        """Return a number that no other node, log, range, operation or producer ever has."""
         value = self.next_ids[kind]
         self.next_ids[kind] = value + 1
         return value

@@ -153,8 +153,10 @@ class NodeRecord:
         return self.peer or self.address
 
     def to_image(self) -> dict[str, Any]:
-        """Return the record for an image. Empty values are left out, as older versions wrote
-        them."""
+        """Return the record for an image.
+
+        Empty values are left out, as older versions wrote them.
+        """
         body = {name: getattr(self, name) for name in _NODE_FIELDS}
         for name in ("key", "peer", "invite"):
             if not body[name]:
@@ -178,8 +180,10 @@ class LogRecord:
     """The identity of the log's creation, see `creations`; empty where the client gave none."""
 
     def to_image(self) -> dict[str, Any]:
-        """Return the record as msgpack values. Without a creation, the format is that of older
-        versions."""
+        """Return the record as msgpack values.
+
+        Without a creation, the format is that of older versions.
+        """
         body: dict[str, Any] = {
             "log_id": self.log_id, "name": self.name, "policy": self.policy.to_image(),
         }  # fmt: skip

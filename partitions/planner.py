@@ -239,8 +239,7 @@ def plan_controller(
 
 
 def node_states(metadata: Metadata, heard: Collection[int]) -> list[tuple[int, str]]:
-    """Return the nodes whose state changes: silent ACTIVE nodes to DEAD, heard DEAD nodes to
-    ACTIVE."""
+    """Return the nodes whose state changes: silent ones to DEAD, heard ones to ACTIVE."""
     changes = []
     for node in metadata.nodes.values():
         if node.state == "ACTIVE" and node.node_id not in heard:

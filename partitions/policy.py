@@ -153,8 +153,10 @@ def _names(changes: object) -> Mapping[str, Any]:
 
 
 def _checked(policy: Policy) -> Policy:
-    """Check the whole policy. Applying uses this too, so it must always accept what it once
-    accepted."""
+    """Check the whole policy.
+
+    Applying uses this too, so it must always accept what it once accepted.
+    """
     _check_cleanup(policy.cleanup)
     for name in _LEAST:
         value = getattr(policy, name)

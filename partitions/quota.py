@@ -22,17 +22,18 @@ Quotas = Mapping[str, Limits]
 
 
 def tenant_of(log_name: str) -> str:
-    """Return the tenant of a log, with the `/`: `acme/` of `acme/orders`; empty without a
-    tenant."""
+    """Return the tenant of a log, with the `/`: `acme/` of `acme/orders`.
+
+    It is empty for a log without a tenant.
+    """
     tenant, slash, _ = log_name.partition("/")
     return tenant + slash if slash else ""
 
 
 def changed(quotas: Quotas, name: str, changes: object) -> Limits:
-    """Return the limits of the quota after `changes`, a map of kinds to new limits; nil removes
-    one.
+    """Return the limits of the quota after `changes`, a map of kinds to new limits.
 
-    Raises InvalidArgument, LimitExceeded for one quota too many.
+    A nil removes a limit. Raises InvalidArgument, LimitExceeded for one quota too many.
     """
     check_name(name)
     if not isinstance(changes, Mapping) or not changes:

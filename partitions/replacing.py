@@ -27,11 +27,11 @@ def replacement(
     leave: Mapping[int, Leave],
     homes: Homes,
 ) -> tuple[Leave, tuple[int, ...]] | None:
-    """Return why members of the range are replaced, and the new members; None if nothing is
-    replaced.
+    """Return why members of the range are replaced, and the new members.
 
-    `sound` are the members that are alive and not damaged; `leave` has the nodes that replicas have
-    to leave. If there is not room for all, nodes that are gone come before nodes that drain.
+    Returns None if nothing is replaced. `sound` are the members that are alive and not damaged;
+    `leave` has the nodes that replicas have to leave. If there is not room for all, nodes that are
+    gone come before nodes that drain.
     """
     leavers = sorted(
         leave.keys() & set(range_.members), key=lambda node: (leave[node].kind != "repair", node)

@@ -49,8 +49,7 @@ def is_small(policy: Policy, size: int, rate: int) -> bool:
 def merges(
     metadata: Metadata, alive: Collection[int], resting: Collection[int], small: Collection[Small]
 ) -> list[Planned]:
-    """Return merges of neighbours whose leaders report them small, and moves that prepare
-    merges."""
+    """Return merges of neighbours whose leaders report them small, and moves before merges."""
     told = {
         each.range_id: each
         for each in small

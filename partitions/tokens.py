@@ -139,8 +139,7 @@ def check_digest(digest: object) -> bytes:
 
 
 def first_token(token_id: str, digest: bytes, principal: str = "admin") -> Command:
-    """Return the command that creates the first token of a cluster: it allows everything for
-    ever."""
+    """Return the command that creates a cluster's first token: it allows everything for ever."""
     everything = Scope(frozenset(VERBS))
     return {
         "id": token_id,

@@ -66,8 +66,7 @@ def flights_file() -> Path:
 
 
 def read_histories(path: Path) -> Histories:
-    """Return, per aircraft, the values that the import must have made of its rows, in file
-    order."""
+    """Return, per aircraft, the values that the import must make of its rows, in file order."""
     histories: Histories = defaultdict(list)
     with zipfile.ZipFile(path) as archive:
         (name,) = archive.namelist()
@@ -180,8 +179,10 @@ async def for_each_key(servers: str, histories: Histories, read: Read) -> list[b
 
 
 async def check_counts(servers: str, histories: Histories) -> int:
-    """Return the sum of the counts of all aircraft. Raises Failed if a count differs from the
-    file."""
+    """Return the sum of the counts of all aircraft.
+
+    Raises Failed if a count differs from the file.
+    """
     total = 0
 
     async def read(log: lognode.AsyncLog, key: bytes) -> bool:

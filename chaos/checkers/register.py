@@ -63,8 +63,7 @@ def linearizable(account: Account, result: Result, time_limit_s: float = _TIME_L
 
 
 def calls_of(account: Account) -> dict[str, list[Call]]:
-    """Return the calls to search: appends, refused appends, and linearizable reads of whole
-    keys."""
+    """Return the calls to search: appends, refused appends, linearizable reads of whole keys."""
     calls: dict[str, list[Call]] = {}
     for one in account.operations:
         if one.f == "append":

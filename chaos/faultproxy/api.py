@@ -260,8 +260,10 @@ def _proxy_fields(found: Any) -> dict[str, Any]:
 
 
 def _toxic(fields: Mapping[str, Any], proxy: Proxy) -> Toxic:
-    """Read a toxic; the checks have the real server's order, since the first failure is the
-    answer."""
+    """Read a toxic.
+
+    The checks have the real server's order, since the first failure is the answer.
+    """
     kind = _typed(fields, "type", str, "")
     stream = _typed(fields, "stream", str, "downstream")
     name = _typed(fields, "name", str, "") or f"{kind}_{stream}"

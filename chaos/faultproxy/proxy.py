@@ -69,8 +69,10 @@ class Proxy:
             connection.streams[toxic.direction].remove(toxic)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the proxy as the API shows it. `Logger` is an empty object, as in the real
-        server."""
+        """Return the proxy as the API shows it.
+
+        `Logger` is an empty object, as in the real server.
+        """
         return {
             "name": self.name,
             "listen": self.listen,
@@ -94,8 +96,10 @@ class Proxy:
         task.add_done_callback(self._opening.pop)
 
     async def _dial(self, client: End) -> None:
-        """Dial the upstream; if it cannot be reached, close the client, which was accepted
-        already."""
+        """Dial the upstream.
+
+        If it cannot be reached, close the client, which was accepted already.
+        """
         upstream = End()
         try:
             host, port = split(self.upstream)
@@ -112,8 +116,10 @@ class Proxy:
 
 
 def split(address: str) -> tuple[str, int]:
-    """Split host:port, or [host]:port for IPv6. Raises ValueError, in the words of Go's net
-    package."""
+    """Split host:port, or [host]:port for IPv6.
+
+    Raises ValueError, in the words of Go's net package.
+    """
     host, colon, port = address.rpartition(":")
     if not colon:
         raise ValueError(f"address {address}: missing port in address")

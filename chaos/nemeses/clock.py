@@ -27,8 +27,7 @@ def library() -> Path | None:
 
 
 def draw(rng: random.Random) -> tuple[str, str]:
-    """Return a description, and the content of libfaketime's file: an offset in seconds, and a
-    rate."""
+    """Return a description, and the content of libfaketime's file: an offset and a rate."""
     offset_s = rng.choice((-1, 1)) * rng.choice((0.1, 1, 10, 100, 3_600, 2 * 86_400))
     if rng.random() < 0.3:
         rate = rng.choice((0.5, 0.9, 1.1, 2, 5))

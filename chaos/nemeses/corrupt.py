@@ -97,10 +97,9 @@ class Corrupt:
         return f"{word} {where} at byte {blow.at} of node {number}", [number]
 
     async def strike(self, target: Target, number: int, place: str) -> Blow | None:
-        """Kill the node, damage it in one of PLACES and start it; None: there was nothing to
-        damage.
+        """Kill the node, damage it in one of PLACES and start it.
 
-        `end` must follow.
+        Returns None if there was nothing to damage. `end` must follow.
         """
         self._down = number
         node = target.nodes[number]

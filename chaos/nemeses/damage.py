@@ -42,8 +42,7 @@ class Damage:
         return self._victim
 
     def refused(self, target: "Target") -> dict[int, int]:
-        """Return range and generation of the replicas that the node gave up since it was
-        damaged."""
+        """Return range and generation of the replicas given up since the node was damaged."""
         found: dict[int, int] = {}
         if self._victim is not None:
             log = target.nodes[self._victim].log_path.read_bytes()[self._since or 0 :]

@@ -33,8 +33,10 @@ def around(victims: Collection[int], numbers: Sequence[int]) -> list[Pair]:
 
 
 def draw(rng: random.Random) -> tuple[str, list[Toxic]]:
-    """Draw a description and toxics. A toxic that breaks connections also breaks later ones, by
-    chance."""
+    """Draw a description and toxics.
+
+    A toxic that breaks connections also breaks later ones, by chance.
+    """
 
     def both(kind: str, **attributes: int) -> list[Toxic]:
         return [Toxic(kind, attributes, "upstream"), Toxic(kind, attributes, "downstream")]

@@ -63,13 +63,17 @@ class Unsynced:
 
     @property
     def count(self) -> int:
-        """The number of all changes so far: taken when an fsync begins, it says what the fsync
-        covers."""
+        """The number of all changes so far.
+
+        Taken when an fsync begins, it says which changes the fsync covers.
+        """
         return self._synced + len(self._undos)
 
     def will_write(self, image: Image, offset: int, length: int) -> None:
-        """Note a write; call this before it. A write that then fails, or is partial, does no
-        harm."""
+        """Note a write; call this before it.
+
+        A write that then fails, or is partial, does no harm.
+        """
         self._undos.append(_Undo(image.size(), offset, image.read(offset, length), length))
 
     def will_resize(self, image: Image, size: int) -> None:

@@ -61,8 +61,7 @@ class Names:
         return tuple(self._changes)
 
     def synced(self, directory: str, before: tuple[Change, ...]) -> list[Change]:
-        """Note the end of an fsync, and return the changes that it covered, with all that they
-        need.
+        """Note the end of an fsync; return the changes that it covered, with all that they need.
 
         `before` are the changes when the fsync began.
         """

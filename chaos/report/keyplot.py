@@ -129,8 +129,7 @@ def _window(
     reads: Sequence[tuple[Operation, int, str]],
     right: float,
 ) -> Time:
-    """Return the time from the first shown append to the last, and as long again for the
-    readers."""
+    """Return the time from the first shown append to the last, and as long again for readers."""
     moments = [one.began for one, *_ in appends] or [one.began for one, *_ in reads]
     if not moments:
         return Time(0, max(run.end, 1), right)

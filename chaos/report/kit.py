@@ -89,8 +89,10 @@ class Linear:
 
 
 class Log:
-    """A scale of latencies in ns: from a power of ten below the lowest to just above the
-    highest."""
+    """A scale of latencies in ns, from below the lowest to just above the highest.
+
+    Its lower end is a power of ten.
+    """
 
     def __init__(self, low: float, high: float, top: float, bottom: float) -> None:
         self.top, self.bottom = top, bottom
@@ -156,8 +158,10 @@ def height_axis(scale: Scale, label: str = "") -> str:
 
 
 def time_axis(time: Time, y: float) -> str:
-    """Return the line, marks and labels of the time axis; its line is at `y`, and it takes 20
-    below."""
+    """Return the line, marks and labels of the time axis.
+
+    Its line is at `y`, and it takes 20 below.
+    """
     parts = [f'<path d="M{LEFT} {n(y)}H{n(time.right)}" class="axis"/>']
     for value, words in time.ticks():
         x = time.at(value)

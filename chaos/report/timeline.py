@@ -125,8 +125,7 @@ def _place(run: Run, time: Time, one: Operation) -> tuple[float, float]:
 def _bars(
     run: Run, time: Time, operations: Iterable[Operation], cell: float, y: float, kind: str
 ) -> Iterator[str]:
-    """Yield a bar for each operation, or for those that begin in one cell and are not longer than
-    it."""
+    """Yield a bar for each operation; short operations that begin in one cell share a bar."""
     together: list[Operation] = []
     began = -1.0
     for one in operations:

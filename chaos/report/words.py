@@ -82,6 +82,5 @@ def _listed(entries: Sequence[Sequence[Any]]) -> str:
 
 
 def whole(value: Any) -> str:
-    """Return a value of the history in full: JSON with a space after commas, keys in their
-    order."""
+    """Return a value of the history in full, as JSON with spaces and keys in their order."""
     return json.dumps(value, ensure_ascii=False)

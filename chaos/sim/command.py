@@ -1,5 +1,4 @@
-"""The verb `sim` of `lognode-chaos`: run many seeds, trace one seed, replay a run, shrink a
-failure."""
+"""The verb `sim` of `lognode-chaos`: many seeds, the trace of one seed, replay, and shrinking."""
 
 import argparse
 import json
@@ -57,8 +56,10 @@ def _case(text: str) -> Case:
 
 
 def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
-    """Add `sim` and its options; its handler is called with the arguments and returns the exit
-    code."""
+    """Add `sim` and its options.
+
+    The handler is called with the arguments and returns the exit code.
+    """
     sim = verbs.add_parser(
         "sim",
         help="simulate clusters under faults, deterministically",

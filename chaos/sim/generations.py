@@ -114,8 +114,7 @@ class Generations:
     def begun(
         self, node: int, descriptor: Descriptor, index: int, state_hash: bytes, next_seq: int
     ) -> None:
-        """Check the begin of a generation on a node that never had it, with this state at this
-        entry.
+        """Check the begin of a generation on a node that never had it, with this state.
 
         A late member begins from a base that the generation itself has made since (x2.16). Its
         state is compared with the state of others at that entry, not with the parent's end.

@@ -71,8 +71,10 @@ class Loss(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """All requests and answers of clients. Methods raise Violation when an answer breaks a
-    promise."""
+    """All requests and answers of clients.
+
+    Methods raise Violation when an answer breaks a promise.
+    """
 
     appends: dict[bytes, Append] = field(default_factory=dict)
     floors: dict[bytes, int] = field(default_factory=dict)
@@ -94,8 +96,10 @@ class History:
         self.appends[value] = Append(key, value, producer, number, floor, expect)
 
     def ack(self, value: bytes, seq: int | None) -> None:
-        """Note an acknowledgement; `seq` None: a duplicate whose seq the cluster no longer
-        knows."""
+        """Note an acknowledgement.
+
+        `seq` is None for a duplicate whose seq the cluster no longer knows.
+        """
         append = self.appends[value]
         if seq is not None and self._is_lost(append.key, seq, value):
             self._told_late(append)
@@ -267,11 +271,11 @@ class History:
         until: int,
         contents: Mapping[bytes, Sequence[tuple[int, bytes]]],
     ) -> int:
-        """Accept a loss: a range goes on with these contents. Return how many acknowledged are
-        lost.
+        """Accept a loss: a range goes on with these contents.
 
-        The lost entries have seqs from `since` on; no new entry gets a seq below `until`. Nothing
-        else is forgiven: entries with lower seqs or other keys must be there as before.
+        Returns how many acknowledged entries are lost. The lost entries have seqs from `since` on;
+        no new entry gets a seq below `until`. Nothing else is forgiven: entries with lower seqs or
+        other keys must be there as before.
         """
         kept = {(key, seq): value for key, told in contents.items() for seq, value in told}
         loss = Loss(span, since, until, kept, {})

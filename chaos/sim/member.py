@@ -1,5 +1,4 @@
-"""The common part of all replicas on a simulated host: a member of a Raft group, driven as on a
-node.
+"""The common part of all simulated replicas: a member of a Raft group, driven as on a node.
 
 It shows the group to the checkers after every call, before any other code can see the effects;
 takes the output of the group; and knows its own proposals by index and term. Subclasses define the

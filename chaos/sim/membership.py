@@ -130,8 +130,10 @@ class Membership:
             self._replicas.retire(old)
 
     def take_controller(self, sender: int, gid: GroupId, row: dict[str, Any] | None) -> None:
-        """Take the generation that a member pushes; without a row, the member confirms the pushed
-        one."""
+        """Take the generation that a member pushes.
+
+        Without a row, the member confirms the pushed one.
+        """
         replica = self._replicas.groups.get(gid)
         if row is None:
             if isinstance(replica, ControllerReplica):

@@ -108,8 +108,10 @@ class Network:
                 self._reset(self._links[other, node_id], notice=True)
 
     def process_ended(self, node_id: int, *, silent: bool) -> None:
-        """Disconnect a killed process, or, when `silent`, a machine without power, which sends
-        nothing."""
+        """Disconnect a killed process, or, when `silent`, a machine that lost power.
+
+        Such a machine sends nothing.
+        """
         for other in self._nodes:
             if other != node_id:
                 self._links[node_id, other].up = False
@@ -135,8 +137,10 @@ class Network:
     # Calls of a nemesis.
 
     def cut(self, source: int, target: int, *, notice: bool) -> None:
-        """Drop the packets of this direction. Without notice, the link is half-open until
-        healed."""
+        """Drop the packets of this direction.
+
+        Without notice, the link is half-open until healed.
+        """
         link = self._links[source, target]
         link.cuts += 1
         if notice:

@@ -95,8 +95,7 @@ class Options:
         return 3.0 if self.loses else DEAD_AFTER_S
 
     def lasting(self, seconds: float) -> "Options":
-        """Return the same options for a run of `seconds`: faults for 12 of 20, clients for 16 of
-        20."""
+        """Return the options for a run of `seconds`: faults for 12 of 20, clients for 16 of 20."""
         return replace(
             self, seconds=seconds, fault_seconds=seconds * 0.6, drain_seconds=seconds * 0.8
         )

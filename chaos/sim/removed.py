@@ -20,8 +20,10 @@ _KINDS: Final = {
 
 
 class Removal(NamedTuple):
-    """Removes the entries of each key below `before`; with `how` compact, all but the last of
-    them."""
+    """Removes the entries of each key below `before`.
+
+    With `how` compact, all but the last of them.
+    """
 
     how: str
     keys: tuple[bytes, ...]

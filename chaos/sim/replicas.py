@@ -145,8 +145,7 @@ class Replicas:
         alone.take_part(campaign=True)
 
     def _retire_unknown(self) -> None:
-        """Retire logs that meta has dropped: the crash came before the WAL's record of the
-        removal."""
+        """Retire logs that meta has dropped: the crash came before the WAL's record of it."""
         meta = self._host.durable.meta
         known = {row_gid(row) for _, row in meta.items(meta_keys.REPLICA)}
         known |= {row_gid(row) for _, row in meta.items(meta_keys.CONTROLLER)}

@@ -11,11 +11,10 @@ from .disk import SimDisk
 
 
 def damage_wal(disk: SimDisk, how: str, where: float) -> bool:
-    """Damage a WAL at `where`, a share of the possible places, 0 to 1. False: there is no place
-    yet.
+    """Damage a WAL at `where`, a share of the possible places, 0 to 1.
 
-    The page cache is written back first: the batch that vouches for a damaged batch must not be
-    lost in the next power cut.
+    Returns False if there is no place yet. The page cache is written back first: the batch that
+    vouches for a damaged batch must not be lost in the next power cut.
     """
     disk.write_back()
     if how == "lost":

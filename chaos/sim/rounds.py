@@ -124,8 +124,7 @@ class Rounds:
             self.wal.let_go(self.wal.reclaim())
 
     def leave_half_done(self) -> None:
-        """End in the middle of a round: the sync thread may be anywhere in it when the process
-        dies."""
+        """End in the middle of a round: the sync thread may be anywhere when the process dies."""
         round_, self._writing = self._writing, None
         if round_ is None:
             return

@@ -102,8 +102,10 @@ class Summary:
             self.failures.append(outcome)
 
     def verdict(self) -> tuple[int, str]:
-        """Return the exit code and a sentence. A simulation in which nothing happens proves
-        nothing."""
+        """Return the exit code and a sentence.
+
+        A simulation in which nothing happens proves nothing.
+        """
         if self.failures:
             return INVALID, f"invalid: {len(self.failures)} of {self.seeds} seeds broke a promise"
         if self.seeds < self.planned or not self.seeds:

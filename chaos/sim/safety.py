@@ -142,8 +142,10 @@ class SafetyChecker:
         self._check_acknowledged()
 
     def observe(self, node: int, log: LogView, *, term: int, commit: int, leads: bool) -> bool:
-        """Check a replica after a step. Return True when it has just become leader of a new
-        term."""
+        """Check a replica after a step.
+
+        Returns True when the replica has just become leader of a new term.
+        """
         replica = self._replicas[node]
         if term < replica.term:
             raise Violation("monotonic-term", "the term went back", node=node,
@@ -180,8 +182,7 @@ class SafetyChecker:
                             index=index)  # fmt: skip
 
     def did(self, node: int, index: int, effects: bytes) -> None:
-        """Check that this applied entry had the same seqs, replies and changed rows as on its
-        peers."""
+        """Check that this entry had the same seqs, replies and changed rows as on its peers."""
         if self.effects.setdefault(index, effects) != effects:
             raise Violation("state-machine-safety", "an entry did different things", node=node,
                             index=index)  # fmt: skip
@@ -236,8 +237,7 @@ class SafetyChecker:
                             candidates=(first, candidate))  # fmt: skip
 
     def damaged(self, node: int) -> None:
-        """Note that the node's log or vote was lost: it never takes part in this generation again
-        (x2).
+        """Note that the node's log or vote was lost: it leaves this generation for good (x2).
 
         Its former disk content still counts: it was there at the acknowledgement, and an election
         takes a majority of the others.
@@ -304,8 +304,7 @@ class SafetyChecker:
         return [n for n, r in self._replicas.items() if r.durable.holds(index, term)]
 
     def _check_acknowledged(self) -> None:
-        """Check that the newest acknowledged entry, and all before it, stays on a majority of
-        disks."""
+        """Check that all entries up to the newest acknowledged one stay on a majority of disks."""
         if self._acked is None:
             return
         held = self._holders(*self._acked)
@@ -328,8 +327,7 @@ class SafetyChecker:
 
     @staticmethod
     def _check_recovery(node: int, before: _Replica, after: DurableLog) -> None:
-        """Check that synced entries are recovered, unless a later round under way had replaced
-        them."""
+        """Check that synced entries are recovered, unless a later round was replacing them."""
         synced = before.durable
         last = synced.base + len(synced.terms)
         if last <= synced.base:
@@ -405,8 +403,7 @@ class SafetyChecker:
         self.last_committed = max(self.last_committed, commit)
 
     def _check_quorum(self, index: int, term: int) -> None:
-        """Check that committed entries lie on a majority of disks, and stay there (holes 3 and
-        5)."""
+        """Check that committed entries lie, and stay, on a majority of disks (holes 3 and 5)."""
         held = self._holders(index, term)
         if len(held) < self.majority:
             raise Violation("commit-quorum", "committed without a majority of disks", index=index,

@@ -106,8 +106,10 @@ class ReplicaStore:
         return len(self.state.queue)
 
     def commit_checkpoint(self) -> int | None:
-        """Make the base of the oldest finished build durable. Return its index, None if it
-        failed."""
+        """Make the base of the oldest finished build durable.
+
+        Returns its index, or None if the build failed.
+        """
         frozen = self.state.queue[0]
         if self._rng.random() < _BUILD_FAILS:
             return None

@@ -46,8 +46,10 @@ class Keys:
         return self._rng.choice(self._old if old else list(self._left))
 
     def _add(self) -> None:
-        """Add a key; keys spread over the key space, so that every range has some: `k000-0` to
-        `k999-N`."""
+        """Add a key.
+
+        Keys spread over the key space, so that every range has some: `k000-0` to `k999-N`.
+        """
         self._left[f"k{self._rng.randrange(1000):03}-{self._count}"] = self._appends
         self._count += 1
 

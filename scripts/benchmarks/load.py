@@ -1,5 +1,4 @@
-"""`lognode bench` in a process of its own, so that the load does not share the measuring
-process."""
+"""`lognode bench` in a process of its own, apart from the process that measures."""
 
 import json
 import subprocess
@@ -32,8 +31,10 @@ class Load:
         return self._process.poll() is None
 
     def report(self, limit_s: float | None = None) -> dict[str, Any]:
-        """Return the report. Raises RuntimeError with the program's output on a failure or wrong
-        data."""
+        """Return the report.
+
+        Raises RuntimeError with the program's output on a failure or wrong data.
+        """
         try:
             _, said = self._process.communicate(timeout=limit_s)
             if self._process.returncode != 0:
@@ -66,8 +67,7 @@ def fill(
     cluster: LocalCluster, log: str, keys: int, *, value_bytes: int = 128, ranges: int = 4,
     records: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Create a log and append to its keys in order, one entry each unless `records` says
-    otherwise."""
+    """Create a log and append to its keys in order, one entry each by default."""
     return bench(
         cluster, "append", log, "--ranges", ranges, "--keys", keys, "--records", records or keys,
         "--value-bytes", value_bytes, "--in-order", "--window", 16, "--seconds", "86400",

@@ -45,8 +45,7 @@ def resident_bytes(node: LocalNode, *, children: bool = False) -> int:
 
 
 def disk_bytes(node: LocalNode, counter: str) -> int:
-    """Return `write_bytes` or `read_bytes` of a node's process and its builder, from
-    /proc/PID/io."""
+    """Return `write_bytes` or `read_bytes` of a node and its builder, from /proc/PID/io."""
     total = 0
     for pid in _pids(node):
         for line in _lines(Path(f"/proc/{pid}/io")):

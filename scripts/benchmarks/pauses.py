@@ -37,8 +37,10 @@ def longest_s(times: Times, operation: Operation) -> float:
 def rows(
     operations: Sequence[Operation], clients: Mapping[str, Times], targets: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return a row for each kind, in order of first occurrence; `each` has the single
-    operations."""
+    """Return a row for each kind, in order of first occurrence.
+
+    `each` has the single operations.
+    """
     found = []
     for kind in dict.fromkeys(each.kind for each in operations):
         some = [each for each in operations if each.kind == kind]

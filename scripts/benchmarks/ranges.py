@@ -180,8 +180,10 @@ async def _split_in_the_middle(
 
 
 async def _filled(log: lognode.AsyncLog, shape: Shape, number: int, records: int) -> int:
-    """Return how many records each key of the fill has, by reading all of them. Raises
-    CorruptData."""
+    """Return how many records each key of the fill has, by reading all of them.
+
+    Raises CorruptData.
+    """
     key = shape.key(number)
     found = [entry.value async for entry in log.scan(key)]
     if found != [shape.value(key, record) for record in range(number, records, shape.keys)]:

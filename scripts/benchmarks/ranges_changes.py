@@ -92,8 +92,10 @@ class Changes:
     async def measured(
         self, kind: str, act: Callable[[], Awaitable[Any]], after: Act | None = None
     ) -> None:
-        """Run and measure an operation; clients may notice `after` too, but its time does not
-        count."""
+        """Run and measure an operation.
+
+        Clients may notice `after` too, but its time does not count.
+        """
         await nodes.healthy(self._client, NODES)
         self._clients.check()
         await asyncio.sleep(_CALM_S)

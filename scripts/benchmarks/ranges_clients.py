@@ -1,5 +1,7 @@
-"""The processes of a load on ranges, started and ended; their acknowledged records are read
-back."""
+"""The processes of a load on ranges, started and ended.
+
+Their acknowledged records are read back.
+"""
 
 import asyncio
 import json
@@ -20,8 +22,10 @@ _END_S = 180.0
 
 
 class Clients:
-    """Followers and producers of a log under way; `end` returns their figures. A context
-    manager."""
+    """Followers and producers of a log under way; `end` returns their figures.
+
+    It is a context manager.
+    """
 
     def __init__(self, servers: str, log: str, load: RangesLoad) -> None:
         self._servers = servers
@@ -55,8 +59,7 @@ class Clients:
                 raise RuntimeError(f"the process that is to {role} has ended: {text}")
 
     async def end(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the figures of the producers and of the followers, once each has had
-        everything."""
+        """Return the figures of producers and followers, once each has had everything."""
         (_, follow, _), (_, produce, _) = self._started
         produced = await self._told(produce, "")
         return produced, await self._told(follow, json.dumps(produced["counts"]))

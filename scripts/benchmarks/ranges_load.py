@@ -206,8 +206,10 @@ async def run(role: str, servers: str, log: str, load: RangesLoad) -> dict[str, 
 
 
 async def _line() -> str:
-    """Return the next line of standard input. Raises Unavailable when the starting process is
-    gone."""
+    """Return the next line of standard input.
+
+    Raises Unavailable when the starting process is gone.
+    """
     reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin

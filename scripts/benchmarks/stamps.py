@@ -40,8 +40,10 @@ class Stamps:
         return body + b"%08x" % zlib.crc32(body)
 
     def due(self, key: bytes, nth: int, value: bytes | None) -> float:
-        """Return when the record was due. Raises CorruptData unless it is the whole one of that
-        place."""
+        """Return when the record was due.
+
+        Raises CorruptData unless it is the whole one of that place.
+        """
         if value is not None and len(value) == self.value_bytes:
             body, crc = value[:-_CRC], value[-_CRC:]
             if crc == b"%08x" % zlib.crc32(body) and body[:-_DUE] == self._shape.value(key, nth):

@@ -108,8 +108,10 @@ def _show(
 
 
 def summary(rows: Sequence[harness.Row]) -> list[dict[str, Any]]:
-    """Return medians of each system and workload, and of their ratios to the first system by
-    round."""
+    """Return medians of each system and workload, and of the ratios to the first system.
+
+    A ratio is taken within a round.
+    """
     first: dict[tuple[int, str], harness.Row] = {}
     for row in rows:
         if row["system"] == rows[0]["system"]:
