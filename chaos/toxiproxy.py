@@ -41,7 +41,7 @@ class Toxiproxy:
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s))
 
     async def version(self) -> str:
-        """Return the server's name of its version; `git` for a server that `go install` built."""
+        """Return the version that the server reports; `git` after `go install`."""
         found: str = (await self._call("GET", "/version"))["version"]
         return found
 

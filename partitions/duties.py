@@ -293,8 +293,7 @@ def _campaigns(range_: Descriptor, held: Held, local: Local) -> bool:
 
 
 def _copy_ahead(operation: Operation, local: Local, found: list[Duty]) -> None:
-    """Let leaving members flush too: new members may copy from them, and their seals are
-    shorter."""
+    """Let leaving members flush too: new members may copy from them, and seals are shorter."""
     wanted = _is_wanted(operation, local)
     if not wanted and local.replicas.keys().isdisjoint(operation.inputs):
         return

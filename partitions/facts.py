@@ -152,7 +152,7 @@ class Facts:
     def stored_in_all(self, now: float, within_s: float) -> dict[str, int]:
         """Return the stored bytes of each tenant.
 
-        Silent nodes are left out: other nodes lead by now.
+        Silent nodes are left out: other nodes lead their ranges by now.
         """
         sums: Counter[str] = Counter()
         for node in self.alive(now, within_s):

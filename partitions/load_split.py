@@ -79,7 +79,7 @@ class LoadSplit:
 
 
 def rests(last: LastOperation | None, now_ms: int, rest_ms: int) -> bool:
-    """Whether the range changed too recently to be split for its load.
+    """Whether the last split or merge, done or aborted, is too recent for a split by load.
 
     `last` is the last operation that ended on the range, by a clock that roughly agrees with the
     clock of `now_ms`.

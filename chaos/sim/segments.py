@@ -64,8 +64,7 @@ class MemorySegment:
     def seqs_within(
         self, start_key: bytes, end_key: bytes | None, start: int, limit: int
     ) -> tuple[Sequence[int], int | None]:
-        """Return at most `limit` seqs, from `start` on, of entries with keys in [start_key,
-        end_key).
+        """Return at most `limit` seqs, from `start` on, of entries in [start_key, end_key).
 
         The second value says where to go on; None when there are no more.
         """
