@@ -1,19 +1,19 @@
 """chaos/: tests of whole clusters under faults, from outside, in the manner of Jepsen.
 
-A test starts a cluster of real node processes behind fault proxies, runs a workload of clients
-against it while nemeses break things, heals everything, reads everything back, and judges what
-the clients were told. It knows the system through the SDK, the command line and the network only,
-and may therefore judge any build of it. `sim/` is another thing: the simulator, which runs the
-code of the product on virtual time.
+A test starts a cluster of real node processes behind fault proxies. Clients run a workload against
+the cluster while nemeses inject faults. Then the test heals all faults, reads everything back, and
+judges the answers that the clients got. A test uses only the SDK, the command line and the network,
+and can therefore judge any build of the system. `sim/` differs: it is the simulator, which runs the
+product's code on virtual time.
 
-- `history`, `verdict`: what happened, and what checkers say of it: the words all others share;
+- `history`, `verdict`: the events of a test, and the results of checkers: the shared words;
 - `nodes`: the processes; `power_disk`, over `powerfs/`: their disks, where these can lose power
   or be slow;
-- `credentials`: certificates and tokens of a cluster that has them; `strangers`: who has none;
-- `links`, over `proxyserver` and `toxiproxy`: the network between them, and its faults;
-- `nemeses/`: packages of faults; `nemesis`: when they begin and end;
-- `process`, `clients`: those who ask, and `workloads/`: what;
-- `plan`, `runner`: one test from begin to end, with `watch` and `finals`; `store`: where it is;
-- `checkers/`, `judge`: what is wrong with a history; `report/`: how it looks;
+- `credentials`: certificates and tokens of a secured cluster; `strangers`: clients without them;
+- `links`, over `proxyserver` and `toxiproxy`: the network between the nodes, and its faults;
+- `nemeses/`: packages of faults; `nemesis`: when faults begin and end;
+- `process`, `clients`: the clients, and `workloads/`: their operations;
+- `plan`, `runner`: one test from start to end, with `watch` and `finals`; `store`: its folder;
+- `checkers/`, `judge`: the errors in a history; `report/`: its presentation;
 - `check`, `foreign`: histories of other systems; `commands`, `main`: the command line.
 """

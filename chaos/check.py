@@ -1,9 +1,9 @@
-"""The verb `check` of `lognode-chaos`: judges histories that other systems or tests left.
+"""The verb `check` of `lognode-chaos`: judge histories that other systems or tests left.
 
-Three formats are known, and told apart by their first line: registers as in Jepsen's etcd test,
-key-value stores with get, put and append, and the `history.jsonl` of a test of ours, of which
-conditional appends and linearizable reads are judged as a register. A file is one history; each key
-of it is judged alone, since linearizability is local (Herlihy and Wing, 1990).
+Three formats are known, and recognised by their first line: registers as in Jepsen's etcd test,
+key-value stores with get, put and append, and the `history.jsonl` of a lognode test, of which
+conditional appends and linearizable reads are judged as a register. A file is one history. Each key
+is judged alone, since linearizability is local (Herlihy and Wing, 1990).
 """
 
 import argparse
@@ -23,7 +23,7 @@ from .verdict import EXIT_CODES, Verdict, worst
 Say = Callable[[str], None]
 Problem = tuple[Model, Mapping[str, Sequence[Call]]]
 USAGE: Final = 2
-"""Exit code of what the parser refuses, and of files that are no histories."""
+"""Exit code for arguments that the parser refuses, and for files that are not histories."""
 _VERDICTS: Final[dict[bool | None, Verdict]] = {True: "valid", False: "invalid", None: "unknown"}
 
 
@@ -38,7 +38,10 @@ def _seconds(text: str) -> float:
 
 
 def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
-    """Add `check` and its options; its result is called with the arguments and gives the code."""
+    """Add `check` and its options.
+
+    The handler is called with the arguments and returns the exit code.
+    """
     check = verbs.add_parser(
         "check",
         help="judge histories of registers and key-value stores",
@@ -61,7 +64,7 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
 
 
 def run(arguments: argparse.Namespace, say: Say) -> int:
-    """Carry the verb out; returns the exit code. Files are read before any is judged."""
+    """Run the verb and return the exit code. All files are read before any is judged."""
     problems: list[tuple[Path, Problem]] = []
     for path in arguments.paths:
         try:
@@ -83,9 +86,9 @@ def _count(number: int, thing: str) -> str:
 
 
 def load(path: Path, model: str | None = None) -> Problem:
-    """The calls of a file by key, with what they were made on: `register`, `kv`, None: guessed.
+    """Return the calls of a file by key, and their object: `register`, `kv`, or None to guess it.
 
-    Raises OSError, UnicodeDecodeError, and InvalidArgument with the line that is no event.
+    Raises OSError, UnicodeDecodeError, and InvalidArgument with the line that is not an event.
     """
     lines = path.read_text("utf-8").splitlines()
     calls: Mapping[str, Sequence[Call]]

@@ -1,7 +1,8 @@
 """All clients of a test: slots, in each of which one process follows another.
 
-A process that is retired or crashes is followed by one with a new number in the same slot, as in
-Jepsen; what a slot keeps for the next (a producer's name, a follower's position) is the workload's.
+When a process is retired or crashes, a process with a new number follows in the same slot, as in
+Jepsen. The workload decides what a slot keeps for the next process (a producer's name, a follower's
+position).
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from .workloads.parts import LOG
 
 
 class Clients:
-    """`run` them until `stop`; a nemesis may `crash` one."""
+    """The clients of a test. They `run` until `stop`; a nemesis may `crash` one of them."""
 
     def __init__(self, plan: Plan, servers: str, workload: Workload, recorder: Recorder) -> None:
         self._plan = plan
@@ -29,17 +30,17 @@ class Clients:
         self._stopping = False
 
     async def run(self) -> None:
-        """Returns after `stop`, when what was under way has ended."""
+        """Run all clients; return after `stop`, when the operations under way have ended."""
         async with asyncio.TaskGroup() as group:
             for slot in range(self._plan.clients):
                 group.create_task(self._slot(slot))
 
     def stop(self) -> None:
-        """No operation begins any more, but for what followers have still to get."""
+        """Begin no further operation, except the deliveries that followers still wait for."""
         self._stopping = True
 
     async def crash(self) -> str:
-        """Cut a client off in the middle of what it does; says which."""
+        """Cut a client off in the middle of an operation; return which."""
         if not self._lives:
             return "no client runs"
         slot = self._rng.choice(sorted(self._lives))

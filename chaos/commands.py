@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 def _nemesis(text: str) -> tuple[str, ...]:
-    """`kill,partition` or `kill+partition`; `none` and the empty text are no faults."""
+    """Parse `kill,partition` or `kill+partition`; `none` and the empty text mean no faults."""
     names = tuple(name for name in text.replace("+", ",").split(",") if name not in ("", "none"))
     if unknown := [name for name in names if name not in PACKAGES]:
         raise argparse.ArgumentTypeError(
@@ -49,7 +49,7 @@ def _count(text: str) -> int:
 
 
 def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
-    """Add the verbs; the result of each is called with the arguments and gives the code."""
+    """Add the verbs; the handler of each is called with the arguments and returns the exit code."""
     test = verbs.add_parser(
         "test", help="one workload under faults, against a cluster started for it"
     )
@@ -116,7 +116,7 @@ def _add_common(verb: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, say: Say) -> int:
-    """The verb `test`."""
+    """Run the verb `test`."""
     seed = random.randrange(1 << 31) if arguments.seed is None else arguments.seed
     verdicts: list[Verdict] = []
     for count in range(arguments.test_count):
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace, say: Say) -> int:
 
 
 def run_all(arguments: argparse.Namespace, say: Say) -> int:
-    """The verb `test-all`: what `test-all.json` has already is not run again."""
+    """Run the verb `test-all`; tests that `test-all.json` already has are not run again."""
     seed = random.randrange(1 << 31) if arguments.seed is None else arguments.seed
     plans = list(_matrix(arguments, seed))
     commit = plans[0].described()["commit"]
@@ -151,7 +151,7 @@ def run_all(arguments: argparse.Namespace, say: Say) -> int:
 
 
 def analyze_again(arguments: argparse.Namespace, say: Say) -> int:
-    """The verb `analyze`."""
+    """Run the verb `analyze`."""
     told = judge(arguments.folder)
     say(f"{told['verdict']}: {told['why']}")
     say(str(write_report(arguments.folder)))
@@ -180,14 +180,14 @@ def _plan(
 
 
 def _one(plan: Plan, arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
-    """Run one test and say what came of it; what cannot run here is unknown, by name."""
+    """Run one test and print its verdict; a test that cannot run here is unknown, by name."""
     if reasons := missing(plan.nemesis):
         why = "; ".join(reasons)
         say(f"{plan.name} unknown: it cannot run on this machine: {why}")
         return {"verdict": "unknown", "why": why, "counts": {"ok": 0, "faults": 0}}
     folder = store.new_folder(arguments.store, plan.name)
     say(f"{plan.name} seed {plan.seed} in {folder}")
-    # As Ctrl-C does, which the loop makes a cancellation: what was started is stopped.
+    # Like Ctrl-C, which the loop turns into a cancellation: all started processes are stopped.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         told = asyncio.run(run_test(plan, folder, new_links(arguments.proxy), say))
@@ -200,7 +200,7 @@ def _one(plan: Plan, arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
 
 
 def _resumed(folder: Path, commit: str) -> dict[str, Any]:
-    """What was done before. Raises InvalidArgument if that was of another commit."""
+    """Return the results of an earlier run. Raises InvalidArgument if it was of another commit."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / store.ALL).exists():
         return {"commit": commit, "tests": {}}

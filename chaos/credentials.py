@@ -1,8 +1,8 @@
-"""What a secured cluster under test has: a CA, certificates, and two tokens.
+"""The credentials of a secured cluster under test: a CA, certificates, and two tokens.
 
-The CA and the certificates are made by `lognode ca`, as an operator makes them. The founder makes
-the administrator's token, and the administrator makes the token of the workload and an invitation
-for each node that joins.
+`lognode ca` makes the CA and the certificates, as for an operator. The founder makes the
+administrator's token. The administrator makes the token of the workload, and an invitation for each
+node that joins.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from ..client.protocol.private_files import read_private, write_private
 from ..client.protocol.tls import dial_context
 
 FOLDER: Final = "credentials"
-"""Beside the data directories of the nodes."""
+"""The folder beside the data directories of the nodes."""
 _ADMIN_TOKEN: Final = "admin.token"
-"""Where the founder writes the first token, in its data directory."""
+"""The file in the founder's data directory to which the founder writes the first token."""
 _CLUSTER: Final = "chaos"
 _CLIENT: Final = "chaos-client"
 _HOST: Final = "127.0.0.1"
-"""Every proxy listens there."""
+"""The host on which every proxy listens."""
 _MAKE_S: Final = 60.0
 
 
 class Credentials:
     """The files of one cluster, under `root`.
 
-    `environment` is that of the nodes, so that the build that they run makes the certificates.
+    `environment` is that of the nodes, so that their build makes the certificates.
     """
 
     def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
@@ -44,9 +44,9 @@ class Credentials:
         """The client's certificate. It gives no rights without a token."""
         self.key = self._folder / f"{_CLIENT}.key"
         self.admin_token = self._folder / _ADMIN_TOKEN
-        """File of the token that may do everything."""
+        """File of the token that allows everything."""
         self.workload_token = self._folder / "workload.token"
-        """File of the token that may read and append one log."""
+        """File of the token that allows reads and appends of one log."""
 
     async def make(self, numbers: Collection[int]) -> None:
         """Make the CA, a certificate for each node, and one for clients. Raises Unavailable."""
@@ -57,8 +57,10 @@ class Credentials:
             await self._ca("node", f"node{number}", "--host", _HOST)
 
     def flags(self, number: int, *, is_founder: bool) -> tuple[str, ...]:
-        """The flags of a node: mutual TLS with nodes and clients, tokens, and the invitation of a
-        node that joins."""
+        """Return the flags of a node.
+
+        They are mutual TLS with nodes and clients, tokens, and the invitation of a node that joins.
+        """
         invited = () if is_founder else ("--invitation", str(self._invitation(number)))
         return (
             "--tls-cert", str(self._folder / f"node{number}.crt"),
@@ -68,23 +70,23 @@ class Credentials:
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """TLS of a client that shows the certificate."""
+        """Return the TLS context of a client that shows the certificate."""
         return dial_context(self.ca, self.cert, self.key)
 
     @cached_property
     def anonymous(self) -> ssl.SSLContext:
-        """TLS of a client that has no certificate."""
+        """Return the TLS context of a client without a certificate."""
         return dial_context(self.ca, None, None)
 
     def address(self, hosts: str, token: Path) -> str:
-        """The address of the cluster at these hosts, for a client with the token in that file."""
+        """Return the cluster's address at these hosts, for a client with the token in that file."""
         files = {"ca": self.ca, "cert": self.cert, "key": self.key, "token": token}
         return f"lognodes://{hosts}?{urlencode(files, safe='/')}"
 
     def keep_admin_token(self, founder_data: Path) -> None:
-        """Copy the first token out of the founder's data directory: faults may hide that.
+        """Copy the first token out of the founder's data directory, which faults may hide.
 
-        Raises InvalidArgument when the founder has made none.
+        Raises InvalidArgument when the founder has made no token.
         """
         write_private(self.admin_token, read_private(founder_data / _ADMIN_TOKEN, "token file"))
 
@@ -97,7 +99,7 @@ class Credentials:
         return self._folder / f"node{number}.invitation"
 
     async def allow_workload(self, admin: AsyncClient, log: str) -> None:
-        """Make the token of the workload: it may read this log and append to it, no more."""
+        """Make the token of the workload: it allows only reads and appends of this log."""
         made = await admin.admin.create_token("workload", [f"read,append {log}"])
         write_private(self.workload_token, made["token"].encode())
 

@@ -1,4 +1,4 @@
-"""The reads at the end of a test: everything, once from whoever serves it and from each node."""
+"""The reads at the end of a test: everything, once from the cluster and once from each node."""
 
 import asyncio
 import contextlib
@@ -15,10 +15,10 @@ Span = tuple[bytes, bytes | None]
 
 
 async def read_all(process: Process, node: int | None, through: dict[str, int]) -> dict[str, int]:
-    """One `final` operation. Returns the last seq of each key that it has read.
+    """Run one `final` operation. Returns the last seq of each key that it has read.
 
-    Of a node: all keys in ranges of which it is a member, which are `spans` in the answer, when it
-    has applied `through`, the last seq of each key.
+    With a node, it reads all keys in ranges that have the node as a member (`spans` in the answer),
+    once the node has applied `through`, the last seq of each key.
     """
     found: dict[str, list[Entry]] = {}
 
@@ -51,7 +51,7 @@ async def read_all(process: Process, node: int | None, through: dict[str, int]) 
 
 
 async def _spans(process: Process, node: int | None) -> list[Span]:
-    """The keys that the node has, by range; all keys of the log without a node."""
+    """Return the keys that the node has, by range; without a node, all keys of the log."""
     if node is None:
         return [(b"", None)]
     ranges = (await process.log.describe())["ranges"]
@@ -61,7 +61,7 @@ async def _spans(process: Process, node: int | None) -> list[Span]:
 async def _keys(process: Process, node: int | None, span: Span) -> list[str]:
     low, high = span
     found = []
-    with contextlib.suppress(NodeNotFound):  # the range behind it is not on the node
+    with contextlib.suppress(NodeNotFound):  # the next range is not on the node
         async for key in process.log.keys(start_after=low or None, node=node):
             if high is not None and key >= high:
                 break

@@ -1,8 +1,8 @@
 """Histories of other systems, as text: registers of Jepsen's etcd test, and key-value stores.
 
-A line is an event, and its number its time. `:invoke` begins an operation, `:ok` ends it; `:fail`
-says that it did not happen, `:info` or no end at all that it may have, at any time from then on. A
-read that ended in neither an answer nor a refusal says nothing.
+A line is an event, and its number is its time. `:invoke` begins an operation, `:ok` ends it.
+`:fail` says that the operation did not happen. `:info`, or no end, says that it may have happened
+at any later time. A read that ended without an answer or a refusal is ignored.
 """
 
 import json
@@ -24,7 +24,7 @@ _STORE: Final = re.compile(
     rf":key (?P<key>{_TEXT}), :value (?P<value>nil|{_TEXT})\}}"
 )
 ONE_KEY: Final = "register"
-"""The key of a history that has only one."""
+"""The key of a history that has only one key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Line:
 
 
 def register(lines: Iterable[str]) -> dict[str, list[Call]]:
-    """Calls by key, from lines `INFO jepsen.util - PROCESS :TYPE :read|:write|:cas VALUE`.
+    """Return calls by key, from lines `INFO jepsen.util - PROCESS :TYPE :read|:write|:cas VALUE`.
 
     Raises InvalidArgument with the line that cannot be read.
     """
@@ -46,7 +46,7 @@ def register(lines: Iterable[str]) -> dict[str, list[Call]]:
 
 
 def store(lines: Iterable[str]) -> dict[str, list[Call]]:
-    """Calls by key, from lines `{:process N, :type :T, :f :get|:put|:append, :key K, :value V}`.
+    """Return calls by key, from `{:process N, :type :T, :f :get|:put|:append, :key K, :value V}`.
 
     Raises InvalidArgument with the line that cannot be read.
     """
@@ -76,7 +76,7 @@ def _lines(
 
 
 def _register_value(f: str, type: str, text: str) -> Any:  # noqa: A002
-    """nil, a number, or two of them for cas; a word such as :timed-out says why there is none."""
+    """Parse nil, a number, or two numbers for cas; a word such as :timed-out replaces a value."""
     if text.startswith(":") and type in ("fail", "info"):
         return None
     if f == "cas":
@@ -107,7 +107,7 @@ def _store_value(f: str, type: str, text: str) -> str | None:  # noqa: A002
 
 
 def _store_act(asked: _Line, end: _Line | None) -> Act:
-    # A key that was never put reads as nil in some stores, and as nothing in others.
+    # A key that was never put reads as nil in some stores, and as an empty value in others.
     return asked.f, (end.value or "") if asked.f == "get" and end is not None else asked.value
 
 
@@ -118,7 +118,7 @@ def _calls(
     pending: dict[str, _Line] = {}
 
     def add(asked: _Line, end: _Line | None) -> None:
-        """`end` None: it may have happened, or not."""
+        """Add a call; with `end` None it may or may not have happened."""
         done = act(asked, end)
         shown = " ".join("nil" if part is None else shorten(str(part)) for part in done)
         until = f"to {end.number}" if end is not None else "on, without an answer"

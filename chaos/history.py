@@ -1,10 +1,10 @@
-"""What the clients of a test did and were told, and what was done to the cluster meanwhile.
+"""The events of a test: what the clients did, their answers, and the faults meanwhile.
 
-Jepsen's words: a process is one client that does one thing at a time; it `invoke`s an operation,
-which ends `ok`, `fail` (it surely did not happen) or `info` (it may have happened, at any time
-from then on, or never). A process whose operation ended `info` is retired: it does nothing more.
-Process None is the nemesis. On disk a history is `history.jsonl`, one event a line, in the order
-in which things happened.
+The words are Jepsen's. A process is one client that does one thing at a time. It `invoke`s an
+operation, which ends `ok`, `fail` (it surely did not happen) or `info` (it may have happened, at
+any later time, or never). A process whose operation ended `info` is retired: it does nothing more.
+Process None is the nemesis. On disk a history is `history.jsonl`, one event a line, in the order of
+time.
 """
 
 import json
@@ -19,34 +19,34 @@ Type = Literal["invoke", "ok", "fail", "info"]
 Outcome = Literal["ok", "fail", "info"]
 _TYPES: Final = ("invoke", "ok", "fail", "info")
 CLUSTER: Final = "cluster"
-"""`f` of what is no fault but seen of the cluster: `value` is {leaders: {range: node}}."""
+"""The `f` of an observation of the cluster, not a fault: `value` is {leaders: {range: node}}."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a history. `time` is in nanoseconds since the test began."""
+    """One line of a history. `time` is in nanoseconds since the start of the test."""
 
     index: int
     time: int
     process: int | None
     type: Type
     f: str
-    """What is done: `append`, `read`, ...; of the nemesis the name of the package."""
+    """The operation: `append`, `read`, ...; for the nemesis, the name of the package."""
     value: Any = None
-    """JSON: what was asked, and in the completion also what was answered."""
+    """JSON: the request, and in the completion also the answer."""
     error: str | None = None
     node: int | None = None
-    """The node that was asked, where one was named."""
+    """The node that was asked, if the request names a node."""
 
     def to_line(self) -> str:
-        """One line of JSON, without its end; what is None is left out."""
+        """Return one line of JSON, without its line end; None values are left out."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         kept = {n: v for n, v in fields.items() if v is not None or n == "process"}
         return json.dumps(kept, separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
     def from_line(cls, line: str) -> Self:
-        """Raises ValueError, KeyError or TypeError for a line that is no event."""
+        """Read an event. Raises ValueError, KeyError or TypeError for any other line."""
         event = cls(**json.loads(line))
         if event.type not in _TYPES:
             raise ValueError(f"type {event.type!r} is none of {', '.join(_TYPES)}")
@@ -55,16 +55,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An invocation with its completion. One that never completed is `info` and ended never."""
+    """An invocation with its completion. Without a completion the operation is `info`, for ever."""
 
     index: int
-    """Of its invocation among the events."""
+    """The index of the invocation among the events."""
     process: int
     f: str
     asked: Any
-    """The invocation's value."""
+    """The value of the invocation."""
     began: int
-    """Nanoseconds since the test began."""
+    """Nanoseconds since the start of the test."""
     ended: int | None
     outcome: Outcome
     answer: Any
@@ -75,11 +75,11 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A fault from its begin to its end; `ended` None: it went on until the test ended."""
+    """A fault from its begin to its end; `ended` None: it went on until the end of the test."""
 
     package: str
     what: str
-    """In words, such as `kill of a minority`."""
+    """A description such as `kill of a minority`."""
     nodes: tuple[int, ...]
     began: int
     ended: int | None
@@ -93,7 +93,10 @@ class History:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """From `history.jsonl`. Raises InvalidArgument, with the line, for what is no history."""
+        """Read `history.jsonl`.
+
+        Raises InvalidArgument, with the line, for a file that is no history.
+        """
         events = []
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
@@ -106,16 +109,19 @@ class History:
         return cls(events)
 
     def operations(self, *fs: str) -> list[Operation]:
-        """Those of clients, in the order of their invocations; `fs`: of these kinds only."""
+        """Return the clients' operations, in the order of their invocations.
+
+        With `fs`, return only these kinds.
+        """
         return [one for one in pair(self.events) if not fs or one.f in fs]
 
     def bands(self) -> list[Band]:
-        """The faults, in the order of their begins."""
+        """Return the faults, in the order of their begins."""
         return list(_bands(self.events))
 
 
 def pair(events: Iterable[Event]) -> list[Operation]:
-    """Operations of clients, by their invocations; raises ValueError if they do not alternate."""
+    """Pair invocations with completions. Raises ValueError if a process does not alternate them."""
     pending: dict[int, Event] = {}
     found: list[Operation] = []
 
@@ -147,10 +153,10 @@ def pair(events: Iterable[Event]) -> list[Operation]:
 
 
 def _bands(events: Iterable[Event]) -> Iterator[Band]:
-    """The nemesis writes two events a fault: `value` is {id, what, nodes, since}, at its end {id}.
+    """Yield the faults. The nemesis writes two events a fault.
 
-    A fault begins when it is begun, not when that is done: a leader that a kill takes away leads
-    nothing any more by then.
+    The first has the `value` {id, what, nodes, since}, the last {id}. A fault begins when its
+    injection starts, not when the injection is complete: a killed leader leads nothing by then.
     """
     began: dict[int, Event] = {}
     ended: dict[int, int] = {}
@@ -168,7 +174,7 @@ def _bands(events: Iterable[Event]) -> Iterator[Band]:
 
 
 class Recorder:
-    """Writes the history of a running test, event by event; `now_ns` counts from its begin."""
+    """Writes the history of a running test, event by event; `now_ns` counts from its start."""
 
     def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
         self.events: list[Event] = []
@@ -185,13 +191,13 @@ class Recorder:
         error: str | None = None,
         node: int | None = None,
     ) -> Event:
-        """Add an event that happens now."""
+        """Record an event that happens now."""
         event = Event(len(self.events), self.now_ns(), process, type, f, value, error, node)
         self.events.append(event)
         self._file.write(event.to_line() + "\n")
         return event
 
     def close(self) -> History:
-        """The history as it is then; nothing more is recorded."""
+        """Return the history so far; nothing more is recorded."""
         self._file.close()
         return History(self.events)

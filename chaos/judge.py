@@ -1,4 +1,4 @@
-"""Judges a stored history: the checkers of its workload, the sentence, `results.json`."""
+"""Judge a stored history: the checkers of its workload, the sentence, `results.json`."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from .verdict import Anomaly, Result, Verdict, merged
 def judge(folder: Path) -> dict[str, Any]:
     """Read `test.json` and `history.jsonl`, write and return `results.json`.
 
-    Raises InvalidArgument for a folder that has none of them.
+    Raises InvalidArgument for a folder without these files.
     """
     test = store.read(folder, store.TEST)
     history = History.read(folder / store.HISTORY)
@@ -35,7 +35,7 @@ def judge(folder: Path) -> dict[str, Any]:
 
 
 def clients_kept_their_word(history: History) -> Result:
-    """The SDK raises nothing but its own errors."""
+    """Check that the SDK raised only its own errors."""
     result = Result("clients")
     for one in history.operations():
         if one.error is not None and one.error.startswith(BUG):
@@ -44,14 +44,14 @@ def clients_kept_their_word(history: History) -> Result:
 
 
 def counts(history: History) -> dict[str, int]:
-    """Operations by outcome and by kind, and faults."""
+    """Count operations by outcome and by kind, and faults."""
     found = Counter(one.outcome for one in history.operations())
     kinds = Counter(f"{one.f} {one.outcome}" for one in history.operations())
     return dict(found) | dict(sorted(kinds.items())) | {"faults": len(history.bands())}
 
 
 def sentence(verdict: Verdict, results: Sequence[Result]) -> str:
-    """What was found, in words."""
+    """Return the findings in words."""
     if verdict == "valid":
         return "Everything that clients were told agrees with everything that was read."
     if verdict == "unknown":

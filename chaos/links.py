@@ -1,8 +1,8 @@
-"""The network of a cluster under test: a proxy for each ordered pair of nodes, and one per node
-for clients; cut, poisoned and healed by pair.
+"""The network of a cluster under test: proxies whose links are cut, poisoned and healed by pair.
 
-The wanted state of each link is kept here, and a change is first written there and then made so.
-So a server that hangs or died is replaced by a new one in which every link is as it should be.
+There is a proxy for each ordered pair of nodes, and one per node for clients. A change is first
+noted in the wanted state of the link, kept here, and then carried out. A server that hangs or died
+can therefore be replaced by a new one in which every link has its wanted state.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from .toxiproxy import TIMEOUT_S, Stream, ToxiproxyError
 __all__ = ["CLIENTS", "PROXIES", "How", "Links", "Pair", "Stream", "new_links"]
 
 Pair = tuple[int, int]
-"""Who dials, and who is dialled: requests go from the first to the second."""
+"""The dialling node and the dialled node: requests go from the first to the second."""
 CLIENTS: Final = 0
-"""Who dials, where it is no node."""
+"""The first of a pair whose dialling side is the clients."""
 How = Literal["refuse", "drop", "requests", "answers"]
-"""refuse: connections are closed, and new ones refused. drop: they stay and nothing passes, as
-with a cable that was pulled; requests, answers: nothing passes in this one direction."""
+"""refuse: connections are closed, and new ones refused. drop: connections stay and nothing passes,
+as with a cable that was pulled. requests, answers: nothing passes in this one direction."""
 _LOST: Final[dict[How, tuple[Stream, ...]]] = {
     "drop": ("upstream", "downstream"),
     "requests": ("upstream",),
@@ -53,9 +53,9 @@ class _Link:
 
 
 def new_links(kind: Choice = "auto", *, log_path: Path | None = None) -> "Links":
-    """Links over the server of this kind; `auto`: the real one, where there is one.
+    """Return links over the server of this kind; `auto`: the real server if there is one.
 
-    Raises InvalidArgument where the real one is wanted and there is none.
+    Raises InvalidArgument if the real server is required and missing.
     """
     return Links(choose(kind), log_path=log_path)
 
@@ -63,38 +63,44 @@ def new_links(kind: Choice = "auto", *, log_path: Path | None = None) -> "Links"
 class Links:
     """All links of one cluster, over one server process.
 
-    Changes are made one after another, whoever asks. All methods that change something raise
-    InvalidArgument for a pair that there is not, ToxiproxyError where the server refuses what was
-    asked, and Unavailable where a new server does not serve either.
+    Changes by any caller are made one after another. All methods that change something raise
+    InvalidArgument for an unknown pair, ToxiproxyError where the server refuses the request, and
+    Unavailable where a new server does not serve either.
     """
 
     def __init__(
         self, program: Program, *, log_path: Path | None = None, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """`log_path`: where the server's output goes; `timeout_s`: after which it hangs."""
+        """Prepare the links.
+
+        `log_path` takes the server's output; a call that takes longer than `timeout_s` counts as a
+        hanging server.
+        """
         self._server = ProxyServer(program, log_path=log_path, timeout_s=timeout_s)
         self._links: dict[Pair, _Link] = {}
         self._changing = asyncio.Lock()
 
     @property
     def description(self) -> str:
-        """Which server it is: `toxiproxy 2.12.0` or `embedded`."""
+        """The server's name and version: `toxiproxy 2.12.0` or `embedded`."""
         return self._server.program.description
 
     @property
     def server(self) -> ProxyServer:
-        """The process."""
+        """The server process."""
         return self._server
 
     @property
     def pairs(self) -> list[Pair]:
-        """All that there are."""
+        """All pairs."""
         return list(self._links)
 
     async def start(self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None) -> None:
-        """Start the server, with a link for each ordered pair of nodes and from the clients to
-        each. `nodes`: by number, from 1, where each listens for clients; `peers`: where each
-        listens for other nodes, unless that is the same."""
+        """Start the server, with links for all ordered pairs of nodes and from the clients.
+
+        `nodes` maps each number, from 1, to the address at which the node listens for clients.
+        `peers` has the addresses at which nodes listen for other nodes, if these differ.
+        """
         pairs = [(one, other) for other in nodes for one in (CLIENTS, *nodes) if one != other]
         self._links = {
             pair: _Link(
@@ -112,11 +118,14 @@ class Links:
             raise
 
     def address(self, pair: Pair) -> str:
-        """Where the first of the pair dials to reach the second. Raises InvalidArgument."""
+        """Return the address that the first of the pair dials to reach the second.
+
+        Raises InvalidArgument.
+        """
         return self._link(pair).listen
 
     async def cut(self, pairs: Collection[Pair], how: How) -> None:
-        """Cut these; a link that is cut in several ways has all of them."""
+        """Cut these links; a link that is cut in several ways has all of the cuts."""
         if how not in get_args(How):
             raise InvalidArgument(f"{how!r} is no cut; there are {', '.join(get_args(How))}")
         if how != "refuse":
@@ -139,10 +148,10 @@ class Links:
         toxicity: float = 1.0,
         **attributes: Any,
     ) -> None:
-        """Put a toxic of Toxiproxy's kinds on a stream of each of these, live connections too.
+        """Put a toxic of Toxiproxy's kinds on a stream of these links, live connections too.
 
-        A second one of a kind on the same stream replaces the first, and costs that link its
-        connections.
+        A second toxic of the same kind on the same stream replaces the first, and the link loses
+        its connections.
         """
         given = _Toxic(kind, toxicity, attributes)
 
@@ -155,15 +164,17 @@ class Links:
                 elif before != given:
                     await self._make(link)
             except ToxiproxyError:
-                del link.toxics[kind, stream]  # or every new server would refuse it again
+                del link.toxics[kind, stream]  # else new servers would refuse it again
                 raise
 
         await self._change(pairs, add)
 
     async def heal(self, pairs: Collection[Pair] | None = None) -> None:
-        """As if nothing had been done to these; None: to any. Healed links lose their
-        connections, as bytes were lost inside them; links that are whole keep theirs. A server
-        that hangs is replaced, and then every link loses them."""
+        """Remove every fault of these pairs; None: of all pairs.
+
+        Healed links lose their connections, as bytes were lost inside them; links without faults
+        keep theirs. A server that hangs is replaced, and then every link loses its connections.
+        """
 
         async def renew(link: _Link) -> None:
             if not link.sound:
@@ -174,7 +185,7 @@ class Links:
         await self._change(self.pairs if pairs is None else pairs, renew, probe=True)
 
     async def close(self) -> None:
-        """End the server, and with it all connections. Idempotent."""
+        """End the server and all connections. Idempotent."""
         async with self._changing:
             await self._server.stop()
 
@@ -191,7 +202,10 @@ class Links:
         *,
         probe: bool = False,
     ) -> None:
-        """`probe`: ask the server whether it lives even where there is nothing to do."""
+        """Change the links.
+
+        `probe` asks the server whether it lives even if there is nothing to do.
+        """
         links = [self._link(pair) for pair in pairs]
         async with self._changing:
             try:
@@ -203,7 +217,7 @@ class Links:
                 await _all(self._make(link) for link in self._links.values())
 
     async def _make(self, link: _Link) -> None:
-        """Create the link's proxy as it should be, in place of the one that there may be.
+        """Create the link's proxy in its wanted state, in place of an existing one.
 
         No connection passes before all its toxics are there.
         """
@@ -227,7 +241,7 @@ class Links:
 
 
 async def _all(work: Iterable[Awaitable[None]]) -> None:
-    """Do all at once, wait for all, then raise what one of them raised: a refusal first."""
+    """Run all concurrently, wait for all, then raise one of their errors, a refusal first."""
     ended = await asyncio.gather(*work, return_exceptions=True)
     errors = [error for error in ended if error is not None]
     errors.sort(key=lambda error: isinstance(error, Unavailable))

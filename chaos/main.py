@@ -1,6 +1,6 @@
 """`lognode-chaos`: the command line of the fault tests. Exit 0 valid, 1 invalid, 2 unknown.
 
-What cannot be run as it was asked for says nothing of lognode, and is unknown.
+A test that cannot run as requested says nothing about lognode, and is unknown.
 """
 
 import argparse
@@ -20,7 +20,7 @@ def _say(line: str) -> None:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All verbs and their options."""
+    """Return the parser with all verbs and their options."""
     parser = argparse.ArgumentParser(prog="lognode-chaos", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     commands.add_verbs(verbs, _say)
@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code."""
+    """Run the command line; return the exit code."""
     arguments = build_parser().parse_args(argv)
     try:
         code: int = arguments.verb(arguments)

@@ -1,7 +1,7 @@
-"""What breaks things while a test runs: packages of faults, some of them at once, then none.
+"""The schedule of faults while a test runs: several packages together, then none.
 
-Every interval a random choice of up to three packages begins together and ends before the next, a
-quarter of the time none, much as in Jepsen's combined nemesis.
+In every interval a random choice of up to three packages begins together and ends before the next
+interval. A quarter of the intervals have no fault, much as in Jepsen's combined nemesis.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from .history import Recorder
 from .nemeses import Package, Target
 
 _QUIET: Final = 0.25
-"""How often there is no fault."""
+"""The probability of an interval without faults."""
 _AT_ONCE: Final = 3
-"""With up to 13 packages at once next to nothing succeeds, and so next to nothing is tried: 15
-operations a second of 500, on five nodes."""
+"""The most packages at once. With up to 13 packages next to nothing succeeds, and so next to
+nothing is tried: 15 operations a second of 500, on five nodes."""
 
 
 class Nemesis:
@@ -38,7 +38,7 @@ class Nemesis:
         """Number of each fault under way, and whether the history has its begin."""
 
     async def run(self) -> None:
-        """Until cancelled; then `heal` must follow."""
+        """Run until cancelled; then `heal` must follow."""
         while True:
             for name in self._chosen():
                 await self._begin(name)
@@ -46,7 +46,7 @@ class Nemesis:
             await self.heal()
 
     async def heal(self) -> None:
-        """End all that it began."""
+        """End all faults that this nemesis began."""
         for name in list(self._open):
             await self._packages[name].end(self._target)
             number, told = self._open.pop(name)
@@ -60,7 +60,7 @@ class Nemesis:
         return self._rng.sample(sorted(self._packages), count)
 
     async def _begin(self, name: str) -> None:
-        # Open from here on: cancelled in the middle, it has to be healed too.
+        # The fault counts as open from here on: a cancelled begin has to be healed too.
         number = next(self._numbers)
         self._open[name] = number, False
         since = self._recorder.now_ns()

@@ -1,9 +1,9 @@
 """The processes of a cluster under test: started, killed, paused and stopped, each by its number.
 
 A node is `python -m lognode.node.main` in a process group of its own. It listens for clients on a
-port that nobody is told; what it advertises is the proxy through which clients reach it. Its dial
-map turns the addresses where the others listen for peers into the proxies from it to them.
-Proxies pass bytes on, so that nothing here changes with TLS but flags and addresses.
+private port, and advertises the proxy through which clients reach it. Its dial map replaces the
+addresses at which other nodes listen for peers by the proxies to them. Proxies pass bytes on
+unchanged, so that TLS changes only flags and addresses here.
 """
 
 import asyncio
@@ -26,21 +26,24 @@ from .powerfs.backing import Lost
 from .powerfs.pace import Slowness
 
 CLIENTS: Final = 0
-"""Who dials, where it is no node."""
+"""The first of a pair whose dialling side is the clients."""
 _POLL_S: Final = 0.05
 _INVITE_S: Final = 30.0
 _FLAGS: Final = ("--disk-reserve-bytes", "0")
 
 
 class Wiring(Protocol):
-    """The proxies between the nodes, and from the clients to each (`links.py`)."""
+    """The proxies between the nodes, and from the clients to each node (`links.py`)."""
 
     async def start(self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None) -> None:
-        """Make them all: `nodes` has the address at which each node listens for clients, `peers`
-        that at which it listens for other nodes."""
+        """Make all proxies.
+
+        `nodes` has the address at which each node listens for clients, `peers` the address at which
+        it listens for other nodes.
+        """
 
     def address(self, pair: tuple[int, int]) -> str:
-        """Where the first dials to reach the second; CLIENTS is 0."""
+        """Return the address that the first dials to reach the second; CLIENTS is 0."""
         ...
 
 
@@ -55,15 +58,15 @@ class Node:
         self.number = number
         self.data = root / f"node{number}"
         self.disk = PowerDisk(self.data) if mounted else None
-        """Of the data directory, where that is a mount: it can lose power, and be slow."""
+        """The disk of the data directory, if that is a mount: it can lose power, and be slow."""
         self.log_path = root / f"node{number}.log"
         self.address = f"127.0.0.1:{port}"
-        """Where it listens for clients."""
+        """The address at which the node listens for clients."""
         self.peer = f"127.0.0.1:{port + 1}"
-        """Where it listens for other nodes."""
+        """The address at which the node listens for other nodes."""
         self.http = f"127.0.0.1:{http}"
         self.environment = dict(environment)
-        """Of the process, from its next start on; and so is what stands before its command:"""
+        """The environment of the process from its next start on, like the prefix of its command:"""
         self.wrapper: list[str] = []
         self.advertised = ""
         self.arguments: list[str] = []
@@ -72,27 +75,27 @@ class Node:
 
     @property
     def running(self) -> bool:
-        """Whether the process lives; one that is paused does."""
+        """Whether the process lives; a paused process does."""
         return self._process is not None and self._process.returncode is None
 
     @property
     def pid(self) -> int:
-        """The process id of the last start. Raises Unavailable before the first."""
+        """The process id of the last start. Raises Unavailable before the first start."""
         if self._process is None:
             raise Unavailable(f"node {self.number} was never started")
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """Of the last process; negative is the signal that ended it, None while it runs."""
+        """The exit code of the last process; negative for a signal, None while it runs."""
         return None if self._process is None else self._process.returncode
 
     async def start(self) -> None:
-        """Start the process, unless it runs; `wait_ready` says when it serves."""
+        """Start the process unless it runs; `wait_ready` waits until it serves."""
         if self.running:
             return
         if self.disk is not None:
-            await self.disk.mount()  # never on the bare directory, whatever went wrong before
+            await self.disk.mount()  # never on the bare directory, whatever failed before
         with self._output() as output:
             self._process = await asyncio.create_subprocess_exec(
                 *self.wrapper, sys.executable, "-m", "lognode.node.main", *self.arguments,
@@ -120,14 +123,14 @@ class Node:
         )
 
     async def kill(self) -> None:
-        """kill -9, and wait until the process is gone."""
+        """Send kill -9, and wait until the process is gone."""
         self._signal(signal.SIGKILL)
         await self.wait_end()
 
     async def lose_power(self, seed: int) -> Lost:
-        """kill -9, and the loss of what its disk had not synced, or of some of it by this seed.
+        """Send kill -9, and lose what the disk had not synced, or a part of it drawn by this seed.
 
-        Cancelled, it ends first: nobody may start a node on a disk that is half cut. Raises
+        A cancelled call ends first: no node may start on a disk that is half cut. Raises
         Unavailable, also for a disk that cannot lose power.
         """
         ending = asyncio.create_task(self._lose_power(seed))
@@ -145,11 +148,14 @@ class Node:
         return lost
 
     def slow_down(self, slowness: Slowness) -> None:
-        """Its disk is slow from now on. Raises Unavailable, also for a disk that cannot be."""
+        """Make the disk slow from now on.
+
+        Raises Unavailable, also for a disk without this fault.
+        """
         self._mount().slow(slowness)
 
     def speed_up(self) -> None:
-        """Its disk is as fast as it is. Raises Unavailable, also for a disk that was never slow."""
+        """Make the disk fast again. Raises Unavailable, also for a disk that was never slow."""
         self._mount().slow(None)
 
     def _mount(self) -> PowerDisk:
@@ -161,21 +167,24 @@ class Node:
         return self.disk
 
     async def stop(self, timeout_s: float = 15.0) -> int:
-        """SIGTERM and wait; kill -9 if it does not end in time. Returns the exit code."""
+        """Send SIGTERM and wait; kill -9 if the process does not end in time.
+
+        Returns the exit code.
+        """
         self.resume()
         self._signal(signal.SIGTERM)
         return await self.wait_end(timeout_s)
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._signal(signal.SIGCONT)
 
     async def wait_end(self, timeout_s: float = 15.0) -> int:
-        """The exit code, once the process has ended; kill -9 if it does not in time."""
+        """Return the exit code once the process has ended; kill -9 if it does not end in time."""
         if self._process is None:
             return 0
         try:
@@ -185,7 +194,7 @@ class Node:
             return await self._process.wait()
 
     def log_tail(self, lines: int = 15) -> str:
-        """The last lines of its log."""
+        """Return the last lines of the node's log."""
         with contextlib.suppress(OSError):
             return "\n".join(self.log_path.read_text("utf-8", "replace").splitlines()[-lines:])
         return ""
@@ -195,7 +204,7 @@ class Node:
         return open(self.log_path, "ab")
 
     def _signal(self, number: signal.Signals) -> None:
-        """To its whole process group: what stands before its command may have stayed its parent."""
+        """Signal the whole process group: the command's prefix may have stayed its parent."""
         if self.running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
@@ -208,16 +217,19 @@ class Nodes:
         self, root: Path, count: int, links: Wiring,
         *, source: Path | None = None, mounted: bool = False, secure: bool = False,
     ) -> None:  # fmt: skip
-        """`source`: a folder with another build of the package `lognode`, which nodes then run.
-        `mounted`: their disks can lose power, and be slow. `secure`: the cluster has mutual TLS
-        between nodes and with clients, and tokens."""
+        """Prepare the nodes.
+
+        `source` is a folder with another build of the package `lognode`, which the nodes then run.
+        With `mounted`, disks can lose power and be slow. With `secure`, the cluster has mutual TLS
+        between nodes and with clients, and tokens.
+        """
         self.root = root
         self.links = links
         environment = dict(os.environ)
         if source is not None:
             environment["PYTHONPATH"] = str(source)
         self.credentials = Credentials(root, environment) if secure else None
-        """The certificates and tokens; None where everybody is let in."""
+        """The certificates and tokens; None where the cluster needs none."""
         ports = free_ports(2 * count)
         self._nodes = [
             Node(
@@ -240,25 +252,24 @@ class Nodes:
         return len(self._nodes)
 
     def __getitem__(self, number: int) -> Node:
-        """By number, from 1."""
+        """Return the node with this number, from 1."""
         return self._nodes[number - 1]
 
     @property
     def numbers(self) -> list[int]:
-        """Of all nodes, from 1."""
+        """The numbers of all nodes, from 1."""
         return [node.number for node in self._nodes]
 
     @property
     def servers(self) -> str:
-        """The address of the cluster, as clients take it: that of the proxies. A client with it
-        may do everything."""
+        """The cluster's address for clients, through the proxies. It allows everything."""
         if self.credentials is None:
             return f"lognode://{self._hosts}"
         return self.credentials.address(self._hosts, self.credentials.admin_token)
 
     @property
     def workload_servers(self) -> str:
-        """The address for clients of the workload, who may do no more than they have to."""
+        """The cluster's address for clients of the workload, which may only do what they need."""
         if self.credentials is None:
             return self.servers
         return self.credentials.address(self._hosts, self.credentials.workload_token)
@@ -316,7 +327,7 @@ class Nodes:
         ]  # fmt: skip
 
     async def stop(self) -> None:
-        """Stop all nodes at once and in order; what does not end is killed. Then unmount."""
+        """Stop all nodes concurrently and orderly; kill the rest. Then unmount."""
         try:
             await asyncio.gather(*(node.stop() for node in self._nodes))
         finally:

@@ -1,4 +1,4 @@
-"""What a test is to do: the options of one run, and what `test.json` says of it."""
+"""The plan of a test: the options of one run, and their form in `test.json`."""
 
 import subprocess
 from collections.abc import Mapping
@@ -8,41 +8,41 @@ from typing import Any, Final
 
 WORKLOADS: Final = ("append", "follow", "register", "set", "exactly-once", "snapshot")
 STANDARD: Final = ("none", "partition", "kill+pause", "packet", "disk+corrupt", "range")
-"""Sets of packages that `test-all` takes in turn; joined by `+`, where there are several."""
+"""The sets of packages that `test-all` runs in turn; `+` joins several packages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One test. `seed` decides what is drawn; when it happens is up to the machine."""
+    """One test. `seed` decides all random draws; the timing depends on the machine."""
 
     workload: str = "append"
     nemesis: tuple[str, ...] = ()
     nodes: int = 3
     rate: float = 100.0
-    """Operations a second of all clients together, followers' deliveries apart; 1 to 10,000."""
+    """Operations a second of all clients together, without followers' deliveries; 1 to 10,000."""
     time_limit_s: float = 60.0
     nemesis_interval_s: float = 5.0
-    """How long a choice of faults lasts."""
+    """The length of an interval with one choice of faults."""
     seed: int = 0
     clients: int = 12
-    """Processes at once."""
+    """Client processes at the same time."""
     timeout_s: float = 5.0
-    """Of an operation; what takes longer ends its process."""
+    """Timeout of an operation; a longer operation ends its process."""
     source: Path | None = None
     """A folder with another build of the package `lognode`, which the nodes run."""
     flags: tuple[str, ...] = field(default=())
-    """Further flags of every node."""
+    """Additional flags of every node."""
     secure: bool = False
-    """Whether the cluster has TLS and tokens, and strangers try to get in meanwhile."""
+    """Whether the cluster has TLS and tokens, and strangers try to get in during the test."""
 
     @property
     def name(self) -> str:
-        """Such as `append-kill+pause-3`; `append-kill+pause-3-secure` with TLS and tokens."""
+        """The name: `append-kill+pause-3`, or `append-kill+pause-3-secure` with TLS and tokens."""
         secure = "-secure" if self.secure else ""
         return f"{self.workload}-{'+'.join(self.nemesis) or 'none'}-{self.nodes}{secure}"
 
     def described(self) -> dict[str, Any]:
-        """Everything that `test.json` says of it."""
+        """Return the content of `test.json`."""
         own = asdict(self)
         own["nemesis"] = list(self.nemesis)
         own["flags"] = list(self.flags)
@@ -51,7 +51,7 @@ class Plan:
 
     @classmethod
     def from_described(cls, described: Mapping[str, Any]) -> "Plan":
-        """What `described` told, as far as checkers need it."""
+        """Read `described` back, as far as checkers need it."""
         own = {name: described[name] for name in cls.__slots__ if name in described}
         own["nemesis"] = tuple(own["nemesis"])
         own["flags"] = tuple(own.get("flags", ()))
@@ -60,7 +60,10 @@ class Plan:
 
 
 def commit(source: Path | None) -> str:
-    """Of the checkout that nodes run, with `+` if files differ from it; `unknown` without one."""
+    """Return the commit of the checkout that nodes run, with `+` if files differ from it.
+
+    Without a checkout it is `unknown`.
+    """
     folder = Path(__file__).resolve().parent if source is None else source
     try:
         head = _git(folder, "rev-parse", "--short", "HEAD")

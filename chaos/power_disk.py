@@ -1,7 +1,8 @@
-"""A node's data directory on a disk that can lose power and be slow: its file system's process.
+"""A node's data directory on a disk that can lose power and be slow, as a file system process.
 
-While it is mounted, what was in the directory is kept beside it, in a folder with `.disk` behind
-its name; `close` brings it back, so that what a test leaves behind looks as it does without.
+While the file system is mounted, the content of the directory is kept beside it, in a folder with
+`.disk` behind its name. `close` moves the content back, so that the directory looks the same as
+without this disk.
 """
 
 import asyncio
@@ -22,11 +23,13 @@ _CUT_S: Final = 60.0
 
 
 class PowerDisk:
-    """Mounted at `point`, cut, mounted again. Calls wait for each other; all raise Unavailable
-    where the file system does not do as told."""
+    """A disk mounted at `point`, which can be cut and mounted again.
+
+    Calls wait for each other. All raise Unavailable where the file system does not obey.
+    """
 
     def __init__(self, point: Path) -> None:
-        self._point = point.absolute()  # libfuse takes no other
+        self._point = point.absolute()  # libfuse accepts only an absolute path
         self._folder = Path(f"{self._point}.disk")
         self._log = Path(f"{self._point}.powerfs.log")
         self._process: asyncio.subprocess.Process | None = None
@@ -36,11 +39,14 @@ class PowerDisk:
 
     @property
     def pid(self) -> int | None:
-        """Of the file system's process; None while it is not mounted."""
+        """The process id of the file system; None while it is not mounted."""
         return None if self._process is None else self._process.pid
 
     async def mount(self) -> None:
-        """Nothing while it is mounted. What is in the directory before counts as synced."""
+        """Mount the disk, unless it is mounted.
+
+        The earlier content of the directory counts as synced.
+        """
         async with self._changing:
             if self._closed:
                 raise Unavailable(f"the disk at {self._point} was closed")
@@ -55,17 +61,19 @@ class PowerDisk:
                 raise
 
     def slow(self, slowness: Slowness | None) -> None:
-        """From now on, a moment apart, and through cuts; None: as fast as it is. While it is not
-        mounted, or is being cut, it is so from the next mount on."""
+        """Make the disk slow shortly after now, and through cuts; None: at full speed.
+
+        While the disk is not mounted, or is being cut, the change begins with the next mount.
+        """
         self._slowness = slowness
         if self._process is not None and not self._changing.locked():
             self._check()
             self._tell_pace()
 
     async def cut(self, seed: int) -> Lost:
-        """Lose what was not synced, or some of it by this seed; it is unmounted then.
+        """Lose what was not synced, or a part of it drawn by this seed; unmount the disk.
 
-        Nobody may use the directory any more: its processes are dead.
+        No process may use the directory any more: the node's processes are dead.
         """
         async with self._changing:
             said = await self._end(f"cut {seed}\n")
@@ -75,7 +83,7 @@ class PowerDisk:
         return Lost(int(files), int(names))
 
     async def close(self) -> None:
-        """Nothing is lost; the directory is an ordinary one again. Idempotent."""
+        """Make the directory an ordinary one again, without loss. Idempotent."""
         async with self._changing:
             self._closed = True
             try:
@@ -114,10 +122,10 @@ class PowerDisk:
         assert self._process is not None
         assert self._process.stdin is not None
         order = "fast" if self._slowness is None else f"slow {self._slowness.to_line()}"
-        self._process.stdin.write(f"{order}\n".encode())  # less than a pipe holds: at once
+        self._process.stdin.write(f"{order}\n".encode())  # fits in the pipe: returns at once
 
     async def _end(self, order: str) -> str:
-        """What it says at its end; its input ends with the order."""
+        """Write the order as the last input, and return the last output."""
         if self._process is None:
             raise Unavailable(f"{self._point} is not mounted")
         with contextlib.suppress(TimeoutError):
@@ -130,7 +138,7 @@ class PowerDisk:
         return ""
 
     async def _abandon(self) -> None:
-        """End the process whatever it does, and unmount what it may have left."""
+        """End the process in any state, and unmount what it may have left."""
         if self._process is not None:
             process, self._process = self._process, None
             with contextlib.suppress(ProcessLookupError):
@@ -139,7 +147,7 @@ class PowerDisk:
             await process.wait()
 
     def _take_in(self) -> None:
-        """The directory's content goes to the folder, and an empty one is in its place."""
+        """Move the directory's content to the folder, and put an empty directory in its place."""
         data = self._folder / DATA
         if not data.exists():
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One client of a test: it does one thing at a time, and what it asks and is told is recorded."""
+"""One client of a test: it does one thing at a time, and its requests and answers are recorded."""
 
 import asyncio
 import random
@@ -11,16 +11,18 @@ from ..client.protocol.errors import LognodeError
 from .history import Recorder
 
 BUG: Final = "BUG"
-"""Errors that begin so are none that the SDK may raise."""
+"""The prefix of errors that the SDK must never raise."""
 
 
 class Retired(Exception):
-    """Its last operation may or may not have happened: the process does nothing more."""
+    """The last operation may or may not have happened: the process does nothing more."""
 
 
 class Pace:
-    """Operations begin at random times, `rate` a second of all processes together; what could not
-    begin while all were waiting is not made up for."""
+    """The pace of operations: random times, `rate` a second of all processes together.
+
+    Operations that could not begin while all processes waited are not made up for.
+    """
 
     def __init__(self, rate: float, rng: random.Random) -> None:
         self._rate = rate
@@ -66,8 +68,8 @@ class Process:
     ) -> dict[str, Any] | None:
         """Await an answer, as one operation. None: it failed and surely did not happen.
 
-        Raises Retired when a write may have happened, or the SDK did what it must not. Cancelled,
-        a write is of unknown outcome as well.
+        Raises Retired when a write may have happened, or after an error that the SDK must not
+        raise. A cancelled write has an unknown outcome as well.
         """
         record = self._recorder.record
         record(self.number, "invoke", f, asked, node=node)
@@ -93,5 +95,5 @@ class Process:
         return answered
 
     async def close(self) -> None:
-        """Its connections end now; what is under way is left to itself."""
+        """End the connections now; operations under way are abandoned."""
         await self.client.close(timeout=0.0)

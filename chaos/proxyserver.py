@@ -1,4 +1,4 @@
-"""The process of a proxy server: which program it is, and its start, end and restart."""
+"""The process of a proxy server: the choice of the program, its start, end and restart."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ PROXIES: Final[tuple[Choice, ...]] = ("auto", "toxiproxy", "embedded")
 VARIABLE: Final = "TOXIPROXY_SERVER"
 _NAME: Final = "toxiproxy-server"
 _MODULE: Final = re.compile(rb"mod\tgithub\.com/Shopify/toxiproxy/v2\tv(\d[\w.+-]*)\t")
-"""Go writes into each program of which modules in which versions it was built."""
+"""Go writes the modules and versions of its build into each program."""
 _START_S: Final = 20.0
 _POLL_S: Final = 0.02
 
@@ -32,17 +32,18 @@ class Program:
 
     command: tuple[str, ...]
     description: str
-    """For `test.json`: `toxiproxy 2.12.0` or `embedded`."""
+    """The name in `test.json`: `toxiproxy 2.12.0` or `embedded`."""
 
 
 EMBEDDED: Final = Program((sys.executable, "-m", "lognode.chaos.faultproxy"), "embedded")
 
 
 def choose(kind: Choice = "auto", environment: Mapping[str, str] | None = None) -> Program:
-    """The real server, where TOXIPROXY_SERVER names it, or one is on PATH or beside this Python;
-    else the embedded one. `kind`: only the one or the other.
+    """Choose the real server if there is one, else the embedded one.
 
-    Raises InvalidArgument where the real one is wanted and there is none.
+    `kind` allows only one of them. The real server is the one that TOXIPROXY_SERVER names, or one
+    on PATH or beside this Python. Raises InvalidArgument if the real server is required and
+    missing.
     """
     variables = os.environ if environment is None else environment
     if kind not in PROXIES:
@@ -67,18 +68,21 @@ def choose(kind: Choice = "auto", environment: Mapping[str, str] | None = None) 
 
 
 def _version(program: Path) -> str:
-    """What was installed: the server itself reports `git` unless its makefile built it."""
+    """Return the installed version: the server reports `git` unless its makefile built it."""
     found = _MODULE.search(program.read_bytes())
     return found[1].decode() if found else "of an unknown version"
 
 
 class ProxyServer:
-    """One server process on a free port. What it proxied is gone when it ends."""
+    """One server process on a free port. Its proxies are gone when it ends."""
 
     def __init__(
         self, program: Program, *, log_path: Path | None = None, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """`log_path`: where its output goes, else nowhere; `timeout_s`: of every call."""
+        """Prepare the server.
+
+        `log_path` takes its output, if given; `timeout_s` bounds every call.
+        """
         self.program = program
         self.restarts = 0
         self._log_path = log_path
@@ -88,14 +92,14 @@ class ProxyServer:
 
     @property
     def api(self) -> Toxiproxy:
-        """Its client. Raises Unavailable before `start`."""
+        """A client of the API. Raises Unavailable before `start`."""
         if self._api is None:
             raise Unavailable("the proxy server was not started")
         return self._api
 
     @property
     def pid(self) -> int:
-        """Of the process. Raises Unavailable before `start`."""
+        """The process id. Raises Unavailable before `start`."""
         if self._process is None:
             raise Unavailable("the proxy server was not started")
         return self._process.pid
@@ -125,7 +129,7 @@ class ProxyServer:
                 raise Unavailable(f"{' '.join(self.program.command)} {how}: {error}") from None
 
     async def stop(self) -> None:
-        """kill -9, which a server that hangs needs, and which costs one that does not nothing."""
+        """Send kill -9: a server that hangs needs it, and any other server loses nothing by it."""
         if self._api is not None:
             await self._api.close()
             self._api = None
@@ -136,7 +140,7 @@ class ProxyServer:
             self._process = None
 
     async def restart(self) -> None:
-        """A new process, which knows nothing of what the old one proxied. Raises Unavailable."""
+        """Start a new process, without any proxies. Raises Unavailable."""
         await self.stop()
         self.restarts += 1
         await self.start()

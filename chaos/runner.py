@@ -1,8 +1,8 @@
-"""One test, from begin to end: start, load under faults, heal, read everything back, judge.
+"""One test, from start to end: start, load under faults, heal, read everything back, judge.
 
-The order at the end is what the verdict rests on: first all faults end and every node runs again,
-then the cluster must become healthy by itself (L2), then clients end and followers take what is
-still to come, and only then everything is read, from each node.
+The verdict rests on the order at the end. First all faults end and every node runs again. Then the
+cluster must become healthy by itself (L2). Then clients end and followers take their last
+deliveries. Only then everything is read, from each node.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ _CONVERGE_S: Final = 120.0
 _SPLIT_AT: Final = ("k333", "k666")
 _REPLICAS: Final = 3
 _FINALS_FROM: Final = 1_000_000
-"""Numbers of the processes that read at the end: no client has them."""
+"""The numbers of the processes that read at the end begin here, above those of all clients."""
 
 
 async def run_test(plan: Plan, folder: Path, links: Links, say: Say) -> dict[str, Any]:
-    """Run and judge; everything is in `folder` then. Returns what `results.json` says.
+    """Run and judge a test; `folder` then has all files. Returns the content of `results.json`.
 
     Raises Unavailable when the cluster does not even start.
     """
@@ -54,7 +54,7 @@ async def run_test(plan: Plan, folder: Path, links: Links, say: Say) -> dict[str
 
 
 def missing(nemesis: tuple[str, ...]) -> list[str]:
-    """Why packages cannot run on this machine, one reason each; none: they can."""
+    """Return why packages cannot run on this machine, one reason each; empty if they can."""
     reasons = ((name, PACKAGES[name]().missing()) for name in nemesis)
     return [f"{name}: {reason}" for name, reason in reasons if reason is not None]
 
@@ -78,7 +78,7 @@ class Test:
         self._recorder = Recorder(folder / store.HISTORY, lambda: time.monotonic_ns() - began)
 
     async def run(self) -> None:
-        """All of it; nodes and proxies are gone afterwards, whatever happens."""
+        """Run the whole test; nodes and proxies are gone afterwards in any case."""
         self._describe()
         try:
             await self._nodes.start(self._plan.flags)
@@ -130,7 +130,7 @@ class Test:
             trying.cancel()
 
     async def _let_strangers_try(self) -> None:
-        """Until cancelled; at once over where there is nothing to refuse them with."""
+        """Let strangers try until cancelled; return at once where the cluster refuses no client."""
         if self._nodes.credentials is None:
             return
         rng = random.Random(f"{self._plan.seed}/strangers")
@@ -141,7 +141,7 @@ class Test:
             self._describe(strangers=strangers.told())
 
     async def _break_things(self, nemesis: Nemesis) -> None:
-        """For the time of the test; every node runs afterwards."""
+        """Inject faults for the time of the test; every node runs afterwards."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._plan.time_limit_s):
                 await nemesis.run()
@@ -152,7 +152,7 @@ class Test:
             await node.start()
 
     async def _read_everything(self) -> None:
-        """Once from whoever serves it, then from every node what is at least as new."""
+        """Read everything once from the cluster, then from every node a state at least as new."""
         through: dict[str, int] = {}
         rng = random.Random(self._plan.seed)
         readers = [None, *self._nodes.numbers]

@@ -1,7 +1,8 @@
 """Where tests are kept: `store/<test>/<time>/`, one folder a run.
 
-`test.json` (all options, seed, commit), `history.jsonl`, `results.json`, `report.html`, the log of
-each node, and of a run that is not valid the data directories and the credentials of the nodes.
+A folder has `test.json` (all options, seed, commit), `history.jsonl`, `results.json`, `report.html`
+and the log of each node. After a run that is not valid, it also has the data directories and the
+credentials of the nodes.
 """
 
 import datetime
@@ -23,7 +24,7 @@ CLUSTER_FOLDER: Final = "nodes"
 
 
 def new_folder(store: Path, test: str) -> Path:
-    """A folder for a run that begins now."""
+    """Make a folder for a run that begins now."""
     began = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
     folder = store / test / began
     folder.mkdir(parents=True)
@@ -31,14 +32,14 @@ def new_folder(store: Path, test: str) -> Path:
 
 
 def write(folder: Path, name: str, content: Mapping[str, Any]) -> None:
-    """One of the JSON files, whole or not at all."""
+    """Write one of the JSON files atomically."""
     partial = folder / f"{name}.partial"
     partial.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
     partial.replace(folder / name)
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
-    """One of the JSON files. Raises InvalidArgument when it is none, or not there."""
+    """Read one of the JSON files. Raises InvalidArgument when it is missing or malformed."""
     try:
         content: dict[str, Any] = json.loads((folder / name).read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -49,7 +50,7 @@ def read(folder: Path, name: str) -> dict[str, Any]:
 
 
 def drop_data(folder: Path) -> None:
-    """The nodes' data directories and the credentials go; the nodes' logs stay."""
+    """Delete the nodes' data directories and the credentials; keep the nodes' logs."""
     shutil.rmtree(folder / CLUSTER_FOLDER / FOLDER, ignore_errors=True)
     for data in (folder / CLUSTER_FOLDER).glob("node*"):
         if data.is_dir():

@@ -1,7 +1,7 @@
-"""Who must not get in, and tries while a test runs: without TLS, a certificate, a token or a verb.
+"""Clients that must not get in, and try during a test: without TLS, certificate, token or right.
 
-A cluster under faults is no reason to let anybody in. An attempt is refused when a node says so;
-what a fault cut off says nothing.
+A cluster under faults must still refuse strangers. An attempt is refused when a node says so; an
+attempt that a fault cut off counts as nothing.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _FORBIDDEN_LOG: Final = "strangers"
 
 
 class Strangers:
-    """One attempt after another, each of the next kind and at a node that is drawn."""
+    """One attempt after another, each of the next kind and at a random node."""
 
     def __init__(self, nodes: Nodes, credentials: Credentials, rng: random.Random) -> None:
         self._nodes = nodes
@@ -43,14 +43,14 @@ class Strangers:
         self._let_in = dict.fromkeys(self._kinds, 0)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Try until cancelled."""
         while True:
             for kind in self._kinds:
                 await asyncio.sleep(_EVERY_S)
                 await self._try(kind, self._nodes[self._rng.choice(self._nodes.numbers)])
 
     def told(self) -> dict[str, dict[str, int]]:
-        """How many of each kind were `refused` and `let_in`."""
+        """Return how many attempts of each kind were `refused` and `let_in`."""
         return {"refused": self._refused.copy(), "let_in": self._let_in.copy()}
 
     async def _try(self, kind: str, node: Node) -> None:
@@ -58,7 +58,7 @@ class Strangers:
             await self._kinds[kind](node)
         except Unauthorized:
             self._refused[kind] += 1
-        except RemoteProtocolError:  # who listens for TLS says nothing else in plain
+        except RemoteProtocolError:  # a TLS port gives no other answer to plain text
             self._refused[kind] += kind.endswith("without TLS")
         except LognodeError:
             pass
@@ -86,7 +86,7 @@ class Strangers:
 
 
 async def _dialled(address: str, **how: Any) -> None:
-    """Shake hands there, and hang up. Raises what `dial` raises."""
+    """Shake hands there, and hang up. Raises the errors of `dial`."""
     host, port = address.rsplit(":", 1)
     connection = await dial(host, int(port), timeout_s=_ANSWER_S, **how)
     connection.close()

@@ -1,8 +1,8 @@
-"""A client of the HTTP API of Toxiproxy 2.x, and of the embedded proxy, which speaks the same.
+"""A client of the HTTP API of Toxiproxy 2.x, and of the embedded proxy, which has the same API.
 
-Every call has a timeout, since the real server is known to hang where a toxic is removed under
-traffic (Shopify/toxiproxy, issue 558). Whoever uses this heals by `delete` and `create`, which
-take no toxic out of a running connection, and restarts a server that hangs (`proxyserver.py`).
+Every call has a timeout, since the real server is known to hang when a toxic is removed under
+traffic (Shopify/toxiproxy, issue 558). Users therefore heal by `delete` and `create`, which remove
+no toxic from a running connection, and restart a server that hangs (`proxyserver.py`).
 """
 
 import json
@@ -15,12 +15,12 @@ import aiohttp
 from ..client.protocol.errors import Unavailable
 
 Stream = Literal["upstream", "downstream"]
-"""upstream: from the one that dialled; downstream: the answers to it."""
+"""upstream: from the dialling side; downstream: the answers to it."""
 TIMEOUT_S: Final = 5.0
 
 
 class ToxiproxyError(Exception):
-    """The server refused a call. `status` is that of HTTP: 400, 404, 409 or 500."""
+    """The server refused a call. `status` is the HTTP status: 400, 404, 409 or 500."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -31,44 +31,49 @@ class Toxiproxy:
     """One server, by the address of its API. Needs a running event loop; `close` it.
 
     Every method raises ToxiproxyError where the server refuses, and Unavailable where it cannot be
-    reached or does not answer within `timeout_s` seconds. What they return is the server's JSON.
+    reached or does not answer within `timeout_s` seconds. Methods return the server's JSON.
     """
 
     def __init__(self, address: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """`address`: host:port."""
+        """`address` has the form host:port."""
         self.address = address
         self.timeout_s = timeout_s
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s))
 
     async def version(self) -> str:
-        """What the server calls itself; one that was built by `go install` says `git`."""
+        """Return the version that the server reports; `git` after `go install`."""
         found: str = (await self._call("GET", "/version"))["version"]
         return found
 
     async def proxies(self) -> dict[str, dict[str, Any]]:
-        """All, by name."""
+        """Return all proxies by name."""
         found: dict[str, dict[str, Any]] = await self._call("GET", "/proxies")
         return found
 
     async def proxy(self, name: str) -> dict[str, Any]:
-        """One with its toxics."""
+        """Return one proxy with its toxics."""
         return await self._one("GET", _path(name))
 
     async def create(
         self, name: str, upstream: str, *, listen: str = "127.0.0.1:0", enabled: bool = True
     ) -> dict[str, Any]:
-        """A proxy from `listen` to `upstream`; the answer names the port that 0 became."""
+        """Create a proxy from `listen` to `upstream`.
+
+        The answer has the port that replaced port 0.
+        """
         fields = {"name": name, "listen": listen, "upstream": upstream, "enabled": enabled}
         return await self._one("POST", "/proxies", fields)
 
     async def populate(self, proxies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Create these, or replace those that differ; fields are those of `create`."""
+        """Create these proxies, or replace those that differ; the fields are those of `create`."""
         answer = await self._one("POST", "/populate", list(proxies))
         return answer["proxies"] or []
 
     async def update(self, name: str, **fields: Any) -> dict[str, Any]:
-        """Change `listen`, `upstream` or `enabled`. Not enabled: connections are refused, and
-        those that there were are closed."""
+        """Change `listen`, `upstream` or `enabled`.
+
+        A disabled proxy refuses connections and closes the existing ones.
+        """
         return await self._one("PATCH", _path(name), fields)
 
     async def delete(self, name: str) -> None:
@@ -76,7 +81,7 @@ class Toxiproxy:
         await self._call("DELETE", _path(name))
 
     async def toxics(self, name: str) -> list[dict[str, Any]]:
-        """Of one proxy, in the order in which bytes pass them, upstream first."""
+        """Return the toxics of one proxy, in the order in which bytes pass them, upstream first."""
         found: list[dict[str, Any]] = await self._call("GET", _path(name, "toxics"))
         return found
 
@@ -90,8 +95,11 @@ class Toxiproxy:
         name: str | None = None,
         attributes: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
-        """Put a toxic at the end of a stream, of live connections too. `toxicity`: the share of
-        connections that it takes, from 0 to 1. Its name is KIND_STREAM unless given."""
+        """Put a toxic at the end of a stream, of live connections too.
+
+        `toxicity` is the share of affected connections, from 0 to 1. The default name is
+        KIND_STREAM.
+        """
         fields = {
             "type": kind, "stream": stream, "toxicity": toxicity, "attributes": attributes or {},
             **({} if name is None else {"name": name}),
@@ -106,18 +114,18 @@ class Toxiproxy:
         toxicity: float | None = None,
         attributes: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:
-        """Change a toxic; what is not given stays."""
+        """Change a toxic; arguments that are not given keep their values."""
         fields: dict[str, Any] = {"attributes": attributes or {}}
         if toxicity is not None:
             fields["toxicity"] = toxicity
         return await self._one("PATCH", _path(proxy, "toxics", name), fields)
 
     async def delete_toxic(self, proxy: str, name: str) -> None:
-        """Take a toxic out. See this module's first lines before using it under traffic."""
+        """Remove a toxic. See this module's first lines before using it under traffic."""
         await self._call("DELETE", _path(proxy, "toxics", name))
 
     async def reset(self) -> None:
-        """Enable all proxies and take out all toxics."""
+        """Enable all proxies and remove all toxics."""
         await self._call("POST", "/reset")
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What checkers say of a history: valid, invalid or unknown, and why."""
+"""The results of checkers on a history: valid, invalid or unknown, and why."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,21 +11,24 @@ EXIT_CODES: dict[Verdict, int] = {"valid": 0, "invalid": 1, "unknown": 2}
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One thing that must not be: `name` is its kind, such as `lost-write`."""
+    """One violation: `name` is its kind, such as `lost-write`."""
 
     name: str
     message: str
-    """A sentence with what was seen and what should have been."""
+    """A sentence with the observation and the expectation."""
     key: str | None = None
     operations: tuple[int, ...] = ()
-    """Indexes of the invocations that show it."""
+    """Indexes of the invocations that show the violation."""
     promise: str | None = None
-    """The id of the promise that it breaks, such as `S2`."""
+    """The id of the broken promise, such as `S2`."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What one checker found. `unknown` holds the reasons why it cannot vouch for the history."""
+    """The result of one checker.
+
+    `unknown` holds the reasons why it cannot vouch for the history.
+    """
 
     checker: str
     anomalies: list[Anomaly] = field(default_factory=list)
@@ -34,13 +37,16 @@ class Result:
 
     @property
     def verdict(self) -> Verdict:
-        """Anomalies weigh more than ignorance."""
+        """The verdict: anomalies outweigh reasons for unknown."""
         if self.anomalies:
             return "invalid"
         return "unknown" if self.unknown else "valid"
 
     def to_json(self) -> dict[str, Any]:
-        """For `results.json`: at most 20 anomalies of each name, and how many there are."""
+        """Return the content of `results.json`, with at most 20 anomalies of each name.
+
+        Their number is there in full.
+        """
         names = sorted({one.name for one in self.anomalies})
         found = {name: [one for one in self.anomalies if one.name == name] for name in names}
         return {
@@ -62,11 +68,11 @@ class Result:
 
 
 def merged(results: Sequence[Result]) -> Verdict:
-    """Of all checkers together."""
+    """Return the verdict of all checkers together."""
     return worst(one.verdict for one in results)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Invalid, if any is; else unknown, if any is; else valid."""
+    """Return invalid if any verdict is; else unknown if any is; else valid."""
     found = set(verdicts)
     return "invalid" if "invalid" in found else "unknown" if "unknown" in found else "valid"

@@ -1,4 +1,4 @@
-"""What a test sees of the cluster while it runs: who leads what, and whether it is healthy."""
+"""Observation of the cluster during a test: the leaders of its ranges, and its health."""
 
 import asyncio
 import contextlib
@@ -13,12 +13,12 @@ _ANSWER_S: Final = 1.0
 
 
 async def watch_leaders(client: AsyncClient, recorder: Recorder) -> None:
-    """Record the leaders of all ranges whenever one is another; until cancelled."""
+    """Record the leaders of all ranges whenever one of them changes; run until cancelled."""
     known: dict[str, int] = {}
     while True:
         with contextlib.suppress(LognodeError):
             status = await client.status(timeout=_ANSWER_S)
-            # A range without a leader keeps the one it had: elections are what counts.
+            # A range without a leader keeps its last one: only elections count.
             seen = {str(row["id"]): row["leader"] for row in status["ranges"] if row["leader"]}
             if known | seen != known:
                 known |= seen
@@ -27,7 +27,7 @@ async def watch_leaders(client: AsyncClient, recorder: Recorder) -> None:
 
 
 async def healthy(client: AsyncClient, nodes: int, timeout_s: float) -> str | None:
-    """None as soon as the cluster is healthy with so many nodes; else why it was not in time."""
+    """Return None as soon as this number of nodes is healthy, or why it was not in time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     why = "nobody answered"

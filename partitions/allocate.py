@@ -1,4 +1,4 @@
-"""Where the ranges of a new log begin: evenly over the byte space, or at keys that are given."""
+"""Where the ranges of a new log begin: evenly over the byte space, or at given keys."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from .model import Span
 
 
 def even_spans(count: int) -> list[Span]:
-    """`count` spans that divide the space of the first two key bytes evenly."""
+    """Return `count` spans that divide the space of the first two key bytes evenly."""
     check_count(count)
     borders = [(i * 65_536 // count).to_bytes(2, "big").rstrip(b"\0") for i in range(1, count)]
     return _spans(borders)
 
 
 def check_count(count: int) -> None:
-    """Raise LimitExceeded when a log cannot have so many ranges."""
+    """Raise LimitExceeded when a log cannot have `count` ranges."""
     if not 1 <= count <= limits.ranges_per_log_max:
         raise LimitExceeded(
             f"{count} ranges; 1 to {limits.ranges_per_log_max} are allowed",
@@ -24,13 +24,13 @@ def check_count(count: int) -> None:
 
 
 def spans_at(keys: Sequence[bytes]) -> list[Span]:
-    """The spans between these keys, given in any order, without repeats."""
+    """Return the spans between these keys; the keys come in any order, without repeats."""
     check_keys(keys)
     return _spans(sorted(keys))
 
 
 def check_keys(keys: Sequence[bytes]) -> None:
-    """Raise LimitExceeded or InvalidArgument for keys at which a new log cannot be split."""
+    """Raise LimitExceeded or InvalidArgument if a new log cannot be split at these keys."""
     if len(keys) >= limits.ranges_per_log_max:
         raise LimitExceeded(
             f"{len(keys)} split keys; at most {limits.ranges_per_log_max - 1} are allowed",

@@ -1,14 +1,14 @@
-"""Replicas that move so that every zone, then every node, has its share: a pure function.
+"""Choose which replicas move so that every zone, then every node, has its share: a pure function.
 
-A range that could be in more zones, or more evenly in those that there are, is moved first. Then
-replicas go from the node that has most to the one that has fewest, as long as they are apart by
-more than `APART` and by more than a tenth of a share. No move crowds a zone: without one, a range
-stays in as many as before.
+A range that could be in more zones, or more evenly in the existing zones, is moved first. Then
+replicas go from the node with the most to the node with the fewest, as long as the two differ by
+more than `APART` and by more than a tenth of a share. No move makes a zone more crowded: a range
+without such a move stays in as many zones as before.
 
-Each move lowers the sum, over all ranges, of the squares of how many members are in each zone; or
-leaves that as it is and lowers the sum of the squares of how many replicas each node has. So moves
-come to an end, in a state from which none is planned until something else changes. How busy a range
-is counts for nothing here: no heartbeat tells it.
+Each move lowers the sum, over all ranges, of the squares of the number of members in each zone; or
+leaves this sum as it is and lowers the sum of the squares of the number of replicas on each node.
+Moves therefore come to an end, in a state in which none is planned until something else changes.
+The load of a range counts for nothing here: no heartbeat reports it.
 """
 
 from collections import Counter
@@ -22,35 +22,34 @@ from .placement import changing, load_of
 from .planner import Damages, Planned
 
 APART: Final = 2
-"""A node may have so many replicas more than another one: to move one would be of little use."""
+"""Nodes whose replicas differ by no more than this are balanced."""
 _PART: Final = 10
-"""And such a part of its share more."""
+"""Nodes are balanced too if they differ by no more than an average share divided by this."""
 UNDER_WAY_MAX: Final = 2
-"""With so many operations of any kind under way none is begun for the balance, so that no more than
-two replicas come to a node or leave it because of it."""
+"""With this many operations of any kind under way, no balancing move begins, so that at most two
+replicas come to a node or leave it because of balancing."""
 RESTS_S: Final = 60.0
-"""So long a range stays where it is after any operation, by the clock of the controller's leader.
-"""
+"""A range rests this long after any operation, by the clock of the controller's leader."""
 
 
 class _Move(NamedTuple):
-    """Of one replica. The larger the better."""
+    """A move of one replica. The larger value is the better move."""
 
     spread: int
-    """By how much less crowded the zone is to which it goes; 0: the range is spread as before."""
+    """How much less crowded the target zone is; 0: the range is spread as before."""
     apart: int
-    """How many more replicas there are on the node that it leaves."""
+    """How many more replicas the source node has than the target node."""
     from_node: int
     to_node: int
 
 
 def tolerance(load: Mapping[int, int]) -> float:
-    """By how much nodes with such a load may be apart."""
+    """Return the difference in replicas that is tolerated between nodes with this load."""
     return max(APART, sum(load.values()) / len(load) / _PART) if load else APART
 
 
 class _Shares:
-    """How many replicas each node has, by zones; `short` nodes get none."""
+    """The number of replicas on each node, by zones; `short` nodes get none."""
 
     def __init__(
         self, zones: Mapping[int, str], load: Mapping[int, int], short: Collection[int]
@@ -58,7 +57,7 @@ class _Shares:
         self.zones = zones
         self.load = {node: load.get(node, 0) for node in zones}
         self._homes: dict[str, list[int]] = {zone: [] for zone in sorted(set(zones.values()))}
-        """Per zone who may get replicas, those with the fewest first."""
+        """For each zone, the nodes that may get replicas, those with the fewest first."""
         for node in sorted(zones.keys() - set(short), key=self._fewest):
             self._homes[zones[node]].append(node)
         self._apart = tolerance(self.load)
@@ -67,14 +66,14 @@ class _Shares:
         return self.load[node], node
 
     def changed(self, move: _Move) -> None:
-        """A replica goes."""
+        """Count a move."""
         self.load[move.from_node] -= 1
         self.load[move.to_node] += 1
         for homes in self._homes.values():
             homes.sort(key=self._fewest)
 
     def moves(self, members: Collection[int]) -> list[_Move]:
-        """Those that are worth it, at most one from a member to a zone."""
+        """Return the worthwhile moves, at most one from each member to each zone."""
         used = Counter(self.zones[member] for member in members)
         least = min(self.load.values())
         found = []
@@ -93,7 +92,7 @@ class _Shares:
         return found
 
     def reason(self, move: _Move, members: Collection[int]) -> str:
-        """Why a move is planned."""
+        """Return why a move is planned."""
         leaves, comes = move.from_node, move.to_node
         if move.spread:
             used = Counter(self.zones[member] for member in members)
@@ -112,9 +111,11 @@ def moves(
     short: Collection[int],
     leader: Leader,
 ) -> list[Planned]:
-    """What to begin now, when nothing else is due. `resting` ranges stay; nodes that are `short` of
-    disk get nothing. Of replicas that are as good to move a follower's goes before a leader's,
-    which would cost an election more."""
+    """Return the moves to begin now, when nothing else is due.
+
+    `resting` ranges stay; nodes that are `short` of disk get nothing. Between equal moves, a
+    follower's replica moves before a leader's, whose move would cost an election.
+    """
     zones = {n.node_id: n.zone for n in metadata.active_nodes() if n.node_id in alive}
     operations = metadata.operations.values()
     load = load_of(metadata.ranges, operations)
@@ -143,8 +144,10 @@ def moves(
 
 
 def _is_movable(range_: Descriptor, metadata: Metadata, nodes: Collection[int]) -> bool:
-    """Whether all its members are there, and as many as its log wants: else it is to be repaired,
-    or waits for nodes to grow."""
+    """Whether all members of the range are alive, and as many as its log wants.
+
+    Otherwise the range is to be repaired, or waits for more nodes.
+    """
     wanted = metadata.logs[range_.log_id].policy.replicas
     return (
         not range_.operation
@@ -156,7 +159,7 @@ def _is_movable(range_: Descriptor, metadata: Metadata, nodes: Collection[int]) 
 def _best(
     ranges: Iterable[Descriptor], shares: _Shares, leader: Leader
 ) -> tuple[Descriptor, _Move] | None:
-    """The range whose move does most, the lowest where all else is equal."""
+    """Return the range whose move is the best, the lowest id between equals."""
     known: dict[tuple[int, ...], list[_Move]] = {}
     best: tuple[int, int, bool] | None = None
     found = None

@@ -1,4 +1,4 @@
-"""How large the metadata may become, and how many replicas a node gets: both are in memory."""
+"""How large the metadata may become, and how many replicas a node gets: both are kept in memory."""
 
 from collections.abc import Collection
 
@@ -9,7 +9,7 @@ from .metadata_state import MetadataState
 
 
 def check_logs(state: MetadataState) -> None:
-    """Raise LimitExceeded where the cluster can have no further log."""
+    """Raise LimitExceeded if the cluster can have no further log."""
     count = len(state.logs) + 1
     if count > limits.logs_max:
         raise LimitExceeded(
@@ -20,7 +20,7 @@ def check_logs(state: MetadataState) -> None:
 
 
 def check_ranges(state: MetadataState, more: int) -> None:
-    """Raise LimitExceeded where the cluster cannot have so many ranges more."""
+    """Raise LimitExceeded if the cluster cannot have `more` further ranges."""
     coming = sum(
         output.range_id not in state.ranges
         for operation in state.operations.values()
@@ -36,9 +36,9 @@ def check_ranges(state: MetadataState, more: int) -> None:
 
 
 def check_replicas(state: MetadataState, nodes: Collection[int], more: int) -> None:
-    """Raise LimitExceeded where these nodes cannot take so many replicas more, spread evenly.
+    """Raise LimitExceeded if these nodes cannot take `more` further replicas, spread evenly.
 
-    A repair or a move is never refused by this.
+    Repairs and moves are not checked.
     """
     load = placement.load_of(state.ranges, state.operations.values())
     held = [load[node] for node in nodes]

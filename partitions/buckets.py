@@ -1,9 +1,9 @@
-"""Images of the metadata in buckets: packed, read, and put together again.
+"""Images of the metadata in buckets: packed, read, and reassembled.
 
-Whoever knows version V, and gets all buckets that changed after V in the order of their last
-change, holds the newest version once it has the last bucket: a bucket that changes meanwhile moves
-to the end of that order and comes again. So an image needs no frozen copy, however many pages it
-takes, and a change of one range costs the buckets of that range.
+A reader at version V gets all buckets that changed after V, in the order of their last change. With
+the last bucket it holds the newest version: a bucket that changes meanwhile moves to the end of the
+order and comes again. An image therefore needs no frozen copy, for any number of pages, and a
+change of one range costs only the buckets of that range.
 """
 
 from collections.abc import Collection
@@ -21,7 +21,7 @@ from .tables import Bucket, bucket_of
 PUBLIC: Final = frozenset(
     name for name, table in MetadataState().tables.items() if table.kind.is_public
 )
-"""Tables that every node gets."""
+"""The tables that every node gets."""
 ALL: Final = frozenset(MetadataState().tables)
 _BAD: Final = (
     ArithmeticError, AttributeError, InvalidArgument, LookupError, TypeError, ValueError,
@@ -29,7 +29,7 @@ _BAD: Final = (
 
 
 class Part(NamedTuple):
-    """One bucket as it came, and its records."""
+    """One bucket as received, and its records."""
 
     bucket: Bucket
     data: bytes
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def pack(state: MetadataState, bucket: Bucket) -> bytes:
-    """Return the packed records of the bucket, b"" for one without records."""
+    """Return the packed records of the bucket, or b"" for an empty bucket."""
     data = state.changes.packed.get(bucket)
     if data is None:
         table = state.tables[bucket.table]
@@ -49,14 +49,14 @@ def pack(state: MetadataState, bucket: Bucket) -> bytes:
 
 
 def is_packed(state: MetadataState, bucket: Bucket) -> bool:
-    """Whether `pack` has nothing to do but to look up."""
+    """Whether the packed bytes of the bucket are already kept."""
     return bucket in state.changes.packed
 
 
 def read(state: MetadataState, name: object, number: object, data: object) -> Part:
-    """Read a bucket that came from elsewhere; `state` only tells which tables there are.
+    """Read a bucket from another place; `state` only tells which tables exist.
 
-    Raises CorruptData for what is no bucket.
+    Raises CorruptData for anything but a bucket.
     """
     table = state.tables.get(name) if isinstance(name, str) else None
     if table is None or type(number) is not int or number < 0 or type(data) is not bytes:
@@ -84,7 +84,7 @@ def read(state: MetadataState, name: object, number: object, data: object) -> Pa
 
 
 def put(state: MetadataState, part: Part, version: int) -> None:
-    """Make the bucket's records those of the part, which has them as of that version."""
+    """Replace the bucket's records by the part's records, which are of that version."""
     table, bucket = state.tables[part.bucket.table], part.bucket
     for key in table.keys_of(bucket.number):
         if key not in part.records:
@@ -99,7 +99,7 @@ def put(state: MetadataState, part: Part, version: int) -> None:
 
 
 def copy(state: MetadataState, tables: Collection[str] = PUBLIC) -> Metadata:
-    """Return a copy of these tables. The records are shared: no record is changed in place."""
+    """Return a copy of these tables. The records are shared: records never change in place."""
     found = Metadata()
     for name in tables:
         found.tables[name].take(state.tables[name])
@@ -109,21 +109,24 @@ def copy(state: MetadataState, tables: Collection[str] = PUBLIC) -> Metadata:
 
 
 class Staged:
-    """Parts on their way: they become a state once the last one is there."""
+    """Parts under way: they become a state when the last part is there."""
 
     def __init__(self) -> None:
         self.full = False
-        """The parts are all that there is, and not only what has changed."""
+        """Whether the parts are the whole state, and not only the changes."""
         self.parts: dict[Bucket, Part] = {}
         self.size = 0
 
     def begin(self, *, full: bool) -> Self:
-        """Forget what came so far."""
+        """Forget the parts so far."""
         self.full, self.parts, self.size = full, {}, 0
         return self
 
     def add(self, part: Part) -> None:
-        """Take a bucket; the newest of a name counts. Raises CorruptData beyond the bound."""
+        """Take a bucket; the newest bucket of a name counts.
+
+        Raises CorruptData beyond the bound.
+        """
         before = self.parts.pop(part.bucket, None)
         self.size += len(part.data) - (0 if before is None else len(before.data))
         if self.size > limits.image_bytes_max:

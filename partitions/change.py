@@ -1,8 +1,8 @@
-"""What the controller's leader commits next: carry every operation forward, and begin new ones.
+"""Choose what the controller's leader commits next: it carries operations on, and begins new ones.
 
-Pure functions of the metadata, what members reported, and the time. Each step is one metadata
-command whose precondition the metadata checks again, so that a leader that was deposed in the
-middle of a step harms nobody: the next one goes on from the record.
+The functions are pure: they depend on the metadata, the reports of members, and the time. Each step
+is one metadata command, and the metadata checks its precondition again. A leader that is deposed in
+the middle of a step therefore does no harm: the next leader goes on from the record.
 """
 
 from collections import Counter
@@ -22,15 +22,16 @@ from .replacing import Leave
 from .shrinking import Small
 
 ALIVE_S = 3.0
-"""A node heard from within this time is counted on."""
+"""A node is alive when its last heartbeat is not older than this."""
 LEAVE_OUT_AFTER_S = 2.0
-"""Members that are not prepared this long after the seal are not waited for (x7)."""
+"""The controller stops waiting this long after the seal for members that are not prepared (x7)."""
 ABORT_AFTER_S = 60.0
 DONE_AFTER_S = 60.0
-"""Members that have not installed this long after the decision are not waited for, and dead ones
-not even so long: they begin later, from a base of the new generation (x2.16)."""
+"""The controller stops waiting this long after the decision for members that have not installed,
+and does not wait at all for dead members. Such members begin later, from a base of the new
+generation (x2.16)."""
 REPAIR_AGAIN_AFTER_S = 10.0
-"""A range whose replicas break again and again is repaired no more often than this."""
+"""A range whose replicas break repeatedly is repaired at most once in this time."""
 
 Command = dict[str, Any]
 
@@ -46,18 +47,18 @@ def next_steps(
     merge_after_s: float = shrinking.NEVER,
     dead_after_s: float = DEAD_AFTER_S,
 ) -> list[Command]:
-    """What to commit now as the controller's leader for so many seconds, in this order. Nodes that
-    are silent for `dead_after_s` are DEAD, and their replicas given to others when they have been
-    for `repair_after_s`; where replicas are to be
-    `balanced` they move when nothing else is due. Neighbours that are small are merged when
-    neither was in an operation for `merge_after_s`.
+    """Return the commands to commit now, in order, after `leads_for_s` seconds as the leader.
 
-    Empty: nothing, until something is reported or time passes.
+    A node that is silent for `dead_after_s` is DEAD; its replicas go to other nodes once it has
+    been DEAD for `repair_after_s`. With `balanced`, replicas move when nothing else is due. Small
+    neighbours are merged when neither was in an operation for `merge_after_s`.
+
+    An empty list means that nothing is due until a report arrives or time passes.
     """
     facts.forget_except(set(metadata.operations))
     facts.forget_gone(metadata.ranges)
     active = {node.node_id for node in metadata.active_nodes()}
-    # What drains takes part where it does already, and in nothing new.
+    # A draining node goes on in the ranges where it is a member, and gets no new ranges.
     draining = {n.node_id for n in metadata.nodes.values() if n.state == "DRAINING"}
     draining &= facts.alive(now, dead_after_s)
     steps = []
@@ -71,7 +72,7 @@ def next_steps(
         here -= _broken_in(operation, facts)
         steps += next_commands(operation, told, now, here, old)
     if steps or leads_for_s < ALIVE_S:
-        return steps  # who is alive is not known yet (x2.23)
+        return steps  # the leader does not know yet which nodes are alive (x2.23)
     states = _node_states(metadata, facts, now, leads_for_s, dead_after_s)
     if states:
         return states
@@ -79,7 +80,7 @@ def next_steps(
     steps = _plans(metadata, facts, now, leave)
     if not steps and shrinking.NEVER < merge_after_s <= leads_for_s:
         steps = _merges(metadata, facts, now, merge_after_s)
-    if balanced and not steps and leads_for_s >= dead_after_s:  # nodes may be coming still
+    if balanced and not steps and leads_for_s >= dead_after_s:  # nodes may still be starting
         steps = _moves(metadata, facts, now)
     return steps
 
@@ -92,8 +93,10 @@ def timers(
     repair_after_s: float,
     merge_after_s: float = shrinking.NEVER,
 ) -> Hashable:
-    """What next steps follow from besides the metadata, damage and reports: as long as it is the
-    same, time alone makes nothing due."""
+    """Return all inputs of `next_steps` except the metadata, the damage and the reports.
+
+    While the result stays the same, the passing of time alone makes no step due.
+    """
     heard = [
         (leads_for_s >= since, frozenset(facts.alive(now, since)))
         for since in (ALIVE_S, DEAD_AFTER_S)
@@ -106,8 +109,10 @@ def timers(
 
 
 def _members_now(operation: Operation, metadata: Metadata) -> dict[Gid, Collection[int]]:
-    """Whose word counts of the generations that the operation holds now: its inputs, or once it is
-    decided its outputs."""
+    """Return, for each generation that the operation holds, the members whose reports count.
+
+    The operation holds its inputs, and after the decision its outputs.
+    """
     return {
         (range_.range_id, range_.generation): recovery.witnesses(operation, range_.members)
         for range_ in metadata.ranges.values()
@@ -120,8 +125,11 @@ def _all_of(members: Mapping[Gid, Collection[int]]) -> set[int]:
 
 
 def _broken_in(operation: Operation, facts: Facts) -> set[int]:
-    """Nodes whose replica of an output is damaged: it never takes part again in that generation
-    (x2), and is repaired into the next once this operation is over."""
+    """Return the nodes whose replica of an output is damaged.
+
+    A damaged replica never takes part again in its generation (x2). Once this operation is over, it
+    is repaired into the next generation.
+    """
     outputs = {(output.range_id, output.generation) for output in operation.outputs}
     return {
         node
@@ -147,7 +155,7 @@ def _plans(
 ) -> list[Command]:
     alive = facts.alive(now, ALIVE_S)
     own = planner.plan_controller(metadata, alive, facts.damaged, leave)
-    # Operations may be waiting for its repair, and what drains is not to wait for what grows.
+    # Operations may wait for the controller's repair, and a drain must not wait for an expansion.
     if own is not None and (own.kind != "expand" or not metadata.operations):
         members = list(own.members)
         return [{"op": commands.SEAL_CONTROLLER, "members": members, "kind": own.kind,
@@ -202,7 +210,7 @@ def _large(facts: Facts) -> list[Large]:
 
 
 def _resting(facts: Facts, now: float) -> frozenset[int]:
-    """Ranges that were repaired or split a moment ago, and are not again."""
+    """Return the ranges that were repaired or split recently, and have to rest."""
     return frozenset(r for r, at in facts.repaired.items() if now - at < REPAIR_AGAIN_AFTER_S)
 
 
@@ -213,11 +221,11 @@ def next_commands(
     active: Collection[int],
     old: Mapping[Gid, Collection[int]],
 ) -> list[Command]:
-    """What to commit next for an operation, given what its members reported.
+    """Return the next commands for an operation, given the reports of its members.
 
-    A range is not kept locked for a node that is not in `active`: a new member that is dead ends
-    the operation, an old one is not waited for (x25). `old` are the members of each
-    generation that ends.
+    A range does not stay locked for a node that is not in `active`: a dead new member ends the
+    operation, and the operation does not wait for a dead old member (x25). `old` maps each
+    generation that ends to its members.
     """
     number = operation.operation_id
     wanted = {member for output in operation.outputs for member in output.members}
@@ -243,8 +251,11 @@ def next_commands(
 def _is_over(
     operation: Operation, facts: OperationFacts, now: float, active: Collection[int]
 ) -> bool:
-    """Whether those who have not installed need not be waited for any longer: the others are a
-    majority of every output, and hold all that was acknowledged."""
+    """Whether the operation may end without the members that have not installed.
+
+    The members that have installed are a majority of every output, and hold every acknowledged
+    entry.
+    """
     if not operation.is_held_by_majorities:
         return False
     missing = {member for output in operation.outputs for member in output.members}
@@ -259,11 +270,12 @@ def _decision(
     now: float,
     old: Mapping[Gid, Collection[int]],
 ) -> list[Command]:
-    """What is decided of inputs that are sealed: nothing, while it is worth to wait.
+    """Return the decision on sealed inputs, or nothing while waiting is worthwhile.
 
-    That is for new members: of the old ones most hold the sealed state, and the range serves
-    nothing while the others fetch it. When a new one takes too long the old members begin the next
-    generation (x7), and of several inputs each goes on alone (x25).
+    The controller waits for new members only. Most old members already hold the sealed state, and
+    the range serves nothing while the new members fetch that state. When a new member takes too
+    long, the old members begin the next generation (x7). An operation with several inputs is then
+    taken apart, and each input goes on alone (x25).
     """
     number = operation.operation_id
     wanted = [set(output.members) for output in operation.outputs]
@@ -284,21 +296,22 @@ def _decision(
 
 
 class _End(NamedTuple):
-    """How a generation ended, and the hash of what its entries did, b"" where it is not known."""
+    """The end of a generation, and the hash of what its entries did (b"" when unknown)."""
 
     lineage: Lineage
     effects: bytes
 
     def is_of(self, lineage: Lineage | None, effects: bytes) -> bool:
-        """Whether a member that ended like this may go on with this end."""
+        """Whether a member with this lineage and hash may continue from this end."""
         return lineage == self.lineage and not differ(effects, self.effects)
 
 
 def _agreed(facts: OperationFacts, gid: Gid, old: Collection[int]) -> _End | None:
-    """How the generation ended, once a majority of its members says so, each from its own state.
+    """Return the generation's end once a majority of its members reports the same, or None.
 
-    One member alone may be wrong, and would hand its damage on (x6): what a member
-    that is being repaired has fetched from another says nothing.
+    Each member has to report from its own state. A single member may be wrong, and would pass its
+    damage on (x6): the report of a repaired member that fetched its state from another member
+    counts for nothing.
     """
     told = [
         _End(facts.sealed[member][gid], facts.effects.get(member, {}).get(gid, b""))
@@ -315,10 +328,11 @@ def _agreed(facts: OperationFacts, gid: Gid, old: Collection[int]) -> _End | Non
 def _effects_of(
     lineage: Lineage, told: Sequence[bytes], members: int, *, all_told: bool
 ) -> _End | None:
-    """The end with what its entries did: as most members have it, where members differ.
+    """Return the end with the hash of what its entries did.
 
-    Members of different versions cannot be compared, and bear no witness. When all have told and no
-    majority is right, none is called wrong: the range goes on as in versions without this hash.
+    Where members differ, the majority wins. Hashes of members of different versions cannot be
+    compared, and are ignored. When all members have reported and no majority agrees, no member is
+    called wrong: the range goes on as in versions without this hash.
     """
     known = Counter(filter(None, told))
     if not any(differ(one, other) for one in known for other in known):
@@ -335,7 +349,7 @@ def _are_ready(
     ends: Collection[_End],
     old: Mapping[Gid, Collection[int]],
 ) -> bool:
-    """Whether most of them hold all ends, and so do all who were not in every generation."""
+    """Whether most members hold all ends, and every member that is new to an input does."""
     holding = {
         node
         for node, told in facts.prepared.items()

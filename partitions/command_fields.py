@@ -1,4 +1,4 @@
-"""Fields of a metadata command, each of the type that it should have, or a refusal that says so."""
+"""Read fields of a metadata command by their types; raise an error that names a wrong field."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ Command = dict[str, Any]
 
 
 def number(command: Command, name: str) -> int:
-    """An integer that is not negative, 0 when it is not there. Raises InvalidArgument."""
+    """Return an integer that is not negative, or 0 when absent. Raises InvalidArgument."""
     value = command.get(name) or 0
     if type(value) is not int or value < 0:
         raise InvalidArgument(f"{name} is {value!r}; an integer is wanted", what=name)
@@ -16,7 +16,7 @@ def number(command: Command, name: str) -> int:
 
 
 def numbers(command: Command, name: str) -> list[int]:
-    """Integers, none when they are not there. Raises InvalidArgument."""
+    """Return a list of integers, empty when absent. Raises InvalidArgument."""
     values = command.get(name) or []
     if type(values) is not list or not all(type(value) is int for value in values):
         raise InvalidArgument(f"{name} is {values!r}; integers are wanted", what=name)
@@ -24,7 +24,7 @@ def numbers(command: Command, name: str) -> list[int]:
 
 
 def text(command: Command, name: str) -> str:
-    """A text, empty when it is not there. Raises InvalidArgument."""
+    """Return a text, empty when absent. Raises InvalidArgument."""
     value = command.get(name) or ""
     if type(value) is not str:
         raise InvalidArgument(f"{name} is {value!r}; a text is wanted", what=name)
@@ -32,7 +32,7 @@ def text(command: Command, name: str) -> str:
 
 
 def key(command: Command, name: str) -> bytes:
-    """A key of any length. Raises InvalidArgument."""
+    """Return a key of any length. Raises InvalidArgument."""
     value = command.get(name)
     if type(value) is not bytes:
         raise InvalidArgument(f"{name} is {value!r}; a key is wanted", what=name)

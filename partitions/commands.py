@@ -21,7 +21,7 @@ CREATE_LOG: Final = "create_log"
 ALTER_LOG: Final = "alter_log"
 DELETE_LOG: Final = "delete_log"
 OPEN_PRODUCER: Final = "open_producer"
-"""Of a version before the next four; only applied, where a log still has it."""
+"""Written by a version before the next four commands; still applied from old logs."""
 OPEN_ANONYMOUS: Final = "open_anonymous"
 OPEN_NAMED: Final = "open_named"
 DELETE_PRODUCER: Final = "delete_producer"
@@ -49,41 +49,43 @@ _DATED: Final = frozenset(
     {FOUND, INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED, CREATE_TOKEN, CREATE_INVITE,
      REGISTER}
 )  # fmt: skip
-"""Those that may end an operation, those that keep when they were given, and the registration of a
-node whose invitation may have expired."""
+"""Commands with a date: those that may end an operation, those that keep when something was opened,
+and the registration of a node whose invitation may have expired."""
 QUIET: Final = frozenset({OPEN_ANONYMOUS, OPEN_NAMED, DELETE_PRODUCER, EXPIRE_PRODUCERS})
-"""Those that change nothing but what the members of the controller alone hold: the version, which
-tells the other nodes of a change, stays. The first opening also makes the key of the grants."""
+"""Commands that change only private tables of the controller's members. They keep the version,
+which tells other nodes of a change. The first opening also makes the key of the grants."""
 
 FORWARDED: Final = frozenset(
     {REGISTER, DRAIN_NODE, REMOVE_NODE, REKEY_NODE, CREATE_LOG, ALTER_LOG, DELETE_LOG, OPEN_NAMED,
      OPEN_ANONYMOUS, DELETE_PRODUCER, EXPIRE_PRODUCERS, SET_QUOTA, DELETE_QUOTA, CREATE_TOKEN,
      REVOKE_TOKEN, CREATE_INVITE, REVOKE_INVITE, MOVE, SPLIT, MERGE, RECOVER}
 )  # fmt: skip
-"""Those that any node may be asked for, and hands on to the controller's leader."""
+"""Commands that any node accepts and forwards to the controller's leader."""
 OWN: Final = frozenset(
     {FOUND, NODE_STATE, PLAN, SEALING, APART, DECIDE, INSTALLED, DONE, ABORT, SEAL_CONTROLLER}
 )
-"""Those that only the controller's leader proposes, of itself."""
+"""Commands that only the controller's leader proposes, on its own initiative."""
 
 GROWING: Final = frozenset({CREATE_LOG, SPLIT, OPEN_NAMED})
-"""Those of clients that make the metadata larger."""
+"""Commands of clients that make the metadata larger."""
 
 
 def dated(command: dict[str, Any], at_ms: int) -> dict[str, Any]:
-    """The command with the wall clock of who proposes it, where the metadata keeps that: applying
-    it reads no clock."""
+    """Return the command with the proposer's wall clock, where the metadata keeps the time.
+
+    The time is in the command because applying reads no clock.
+    """
     return {**command, "at_ms": at_ms} if command["op"] in _DATED else command
 
 
 def encode(command: dict[str, Any]) -> bytes:
-    """The bytes to propose."""
+    """Return the bytes to propose."""
     packed: bytes = msgpack.packb(command)
     return _PREFIX + packed
 
 
 def decode(data: bytes) -> dict[str, Any] | None:
-    """The command, or None for the engine's no-op. Raises CorruptData."""
+    """Return the command, or None for the engine's no-op. Raises CorruptData."""
     if data[:1] == NO_OP:
         return None
     try:

@@ -1,9 +1,9 @@
-"""What the metadata asks of a node, given what it has: a list of duties, from a pure function.
+"""Derive what a node has to do, from the metadata and from what the node has, by a pure function.
 
-Whoever runs a node asks `duties` after every change and now and then, and does what it is told;
-each duty can be done twice, or broken off anywhere, without harm, and is asked for again until the
-metadata or what the node has is different. Seal, prepare, install and retire are told apart here
-(docs/design/ranges.md#seal-decide-install); how bytes move is the runner's.
+The node's host calls `duties` after every change and at intervals, and runs the duties that it
+returns. A duty can be run twice, or broken off anywhere, without harm; it is returned again until
+the metadata or the node's state differs. Seal, prepare, install and retire are separate duties
+(docs/design/ranges.md#seal-decide-install). The host decides how bytes move.
 """
 
 from collections.abc import Collection, Hashable, Mapping
@@ -19,9 +19,9 @@ from .metadata import Metadata
 from .model import Descriptor, Lineage, Operation
 
 LITTLE_BYTES = 128 * limits.KIB
-"""What a member leaves in memory for the flush at the seal, while appends wait, if it can."""
+"""The most that a member should leave in memory for the flush at the seal, while appends wait."""
 TAIL_BYTES = limits.MIB
-"""When a member that was ready for the seal, and waits for others, flushes once more."""
+"""A member that is ready for the seal and waits for other members flushes again above this size."""
 
 
 _OTHER_HASH: Final = "the state at the seal has another hash than its peers'"
@@ -32,64 +32,66 @@ _OTHER_EFFECTS: Final = (
 
 
 class Held(NamedTuple):
-    """A replica that takes part here."""
+    """A replica on this node that takes part in its generation."""
 
     leads: bool
     leader: int | None
-    """As far as this member knows."""
+    """The leader, as far as this member knows."""
     members: tuple[int, ...]
     sealed: bool
-    """The generation's last entry is applied."""
+    """Whether the generation's last entry is applied."""
     end: Lineage | None
-    """How the generation ended, once all of it is durable outside the log."""
+    """How the generation ended, once its whole state is durable outside the log."""
     memtable_bytes: int
     base_wanted: bool
-    """The leader's log no longer continues this one's."""
+    """Whether the leader's log no longer continues this replica's log."""
     effects: bytes = b""
-    """Where `end` is: the hash of what the entries did; see `statemachine.effects`."""
+    """The hash of what the entries did, where `end` is set; see `statemachine.effects`."""
     stopped: bool = False
-    """It takes no part any more, until the next start of the node."""
+    """The replica takes no part any more, until the next start of the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What this node has."""
+    """The state of this node."""
 
     node_id: int
     replicas: Mapping[Gid, Held] = field(default_factory=dict)
     damaged: Collection[Gid] = ()
-    """Generations whose replica here takes no part any more."""
+    """Generations whose replica on this node is damaged and takes no part any more."""
     halted: Collection[Gid] = ()
-    """Generations whose replica here met a command of a newer program."""
+    """Generations whose replica on this node met a command of a newer program."""
     marks: Mapping[int, int] = field(default_factory=dict)
-    """Per range the highest generation that was ever begun here (x3)."""
+    """The highest generation of each range that ever began on this node (x3)."""
     copied: Collection[tuple[int, Gid]] = ()
-    """Operations and inputs for which `Copy` was done here."""
+    """Operations and inputs for which this node has done `Copy`."""
     prepared: Mapping[tuple[int, Gid], Lineage | None] = field(default_factory=dict)
-    """Operations and inputs of which this node, no member itself, has stored the sealed state: how
-    it ended."""
+    """Operations and inputs whose sealed state this node has stored without being a member, with
+    how each input ended."""
     prepared_effects: Mapping[tuple[int, Gid], bytes] = field(default_factory=dict)
-    """The same: the hash of what the entries did."""
+    """The hash of what the entries did, for the same operations and inputs."""
 
 
 Source = Literal["own", "recovered", "prepared", "peers"]
-"""Where a parent's state at its end is: in the replica here, there too but without what only others
-had, where `Prepare` put it, with other nodes."""
+"""Where a parent's state at its end is: "own": in the replica here; "recovered": in the replica
+here, without entries that only other members had; "prepared": where `Prepare` put it; "peers": on
+other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begin a generation here.
+    """Begin a generation on this node.
 
-    Of `late` the parents are over and gone: it begins from any later base of the generation
-    itself, in which this node has had no part and is then a follower far behind (x2.16).
+    With `late` the parents are retired and gone. The generation then begins from any later base of
+    its own. This node has had no part in it, and is a follower far behind (x2.16).
     """
 
     range_: Descriptor
     campaign: bool
-    """Ask for the lead."""
+    """Whether to campaign for the leadership."""
     parents: tuple[Source, ...] = ()
-    """Where those of the lineage are, in its order; what has none begins with nothing."""
+    """Where the state of each parent is, in the order of the lineage; a generation without parents
+    begins empty."""
     late: bool = False
 
 
@@ -106,8 +108,10 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Fetch the files that a generation has now, while it goes on, and keep them. Where it has
-    a replica: bring what that holds in memory into files, so that little is left for the seal."""
+    """Fetch the current files of a generation, while it goes on, and keep them.
+
+    Where this node has a replica, flush its memtable instead, so that little is left for the seal.
+    """
 
     gid: Gid
     operation: int
@@ -115,14 +119,14 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Bring what the replica holds in memory into files."""
+    """Flush the replica's memtable into files."""
 
     gid: Gid
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """As its leader, end the generation."""
+    """End the generation, as its leader."""
 
     gid: Gid
     operation: int
@@ -130,7 +134,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Fetch the state at the generation's end, once it has ended, and store it durably."""
+    """Fetch the state at the end of a sealed generation, and store it durably."""
 
     gid: Gid
     operation: int
@@ -145,7 +149,7 @@ class CatchUp:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The replica here is wrong: it takes no further part."""
+    """Stop the replica here, because its state is wrong."""
 
     gid: Gid
     reason: str
@@ -153,7 +157,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class GoAlone:
-    """Go on as the generation's only member, to end it and for nothing else (see `recovery`)."""
+    """Go on as the generation's only member, only to end the generation (see `recovery`)."""
 
     gid: Gid
     operation: int
@@ -168,8 +172,10 @@ class StandDown:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Free these generations: the metadata says positively that they are over, and what came of
-    them has begun here (x2.17)."""
+    """Free these generations.
+
+    The metadata says explicitly that they are over, and their successors have begun here (x2.17).
+    """
 
     gids: tuple[Gid, ...]
 
@@ -180,7 +186,7 @@ Duty = (
 
 
 def name_of(duty: Duty) -> Hashable:
-    """Duties of one name are not done at the same time."""
+    """Return the name of a duty; duties of the same name never run at the same time."""
     match duty:
         case Begin(range_):
             return "Begin", (range_.range_id, range_.generation)
@@ -193,7 +199,7 @@ def name_of(duty: Duty) -> Hashable:
 
 
 def duties(metadata: Metadata, local: Local) -> list[Duty]:
-    """All that the node has to do now."""
+    """Return all duties that the node has now."""
     found: list[Duty] = []
     for range_ in metadata.ranges.values():
         if local.node_id in range_.members:
@@ -231,20 +237,20 @@ def duties(metadata: Metadata, local: Local) -> list[Duty]:
 def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list[Duty]) -> None:
     gid = (range_.range_id, range_.generation)
     if gid in local.replicas or local.marks.get(range_.range_id, 0) >= range_.generation:
-        return  # what was begun here before and is gone now takes no part again
+        return  # a generation that began here before and is gone takes no part again
     if not range_.lineage:
         first = range_.members[range_.range_id % len(range_.members)]  # spreads the leaders
         found.append(Begin(range_, first == local.node_id))
         return
     if any((parent.range_id, parent.generation) in local.halted for parent in range_.lineage):
-        return  # this program may not know all that the state at the parents' ends consists of
+        return  # this program may not know all parts of the parents' final states
     operation = metadata.operations.get(range_.operation)
     sources = tuple(_source(*end, operation, local, found) for end in range_.ends())
     first_parent = range_.lineage[0]
     held = local.replicas.get((first_parent.range_id, first_parent.generation))
     campaigns = held is not None and _campaigns(range_, held, local)
     over = all(metadata.is_done(parent.range_id, parent.generation) for parent in range_.lineage)
-    late = over and "peers" in sources  # who would have it has let it go
+    late = over and "peers" in sources  # the other members have deleted the parents' states
     found.append(Begin(range_, campaigns, () if late else sources, late))
 
 
@@ -269,14 +275,16 @@ def _source(
     if held.end == parent and not wrong:
         return "recovered" if lost else "own"
     if same_end(held.end, parent):
-        # The same entries gave another state here (x6).
+        # The same entries produced a different state here (x6).
         found.append(Damage(gid, _OTHER_EFFECTS if wrong else _OTHER_HASH))
     return "peers"
 
 
 def _campaigns(range_: Descriptor, held: Held, local: Local) -> bool:
-    """Whoever led the generation that ended leads on, where it is a member of the next one too;
-    else one of those who stay asks for the lead at once, and only one: two would split the votes.
+    """Whether this node campaigns for the next generation.
+
+    The leader of the ended generation leads the next one if it is a member. Otherwise exactly one
+    of the staying members campaigns at once: two candidates would split the votes.
     """
     if held.leads or held.leader is None or held.leader in range_.members:
         return held.leads
@@ -285,7 +293,7 @@ def _campaigns(range_: Descriptor, held: Held, local: Local) -> bool:
 
 
 def _copy_ahead(operation: Operation, local: Local, found: list[Duty]) -> None:
-    """Who leaves flushes too: a new member may copy from it, and its seal waits for less."""
+    """Let leaving members flush too: new members may copy from them, and seals are shorter."""
     wanted = _is_wanted(operation, local)
     if not wanted and local.replicas.keys().isdisjoint(operation.inputs):
         return
@@ -296,7 +304,7 @@ def _copy_ahead(operation: Operation, local: Local, found: list[Duty]) -> None:
         tail_bytes = TAIL_BYTES if done else LITTLE_BYTES
         if not done if held is None else held.memtable_bytes > tail_bytes:
             found.append(Copy(gid, operation.operation_id))
-            ready &= done  # under load more comes while one flushes: once is enough to go on
+            ready &= done  # one is enough: under load the memtable grows during a flush
     if ready:
         found.append(Tell(operation.operation_id, COPIED))
 
@@ -323,8 +331,10 @@ def _seal_and_prepare(operation: Operation, local: Local, found: list[Duty]) -> 
 
 
 def _parts(operation: Operation, local: Local, found: list[Duty]) -> bool:
-    """Unsafe recovery: whether the node has still to leave the other members of the generation, or
-    has nothing else to do for it. Who is sealed already has left: nothing follows."""
+    """Whether the node, in an unsafe recovery, must still leave the others or has no other duty.
+
+    A node whose replica is sealed has left already: this adds no duty for it.
+    """
     (gid,) = operation.inputs
     held = local.replicas.get(gid)
     if not _is_wanted(operation, local):
@@ -332,7 +342,7 @@ def _parts(operation: Operation, local: Local, found: list[Duty]) -> bool:
             found.append(StandDown(gid))
         return True
     if held is None:
-        return operation.phase == "SEALING"  # it is damaged, or waits for a file: nobody has it
+        return operation.phase == "SEALING"  # the replica is damaged, or lacks a file
     if not held.stopped and (held.sealed or held.members == (local.node_id,)):
         return False
     found.append(GoAlone(gid, operation.operation_id))
@@ -340,7 +350,7 @@ def _parts(operation: Operation, local: Local, found: list[Duty]) -> bool:
 
 
 def _has_begun(operation: Operation, local: Local) -> bool:
-    """Whether all that comes out of a decided operation, and is to be here, takes part here."""
+    """Whether every output of a decided operation that belongs on this node has begun here."""
     own = {
         (output.range_id, output.generation)
         for output in operation.outputs
@@ -350,5 +360,5 @@ def _has_begun(operation: Operation, local: Local) -> bool:
 
 
 def _is_wanted(operation: Operation, local: Local) -> bool:
-    """Whether the node is to be a member of what comes out."""
+    """Whether the node is to be a member of an output."""
     return any(local.node_id in output.members for output in operation.outputs)

@@ -1,7 +1,7 @@
-"""What members report of operations, kept by the controller's leader: soft, told again and again.
+"""The reports of members on operations, which the controller's leader keeps in memory only.
 
-Nothing here decides anything by itself. A new controller leader starts with nothing and hears it
-all within a heartbeat.
+Members repeat their reports. The facts decide nothing by themselves. A new controller leader starts
+with no facts, and hears all of them within a heartbeat.
 """
 
 from collections import Counter
@@ -16,32 +16,33 @@ from .planner import Damage, Large
 from .shrinking import Small
 
 COPIED, SEALED, PREPARED, INSTALLED = "copied", "sealed", "prepared", "installed"
-"""Kinds of reports: the files that exist are here; so is, durably, the end of the generation, of
-this member's own making or fetched from one; the next generation has begun."""
+"""Kinds of reports. COPIED: the existing files are here. SEALED: this member's own replica has come
+to the end of the generation, and the end is durable. PREPARED: the end was fetched from another
+member, and is durable. INSTALLED: the next generation has begun."""
 
 Leader = Callable[[int, int], int | None]
-"""Who leads a generation of a range, as far as is known."""
+"""Returns the leader of a generation of a range, as far as it is known."""
 
 Report = dict[str, Any]
-"""`operation`, `kind`, and of a generation's end its `lineage` and `effects`."""
+"""`operation`, `kind`, and for the end of a generation its `lineage` and `effects`."""
 
 
 @dataclass(slots=True)
 class OperationFacts:
-    """Of one operation: who copied ahead, the seal, who holds the sealed state durably."""
+    """The facts of one operation: copies ahead, the seal, holders of the sealed state."""
 
     planned_at: float = 0.0
     copied: set[int] = field(default_factory=set)
     sealed_at: float = 0.0
-    """When the first report of a sealed state came."""
+    """When the first report of a sealed state arrived."""
     sealed: dict[int, dict[Gid, Lineage]] = field(default_factory=dict)
-    """Node to the ends of generations as its own replicas came to them, durably."""
+    """Node to the durable ends of generations that its own replicas have reached."""
     prepared: dict[int, dict[Gid, Lineage]] = field(default_factory=dict)
-    """Node to the ends of generations as it holds them durably, of whatever making."""
+    """Node to the durable ends of generations that it holds, from its own replicas or fetched."""
     effects: dict[int, dict[Gid, bytes]] = field(default_factory=dict)
     """Node to the hashes of what the entries of these generations did, as its state has them."""
     decided_at: float | None = None
-    """When this leader first saw it decided."""
+    """When this leader first saw the operation DECIDED."""
     installed: set[int] = field(default_factory=set)
 
 
@@ -50,7 +51,7 @@ def _unknown(_: int, __: int) -> None:
 
 
 class Facts:
-    """Facts by operation. Times are those of one monotonic clock, the caller's."""
+    """The facts of all operations. The caller passes times of one monotonic clock."""
 
     def __init__(self, leader: Leader = _unknown) -> None:
         self.leader = leader
@@ -58,30 +59,31 @@ class Facts:
         self.heard: dict[int, float] = {}
         """Node to the time of its last heartbeat."""
         self.damaged: dict[int, list[Damage]] = {}
-        """Node to what it says of its replicas."""
+        """Node to the damages of its replicas, as the node reports them."""
         self.large: dict[int, list[Large]] = {}
-        """Node to ranges that it leads and finds too large, or too busy."""
+        """Node to the ranges that it leads and finds too large, or too busy."""
         self.small: dict[int, list[Small]] = {}
-        """Node to ranges that it leads and finds small enough to be merged."""
+        """Node to the ranges that it leads and finds small enough to be merged."""
         self.gathered: set[int] = set()
-        """Ranges that moved to be merged: that they did is no reason to let them rest."""
+        """Ranges that moved to prepare a merge: this move does not make them rest."""
         self.repaired: dict[int, float] = {}
-        """Range to when its last repair or split was planned, or the last move of it off a node."""
+        """Range to the time of its last planned repair or split, or of its last move off a node."""
         self.changed: dict[int, float] = {}
-        """Range to when it was last seen in an operation."""
+        """Range to the time when it was last seen in an operation."""
         self.kept: dict[int, tuple[int, float]] = {}
-        """Range to the node that is to go on leading it, as long as it does, and until when."""
+        """Range to the node that should keep leading it, and the time until which."""
         self.short: Collection[int] = ()
-        """Nodes that say that little disk is left there."""
+        """Nodes that report little free disk space."""
         self.drains: dict[int, float] = {}
-        """DRAINING node to when this leader first saw that it is."""
+        """DRAINING node to the time when this leader first saw it DRAINING."""
         self.stored: dict[int, Mapping[str, int]] = {}
-        """Node to the bytes of each tenant with a quota of them, in the ranges that it leads."""
+        """Node to the stored bytes of each tenant with such a quota, in the ranges that the node
+        leads."""
         self.leads_left: dict[int, int] = {}
-        """DRAINING node to how many leads it has still to hand over, as it says."""
+        """DRAINING node to the number of leads that it still has to hand over, as it reports."""
 
     def of(self, operation_id: int, now: float) -> OperationFacts:
-        """The facts of an operation; empty at first."""
+        """Return the facts of an operation; empty at first."""
         facts = self.operations.get(operation_id)
         if facts is None:
             facts = self.operations[operation_id] = OperationFacts(planned_at=now)
@@ -92,8 +94,8 @@ class Facts:
     ) -> None:
         """Take one report of a member. Raises InvalidArgument for a malformed report.
 
-        A report of an operation that is not `under_way`, where that is given, is left out: nothing
-        would ever remove it. A member reports again until the operation has moved on.
+        If `under_way` is given, a report of any other operation is ignored: its facts would never
+        be removed. A member repeats its report until the operation has moved on.
         """
         operation, kind = report.get("operation"), report.get("kind")
         if type(operation) is not int or operation < 0:
@@ -118,41 +120,47 @@ class Facts:
             facts.installed.add(node)
 
     def follow_drains(self, draining: set[int], now: float) -> None:
-        """These nodes are DRAINING, and no others."""
+        """Note the nodes that are DRAINING now."""
         self.drains = {node: self.drains.get(node, now) for node in draining}
         self.leads_left = {n: left for n, left in self.leads_left.items() if n in draining}
 
     def changed_within(self, now: float, within_s: float) -> frozenset[int]:
-        """Ranges that were in an operation lately."""
+        """Return the ranges that were in an operation within this time."""
         return frozenset(r for r, at in self.changed.items() if now - at < within_s)
 
     def forget_gone(self, ranges: Collection[int]) -> None:
-        """There are these ranges only."""
+        """Forget the facts of ranges that no longer exist."""
         self.changed = {r: at for r, at in self.changed.items() if r in ranges}
         self.gathered &= set(ranges)
 
     def keep(self, range_id: int, node: int, until: float) -> None:
-        """Who leads the range, while it does, is to go on until then."""
+        """Note that the node, while it leads the range, should keep leading it until then."""
         self.kept[range_id] = node, until
 
     def keepers(self, now: float) -> dict[int, int]:
-        """Per range the node that is to go on leading it; what is over is forgotten."""
+        """Return the node that should keep leading each range.
+
+        Expired notes are forgotten.
+        """
         self.kept = {r: (node, until) for r, (node, until) in self.kept.items() if now < until}
         return {range_id: node for range_id, (node, _) in self.kept.items()}
 
     def alive(self, now: float, within_s: float) -> set[int]:
-        """Nodes heard from lately."""
+        """Return the nodes heard from within this time."""
         return {node for node, at in self.heard.items() if now - at <= within_s}
 
     def stored_in_all(self, now: float, within_s: float) -> dict[str, int]:
-        """The bytes of each tenant. What a node led that is not heard of others lead by now."""
+        """Return the stored bytes of each tenant.
+
+        Silent nodes are left out: other nodes lead their ranges by now.
+        """
         sums: Counter[str] = Counter()
         for node in self.alive(now, within_s):
             sums.update(self.stored.get(node, {}))
         return dict(sums)
 
     def forget_except(self, operations: set[int]) -> None:
-        """Operations that are done need no facts."""
+        """Forget the facts of all other operations."""
         for operation_id in set(self.operations) - operations:
             del self.operations[operation_id]
 

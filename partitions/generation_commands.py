@@ -1,8 +1,7 @@
-"""Commands by which ranges change their generation, applied: planned or asked for, and carried on.
+"""Apply the commands that change the generations of ranges: planned, requested, and carried on.
 
-Each looks at the command first and raises what it is refused for, with nothing changed. An
-operation holds its ranges from its beginning to its end
-(docs/design/ranges.md#seal-decide-install):
+Each command is checked first; a refused command raises an error and changes nothing. An operation
+holds its ranges from its beginning to its end (docs/design/ranges.md#seal-decide-install):
 
     PLAN, MOVE, SPLIT, MERGE -> PLANNED --SEALING--> SEALING --DECIDE--> DECIDED
                      RECOVER -----------------------> SEALING, from the start
@@ -26,7 +25,7 @@ from .model import Descriptor, LastOperation, Lineage, Operation, Output
 from .spans import printable, union
 
 REASON_CHARS_MAX = 500
-"""Of a reason that is kept; the rest is left out."""
+"""The most characters of a reason that are kept."""
 
 Command = dict[str, Any]
 Answer = dict[str, Any]
@@ -55,7 +54,7 @@ def _plan(state: MetadataState, command: Command) -> Answer:
 
 
 def _move(state: MetadataState, command: Command) -> Answer:
-    """An operator's. One that is asked for again is refused while the first is under way."""
+    """Plan a move for an operator. A repetition is refused while the first move is under way."""
     range_id, from_node, to_node = (_number(command, name) for name in ("range", "from", "to"))
     range_ = state.descriptor(range_id)
     members = moves.members_after(range_, state.nodes, from_node, to_node)
@@ -72,8 +71,10 @@ def _move(state: MetadataState, command: Command) -> Answer:
 
 
 def _split(state: MetadataState, command: Command) -> Answer:
-    """At a key of a log, for a reason or since an operator wants it; refused while the range
-    is in another operation."""
+    """Plan a split at a key of a log, for a reason or for an operator.
+
+    The split is refused while the range is in another operation.
+    """
     log_id = state.log_named(command["log"]).log_id
     at = _key(command, "at")
     range_ = state.range_at(log_id, at)
@@ -96,8 +97,10 @@ def _split(state: MetadataState, command: Command) -> Answer:
 
 
 def _recover(state: MetadataState, command: Command) -> Answer:
-    """An operator's: the range goes on from one member alone (see `recovery`). What waits for
-    the others gives way."""
+    """Recover a range from a single member, for an operator (see `recovery`).
+
+    An operation that waits for the other members gives way.
+    """
     range_ = state.descriptor(_number(command, "range"))
     node, damaged = _number(command, "from"), _numbers(command, "damaged")
     operation = state.operations.get(range_.operation)
@@ -117,8 +120,10 @@ def _recover(state: MetadataState, command: Command) -> Answer:
 
 
 def _merge(state: MetadataState, command: Command) -> Answer:
-    """Two neighbours of a log, for a reason or since an operator wants it; refused while
-    either is in another operation."""
+    """Plan the merge of two neighbours of a log, for a reason or for an operator.
+
+    The merge is refused while either range is in another operation.
+    """
     log_id = state.log_named(command["log"]).log_id
     at = _key(command, "at")
     left, right = joins.neighbours(state.ranges_of(log_id), at)
@@ -162,7 +167,7 @@ def _sealing(state: MetadataState, command: Command) -> Answer:
 
 
 def _abort(state: MetadataState, command: Command) -> Answer:
-    """Only a PLANNED operation: after that the input may be sealed (x25)."""
+    """End an operation that is still PLANNED: in any later phase the input may be sealed (x25)."""
     operation = state.operation(command["operation"], "PLANNED")
     _drop(state, operation, _number(command, "at_ms"))
     return {}
@@ -176,8 +181,10 @@ def _drop(state: MetadataState, operation: Operation, at_ms: int) -> None:
 
 
 def _apart(state: MetadataState, command: Command) -> Answer:
-    """An operation on several ranges becomes one on each alone: whatever is sealed of them, or
-    is to be, goes on as it was in its next generation (x25)."""
+    """Replace an operation on several ranges by one operation on each range alone.
+
+    Each range that is sealed, or is to be, goes on unchanged in its next generation (x25).
+    """
     operation = state.operation(command["operation"], "SEALING")
     if len(operation.inputs) < 2:
         raise InvalidArgument("the operation has one range only", what="operation")
@@ -231,8 +238,10 @@ def _installed(state: MetadataState, command: Command) -> Answer:
 
 
 def _done(state: MetadataState, command: Command) -> Answer:
-    """The members that have not installed are not waited for: they begin later, from a base
-    of the new generation (x2.16)."""
+    """End a decided operation without waiting for the members that have not installed.
+
+    These members begin later, from a base of the new generation (x2.16).
+    """
     operation = state.operation(command["operation"], "DECIDED")
     if not operation.is_held_by_majorities:
         raise InvalidArgument("an output is not held by most of its members", what="operation")
@@ -278,5 +287,5 @@ HANDLERS: Final[Mapping[str, Callable[[MetadataState, Command], Answer]]] = {
     commands.DONE: _done,
     commands.ABORT: _abort,
 }
-"""What applies each of them. Raises a LognodeError, KeyError, TypeError or ValueError when it is
-refused."""
+"""The function that applies each command. A refused command raises a LognodeError, KeyError,
+TypeError or ValueError."""

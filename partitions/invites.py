@@ -1,15 +1,15 @@
 """Invitations in the metadata: which new nodes the operators want.
 
-A new node with a key, that is in a cluster with TLS, has to bring an invitation: a certificate of
-the cluster's authority says that its holder is some node, and not that anybody wants it here now.
-The command that registers the node uses the invitation up, and the node's record has its id. A node
-whose answer was lost repeats the command, and gets the same answer: by its key, its incarnation and
-the same invitation. Any other node finds the invitation gone.
+In a cluster with TLS, a new node with a key has to bring an invitation: a certificate of the
+cluster's authority says that its holder is some node, but not that an operator wants the node here
+now. The command that registers the node uses the invitation up, and the node's record keeps its id.
+A node whose answer was lost repeats the command, and gets the same answer: by its key, its
+incarnation and the same invitation. Any other node finds the invitation used.
 
 Two kinds of new nodes need no invitation. The first are the `founders` that have named each other
 (`--bootstrap-expect`), for an hour after the founding. The second is a machine that lost its disk:
-its key is that of a node of the cluster, and every node with that key is DEAD. A copy of the key of
-a live node lets nobody in, nor does the key of a node that an operator has removed.
+its key is the key of a node of the cluster, and every node with that key is DEAD. A copy of the key
+of a live node admits nobody, nor does the key of a node that an operator has removed.
 """
 
 import hmac
@@ -43,17 +43,17 @@ _ADVICE: Final = (
 
 
 class Invite(NamedTuple):
-    """An invitation that nobody has used. Times are milliseconds since 1970."""
+    """An unused invitation. Times are milliseconds since 1970."""
 
     invite_id: str
     digest: bytes
     created_ms: int
     expires_ms: int
     by: str = ""
-    """The principal that made the invitation; empty in records from before that was kept."""
+    """The principal that made the invitation; empty in records of older versions."""
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether it is of no use any more."""
+        """Whether the invitation has expired."""
         return self.expires_ms <= now_ms
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ INVITES: Final = Kind("invites", lambda _, invite: list(invite), _read, is_numbe
 
 
 class Known(Protocol):
-    """What the commands below change."""
+    """The state that the commands below change."""
 
     invites: Table[str, Invite]
     nodes: Table[int, NodeRecord]
@@ -85,9 +85,9 @@ class Known(Protocol):
 
 
 def create(state: Known, command: Command) -> Answer:
-    """Keep an invitation, and forget those that have expired. Doing it twice is doing it once.
+    """Keep an invitation, and forget the expired ones. A repetition changes nothing.
 
-    Raises InvalidArgument, LimitExceeded, Conflict for an id that another one has.
+    Raises InvalidArgument, LimitExceeded; Conflict for an id of another invitation.
     """
     invite_id, digest = text(command, "id"), check_digest(command.get("digest"))
     by = text(command, "by")
@@ -117,7 +117,7 @@ def create(state: Known, command: Command) -> Answer:
 
 
 def revoke(state: Known, command: Command) -> Answer:
-    """Take an invitation back. Raises NotFound for one that is gone, used or not."""
+    """Take an invitation back. Raises NotFound if it is gone, used or not."""
     invite_id = text(command, "id")
     if invite_id not in state.invites:
         raise NotFound(
@@ -129,8 +129,10 @@ def revoke(state: Known, command: Command) -> Answer:
 
 
 def check_again(known: NodeRecord, command: Command) -> None:
-    """Raise Unauthorized for a node that repeats its join with another invitation. The caller has
-    found the record by the incarnation, and compares the keys."""
+    """Raise Unauthorized for a node that repeats its join with another invitation.
+
+    The caller has found the record by the incarnation, and compares the keys.
+    """
     if command.get("at_ms") is None or text(command, "invite") == known.invite:
         return
     said = f"with invitation {known.invite}" if known.invite else "without an invitation"
@@ -141,13 +143,13 @@ def check_again(known: NodeRecord, command: Command) -> None:
 
 
 def admit(state: Known, command: Command, key: str) -> str:
-    """Use up what a new node brings; return the id of the invitation, "" where none is needed.
+    """Use up the invitation of a new node; return its id, or "" where none is needed.
 
-    `key`: of the node's certificate, "" without TLS. Raises Unauthorized for a node that nobody
-    has invited.
+    `key` is that of the node's certificate, "" without TLS. Raises Unauthorized for a node without
+    an invitation.
     """
     if command.get("at_ms") is None:
-        return ""  # of a version before invitations: what was committed is applied as it was then
+        return ""  # a version before invitations committed this: it is applied as it was then
     invite_id, digest = text(command, "invite"), command.get("digest")
     if not invite_id:
         if key and not _is_founder(state, number(command, "at_ms")):
@@ -155,7 +157,7 @@ def admit(state: Known, command: Command, key: str) -> str:
         return ""
     invite = state.invites.get(invite_id)
     if invite is None and _has_used(state, key, invite_id):
-        _check_lost_disk(state, key)  # its flags still name the invitation of its old node
+        _check_lost_disk(state, key)  # the node's flags still name the invitation of the lost node
         return invite_id
     if invite is None:
         raise Unauthorized(
@@ -171,10 +173,10 @@ def admit(state: Known, command: Command, key: str) -> str:
 
 
 def _is_founder(state: Known, now_ms: int) -> bool:
-    """Whether the next node takes a place of a founder.
+    """Whether the next node takes the place of a founder.
 
-    A version before this one kept no time of the founding: there the places do not end, and a
-    replay of its log admits whom it has admitted.
+    An older version did not keep the time of the founding. There the places never expire, so that a
+    replay of its log admits the same nodes.
     """
     is_late = state.founded_ms and now_ms >= state.founded_ms + limits.founding_ms
     return state.next_ids["node"] <= state.founders and not is_late
@@ -188,7 +190,7 @@ def _has_used(state: Known, key: str, invite_id: str) -> bool:
 
 
 def _check_lost_disk(state: Known, key: str) -> None:
-    """Raise Unauthorized unless the key is that of a machine that lost its disk."""
+    """Raise Unauthorized unless the key belongs to a machine that lost its disk."""
     same = [node for node in state.nodes.values() if node.key == key and node.state != "REMOVED"]
     if not same:
         raise Unauthorized(f"a new node needs an invitation to join this cluster: {_ADVICE}")

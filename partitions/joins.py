@@ -1,8 +1,8 @@
-"""A merge: the one range that takes the place of two neighbours, or why they cannot be joined.
+"""A merge: the one range that replaces two neighbours, or why they cannot be joined.
 
-It keeps the id of the left one; its generation is above both of theirs (x26), and no
-entry is copied (docs/design/ranges.md#seal-decide-install). The members are those of both,
-which have to be the same: moves make them so before.
+The merged range keeps the id of the left one. Its generation is above both generations (x26), and
+no entry is copied (docs/design/ranges.md#seal-decide-install). Both neighbours must have the same
+members: moves arrange this before the merge.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from .spans import printable
 
 
 def neighbours(ranges: Sequence[Descriptor], at: bytes) -> tuple[Descriptor, Descriptor]:
-    """The ranges that meet at a key, of all those of a log in the order of keys.
+    """Return the two ranges that meet at a key. `ranges` are all ranges of a log, in key order.
 
-    Raises InvalidArgument when none begins there, or none ends.
+    Raises InvalidArgument when no range begins at the key, or no range ends there.
     """
     for left, right in pairwise(ranges):
         if right.span.start == at:
@@ -35,7 +35,7 @@ def _some(keys: Sequence[str]) -> str:
 
 
 def joined(left: Descriptor, right: Descriptor) -> Output:
-    """What both become. Raises OperationInProgress, and Conflict when their members differ."""
+    """Return the merged range. Raises OperationInProgress, and Conflict when the members differ."""
     for range_ in (left, right):
         check_free(range_)
     if left.members != right.members:

@@ -1,9 +1,9 @@
-"""Which leads are handed over so that all nodes lead about as many ranges: a pure function.
+"""Choose which leads are handed over so that all nodes lead about as many ranges: a pure function.
 
-A range that was split is led where its parent was, and a node that was down leads nothing when it
-is back. So whoever leads most hands one over to the member of the range that leads fewest, as long
-as the two are apart by more than replicas may be (`balance.py`). Each hand-over makes two nodes
-more alike, so that they come to an end.
+After a split, both ranges are led where their parent was; a node that was down leads nothing when
+it is back. The node with the most leads therefore hands one over to the member of the range with
+the fewest leads, as long as the two differ by more than replicas may (`balance.py`). Each hand-over
+makes two nodes more alike, so that the hand-overs come to an end.
 """
 
 from collections import Counter
@@ -17,13 +17,13 @@ from .metadata import Metadata
 from .model import Descriptor
 
 LEAD_RESTS_S: Final = limits.lead_rests_s
-"""So long a range is led by whom its lead was handed over to, if by nobody else meanwhile."""
+"""After a hand-over, the new leader keeps the lead for this long, unless it loses it by itself."""
 TRY_AGAIN_AFTER_S: Final = 60.0
-"""After a hand-over that failed, the follower having been behind for one."""
+"""The wait after a failed hand-over, for instance because the follower was behind."""
 
 
 class Given(NamedTuple):
-    """A lead to be handed over."""
+    """A lead to hand over."""
 
     range_id: int
     generation: int
@@ -39,9 +39,11 @@ def handovers(
     short: Collection[int],
     leader: Leader,
 ) -> list[Given]:
-    """Those to begin now, at most one from each node and one to each. `keepers`: per range the
-    node that is to go on leading it, if it does. Nodes that drain or are `short` of disk hand over
-    what they lead by themselves, and get none."""
+    """Return the hand-overs to begin now, at most one from each node and one to each node.
+
+    `keepers` maps a range to the node that should keep leading it. Nodes that drain, or are `short`
+    of disk, hand over their leads by themselves, and get no leads.
+    """
     able = {n.node_id for n in metadata.active_nodes() if n.node_id in alive} - set(short)
     led: dict[int, list[Descriptor]] = {node: [] for node in able}
     for range_ in metadata.ranges.values():
@@ -69,8 +71,10 @@ def handovers(
 def _choice(
     ranges: Iterable[Descriptor], others: Mapping[int, int]
 ) -> tuple[int, int, int, int] | None:
-    """Of the ranges one of which that of the others is a member that leads fewest: how many that
-    leads, the member, the range and its generation."""
+    """Return the best range to hand over to one of the `others`: the member that leads fewest.
+
+    The result is how many ranges that member leads, the member, the range and its generation.
+    """
     choices = (
         (others[member], member, range_.range_id, range_.generation)
         for range_ in ranges

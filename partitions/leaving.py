@@ -1,10 +1,9 @@
-"""Which nodes replicas are to leave, and when: of what the metadata says and who was heard.
+"""Which nodes replicas have to leave, and when: derived from the metadata and the heartbeats.
 
-A node that is DRAINING hands its leads over first: then each range is without a leader for an
-election only, and moves with a leader that stays. A node that is DEAD may come back: its replicas
-are given to others only when it has been DEAD for `repair_after_s`, by the clock of the
-controller's leader, which starts anew with every leader (x2.23). One that is REMOVED
-never comes back.
+A DRAINING node hands its leads over first: each range is then without a leader for one election
+only, and moves while its leader stays. A DEAD node may come back: its replicas go to other nodes
+only when it has been DEAD for `repair_after_s`, by the clock of the controller's leader. This clock
+starts anew with every leader (x2.23). A REMOVED node never comes back.
 """
 
 from .facts import Facts
@@ -12,13 +11,13 @@ from .metadata import Metadata
 from .replacing import Leave
 
 DEAD_AFTER_S = 10.0
-"""A node not heard from for this long is DEAD until it is heard again
+"""A node that is silent for this long is DEAD until it is heard again
 (docs/design/ranges.md#joining)."""
 LEADS_FIRST_S = 5.0
-"""So long a draining node may take for its leads before replicas leave it all the same: under load
-a follower may never catch up, and a move ends the lead as well."""
+"""The time that a draining node has for handing over its leads before replicas leave it anyway:
+under load a follower may never catch up, and a move ends the lead as well."""
 NEVER = 0.0
-"""As `repair_after_s`: the dead keep their replicas."""
+"""The value of `repair_after_s` with which dead nodes keep their replicas."""
 
 
 def leaving(
@@ -29,7 +28,7 @@ def leaving(
     repair_after_s: float,
     dead_after_s: float = DEAD_AFTER_S,
 ) -> dict[int, Leave]:
-    """The nodes that replicas are to leave now, and why."""
+    """Return the nodes that replicas have to leave now, each with the reason."""
     found = {}
     draining = {node.node_id for node in metadata.nodes.values() if node.state == "DRAINING"}
     facts.follow_drains(draining, now)

@@ -1,11 +1,12 @@
-"""A node's way out of the cluster as an operator asks for it: drained, then removed.
+"""How an operator removes a node from the cluster: the node is drained, then removed.
 
     JOINING -> ACTIVE <-> DEAD            by heartbeats
                ACTIVE <-> DRAINING        by an operator, and back
                           DRAINING -> REMOVED    once nothing is left on it
                           DEAD -> REMOVED        by an operator who knows that it never returns
 
-Nothing is taken that a range would lose for good, and nothing is begun that could not end.
+A removal never takes data that a range would lose for good, and a drain that could not end never
+begins.
 """
 
 import re
@@ -24,15 +25,17 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 def replicas(
     controller: Descriptor, ranges: Mapping[int, Descriptor], operations: Iterable[Operation]
 ) -> "Counter[int]":
-    """Per node how many replicas it has, or is to get by an operation under way; the controller's
-    is one of them."""
+    """Count, per node, the replicas that it has or is to get by an operation under way.
+
+    The controller's replicas count too.
+    """
     found = load_of(ranges, operations)
     found.update(controller.members)
     return found
 
 
 def known(nodes: Nodes, number: int) -> NodeRecord:
-    """The node's record. Raises NodeNotFound."""
+    """Return the node's record. Raises NodeNotFound."""
     node = nodes.get(number)
     if node is None:
         raise NodeNotFound(f"no node {number}; `lognode node list` shows all", node=number)
@@ -50,8 +53,10 @@ def check_key(key: str) -> str:
 
 
 def key_of(node: NodeRecord | None, key: str) -> str:
-    """The key of a node that registers with `key`, which is empty without TLS: the key of its
-    first registration with one. Raises Unauthorized for another one."""
+    """Return the key of a node that registers with `key`, which is empty without TLS.
+
+    It is the key of the node's first registration with one. Raises Unauthorized for another key.
+    """
     if node is None or not node.key or not key:
         return key or ("" if node is None else node.key)
     if key != node.key:
@@ -63,10 +68,10 @@ def key_of(node: NodeRecord | None, key: str) -> str:
 
 
 def check_drain(node: NodeRecord, nodes: Nodes, groups: Iterable[tuple[str, Descriptor]]) -> None:
-    """Raise Conflict when an ACTIVE node cannot be drained to the end, by what is known now.
+    """Raise Conflict when an ACTIVE node cannot be drained to the end, as far as is known now.
 
-    `groups` are the controller and all ranges, by their names. Each replica that is to leave, of
-    other draining nodes too, takes an ACTIVE node that has none of that range.
+    `groups` are the controller and all ranges, by their names. Each replica that has to leave this
+    or another draining node needs an ACTIVE node without a replica of that range.
     """
     number = node.node_id
     others = {each.node_id for each in nodes.values() if each.state == "ACTIVE"} - {number}
@@ -85,7 +90,7 @@ def check_drain(node: NodeRecord, nodes: Nodes, groups: Iterable[tuple[str, Desc
 
 
 def check_drainable(node: NodeRecord) -> None:
-    """Raise Conflict for a node whose state lets nobody drain it."""
+    """Raise Conflict for a node whose state allows no drain."""
     advice = {
         "JOINING": "wait until it is ACTIVE",
         "DEAD": f"start it, or `lognode node remove {node.node_id} --dead` if it never comes back",
@@ -103,10 +108,10 @@ def check_remove(
     *,
     dead: bool,
 ) -> None:
-    """Raise Conflict when the node, of which so many replicas are left, is not to be removed.
+    """Raise Conflict when the node, which has `left` replicas, may not be removed.
 
-    With `dead` a DEAD one is, as long as most members of each of its ranges are left: without them
-    the range could never go on.
+    With `dead`, a DEAD node may be removed if most members of each of its ranges are left. Without
+    a majority a range could never go on.
     """
     number, state = node.node_id, node.state
     if not any(each.state == "ACTIVE" for each in nodes.values() if each.node_id != number):
@@ -152,13 +157,15 @@ def _listed(nodes: Collection[int]) -> str:
 
 
 def follows(known: NodeRecord, boot: int, process: int) -> bool:
-    """Whether this is a later boot, or the same one asking again, and not that of a copy."""
+    """Whether this is a later boot, or the same boot asking again, and not the boot of a copy."""
     return boot > known.boot or (boot == known.boot and process == known.process)
 
 
 def check_boot(known: NodeRecord, boot: int) -> None:
-    """Raise InvalidArgument for a boot so far after the registered one that no directory gets there
-    by starting: believed, it would shut the true node out for good."""
+    """Raise InvalidArgument for a boot number that no directory can reach by starting.
+
+    If such a number were accepted, it would shut the true node out for ever.
+    """
     if boot - known.boot > limits.boot_jump_max:
         raise InvalidArgument(
             f"node {known.node_id} is registered in boot {known.boot}; boot {boot} is more than "
@@ -168,6 +175,6 @@ def check_boot(known: NodeRecord, boot: int) -> None:
 
 
 def is_removed(number: int, nodes: Nodes) -> bool:
-    """Whether an operator has taken the node out of the cluster."""
+    """Whether an operator has removed the node from the cluster."""
     node = nodes.get(number)
     return node is not None and node.state == "REMOVED"

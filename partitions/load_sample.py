@@ -1,11 +1,11 @@
-"""Where the load of a range halves, or which key has most of it, told from a sample of it.
+"""Where the load of a range halves, or which key has most of the load, estimated from a sample.
 
-As CockroachDB does it (load-based splitting, `pkg/kv/kvserver/split`, the unweighted finder): a
-reservoir of 20 keys (Vitter's algorithm R), each a place to split at. Of whatever is sampled after
-it each counts what would go to the child on its left, to that on its right, or to both.
+The method is CockroachDB's load-based splitting (`pkg/kv/kvserver/split`, the unweighted finder). A
+reservoir of 20 keys (Vitter's algorithm R) holds the candidates for a split. Each candidate counts,
+for every later sample, whether it would go to the left child, to the right child, or to both.
 
-The unit is a record appended or a read answered. One in `every`, on average, is looked at, whatever
-the requests hold, so that a busy range costs no more than one that is less so.
+The unit is a record appended or a read answered. On average, one in `every` is sampled, whatever
+the requests hold, so that a busy range costs no more than a quiet one.
 """
 
 import random
@@ -15,25 +15,25 @@ from typing import Final, NamedTuple
 
 CANDIDATES: Final = 20
 COUNTED_MIN: Final = 100
-"""What a candidate has counted before it is believed."""
+"""The samples that a candidate needs before its counts are used."""
 ENOUGH: Final = 2 * COUNTED_MIN
-"""What has to be sampled before a sample says anything."""
+"""The samples that a result needs."""
 PICKS_MAX: Final = 32
-"""Records of one request that are looked at."""
+"""The most records of one request that are looked at."""
 UNBALANCED: Final = 0.25
-"""Of what goes to one side only, by so much of it the sides differ where they halve nothing: the
-smaller one has three eighths at least."""
+"""The least difference of the two sides, as a part of the samples on one side only, at which a
+split halves nothing. Below it the smaller side has at least three eighths."""
 CONTAINED_MAX: Final = 0.5
-"""The part that goes to both sides from which on a split divides nothing."""
+"""The part of the samples on both sides from which on a split divides nothing."""
 HOT: Final = 0.6
-"""A key with such a part of the load is hot, and its range is not split: the child that has it
-would be little better off."""
+"""A key with this part of the load is hot. Its range is not split: the child with the key would
+have almost the same load."""
 IN_THE_WAY: Final = 0.25
-"""A key with such a part is named hot where nothing halves the load."""
+"""A key with this part of the load is reported as hot if no key halves the load."""
 
 
 class Halves(NamedTuple):
-    """The load halves at a key, the first one of the right child."""
+    """A key that halves the load: the first key of the right child."""
 
     at: bytes
 
@@ -43,7 +43,7 @@ class HotKey(NamedTuple):
 
     key: bytes
     share: float
-    """Of what its range is asked for, 0 to 1."""
+    """The key's part of the load of its range, 0 to 1."""
 
 
 class _Candidate:
@@ -53,7 +53,7 @@ class _Candidate:
         self.key = key
         self.left = self.right = self.contained = 0
         self.same = 0
-        """Of those on the right, what is for this very key."""
+        """The samples on the right side that are for exactly this key."""
 
     @property
     def counted(self) -> int:
@@ -61,7 +61,10 @@ class _Candidate:
 
     @property
     def score(self) -> float | None:
-        """How bad a split here would be, 0 being the best; None: it is to be made nowhere here."""
+        """Return how bad a split here would be, 0 being the best.
+
+        Returns None if no split is possible here.
+        """
         aside = self.left + self.right
         if aside == 0:
             return None
@@ -72,22 +75,26 @@ class _Candidate:
 
 
 class Sample:
-    """What a range was asked for over some time; of bounded size. Not for what rests: whoever shows
-    it requests does so only while the range is busy."""
+    """A sample of the load of a range over some time, of bounded size.
+
+    Callers add requests only while the range is busy.
+    """
 
     __slots__ = ("_candidates", "_rng", "_seen", "_skip", "every")
 
     def __init__(self, rng: random.Random, every: int) -> None:
         self.every = every
-        """One in so many is looked at, from 1 up; may be set at any time."""
+        """One request in so many is sampled; at least 1; may be set at any time."""
         self._rng = rng
         self._candidates: list[_Candidate] = []
         self._seen = 0
         self._skip = self._gap()
 
     def appended(self, keys: Sequence[bytes], *, together: bool) -> None:
-        """A request appends records with these keys: all of them in one range, or each by itself
-        wherever its key is."""
+        """Count a request that appends records with these keys.
+
+        With `together`, all records go to one range; otherwise each record goes where its key is.
+        """
         count = len(keys)
         if self._skip >= count:
             self._skip -= count
@@ -102,7 +109,10 @@ class Sample:
         self._skip = max(0, at - count)
 
     def read(self, first: bytes, end: bytes | None) -> None:
-        """A read of the keys of [first, end) was answered; None: to the last key of the range."""
+        """Count an answered read of the keys in [first, end).
+
+        With `end` None, the read goes to the last key of the range.
+        """
         if self._skip:
             self._skip -= 1
             return
@@ -111,12 +121,14 @@ class Sample:
 
     @property
     def is_enough(self) -> bool:
-        """Whether it tells something."""
+        """Whether the sample is large enough for a result."""
         return self._seen >= ENOUGH
 
     def found(self) -> Halves | HotKey | None:
-        """Where to split the range, or the key because of which it is of no use; None: nowhere,
-        and no key is to blame (keys that only ascend, or reads of all of them)."""
+        """Return where to split the range, or the hot key because of which a split is useless.
+
+        None: no split helps, and no key is to blame (ascending keys only, or reads of all keys).
+        """
         counted = [each for each in self._candidates if each.counted >= COUNTED_MIN]
         if not counted:
             return None
@@ -129,8 +141,10 @@ class Sample:
         return hot if hot.share >= IN_THE_WAY else None
 
     def _gap(self) -> int:
-        """What to pass before the next. Drawn, since requests may come by turns, of mean
-        `every` - 1."""
+        """Draw the number of requests to skip, with the mean `every` - 1.
+
+        It is random, since different requests may alternate.
+        """
         return self._rng.randrange(2 * self.every - 1)
 
     def _add(self, first: bytes, end: bytes | None) -> None:
@@ -148,7 +162,7 @@ class Sample:
 
 
 def _most_wanted(candidates: Sequence[_Candidate]) -> HotKey:
-    """A key may be there several times, and one that is hot is."""
+    """Return the most wanted key. A key may be a candidate several times, as a hot key is."""
     same: dict[bytes, int] = defaultdict(int)
     counted: dict[bytes, int] = defaultdict(int)
     for each in candidates:

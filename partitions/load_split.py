@@ -1,8 +1,8 @@
-"""Whether a range is to be split for its load: is it busy, for how long, and what was it asked for?
+"""Whether a range is to be split for its load: is it busy, for how long, and with which keys?
 
-A range that is less busy than its bound costs nothing but a subtraction a look. What is more is
-sampled, a window of ten seconds after the other, and only what lasts is told of: most looks of a
-window have to find the range over its bound.
+A range whose load is below its bound costs one subtraction per look. A higher load is sampled, in
+consecutive windows of ten seconds. Only a lasting load is reported: most looks of a window have to
+find the range above its bound.
 """
 
 import random
@@ -14,15 +14,17 @@ from .load_sample import Halves, HotKey, Sample
 from .model import LastOperation
 
 LOOK_S: Final = 1.0
-"""How often `look` wants to be called."""
+"""The interval, in seconds, at which `look` should be called."""
 WINDOW_S: Final = 10.0
 SAMPLED_PER_S: Final = 100
-"""About so much of what a range is asked for is looked at."""
+"""About this many requests per second are sampled."""
 
 
 class LoadSplit:
-    """Of one range, on its leader. Times are those of one monotonic clock, in seconds, the
-    caller's."""
+    """The load of one range, on its leader.
+
+    The caller passes times of one monotonic clock, in seconds.
+    """
 
     __slots__ = ("_at", "_began", "_looks", "_rng", "_used", "found", "rate", "sample")
 
@@ -33,17 +35,20 @@ class LoadSplit:
         self._looks: deque[float] = deque(maxlen=int(WINDOW_S / LOOK_S))
         self._began = 0.0
         self.sample: Sample | None = None
-        """Whoever appends or reads shows it what; None: nobody is interested."""
+        """The sample that appends and reads add to; None: no sample is taken."""
         self.found: Halves | HotKey | None = None
-        """What the last whole window said."""
+        """The result of the last whole window."""
         self.rate = 0
-        """And of how much a second: the median of its looks."""
+        """The load per second of the last whole window: the median of its looks."""
 
     def look(self, now: float, used: int, bound: int) -> None:
-        """`used`: what the range was asked for since its leader leads. `bound`: with more a second
-        it is to be split."""
+        """Look at the load.
+
+        `used` counts the requests to the range since its leader leads. `bound` is the load per
+        second above which the range is to be split.
+        """
         since, before, self._at, self._used = self._at, self._used, now, used
-        if since is None or used < before or now <= since:  # a lead begins
+        if since is None or used < before or now <= since:  # a new lead begins
             self._forget()
             return
         rate = (used - before) / (now - since)
@@ -53,7 +58,7 @@ class LoadSplit:
                 self._begin(now, every)
             return
         self._looks.append(rate)
-        # Each second counts the same, also where the load grows in between.
+        # Each second counts the same, even if the load grows in between.
         self.sample.every = every
         if now - self._began < WINDOW_S:
             return
@@ -74,8 +79,10 @@ class LoadSplit:
 
 
 def rests(last: LastOperation | None, now_ms: int, rest_ms: int) -> bool:
-    """Whether a range has had its span, or was to get another, for too short a time to be split for
-    its load. `last` is what ended on it last, by a clock that agrees about with that of `now_ms`.
+    """Whether the last split or merge, done or aborted, is too recent for a split by load.
+
+    `last` is the last operation that ended on the range, by a clock that roughly agrees with the
+    clock of `now_ms`.
     """
     if last is None or last.kind not in ("split", "merge"):
         return False

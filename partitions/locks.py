@@ -1,4 +1,4 @@
-"""Whether an operation may begin: one at a time on a range, and few in all."""
+"""Whether an operation may begin: one at a time on each range, and few in total."""
 
 from collections.abc import Collection
 
@@ -6,7 +6,7 @@ from ..client.protocol.errors import LimitExceeded, OperationInProgress
 from .model import Descriptor
 
 OPERATIONS_MAX = 4
-"""Operations under way at once, planned or asked for."""
+"""The most operations under way at once, planned or requested."""
 
 
 def check_free(range_: Descriptor) -> None:
@@ -19,7 +19,7 @@ def check_free(range_: Descriptor) -> None:
 
 
 def check_room(operations: Collection[int]) -> None:
-    """Raise LimitExceeded when no further operation may be begun now."""
+    """Raise LimitExceeded when no further operation may begin now."""
     if len(operations) >= OPERATIONS_MAX:
         raise LimitExceeded(
             f"{len(operations)} operations are under way, {OPERATIONS_MAX} are allowed at once; "

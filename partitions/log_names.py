@@ -1,4 +1,4 @@
-"""What can name a log: a text without blanks, which people can type and read."""
+"""The names that a log may have: texts without blanks that people can type and read."""
 
 from ..client.protocol import limits
 from ..client.protocol.errors import InvalidArgument, LimitExceeded
@@ -6,7 +6,7 @@ from ..client.protocol.kinds import shown
 
 
 def check(name: object) -> None:
-    """Raise InvalidArgument or LimitExceeded for what cannot name a log."""
+    """Raise InvalidArgument or LimitExceeded unless the name is a valid log name."""
     if not isinstance(name, str) or not name.strip():
         raise InvalidArgument(
             f"log name {shown(name)}; a name has 1 to {limits.log_name_bytes_max} bytes",

@@ -1,10 +1,10 @@
-"""The metadata: the controller group's state machine.
+"""The metadata: the state machine of the controller group.
 
-Every change is a command. A command is looked at first and refused with a reason, in which case
-nothing changes; what is accepted is checked against the invariants of
-docs/design/ranges.md#metadata before the next one. `version` counts the changes. Commands of nodes,
-logs, producers and the controller's own members are applied here, those by which ranges change
-their generation in `generation_commands`; the records that both change are `metadata_state`.
+Every change is a command. A command is examined first, and a refused command changes nothing. The
+result of an accepted command is checked against the invariants of docs/design/ranges.md#metadata
+before the next command. `version` counts the changes. This module applies the commands of nodes,
+logs, producers and the controller's own members; `generation_commands` applies the commands that
+change generations of ranges. Both change the records of `metadata_state`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -55,14 +55,14 @@ Answer = dict[str, Any]
 
 
 class Metadata(MetadataState):
-    """See the module. `apply` is deterministic."""
+    """The metadata of the cluster, changed by commands only. `apply` is deterministic."""
 
-    # Applying.
+    # Commands.
 
     def apply(self, index: int, term: int, command: Command) -> Answer:
-        """The command's answer, `{"ok": ...}` or `{"error": ...}`.
+        """Apply a command and return its answer, `{"ok": ...}` or `{"error": ...}`.
 
-        Raises UnknownCommandError for a command of a newer program: nothing was changed.
+        Raises UnknownCommandError for a command of a newer program; nothing is changed then.
         """
         if not self.sealed and command["op"] not in self.known_commands():
             raise UnknownCommandError(
@@ -81,24 +81,27 @@ class Metadata(MetadataState):
 
     @classmethod
     def known_commands(cls) -> list[str]:
-        """The commands that this program applies."""
+        """Return the commands that this program applies."""
         return sorted([*cls._HANDLERS, *_ELSEWHERE, *generation_commands.HANDLERS])
 
     def _repeats(self, command: Command) -> bool:
-        """Whether the command under way is a known repetition of `create_log`. A member of a
-        version that does not know repetitions refuses it: the versions must stay alike."""
+        """Whether the current command is a known repetition of `create_log`.
+
+        A member of a version that does not know repetitions refuses it: all versions must reach the
+        same state.
+        """
         return command["op"] == commands.CREATE_LOG and not command.get("exist_ok")
 
     def _changes_what_all_have(self) -> bool:
-        """Whether the command under way has changed a table that every node gets."""
+        """Whether the current command has changed a table that every node gets."""
         return any(self.tables[bucket.table].kind.is_public for bucket in self.changes.touched)
 
     def rehearse(self, index: int, term: int, command: Command) -> Answer | None:
-        """Return the command's answer if it would change nothing, else None. Changes nothing.
+        """Return the command's answer if the command would change nothing, else None.
 
-        Whoever leads answers such a command at once: nothing is proposed for a repeated, refused
-        or malformed command, and the version stays. It costs what the command looks at before its
-        first change.
+        Changes nothing. The leader answers such a command at once: a repeated, refused or malformed
+        command is not proposed, and the version stays. The cost is that of the command's checks
+        before its first change.
         """
         self.changes.begin(self.version)
         self.changes.rehearsing = True
@@ -137,7 +140,7 @@ class Metadata(MetadataState):
             if command["cluster"] == self.cluster_id:
                 return {"cluster": self.cluster_id}
             raise InvalidArgument(f"this is cluster {self.cluster_id} already", what="cluster")
-        if command.get("token"):  # first, since it may be refused
+        if command.get("token"):  # first, since the token may be refused
             tokens.create(self, command["token"])
         self.cluster_id = command["cluster"]
         self.founders = _number(command, "founders") or 1
@@ -217,7 +220,7 @@ class Metadata(MetadataState):
         return {}
 
     def _drain_node(self, command: Command, *_: int) -> Answer:
-        """Doing it twice is doing it once; `undo` makes it ACTIVE again."""
+        """Drain a node; with `undo`, make it ACTIVE again. A repetition changes nothing."""
         node = lifecycle.known(self.nodes, _number(command, "node"))
         lifecycle.check_drainable(node)
         undo = bool(command.get("undo"))
@@ -228,7 +231,7 @@ class Metadata(MetadataState):
         return self._node_now(node.node_id)
 
     def _remove_node(self, command: Command, *_: int) -> Answer:
-        """Doing it twice is doing it once."""
+        """Remove a node. A repetition changes nothing."""
         node = lifecycle.known(self.nodes, _number(command, "node"))
         if node.state != "REMOVED":
             left, dead = self.replicas_by_node()[node.node_id], bool(command.get("dead"))
@@ -237,7 +240,7 @@ class Metadata(MetadataState):
         return self._node_now(node.node_id)
 
     def _rekey_node(self, command: Command, *_: int) -> Answer:
-        """Doing it twice is doing it once."""
+        """Replace the key of a node. A repetition changes nothing."""
         node = lifecycle.known(self.nodes, _number(command, "node"))
         if node.state == "REMOVED":
             raise Conflict(f"node {node.node_id} was removed: it never comes back")
@@ -249,12 +252,12 @@ class Metadata(MetadataState):
             "node": node,
             "state": self.nodes[node].state,
             "replicas": self.replicas_by_node()[node],
-            # Once this command is applied, where it changes anything.
+            # The version after this command, if it changes anything.
             "version": self.version + bool(self.changes.touched),
         }
 
     def _groups(self) -> Iterator[tuple[str, Descriptor]]:
-        """The controller and all ranges, by name."""
+        """Yield the controller and all ranges, each with its name."""
         for range_ in (self.controller, *self.ranges.values()):
             yield self.name_of(range_), range_
 
@@ -268,7 +271,7 @@ class Metadata(MetadataState):
         if name in self.logs.ids:
             log_id = self.logs.ids[name]
             if creation and self.logs[log_id].creation == creation:
-                return {"log": log_id, "created": True}  # the answer to the first was lost
+                return {"log": log_id, "created": True}  # the answer to the first request was lost
             if command.get("exist_ok"):
                 return {"log": log_id, "created": False}
             raise LogExists(f"log {name!r} exists already", log=name)
@@ -296,7 +299,7 @@ class Metadata(MetadataState):
         return {"log": log_id, "created": True}
 
     def _alter_log(self, command: Command, *_: int) -> Answer:
-        """Doing it twice is doing it once."""
+        """Change the policy of a log. A repetition changes nothing."""
         record = self.log_named(command["name"])
         policy = altered(record.policy, command["changes"])
         self.logs[record.log_id] = replace(record, policy=policy)
@@ -324,7 +327,7 @@ class Metadata(MetadataState):
         return {}
 
     def _open_producer(self, command: Command, *_: int) -> Answer:
-        """As versions before this one opened producers; nobody proposes it any more."""
+        """Open a producer as older versions did; no node proposes this command any more."""
         name = command.get("name")
         if name is None:
             return producers.open_anonymous(self, command)
@@ -339,7 +342,7 @@ class Metadata(MetadataState):
     # Quotas.
 
     def _set_quota(self, command: Command, *_: int) -> Answer:
-        """Doing it twice is doing it once."""
+        """Set the limits of a quota. A repetition changes nothing."""
         name = command["name"]
         self.quotas[name] = quota.changed(self.quotas, name, command["limits"])
         return {"name": name, "limits": dict(self.quotas[name])}
@@ -351,7 +354,7 @@ class Metadata(MetadataState):
         return {}
 
     def _homes(self) -> placement.Homes:
-        """Active nodes, those with the fewest replicas first."""
+        """Return the active nodes, ordered by their number of replicas."""
         nodes = self.active_nodes()
         if not nodes:
             raise InvalidArgument("no node is ACTIVE", what="replicas")
@@ -360,7 +363,7 @@ class Metadata(MetadataState):
     # The controller.
 
     def _seal_controller(self, command: Command, index: int, term: int) -> Answer:
-        """The last record of this generation: it names the members of the next one."""
+        """Commit the last record of this generation, which names the members of the next one."""
         members = tuple(sorted(command["members"]))
         self.check_members(members)
         if len(members) % 2 == 0:
@@ -374,13 +377,13 @@ class Metadata(MetadataState):
             members=members,
             lineage=(parent,),
         )
-        if kind:  # records of before these reasons have none
+        if kind:  # records written before reasons were kept have no kind
             self.last_operations[CONTROLLER_RANGE] = last
         self.sealed = True
         return {"generation": self.controller.generation}
 
-    # Of the class: bound methods would tie every image of the metadata, with all ranges of a
-    # cluster, into a cycle that only a collection of garbage frees.
+    # Unbound functions: bound methods would put every image of the metadata, with all ranges of the
+    # cluster, into a reference cycle that only the garbage collector frees.
     _HANDLERS: Final[Mapping[str, Callable[["Metadata", Command, int, int], Answer]]] = {
         commands.FOUND: _found,
         commands.REGISTER: _register,
@@ -400,7 +403,7 @@ class Metadata(MetadataState):
     }
 
     def begin_generation(self) -> None:
-        """The controller's next generation goes on from this state."""
+        """Begin the controller's next generation from this state."""
         self.sealed = False
         self.version += 1
         self.settle()
@@ -417,6 +420,6 @@ _ELSEWHERE: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {
 
 
 def group_size(replicas: int, nodes: int) -> int:
-    """The largest odd number within both: a group of two would stop with either member."""
+    """Return the largest odd number within both: a group of two stops when either member fails."""
     size = max(1, min(replicas, nodes))
     return size if size % 2 else size - 1

@@ -1,8 +1,8 @@
-"""What the metadata holds: its records, how they are looked up and checked, and its image.
+"""The state of the metadata: its records, their look-up and checks, and its image.
 
-Nothing here decides anything: commands change it, by the rules of `metadata` and, where they change
-a range's generation, of `generation_commands`; whoever has an image reads it. An image travels and
-is stored in buckets, see `buckets`.
+This module decides nothing. Commands change the state, by the rules of `metadata` and, for the
+generations of ranges, of `generation_commands`; readers of an image only read it. An image travels
+and is stored in buckets, see `buckets`.
 """
 
 from bisect import bisect_right
@@ -48,11 +48,11 @@ from .tables import Changes, Table
 from .tokens import TokenRecord
 
 _BUCKETS_MIN: Final = 1 << 14
-"""With fewer buckets nobody looks for empty ones."""
+"""With fewer buckets than this, empty buckets are not looked for."""
 
 
 class MetadataState:
-    """All records. Reading the attributes is free."""
+    """All records of the metadata. Reading the attributes costs nothing."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -64,9 +64,10 @@ class MetadataState:
         self.ranges = Ranges(self.changes)
         self.operations: Table[int, Operation] = Table(OPERATIONS, self.changes)
         self.last_operations: Table[int, LastOperation] = Table(LAST_OPERATIONS, self.changes)
-        """Per range, 0 being the controller's, what ended last on it."""
+        """The last operation that ended on each range; range 0 is the controller's."""
         self.done: Table[int, int] = Table(DONE, self.changes)
-        """Per range that there is, the highest generation whose replicas may go; see `is_done`."""
+        """For each existing range, the highest generation whose replicas may be deleted; see
+        `is_done`."""
         self.producers = Producers(self.changes)
         self.producer_ids: Table[str, Any] = Table(PRODUCER_IDS, self.changes)
         self.access: Table[str, Any] = Table(ACCESS, self.changes)
@@ -93,7 +94,7 @@ class MetadataState:
             self.producer_ids[counter] = 1
         self.settle()
 
-    # What there is one of.
+    # Single records.
 
     @property
     def cluster_id(self) -> str:
@@ -117,7 +118,10 @@ class MetadataState:
 
     @property
     def sealed(self) -> bool:
-        """Whether the controller's generation has ended; its successor is in `controller`."""
+        """Whether the controller's generation has ended.
+
+        `controller` then describes its successor.
+        """
         found: bool = self.head["sealed"]
         return found
 
@@ -127,7 +131,7 @@ class MetadataState:
 
     @property
     def founders(self) -> int:
-        """How many nodes have founded the cluster together; later ones need an invitation."""
+        """The number of nodes that founded the cluster together; later nodes need an invitation."""
         found: int = self.head["founders"]
         return found
 
@@ -137,8 +141,10 @@ class MetadataState:
 
     @property
     def founded_ms(self) -> int:
-        """When the cluster was founded, in milliseconds since 1970; 0: the version that founded the
-        cluster did not keep that."""
+        """When the cluster was founded, in milliseconds since 1970.
+
+        It is 0 if the version that founded the cluster did not keep the time.
+        """
         found: int = self.head.get("founded_ms", 0)
         return found
 
@@ -148,7 +154,7 @@ class MetadataState:
 
     @property
     def logs_deleted(self) -> int:
-        """How many logs there were that are gone: none goes without a trace."""
+        """The number of deleted logs, so that no log disappears without a trace."""
         found: int = self.head["logs_deleted"]
         return found
 
@@ -158,7 +164,7 @@ class MetadataState:
 
     @property
     def tokens(self) -> Mapping[str, TokenRecord]:
-        """The tokens by id. A change puts another map in its place."""
+        """The tokens by id. A change replaces the whole map."""
         found: Mapping[str, TokenRecord] = self.access["tokens"]
         return found
 
@@ -168,7 +174,10 @@ class MetadataState:
 
     @property
     def tokens_version(self) -> int:
-        """The version of the metadata in which the tokens last changed; 0: there never was one."""
+        """The version of the metadata in which the tokens last changed.
+
+        It is 0 if there never was a token.
+        """
         found: int = self.access["version"]
         return found
 
@@ -178,7 +187,7 @@ class MetadataState:
 
     @property
     def producer_key(self) -> bytes:
-        """The key of the grants of producer ids; b"" until the first one is given."""
+        """The key of the grants of producer ids; b"" until the first grant."""
         found: bytes = self.access.get("producer_key", b"")
         return found
 
@@ -190,46 +199,52 @@ class MetadataState:
 
     @property
     def has_auth(self) -> bool:
-        """Whether clients need a token or certificate; for ever once it is true."""
+        """Whether clients need a token or a certificate; never becomes False again."""
         return self.tokens_version > 0
 
     def log_named(self, name: str) -> LogRecord:
-        """The log of that name. Raises LogNotFound."""
+        """Return the log of that name. Raises LogNotFound."""
         log_id = self.logs.ids.get(name)
         if log_id is None:
             raise LogNotFound(f"no log named {name!r}; `lognode log list` shows all", log=name)
         return self.logs[log_id]
 
     def ranges_of(self, log_id: int) -> list[Descriptor]:
-        """The log's ranges in key order. The list belongs to the index: only read it."""
+        """Return the log's ranges in key order. The list belongs to the index: do not change it."""
         return self.ranges.of_log(log_id)
 
     def descriptor(self, range_id: int) -> Descriptor:
-        """The range's newest generation, 0 being the controller's. Raises RangeNotFound."""
+        """Return the range's newest generation; range 0 is the controller's.
+
+        Raises RangeNotFound.
+        """
         if range_id == CONTROLLER_RANGE:
             return self.controller
         return self.range_(range_id)
 
     def descendants(self, range_id: int) -> list[Descriptor]:
-        """The range, if it still is one, and then those of which it is a parent."""
+        """Return the range, if it still exists, and then the ranges that have it as a parent."""
         children = [r for r in self.ranges.children(range_id) if r.range_id != range_id]
         own = self.ranges.get(range_id)
         return children if own is None else [own, *children]
 
     def active_nodes(self) -> list[NodeRecord]:
-        """Nodes that may get replicas."""
+        """Return the nodes that may get replicas."""
         return [node for node in self.nodes.values() if node.state == "ACTIVE"]
 
     def gone_nodes(self) -> set[int]:
-        """Nodes that are DEAD or REMOVED. The other members of a range are its live members."""
+        """Return the nodes that are DEAD or REMOVED.
+
+        The other members of a range are its live members.
+        """
         return {n.node_id for n in self.nodes.values() if n.state in ("DEAD", "REMOVED")}
 
     def replicas_by_node(self) -> "Counter[int]":
-        """How many replicas each node has or is to get, the controller's counted."""
+        """Count the replicas that each node has or is to get, including the controller's."""
         return lifecycle.replicas(self.controller, self.ranges, self.operations.values())
 
     def name_of(self, range_: Descriptor) -> str:
-        """What people call it."""
+        """Return the name of a range for people."""
         if range_.range_id == CONTROLLER_RANGE:
             return "the controller"
         return f"range {range_.range_id} of log {self.logs[range_.log_id].name}"
@@ -237,10 +252,10 @@ class MetadataState:
     def is_done(self, range_id: int, generation: int) -> bool:
         """Whether that generation's replicas may be deleted.
 
-        A member deletes nothing because it finds no range: it needs a positive record (x2.17).
-        Of a range that there is, `done` is the record. Of a range that is gone, the record
-        is its id: an image whose next id is higher knew the range, ids are never given twice, and
-        an operation holds the ids of its ranges until it has ended.
+        The absence of a range lets no member delete anything: a positive record is needed (x2.17).
+        For an existing range the record is `done`. For a range that is gone, the record is its id:
+        an image whose next id is higher knew the range, ids are never given twice, and an operation
+        holds the ids of its ranges until it has ended.
         """
         if range_id in self.ranges:
             return self.done.get(range_id, 0) >= generation
@@ -248,15 +263,15 @@ class MetadataState:
             range_id in operation.range_ids for operation in self.operations.values()
         )
 
-    # For those who change it.
+    # For commands.
 
     def range_at(self, log_id: int, key: bytes) -> Descriptor:
-        """The range of the log that has the key."""
+        """Return the range of the log that has the key."""
         ranges = self.ranges_of(log_id)
         return ranges[bisect_right(ranges, key, key=lambda range_: range_.span.start) - 1]
 
     def range_(self, range_id: int) -> Descriptor:
-        """As `descriptor`, and none for the controller."""
+        """Return the range's newest generation, as `descriptor` does, but not the controller's."""
         range_ = self.ranges.get(range_id)
         if range_ is None:
             raise RangeNotFound(
@@ -265,7 +280,7 @@ class MetadataState:
         return range_
 
     def operation(self, operation_id: int, phase: str) -> Operation:
-        """The operation, which is in that phase. Raises InvalidArgument."""
+        """Return the operation if it is in that phase. Raises InvalidArgument otherwise."""
         operation = self.operations.get(operation_id)
         if operation is None:
             raise InvalidArgument(f"no operation {operation_id}", what="operation")
@@ -276,7 +291,7 @@ class MetadataState:
         return operation
 
     def check_members(self, members: tuple[int, ...]) -> None:
-        """Raise InvalidArgument or NodeNotFound for what are not distinct nodes, one at least."""
+        """Raise InvalidArgument or NodeNotFound unless these are one or more distinct nodes."""
         if not members or len(set(members)) != len(members):
             raise InvalidArgument(f"members {members} are not distinct nodes", what="members")
         for member in members:
@@ -284,7 +299,7 @@ class MetadataState:
                 raise NodeNotFound(f"no node {member}", node=member)
 
     def check_log(self, log_id: int) -> None:
-        """Invariant: the ranges of a log cover its key space exactly once."""
+        """Check the invariant that the ranges of a log cover its key space exactly once."""
         spans = [range_.span for range_ in self.ranges_of(log_id)]
         borders = [b"", *(span.end for span in spans)]
         fits = [span.start for span in spans] == borders[:-1]
@@ -292,15 +307,15 @@ class MetadataState:
         invariant(borders[-1] is None, "a log's last range has an end", log=log_id)
 
     def next_id(self, kind: str) -> int:
-        """A number that no other node, log, range, operation or producer had or gets."""
+        """Return a number that no other node, log, range, operation or producer ever has."""
         value = self.next_ids[kind]
         self.next_ids[kind] = value + 1
         return value
 
     def settle(self) -> None:
-        """What was changed last is part of this version.
+        """Count the last changes into this version.
 
-        Buckets that are empty are forgotten when there are many: ids are never given again.
+        When there are many empty buckets they are forgotten: ids are never given twice.
         """
         self.changes.settle(self.version)
         if len(self.changes.order) > self._buckets_max:
@@ -312,7 +327,7 @@ class MetadataState:
     # Images.
 
     def image(self) -> dict[str, Any]:
-        """All of it as msgpack values, records of a table by key."""
+        """Return the whole state as msgpack values: for each table, its records by key."""
         return {
             "version": self.version,
             "cluster": self.cluster_id,
@@ -337,7 +352,7 @@ class MetadataState:
         }
 
     def _access_image(self) -> dict[str, Any]:
-        """Without tokens as nodes of before had it."""
+        """Return the tables of access; without tokens they look as older versions wrote them."""
         if not self.has_auth:
             return {}
         tokens = [record.to_image() for record in self.tokens.values()]
@@ -346,7 +361,7 @@ class MetadataState:
 
     @classmethod
     def from_image(cls, image: dict[str, Any]) -> Self:
-        """Undo `image`, also of versions before this one. Raises CorruptData."""
+        """Undo `image`, also for images of older versions. Raises CorruptData."""
         metadata = cls()
         try:
             metadata._read_image(image)
@@ -378,8 +393,8 @@ class MetadataState:
             self.operations[operation["operation_id"]] = Operation.from_image(operation)
         for range_id, last in image.get("last_operations", {}).items():
             self.last_operations[range_id] = LastOperation(*last)
-        # A range that a merge took keeps its record until the operation ends; others that are gone
-        # have one in images of earlier versions alone.
+        # A range that a merge took keeps its record until the operation ends. Other ranges that are
+        # gone have a record only in images of older versions.
         held = {range_id for each in self.operations.values() for range_id in each.range_ids}
         for range_id, generation in image["done"].items():
             if range_id in self.ranges or range_id in held:
@@ -407,7 +422,7 @@ class MetadataState:
         for told in image.get("named", ()):
             named = Named(*told)
             self.producers[named.number] = named
-        if "producers" in image:  # of a version before these records
+        if "producers" in image:  # written by a version before these records
             self.producer_ids["anonymous"] = image["next_ids"]["producer"]
             by_id = sorted(image["producers"].items(), key=lambda each: each[1][0])
             for number, (name, (producer_id, epoch)) in enumerate(by_id, 1):

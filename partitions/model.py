@@ -1,6 +1,6 @@
 """The records of the metadata, as immutable values. Their wire form is `to_wire`/`from_wire`.
 
-Keys order as bytes; a span is half-open and `end` None means that it has no end.
+Keys are ordered as bytes. A span is half-open; with `end` None it has no end.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ CONTROLLER_RANGE = 0
 
 
 class Span(NamedTuple):
-    """Half-open span of keys."""
+    """A half-open span of keys."""
 
     start: bytes
     end: bytes | None
@@ -25,20 +25,20 @@ class Span(NamedTuple):
         return isinstance(key, bytes) and self.start <= key and (self.end is None or key < self.end)
 
     def covers(self, other: "Span") -> bool:
-        """Whether all keys of the other span are in this one."""
+        """Whether this span contains all keys of the other span."""
         return self.start <= other.start and (
             self.end is None or (other.end is not None and other.end <= self.end)
         )
 
     def overlaps(self, other: "Span") -> bool:
-        """Whether any key is in both."""
+        """Whether any key is in both spans."""
         return (other.end is None or self.start < other.end) and (
             self.end is None or other.start < self.end
         )
 
 
 class Lineage(NamedTuple):
-    """Where a generation's state comes from: a sealed parent, exactly (x6)."""
+    """The sealed parent that a generation's state comes from, identified exactly (x6)."""
 
     range_id: int
     generation: int
@@ -63,17 +63,18 @@ class Descriptor:
     operation: int = 0
     """The operation that holds the range, or 0."""
     met_at: tuple[bytes, ...] = ()
-    """Of a generation with several parents, which were neighbours: the first key of each but the
-    first. The lineage is in their order."""
+    """For a generation with several parents, which were neighbours: the first key of each parent
+    except the first, in the order of the lineage."""
     effects: tuple[bytes, ...] = ()
-    """Of each parent, in the order of the lineage, the hash of what its entries did, as most of its
-    members have it; b"" where that is not known. A controller of a version before this one keeps
-    none."""
+    """For each parent, in the order of the lineage, the hash of what its entries did, as most of
+    its members report it; b"" when unknown. A controller of an older version keeps no hashes."""
 
     def fingerprint(self) -> bytes:
-        """What both sides of a group's message must agree on: members and lineage before all
-        (x2.24). The state, the operation and the effects are not part of it, and where
-        parents met follows from who they are."""
+        """Return what both sides of a group's message must agree on: above all members and lineage.
+
+        The state, the operation and the effects are left out (x2.24). Where the parents met follows
+        from the lineage.
+        """
         told = (self.range_id, self.generation, self.log_id, self.span, self.members, self.lineage)
         packed: bytes = msgpack.packb(told)
         return hashlib.blake2b(packed, digest_size=8).digest()
@@ -110,12 +111,12 @@ class Descriptor:
         )
 
     def ends(self) -> list[tuple[Lineage, bytes]]:
-        """The parents, each with the hash of what its entries did."""
+        """Return the parents, each with the hash of what its entries did."""
         unknown = [b""] * len(self.lineage)
         return list(zip(self.lineage, [*self.effects, *unknown], strict=False))
 
     def spans_of_parents(self) -> list[Span]:
-        """What each parent had of these keys, in the order of the lineage."""
+        """Return each parent's part of these keys, in the order of the lineage."""
         starts = (self.span.start, *self.met_at)
         return list(map(Span, starts, (*self.met_at, self.span.end)))
 
@@ -132,22 +133,30 @@ class NodeRecord:
     boot: int
     state: str
     process: int = 0
-    """Random per start: tells two processes of the same boot, and so of copied directories."""
+    """Random for each start: distinguishes two processes of the same boot, such as those of copied
+    directories."""
     key: str = ""
-    """SHA-256 of the public key of the node's TLS certificate, in hexadecimal: only the holder of
-    that key is believed to be this node. Empty: the node has never registered over TLS."""
+    """SHA-256 of the public key of the node's TLS certificate, in hexadecimal. Only the holder of
+    that key is accepted as this node. Empty: the node has never registered over TLS."""
     peer: str = ""
-    """Where other nodes dial the node; empty in records from before nodes had a port for peers."""
+    """The address that other nodes dial; empty in records written before nodes had a port for
+    peers."""
     invite: str = ""
-    """The id of the invitation with which the node joined; empty without one."""
+    """The id of the invitation that the node joined with; empty without an invitation."""
 
     @property
     def peer_address(self) -> str:
-        """What other nodes dial. At the port for clients they are told the one for peers."""
+        """The address that other nodes dial.
+
+        Without a known port for peers, they dial the port for clients, which names the other.
+        """
         return self.peer or self.address
 
     def to_image(self) -> dict[str, Any]:
-        """The record in an image; what is empty is left out, as nodes of before had it."""
+        """Return the record for an image.
+
+        Empty values are left out, as older versions wrote them.
+        """
         body = {name: getattr(self, name) for name in _NODE_FIELDS}
         for name in ("key", "peer", "invite"):
             if not body[name]:
@@ -156,21 +165,25 @@ class NodeRecord:
 
 
 _NODE_FIELDS: Final = tuple(each.name for each in fields(NodeRecord))
-"""An image has each record: `asdict` takes ten times as long, for values that it may share."""
+"""The fields that an image has of each record: `asdict` takes ten times as long, and copies values
+that an image may share."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A log."""
+    """A log: its name and its policy."""
 
     log_id: int
     name: str
     policy: Policy = field(default_factory=Policy)
     creation: bytes = b""
-    """What its creation is known by, see `creations`; empty where the client gave nothing."""
+    """The identity of the log's creation, see `creations`; empty where the client gave none."""
 
     def to_image(self) -> dict[str, Any]:
-        """Return the record as msgpack values. Without a creation as versions of before had it."""
+        """Return the record as msgpack values.
+
+        Without a creation, the format is that of older versions.
+        """
         body: dict[str, Any] = {
             "log_id": self.log_id, "name": self.name, "policy": self.policy.to_image(),
         }  # fmt: skip
@@ -186,17 +199,17 @@ class LogRecord:
 
 
 class LastOperation(NamedTuple):
-    """What ended last on a range, kept after its operation is gone: one a range."""
+    """The last operation that ended on a range, kept after the operation is gone."""
 
     operation_id: int
-    """0: a change of the controller's members, which is no operation."""
+    """0 for a change of the controller's members, which has no operation."""
     kind: str
     reason: str
-    """Why it was planned."""
+    """Why the operation was planned."""
     outcome: str
-    """DONE, or ABORTED: the range is as it was."""
+    """DONE, or ABORTED: the range is unchanged."""
     ended_at_ms: int
-    """By the wall clock of the controller's leader; 0 when it was not told."""
+    """The wall clock of the controller's leader at the end; 0 when not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +233,7 @@ class Operation:
     phase: str
     reason: str = ""
     installed: tuple[int, ...] = ()
-    """Nodes whose outputs are durable."""
+    """Nodes that have made their outputs durable."""
 
     @classmethod
     def from_image(cls, body: dict[str, Any]) -> "Operation":
@@ -236,13 +249,13 @@ class Operation:
 
     @property
     def range_ids(self) -> set[int]:
-        """The ranges that it takes, and those that it is to make."""
+        """Return the ranges that the operation takes, and the ranges that it is to create."""
         inputs = {range_id for range_id, _ in self.inputs}
         return inputs | {output.range_id for output in self.outputs}
 
     @property
     def is_held_by_majorities(self) -> bool:
-        """Whether of every output most members have installed it."""
+        """Whether a majority of the members of every output has installed it."""
         return all(
             2 * len(set(output.members) & set(self.installed)) > len(output.members)
             for output in self.outputs

@@ -1,4 +1,4 @@
-"""A move as an operator asks for it: who is a member then, or why it cannot be."""
+"""A move that an operator requests: the members afterwards, or why the move is impossible."""
 
 from collections.abc import Mapping
 
@@ -17,11 +17,11 @@ _ADVICE = {
 def members_after(
     range_: Descriptor, nodes: Mapping[int, NodeRecord], from_node: int, to_node: int
 ) -> tuple[int, ...]:
-    """The range's members once `to_node` has taken the place of `from_node`, in order.
+    """Return the range's members, in order, once `to_node` has taken the place of `from_node`.
 
     Raises InvalidArgument for the controller or when both are one node, OperationInProgress,
-    NodeNotFound for a node that is none or `from_node` without a replica, Conflict when `to_node`
-    has one already or is not ACTIVE.
+    NodeNotFound for an unknown node or a `from_node` without a replica, Conflict when `to_node`
+    already has a replica or is not ACTIVE.
     """
     if range_.range_id == CONTROLLER_RANGE:
         raise InvalidArgument(

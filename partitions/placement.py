@@ -1,6 +1,6 @@
-"""Where replicas go: the members of a range in as many zones as there are, then the emptiest nodes.
+"""Where replicas go: in as many zones as there are, then on the nodes with the fewest replicas.
 
-A node without a zone is in the zone of no name, with all others that have none.
+All nodes without a zone form one zone, whose name is empty.
 """
 
 import heapq
@@ -11,7 +11,7 @@ from .model import Descriptor, NodeRecord, Operation
 
 
 def load_of(ranges: Mapping[int, Descriptor], operations: Iterable[Operation]) -> "Counter[int]":
-    """Per node how many replicas of ranges it has, or is to get by an operation under way."""
+    """Count, per node, the replicas that it has or is to get by an operation under way."""
     load = Counter(member for range_ in ranges.values() for member in range_.members)
     for operation in operations:
         for output in operation.outputs:
@@ -24,7 +24,7 @@ def load_of(ranges: Mapping[int, Descriptor], operations: Iterable[Operation]) -
 def changing(
     ranges: Mapping[int, Descriptor], operations: Iterable[Operation]
 ) -> "Counter[tuple[str, int]]":
-    """How many replicas are on their way "to" each node, and "from" it, by operations under way."""
+    """Count the replicas on their way "to" and "from" each node, by operations under way."""
     changes: Counter[tuple[str, int]] = Counter()
     for operation in operations:
         old = {
@@ -40,11 +40,11 @@ def changing(
 
 
 class Homes:
-    """Nodes that may get replicas. What is taken counts for what is taken after it."""
+    """The nodes that may get replicas. Each replica taken counts for the next choice."""
 
     def __init__(self, nodes: Iterable[NodeRecord], load: Mapping[int, int]) -> None:
         self._zones: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        """Per zone a heap of replicas and node."""
+        """For each zone, a heap of pairs of replica count and node."""
         self._zone_of: dict[int, str] = {}
         for node in nodes:
             self._zone_of[node.node_id] = node.zone
@@ -59,10 +59,10 @@ class Homes:
     def take(
         self, count: int, members: Collection[int] = (), zones: Iterable[str] = ()
     ) -> list[int]:
-        """At most so many nodes for a range that has these members, in these zones.
+        """Return at most `count` nodes for a range that has these members, in these zones.
 
-        Each is in a zone that the members and those before it use least, and has the fewest
-        replicas there; the lower id where all else is equal.
+        Each node is in a zone that the members and the nodes chosen before use least, and has the
+        fewest replicas there. The lower id decides between equals.
         """
         if len(self._zones) == 1 and not members:
             return self._take_emptiest(count)
@@ -86,7 +86,7 @@ class Homes:
         return [node for _, node in taken]
 
     def _take_emptiest(self, count: int) -> list[int]:
-        """As `take`, where all nodes are in one zone and none is a member."""
+        """Choose as `take` does, where all nodes are in one zone and none is a member."""
         (heap,) = self._zones.values()
         taken = [heapq.heappop(heap) for _ in range(min(count, len(heap)))]
         for load, node in taken:

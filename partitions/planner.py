@@ -1,9 +1,9 @@
-"""What should be changed: pure functions from the metadata, and what nodes say, to operations.
+"""Plan changes: pure functions from the metadata, and the reports of nodes, to operations.
 
-A range, and the controller, grow to the largest odd number of members that the policy asks for
-and the ACTIVE nodes allow. One of which a member's replica is damaged goes on into its next
-generation with the same members: there the damaged one takes part again (x2). Members
-whose nodes are gone, or drain, are replaced.
+A range, and the controller, grow to the largest odd number of members that the policy asks for and
+the ACTIVE nodes allow. A range with a damaged replica goes on into its next generation with the
+same members: the damaged member takes part again there (x2). Members are replaced when their nodes
+are gone or draining.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,7 +23,7 @@ CONTROLLER_MEMBERS = 3
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """An operation to be committed: the members that a range should have next, and why."""
+    """An operation to commit: the next members of a range, and the reason."""
 
     kind: str
     range_id: int
@@ -31,33 +31,34 @@ class Planned:
     members: tuple[int, ...]
     reason: str
     at: bytes = b""
-    """Of a split: the first key of the new range. Of a merge: that of the range that goes."""
+    """For a split, the first key of the new range; for a merge, the first key of the range that
+    ends."""
 
 
 class Large(NamedTuple):
-    """What the leader of a range says of it when it has more bytes or load than it should."""
+    """The report of a range's leader that the range has more bytes or load than allowed."""
 
     range_id: int
     generation: int
     size: int
-    """Bytes that it has, or how often a second it is asked for something."""
+    """The range's bytes, or its requests per second."""
     at: bytes
-    """The key that halves that."""
+    """The key that halves the bytes or the load."""
     by_load: bool = False
 
 
 Damage = tuple[int, int, str]
-"""Range, generation, and what is wrong with a node's replica of it."""
+"""Range, generation, and the description of the damage of a node's replica."""
 
 Damages = Mapping[int, Collection[Damage]]
-"""Per node what it says is damaged there."""
+"""The damages that each node reports."""
 
 
 _URGENCY = ("repair", "move", "expand", "split")
-"""Kinds of operations, those first that come first."""
+"""Kinds of operations, the most urgent first."""
 AT_ONCE = 2
-"""Replicas that come to a node, or leave one that is to be emptied, by operations under way: each
-of them makes its range wait for the others' flushes."""
+"""The most replicas that may come to a node, or leave a node that is to be emptied, by operations
+under way: each of these operations makes its range wait for the flushes of the others."""
 _NOBODY: Mapping[int, Leave] = MappingProxyType({})
 
 
@@ -69,9 +70,12 @@ def plan(
     resting: Collection[int] = (),
     large: Collection[Large] = (),
 ) -> list[Planned]:
-    """Operations to begin now, repairs before all; `alive` are the nodes heard from lately, `leave`
-    those that replicas are to leave. Ranges that are `resting` were repaired or split a moment ago;
-    `large` are those that leaders find larger, or busier, than the policy of their log wants."""
+    """Return the operations to begin now, repairs first.
+
+    `alive` are the nodes heard from recently; `leave` are the nodes that replicas have to leave.
+    `resting` are the ranges that were repaired or split recently; `large` are the ranges that their
+    leaders find larger, or busier, than the policy of their log allows.
+    """
     homes = _homes(metadata, alive)
     found = {
         planned.range_id: planned
@@ -87,7 +91,7 @@ def plan(
 
 
 def _homes(metadata: Metadata, alive: Collection[int]) -> Homes:
-    """Nodes that may get replicas."""
+    """Return the nodes that may get replicas."""
     nodes = [node for node in metadata.active_nodes() if node.node_id in alive]
     return Homes(nodes, load_of(metadata.ranges, metadata.operations.values()))
 
@@ -125,7 +129,7 @@ def _replacements(
             continue
         why, members = found
         change = {("to", node) for node in set(members) - set(range_.members)}
-        if why.kind == "move":  # of what is gone nobody takes anything away
+        if why.kind == "move":  # no replica is read from a node that is gone
             change |= {("from", node) for node in set(range_.members) - set(members)}
         if all(changes[each] < AT_ONCE for each in change):
             changes.update(change)
@@ -135,8 +139,10 @@ def _replacements(
 
 
 def _broken(range_: Descriptor, alive: Collection[int], damaged: Damages) -> str | None:
-    """Why the range is to be repaired; None when it need not be, or cannot: its seal and the
-    state at it take a majority of sound members."""
+    """Return why the range is to be repaired, or None if it needs no repair or cannot be repaired.
+
+    A repair takes a majority of sound members, for the seal and for the state at the seal.
+    """
     said = _said(range_, alive, damaged)
     if not said or 2 * len(_sound(range_, alive, damaged)) <= len(range_.members):
         return None
@@ -144,7 +150,7 @@ def _broken(range_: Descriptor, alive: Collection[int], damaged: Damages) -> str
 
 
 def _said(range_: Descriptor, alive: Collection[int], damaged: Damages) -> dict[int, str]:
-    """The members that are alive and say that their replica is damaged, and how."""
+    """Return the live members that report a damaged replica, each with the damage."""
     return {
         node: reason
         for node in range_.members
@@ -175,7 +181,7 @@ def _expansions(metadata: Metadata, homes: Homes) -> list[Planned]:
 def _splits(
     metadata: Metadata, alive: Collection[int], resting: Collection[int], large: Collection[Large]
 ) -> list[Planned]:
-    """Nothing waits for a split that nobody asks for, so that all members are there for it."""
+    """Plan splits of ranges whose members are all alive: an automatic split is never urgent."""
     planned = []
     for told in large:
         range_ = metadata.ranges.get(told.range_id)
@@ -205,8 +211,10 @@ def plan_controller(
     damaged: Damages,
     leave: Mapping[int, Leave] = _NOBODY,
 ) -> Planned | None:
-    """The members that the controller should have next, and why; None when all is well. A repair
-    of a damaged one has the present ones."""
+    """Plan the next members of the controller; None when nothing is to change.
+
+    A repair of a damaged member keeps the present members.
+    """
     controller = metadata.controller
     if metadata.sealed:
         return None
@@ -231,7 +239,7 @@ def plan_controller(
 
 
 def node_states(metadata: Metadata, heard: Collection[int]) -> list[tuple[int, str]]:
-    """Nodes whose state should change: ACTIVE ones not heard are DEAD, DEAD ones heard ACTIVE."""
+    """Return the nodes whose state changes: silent ones to DEAD, heard ones to ACTIVE."""
     changes = []
     for node in metadata.nodes.values():
         if node.state == "ACTIVE" and node.node_id not in heard:

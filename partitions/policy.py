@@ -1,11 +1,11 @@
-"""The policy of a log: how many replicas it has, and what may be removed of it, and when.
+"""The policy of a log: how many replicas it has, which data may be removed, and when.
 
-A log is kept bounded in one of two ways. `cleanup=delete` forgets what is old: by time, by bytes,
-or below a key's logical snapshot. `cleanup=compact` keeps of each key the last entry for ever. The
-two exclude each other: retention would remove the very entry that compaction promises to keep.
+A log is kept bounded in one of two ways. `cleanup=delete` removes old data: by time, by bytes, or
+below a key's logical snapshot. `cleanup=compact` keeps the last entry of each key for ever. The two
+exclude each other: retention would remove the very entry that compaction promises to keep.
 
-Apply never reads a policy. The leader of a range does, and proposes what follows from it
-(x2.22).
+Apply never reads a policy. The leader of a range reads the policy, and proposes what follows from
+it (x2.22).
 """
 
 from collections.abc import Mapping
@@ -23,36 +23,38 @@ delete_retention_default_ms: Final = 24 * 3_600 * 1_000
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A log's policy. Ages are in milliseconds; None: no such rule."""
+    """A log's policy. Ages are in milliseconds; None means no such rule."""
 
     replicas: int = 3
     retention_ms: int | None = None
     """Entries older than this may go, whole segments at a time."""
     retention_bytes: int | None = None
-    """Of each range at least so many bytes of segments stay, the newest; what is older may go."""
+    """The least bytes of segments that stay in each range, the newest; older segments may go."""
     cleanup: str = "delete"
     """One of CLEANUPS."""
     delete_retention_ms: int | None = None
-    """With `compact`: how long tombstones stay; None: `delete_retention_default_ms`."""
+    """With `compact`, how long tombstones stay; None: `delete_retention_default_ms`."""
     snapshot_delay_ms: int | None = None
-    """What a key had before a logical snapshot goes so long after the snapshot."""
+    """Entries of a key before a logical snapshot are removed this long after the snapshot."""
     split_bytes: int | None = limits.split_bytes_default
-    """A range with more bytes of segments is split; None: never by itself."""
+    """A range with more bytes of segments is split; None: never automatically."""
     split_rate: int | None = limits.split_rate_default
-    """A range whose leader appends more records and answers more reads a second is split where
+    """A range whose leader handles more appended records and answered reads a second is split where
     they halve; None: never for its load."""
     ranges_min: int = 1
 
     @property
     def removes(self) -> bool:
-        """Whether anything is ever removed because of this policy."""
+        """Whether this policy ever removes anything."""
         rules = (self.retention_ms, self.retention_bytes, self.snapshot_delay_ms)
         return self.cleanup == "compact" or rules != (None, None, None)
 
     @property
     def tombstones_ms(self) -> int:
-        """How long compaction keeps a tombstone. Never more than a command can say: an old
-        version took a larger number."""
+        """Return how long compaction keeps a tombstone.
+
+        The value never exceeds what a command can hold: an old version accepted larger numbers.
+        """
         given = self.delete_retention_ms
         return delete_retention_default_ms if given is None else min(given, INTEGER_MAX)
 
@@ -61,7 +63,7 @@ class Policy:
         return {name: getattr(self, name) for name in _RULES}
 
     def to_body(self) -> dict[str, Any]:
-        """As clients see it."""
+        """Return the policy as clients see it."""
         body = self.to_image()
         del body["ranges_min"]
         return body
@@ -76,14 +78,15 @@ _LEAST: Final[Mapping[str, int]] = {
     "retention_ms": 1, "retention_bytes": 1, "delete_retention_ms": 0, "snapshot_delay_ms": 0,
     "split_bytes": limits.split_bytes_min, "split_rate": limits.split_rate_min,
 }  # fmt: skip
-"""The least value of each rule that is a number."""
+"""The least value of each numeric rule."""
 _ABSENT_WHEN_NIL: Final = ("split_bytes", "split_rate")
-"""Rules that are there by default, so that nil takes them away."""
+"""Rules that exist by default, so that nil removes them."""
 
 
 def of_request(body: Mapping[str, Any]) -> Policy:
-    """The policy of a log that is created: what is missing has its default, and so has what is nil
-    but for rules whose default is no absence. Raises InvalidArgument.
+    """Return the policy of a log that is created. Raises InvalidArgument.
+
+    A missing rule has its default. So has a rule whose value is nil, except rules that nil removes.
     """
     replicas = body.get("replicas") or 3
     if type(replicas) is not int or not 1 <= replicas <= limits.replicas_max:
@@ -96,7 +99,7 @@ def of_request(body: Mapping[str, Any]) -> Policy:
 
 
 def altered(policy: Policy, changes: object) -> Policy:
-    """The policy with `changes`, a map of names to new values; nil takes a rule away.
+    """Return the policy with `changes`, a map of names to new values; nil removes a rule.
 
     Raises InvalidArgument.
     """
@@ -107,15 +110,15 @@ def altered(policy: Policy, changes: object) -> Policy:
 
 
 def check_changes(changes: object) -> dict[str, Any]:
-    """The changes, each of them within bounds by itself. Raises InvalidArgument.
+    """Return the changes, each checked by itself. Raises InvalidArgument.
 
-    Whether they go together with the rest of the policy is seen when they are applied.
+    Whether they fit the rest of the policy is checked when they are applied.
     """
     return {name: check_rule(name, value) for name, value in _names(changes).items()}
 
 
 def check_rule(name: str, value: object) -> Any:
-    """The value of one rule, or of `replicas`. Raises InvalidArgument."""
+    """Return the checked value of one rule, or of `replicas`. Raises InvalidArgument."""
     if value is None:
         return None
     if name == "cleanup":
@@ -150,7 +153,10 @@ def _names(changes: object) -> Mapping[str, Any]:
 
 
 def _checked(policy: Policy) -> Policy:
-    """Applying a command comes here too: what it has accepted once it accepts for ever."""
+    """Check the whole policy.
+
+    Applying uses this too, so it must always accept what it once accepted.
+    """
     _check_cleanup(policy.cleanup)
     for name in _LEAST:
         value = getattr(policy, name)

@@ -1,29 +1,28 @@
 """Named producers: who has opened which name, and why forgetting a name is safe.
 
 A name gives its holder an id and an epoch. Ranges remember record numbers by id, and refuse lower
-epochs of an id (S8, S9). So a name must give the same id for ever, and each opening a higher epoch
-than all openings before it, also when the record of the name was forgotten in between. Both follow
-from no record: the id is a keyed hash of the name, and the epoch comes from one counter of the
-cluster. The record of a name serves people (`lognode producer list`) and the bounds below, and
-nothing else.
+epochs of an id (S8, S9). A name must therefore always give the same id, and each opening a higher
+epoch than all earlier openings, even when the record of the name was forgotten in between. Neither
+needs a record: the id is a keyed hash of the name, and the epoch comes from one counter of the
+cluster. The record of a name only serves people (`lognode producer list`) and the bounds below.
 
-Expiry, then, needs no clock that is right and no word from a session that is alive. A session whose
-name expired appends on under its id. The next opening of the name gets the same id and a higher
-epoch: the ranges fence the older session, and know the numbers that it had appended. A range itself
-forgets the numbers of a producer that was unused for 24 hours of its log time, as for all
-producers. Names live longer than that, so that the list shows every name that a range may know.
+Expiry therefore depends neither on a correct clock nor on messages from a live session. A session
+whose name expired continues to append under its id. The next opening of the name gets the same id
+and a higher epoch: the ranges fence the older session, and know the record numbers that it has
+appended. A range forgets the numbers of any producer that was unused for 24 hours of the range's
+log time. Names live longer than that, so that the list shows every name that a range may know.
 
-Names that a version before this one opened have a small id and a record that says which. Such a
-record never expires: without it the name would get another id. `producer delete` removes it.
+A name that an older version opened has a small id, which its record holds. Such a record never
+expires: without the record the name would get another id. `producer delete` removes it.
 
-With authorisation a name belongs to the principal that opened it first, and the hash is of both:
-the same name of another principal, once it may have the name, is another id. A name from before
-authorisation goes to whoever opens it first, and keeps its id and its record. What the ids are
-worth to others says `grants`.
+With authorisation, a name belongs to the principal that opened it first, and the hash is of both:
+if another principal later gets the name, it gets another id. A name from before authorisation
+belongs to the principal that opens it first, and keeps its id and its record. `grants` says what an
+id is worth to other principals.
 
 Ids of named producers begin at 2^62, above all ids of anonymous producers, which are counted from
-1. The hash has 62 bits and a secret key of the cluster: two of 100,000 names share an id with a
-probability of 1e-9, and nobody can search for such names outside the cluster.
+1. The hash has 62 bits and a secret key of the cluster. Two of 100,000 names share an id with a
+probability of 1e-9, and nobody outside the cluster can search for such names.
 """
 
 import hashlib
@@ -37,25 +36,26 @@ from .tables import Kind, Table
 FIRST_NAMED_ID: Final = 1 << 62
 KEY_BYTES: Final = grants.KEY_BYTES
 BLOCK: Final = 1_024
-"""Ids that one anonymous request reserves."""
+"""The number of ids that one anonymous request reserves."""
 
 Command = dict[str, Any]
 Answer = dict[str, Any]
 
 
 class Named(NamedTuple):
-    """A name that was opened."""
+    """A producer's name that was opened."""
 
     number: int
-    """Counts the names; its only use is to find the record."""
+    """The number of the name; it is used only to find the record."""
     name: str
     producer_id: int
     epoch: int
-    """Of the newest opening."""
+    """The epoch of the newest opening."""
     opened_ms: int
-    """When that was, by the wall clock of the controller's leader; 0 when nobody told."""
+    """The time of the newest opening, by the wall clock of the controller's leader; 0 when
+    unknown."""
     owner: str
-    """The principal whose name it is; "" while clients have no names."""
+    """The principal that owns the name; "" while clients have no names."""
 
 
 def _write(_: Any, named: Named) -> Any:
@@ -76,7 +76,7 @@ PRODUCER_IDS: Final = Kind(
 
 
 class Known(Protocol):
-    """What the commands below change."""
+    """The state that the commands below change."""
 
     @property
     def producers(self) -> "Names": ...
@@ -104,19 +104,23 @@ class Names(Protocol):
 
 
 def open_anonymous(state: Known, command: Command) -> Answer:
-    """Reserve a block of ids that nobody else gets. The command is as that of `open_named`, but for
-    the name. Raises InvalidArgument."""
+    """Reserve a block of ids that nobody else gets.
+
+    The command has the fields of `open_named`, without the name. Raises InvalidArgument.
+    """
     first = state.producer_ids["anonymous"]
     state.producer_ids["anonymous"] = first + BLOCK
     return _answer(state, command, first, BLOCK, 1)
 
 
 def open_named(state: Known, command: Command) -> Answer:
-    """Open a name. The command has the `name`, its `owner`, how many names the owner's quota has
-    `allowed` (0: any number), the leader's clock `at_ms`, and a `key` of 16 random bytes, of which
-    the first one that is ever committed stays.
+    """Open a name.
 
-    Raises InvalidArgument, LimitExceeded; Unauthorized for a name of somebody else.
+    The command has the `name`, its `owner`, how many names the owner's quota has `allowed` (0: any
+    number), the leader's clock `at_ms`, and a `key` of 16 random bytes. The first committed key is
+    kept for ever.
+
+    Raises InvalidArgument, LimitExceeded; Unauthorized for a name of another principal.
     """
     name, owner = _checked_name(command), command_fields.text(command, "owner")
     at_ms = command_fields.number(command, "at_ms")
@@ -151,7 +155,7 @@ def delete(state: Known, command: Command) -> Answer:
 
 
 def expire(state: Known, command: Command) -> Answer:
-    """Forget those of the `numbers` that nobody has opened since `before_ms`."""
+    """Forget each name of the `numbers` that nobody has opened since `before_ms`."""
     before_ms = command_fields.number(command, "before_ms")
     expired = 0
     for number in command_fields.numbers(command, "numbers"):
@@ -163,8 +167,10 @@ def expire(state: Known, command: Command) -> Answer:
 
 
 def is_expired(state: Known, named: Named, before_ms: int) -> bool:
-    """Whether the name may be forgotten when nobody has opened it since that time: the same id has
-    to follow from the name and its owner alone."""
+    """Whether the name may be forgotten because nobody has opened it since that time.
+
+    The same id has to follow from the name and its owner alone.
+    """
     key = state.producer_ids.get("key")
     return (
         named.opened_ms < before_ms
@@ -174,7 +180,7 @@ def is_expired(state: Known, named: Named, before_ms: int) -> bool:
 
 
 def open_as_before(state: Known, name: str) -> Answer:
-    """Open a name as versions before this one did: entries of their log are still applied."""
+    """Open a name as older versions did: entries of their log are still applied."""
     known = state.producers.named(name)
     if known is None:
         anonymous = state.producer_ids["anonymous"]
@@ -197,7 +203,7 @@ def _checked_name(command: Command) -> str:
 
 
 def _check_room(state: Known, name: str, owner: str, quota: int) -> None:
-    """Raise LimitExceeded where one more name is too many, for its owner or for the cluster."""
+    """Raise LimitExceeded if the owner, or the cluster, may have no further name."""
     size = len(name.encode())
     count, held = state.producers.of_owner(owner)
     for limit, value, allowed in (
@@ -235,7 +241,7 @@ def _drawn(command: Command) -> bytes:
 
 
 def _id_of(key: bytes, owner: str, name: str) -> int:
-    told = f"{owner}\0{name}" if owner else name  # neither has control characters
+    told = f"{owner}\0{name}" if owner else name  # neither part contains control characters
     digest = hashlib.blake2b(told.encode(), digest_size=8, key=key).digest()
     return FIRST_NAMED_ID | int.from_bytes(digest, "big") >> 2
 

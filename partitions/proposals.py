@@ -1,11 +1,11 @@
-"""What may be proposed to the metadata: the record of each command, made of the table's kinds.
+"""Which commands may be proposed to the metadata: the fields of each command, and their types.
 
-The node that proposes a command checks the command here first. So whatever is in the metadata log
-has passed this check: the command applies, its result can be packed into an image, and the nodes
-that read the image can use it. `Metadata.apply` checks less on purpose: it also replays what older
-versions have committed, and all members must answer a command alike, whatever their version.
+The node that proposes a command checks the command here first. Every command in the metadata log
+has therefore passed this check: the command applies, its result can be packed into an image, and
+the nodes that read the image can use it. `Metadata.apply` deliberately checks less: it also replays
+the commands of older versions, and all members must answer a command alike, whatever their version.
 
-A field that is not in the record is left out: nobody could check it.
+A field that is not in the record is left out, since no code could check it.
 """
 
 from collections.abc import Mapping
@@ -128,7 +128,7 @@ def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Comm
         raise Unsupported(f"metadata command {shown(op)} is unknown to this node")
     given = dict(command)
     if op == commands.REGISTER:
-        # Empty is the default of what a node need not have; and a command is checked twice.
+        # Optional fields default to the empty text; a command may be checked twice.
         given = {name: value for name, value in given.items() if value != ""}
     if type(given.get("reason")) is str:
         given["reason"] = _readable(given["reason"])
@@ -164,6 +164,6 @@ def _check_log(command: Command) -> None:
 
 
 def _readable(reason: str) -> str:
-    """The beginning of a reason, for people: it may quote what other nodes have said."""
+    """Return the beginning of a reason, for people: it may quote text from other nodes."""
     begin = reason[:REASON_CHARS_MAX].encode("utf-8", "replace").decode()
     return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in begin)

@@ -1,12 +1,12 @@
 """Quotas: what a principal, or a tenant, may use of each node and of the cluster.
 
-A quota has a name and a limit for each kind that it limits. A name that ends with `/` is that of a
-tenant: the quota holds for all logs whose names begin with it, whoever uses them. Any other name is
-that of a class of principals: each principal of the class has the whole quota for itself. `default`
-is the class of principals that have no other.
+A quota has a name and a limit for each kind that it limits. A name that ends with `/` is the name
+of a tenant: the quota covers all logs whose names begin with it, for all users together. Any other
+name is the name of a class of principals: each principal of the class has the whole quota for
+itself. `default` is the class of principals without another class.
 
-A limit per second holds on each node by itself, with a burst of one second. So do limits of
-connections and follows; those of logs and of names of producers hold in the cluster.
+A limit per second holds on each node by itself, with a burst of one second. Limits of connections
+and follows hold on each node too; limits of logs and of producer names hold in the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,15 +22,18 @@ Quotas = Mapping[str, Limits]
 
 
 def tenant_of(log_name: str) -> str:
-    """The tenant of a log, with the `/`: `acme/` of `acme/orders`; empty for a log of none."""
+    """Return the tenant of a log, with the `/`: `acme/` of `acme/orders`.
+
+    It is empty for a log without a tenant.
+    """
     tenant, slash, _ = log_name.partition("/")
     return tenant + slash if slash else ""
 
 
 def changed(quotas: Quotas, name: str, changes: object) -> Limits:
-    """The limits of the quota after `changes`, a map of kinds to new limits; nil takes one away.
+    """Return the limits of the quota after `changes`, a map of kinds to new limits.
 
-    Raises InvalidArgument, LimitExceeded for one quota too many.
+    A nil removes a limit. Raises InvalidArgument, LimitExceeded for one quota too many.
     """
     check_name(name)
     if not isinstance(changes, Mapping) or not changes:
@@ -69,8 +72,10 @@ def changed(quotas: Quotas, name: str, changes: object) -> Limits:
 
 
 def check_logs(quotas: Quotas, name: str, names: Iterable[str]) -> None:
-    """Raise LimitExceeded where the tenant of a new log has as many logs as its quota allows;
-    `names` are those of all logs."""
+    """Raise LimitExceeded if the tenant of a new log already has as many logs as its quota allows.
+
+    `names` are the names of all logs.
+    """
     tenant = tenant_of(name)
     allowed = quotas.get(tenant, {}).get("logs")
     if allowed is None:
@@ -85,7 +90,7 @@ def check_logs(quotas: Quotas, name: str, names: Iterable[str]) -> None:
 
 
 def existing(quotas: Quotas, name: str) -> Limits:
-    """The limits of the quota. Raises NotFound."""
+    """Return the limits of the quota. Raises NotFound."""
     found = quotas.get(name)
     if found is None:
         raise NotFound(f"no quota {name!r}; `lognode quota list` shows all", quota=name)
@@ -93,7 +98,7 @@ def existing(quotas: Quotas, name: str) -> Limits:
 
 
 def check_name(name: object) -> None:
-    """Raise InvalidArgument or LimitExceeded for what cannot name a quota."""
+    """Raise InvalidArgument or LimitExceeded unless the name is a valid quota name."""
     log_names.check(name)
     if "/" in str(name)[:-1] or name == "/":
         raise InvalidArgument(
@@ -103,5 +108,5 @@ def check_name(name: object) -> None:
 
 
 def of_image(image: Mapping[str, Any]) -> dict[str, Limits]:
-    """The quotas of a metadata image."""
+    """Return the quotas of a metadata image."""
     return {str(name): dict(found) for name, found in image.items()}

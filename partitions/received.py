@@ -1,12 +1,12 @@
-"""Metadata that another node sent: checked before anything follows from it.
+"""Check metadata that another node sent, before it is used.
 
-The rows have their types already (`received_rows`). Together they have to be a state that can be:
-records that refer to each other, ranges that cover their logs. And the state has to follow from
-what this node knows: all are states of one history, in which nothing vanishes without a record that
-says so. A log that goes is counted (`logs_deleted`); a range of a log that stays leaves its keys to
-others, and ids are never given twice.
+`received_rows` has already checked the types of the rows. Together the rows have to be a possible
+state: records that refer to each other, ranges that cover their logs. And the state has to follow
+from what this node knows: all states belong to one history, in which nothing vanishes without a
+record. A deleted log is counted (`logs_deleted`); a deleted range of an existing log leaves its
+keys to other ranges; ids are never given twice.
 
-Where only some buckets have changed, only what they hold or have held is looked at.
+Where only some buckets have changed, only the old and new records of these buckets are checked.
 """
 
 from collections.abc import Collection, Generator, Iterable
@@ -23,12 +23,12 @@ Steps = Generator[None, None, None]
 
 
 def order(metadata: MetadataState) -> tuple[int, int]:
-    """Of two states of one history the later one has the larger."""
+    """Return a key that is larger for the later of two states of one history."""
     return metadata.controller.generation, metadata.version
 
 
 def descriptor(body: object) -> Descriptor:
-    """A descriptor from another node. Raises RemoteProtocolError."""
+    """Read a descriptor from another node. Raises RemoteProtocolError."""
     if not is_range(body):
         raise RemoteProtocolError("a descriptor with fields of other types")
     found: Any = body
@@ -38,11 +38,12 @@ def descriptor(body: object) -> Descriptor:
 def steps(
     metadata: MetadataState, known: MetadataState, changed: Collection[Bucket] | None = None
 ) -> Steps:
-    """Check metadata that came, where `known` is what this node has. The two differ in no other
-    buckets than `changed`; None: in any.
+    """Check received metadata against `known`, the metadata of this node.
 
-    The work comes in steps. Raises RemoteProtocolError for what no cluster can have, Conflict for
-    what is neither a later nor an earlier state of what is known.
+    The two differ only in the `changed` buckets; None: in any bucket. The work is done in steps.
+
+    Raises RemoteProtocolError for a state that no cluster can have, Conflict for a state that is
+    neither later nor earlier than the known one.
     """
     looked = _Looked(metadata, known, changed)
     yield from _records(looked)
@@ -51,14 +52,14 @@ def steps(
 
 
 class _Looked(NamedTuple):
-    """What is looked at of two states."""
+    """The parts of two states that are checked."""
 
     metadata: MetadataState
     known: MetadataState
     changed: Collection[Bucket] | None
 
     def keys(self, name: str) -> Iterable[Any]:
-        """The keys that either has a record of, in buckets that may differ."""
+        """Return the keys with a record in either state, in buckets that may differ."""
         ours, theirs = self.metadata.tables[name], self.known.tables[name]
         if self.changed is None:
             return ours.keys() | theirs.keys()
@@ -105,7 +106,7 @@ def _are_members(members: tuple[int, ...], metadata: MetadataState) -> bool:
 
 
 def _cover(ranges: list[Descriptor]) -> bool:
-    """Whether they, in key order, cover the key space exactly once."""
+    """Whether the ranges, in key order, cover the key space exactly once."""
     borders = [range_.span.end for range_ in ranges]
     return (
         bool(ranges)
@@ -115,7 +116,7 @@ def _cover(ranges: list[Descriptor]) -> bool:
 
 
 def _fits(operation: Operation, metadata: MetadataState) -> bool:
-    """Whether the ranges that its next step is about are there."""
+    """Whether the ranges that the operation's next step needs exist."""
     if not operation.inputs or not operation.outputs:
         return False
     if operation.phase == "DECIDED":
@@ -126,13 +127,13 @@ def _fits(operation: Operation, metadata: MetadataState) -> bool:
     return [(r.range_id, r.generation) for r in held if r is not None] == there
 
 
-# What is known already.
+# Comparison with the known state.
 
 
 def _follows(looked: _Looked, earlier: MetadataState, later: MetadataState) -> Steps:
     """Raise Conflict unless both may be states of one history.
 
-    Ids are given once. Nodes stay for ever, removed or not. Logs go when they are counted.
+    Ids are given once. Nodes stay for ever, removed or not. A log that goes is counted.
     """
     if earlier.cluster_id not in ("", later.cluster_id):
         raise _contradicts(

@@ -1,8 +1,8 @@
-"""The rows of the metadata's tables as another node sent them: each has its fields, of their types.
+"""Check the rows of the metadata's tables that another node sent: each field and its type.
 
-Rows are looked at before anything is made of them, so that what reads records later needs no doubt.
-Addresses, zones and policies are not looked at: an older version may have committed bad ones, and
-what uses them bears that.
+Rows are checked before they are used, so that later readers of records can trust them. Addresses,
+zones and policies are not checked: an older version may have committed bad ones, and the code that
+uses them accepts that.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -50,7 +50,7 @@ ALWAYS: Final[Mapping[str, frozenset[str]]] = {
 
 
 def is_row(table: str, row: object) -> bool:
-    """Whether the row can be one of that table, one of `records`."""
+    """Whether the row can be a row of that table, which is one of `records`."""
     return _ROWS[table](row)
 
 
@@ -83,7 +83,7 @@ def _is_head(row: Any) -> bool:
 
 
 def _is_node(row: Any) -> bool:
-    """The incarnation may have 64 bits."""
+    """Whether the row is a node. The incarnation may have 64 bits."""
     return _has(row, _NODE) and all(type(row[name]) is str for name in _NODE_MORE if name in row)
 
 
@@ -131,7 +131,7 @@ def _is_access(row: Any) -> bool:
 
 
 def _is_invite(row: Any) -> bool:
-    """An earlier version did not keep who had made an invitation."""
+    """Whether the row is an invitation. An older version did not keep who had made it."""
     return (_are(row, _INVITE) or _are(row, _INVITE_BY)) and _are_ids(row[2:4])
 
 

@@ -58,8 +58,8 @@ def _read_last(told: Any) -> tuple[int, LastOperation]:
 
 
 HEAD: Final = Kind("head", _write_head, _read_head, is_numbered=False)
-"""What there is one of: `cluster`, `controller`, `sealed`, `logs_deleted`, `founders`; and
-`founded_ms`, where the version that founded the cluster kept that."""
+"""The single records: `cluster`, `controller`, `sealed`, `logs_deleted`, `founders`; and
+`founded_ms`, where the version that founded the cluster kept it."""
 NEXT_IDS: Final = Kind("next_ids", lambda key, value: [key, value], _read_counter,
                        is_numbered=False)  # fmt: skip
 NODES: Final = Kind("nodes", lambda _, node: node.to_image(),
@@ -72,7 +72,7 @@ OPERATIONS: Final = Kind("operations", lambda _, operation: asdict(operation),
                          )  # fmt: skip
 LAST_OPERATIONS: Final = Kind("last_operations", lambda key, last: [key, list(last)], _read_last)
 ACCESS: Final = Kind("access", _write_access, _read_access, is_numbered=False)
-"""`tokens`, all together, the `version` in which they changed last, and the `producer_key`."""
+"""The `tokens` together, the `version` in which they changed last, and the `producer_key`."""
 QUOTAS: Final = Kind("quotas", lambda name, found: [name, dict(found)], _read_quota,
                      is_numbered=False)  # fmt: skip
 DONE: Final = Kind("done", lambda key, value: [key, value], _read_number)
@@ -97,17 +97,17 @@ class Logs(Table[int, LogRecord]):
 
 
 class Ranges(Table[int, Descriptor]):
-    """Ranges by id; those of a log in key order; the ranges that name a range as a parent."""
+    """Ranges by id; the ranges of a log in key order; the ranges that name a range as a parent."""
 
     def __init__(self, changes: Changes) -> None:
         super().__init__(RANGES, changes)
         self._of_log: dict[int, dict[int, None]] = {}
         self._children: dict[int, dict[int, None]] = {}
         self._sorted: dict[int, list[Descriptor]] = {}
-        """Of logs that were asked for, until one of their ranges changes."""
+        """The sorted ranges of each log that was read, until one of its ranges changes."""
 
     def of_log(self, log_id: int) -> list[Descriptor]:
-        """The log's ranges in key order. The list is the index's own: read it only."""
+        """Return the log's ranges in key order. The list belongs to the index: do not change it."""
         found = self._sorted.get(log_id)
         if found is None:
             found = sorted(map(self.__getitem__, self._of_log.get(log_id, ())), key=_start)
@@ -115,11 +115,11 @@ class Ranges(Table[int, Descriptor]):
         return found
 
     def count(self, log_id: int) -> int:
-        """How many ranges the log has."""
+        """Return how many ranges the log has."""
         return len(self._of_log.get(log_id, ()))
 
     def children(self, range_id: int) -> list[Descriptor]:
-        """The ranges whose lineage names the range."""
+        """Return the ranges whose lineage names the range."""
         return list(map(self.__getitem__, self._children.get(range_id, ())))
 
     def take(self, other: Self) -> None:
@@ -151,7 +151,7 @@ class Producers(Table[int, Named]):
         self._owners: dict[str, tuple[int, int]] = {}
 
     def named(self, name: str) -> Named | None:
-        """The producer of that name, or None."""
+        """Return the producer of that name, or None."""
         number = self.numbers.get(name)
         return None if number is None else self[number]
 
@@ -161,7 +161,7 @@ class Producers(Table[int, Named]):
         self._owners = dict(other._owners)
 
     def of_owner(self, owner: str) -> tuple[int, int]:
-        """How many names the owner has, and the bytes of the names."""
+        """Return how many names the owner has, and the total bytes of these names."""
         return self._owners.get(owner, (0, 0))
 
     def _link(self, value: Named) -> None:

@@ -1,29 +1,30 @@
-"""Unsafe recovery: a range that lost most of its members for good goes on from one of the others.
+"""Unsafe recovery: a range that has lost most of its members for good goes on from one member.
 
-Never by itself: an operator names the member, and accepts that acknowledged entries may be lost
-(promise S2 holds while most of the members' disks survive). It is an operation like the others, of
-which the first step is another one: no majority can seal the generation, so that the survivor
-leaves the others and ends it alone.
+Recovery never starts automatically: an operator names the member, and accepts that acknowledged
+entries may be lost (promise S2 holds while most of the members' disks survive). Recovery is an
+operation like the others except for its first step: no majority can seal the generation, so the
+survivor leaves the other members and ends the generation alone.
 
-It takes all of its log for committed, to the last entry. Which of the last ones were acknowledged
-it cannot know: an entry that was is among them when the survivor was in the majority that stored
-it. To drop one would lose it for certain, to keep one that was not acknowledged turns an outcome
-that its client was told to be unknown into `applied`, which S11 allows. So do etcd
-(`--force-new-cluster` commits what the one member has in its log), CockroachDB
-(`debug recover`, which picks the replica with the highest applied index) and TiKV
-(`unsafe recover`, by the last index).
+The survivor treats its whole log as committed, to the last entry. It cannot know which of the last
+entries were acknowledged: an acknowledged entry is among them if the survivor was in the majority
+that stored it. To drop such an entry would lose it for certain. To keep an entry that was not
+acknowledged turns an outcome that the client knows as unknown into `applied`, which S11 allows.
+etcd (`--force-new-cluster` commits what the one member has in its log), CockroachDB (`debug
+recover`, which picks the replica with the highest applied index) and TiKV (`unsafe recover`, by the
+last index) do the same.
 
     SEALING     from the start: there is nothing to copy ahead. The survivor goes on alone in the
-                generation, serving nothing, commits its log, seals it, and brings all of it into
-                files; the other members take no part
-    DECIDED     by the survivor's word: it is the only member of the next generation
-    DONE        as ever; then the range grows back by `expand`
+                generation, serving nothing, commits its log, seals it, and flushes everything
+                into files; the other members take no part
+    DECIDED     by the survivor's report: it is the only member of the next generation
+    DONE        as in every operation; then the range grows back by `expand`
 
-Until it is DECIDED it may be asked for again, with another member: who went on alone served nobody.
+Until it is DECIDED, recovery may be requested again with another member: the first survivor has
+served no client.
 
-Entries that are lost had seqs, which readers may have seen, or keep as their positions. The next
-generation leaves out `SEQS_LEFT_OUT` of them: no seq that was given is given again (S6), and a
-follower whose position is after the end goes on with what comes next, without an error or a gap.
+Readers may have seen the seqs of lost entries, or keep them as positions. The next generation skips
+`SEQS_LEFT_OUT` seqs: no seq is given twice (S6), and a follower whose position is after the end
+continues with the next entry, without an error or a gap.
 """
 
 from collections.abc import Collection, Mapping
@@ -37,12 +38,12 @@ from ..client.protocol.errors import (
 from .model import CONTROLLER_RANGE, Descriptor, NodeRecord, Operation
 
 KIND = "recover"
-"""Of the operation."""
+"""The kind of the operation."""
 SEQS_LEFT_OUT = 1 << 40
-"""More than a range can have given to entries that are lost: three years of ten thousand a second.
-8,000 recoveries of one range stay below the 2^53 that JSON can tell apart."""
+"""More seqs than a range can have given to lost entries: three years at ten thousand a second.
+After 8,000 recoveries of one range, seqs are still below 2^53, up to which JSON is exact."""
 _ABLE = ("ACTIVE", "DRAINING")
-"""States of nodes that are there."""
+"""States of nodes that are present."""
 
 
 def check(
@@ -52,12 +53,14 @@ def check(
     damaged: Collection[int],
     survivor: int,
 ) -> None:
-    """Whether the range may go on from `survivor` alone: `damaged` are the nodes whose replica of
-    this generation takes no part any more, `operation` is what holds the range.
+    """Check that the range may go on from `survivor` alone.
 
-    Raises InvalidArgument for the controller, NodeNotFound for a node that is no member, Conflict
-    when it is not there, damaged, or not needed: most members are there; OperationInProgress
-    when what holds the range ends by itself.
+    `damaged` are the nodes whose replica of this generation takes no part any more; `operation` is
+    the operation that holds the range.
+
+    Raises InvalidArgument for the controller. Raises NodeNotFound for a node that is not a member.
+    Raises Conflict when the survivor is absent or damaged, or when most members are present. Raises
+    OperationInProgress when the operation that holds the range ends by itself.
     """
     if range_.range_id == CONTROLLER_RANGE:
         raise InvalidArgument(
@@ -89,7 +92,7 @@ def check(
 
 
 def able(range_: Descriptor, nodes: Mapping[int, NodeRecord]) -> list[int]:
-    """The members that are there, by what the controller knows."""
+    """Return the members that are present, as far as the controller knows."""
     return [member for member in range_.members if nodes[member].state in _ABLE]
 
 
@@ -103,9 +106,12 @@ def _check_lost(range_: Descriptor, left: Collection[int]) -> None:
 
 
 def _check_gives_way(range_: Descriptor, operation: Operation, survivor: int) -> None:
-    """A PLANNED operation ends by itself, forwards or given up. One that is SEALING waits for the
-    majority that is gone; one that is DECIDED for those who have not installed, and the survivor
-    has all that its inputs had only once it has."""
+    """Raise OperationInProgress unless the operation waits for members that are gone.
+
+    A PLANNED operation ends by itself, forwards or aborted. A SEALING operation waits for the
+    majority that is gone. A DECIDED operation waits for the members that have not installed; the
+    survivor has all data of the inputs only once it has installed.
+    """
     asked_again = operation.kind == KIND and (survivor,) == operation.outputs[0].members
     waits = operation.phase == "SEALING" and len(operation.inputs) == 1 and not asked_again
     if not waits and not (operation.phase == "DECIDED" and survivor in operation.installed):
@@ -118,7 +124,7 @@ def _check_gives_way(range_: Descriptor, operation: Operation, survivor: int) ->
 
 
 def witnesses(operation: Operation, members: Collection[int]) -> Collection[int]:
-    """Whose majority says how the generation ended, of these `members`: the survivor alone."""
+    """Return the `members` whose majority says how the generation ended: the survivor alone."""
     return operation.outputs[0].members if operation.kind == KIND else members
 
 

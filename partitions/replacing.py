@@ -1,7 +1,7 @@
-"""Members that are replaced, since their nodes are gone or to go: who comes in their place.
+"""Replacement of members whose nodes are gone or have to go: which nodes take their place.
 
-A range goes on from the state that most of its members hold at the seal, so that nobody is replaced
-without a majority of sound ones, nor where there is no node for the replica to go to.
+A range goes on from the state that most of its members hold at the seal. A member is therefore
+replaced only with a majority of sound members, and only if another node can take the replica.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from .placement import Homes
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Why replicas leave a node, and the kind of the operation by which they do."""
+    """Why replicas leave a node, and the kind of operation that moves them."""
 
     kind: str
     reason: str
@@ -27,10 +27,11 @@ def replacement(
     leave: Mapping[int, Leave],
     homes: Homes,
 ) -> tuple[Leave, tuple[int, ...]] | None:
-    """Why members of the range are replaced, and its members after that; None when nobody leaves,
-    or nobody can. `sound` are the members that are alive and not damaged; `leave` has the nodes
-    that replicas are to leave; those that are gone before those that drain, should not all find
-    a place.
+    """Return why members of the range are replaced, and the new members.
+
+    Returns None if nothing is replaced. `sound` are the members that are alive and not damaged;
+    `leave` has the nodes that replicas have to leave. If there is not room for all, nodes that are
+    gone come before nodes that drain.
     """
     leavers = sorted(
         leave.keys() & set(range_.members), key=lambda node: (leave[node].kind != "repair", node)
@@ -48,8 +49,10 @@ def replacement(
 
 
 def stranded(ranges: Iterable[Descriptor], nodes: Mapping[int, NodeRecord]) -> "Counter[int]":
-    """Per node that is not ACTIVE, how many ranges have a replica there and no ACTIVE node that is
-    no member, to which it could go."""
+    """Count, per node that is not ACTIVE, the ranges whose replica there has nowhere to go.
+
+    Every ACTIVE node is already a member of such a range.
+    """
     active = {node.node_id for node in nodes.values() if node.state == "ACTIVE"}
     return Counter(
         member

@@ -1,9 +1,9 @@
-"""Which neighbours are merged since both have become small: a pure function, as the planner's.
+"""Choose which small neighbours are merged: a pure function, like the planner's.
 
-Two neighbours are merged when they have less than a quarter of what splits a range, together, in
-bytes and in load, and the log has more ranges than it was created with; neither may have been in
-an operation for a while. Where their members differ replicas of the right one, which is small,
-move first to where the left one is.
+Two neighbours are merged when together they have less than a quarter of the bytes and of the load
+that split a range, and the log has more ranges than it was created with. Neither may have been in
+an operation for a while. Where their members differ, replicas of the right neighbour, which is
+small, first move to the members of the left one.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,31 +16,31 @@ from .planner import Planned
 from .policy import Policy
 
 GATHER: Final = "gather"
-"""The kind of a move after which a range can be merged."""
+"""The kind of a move that prepares a range for a merge."""
 NEVER: Final = 0.0
-"""As the time after which ranges are merged: they stay as they are."""
+"""The value of `merge_after_s` with which ranges are never merged."""
 _SHARE: Final = 4
-"""Neighbours are small when together they have less than this part of what splits a range."""
+"""Neighbours are small when together they have less than this fraction of what splits a range."""
 
 
 class Small(NamedTuple):
-    """What the leader of a range says of it when it may be small enough to be merged."""
+    """The report of a range's leader that the range may be small enough to be merged."""
 
     range_id: int
     generation: int
     size: int
-    """Bytes."""
+    """The bytes of the range."""
     rate: int
-    """How often a second it is asked for something."""
+    """Requests per second."""
 
 
 def may_shrink(policy: Policy, ranges: int) -> bool:
-    """Whether ranges of a log that has so many are merged by themselves."""
+    """Whether ranges of a log with `ranges` ranges are merged automatically."""
     return policy.split_bytes is not None and ranges > policy.ranges_min
 
 
 def is_small(policy: Policy, size: int, rate: int) -> bool:
-    """Whether bytes and load are so few that a range, or two together, may be merged."""
+    """Whether a range, or two together, with these bytes and this load may be merged."""
     bytes_max, rate_max = policy.split_bytes, policy.split_rate
     few = bytes_max is not None and _SHARE * size < bytes_max
     return few and (rate_max is None or _SHARE * rate < rate_max)
@@ -49,7 +49,7 @@ def is_small(policy: Policy, size: int, rate: int) -> bool:
 def merges(
     metadata: Metadata, alive: Collection[int], resting: Collection[int], small: Collection[Small]
 ) -> list[Planned]:
-    """Merges of neighbours of which leaders say that they are small, and moves towards them."""
+    """Return merges of neighbours whose leaders report them small, and moves before merges."""
     told = {
         each.range_id: each
         for each in small
@@ -73,7 +73,7 @@ def merges(
 def _pairs(
     ranges: Collection[Descriptor], told: Mapping[int, Small], policy: Policy
 ) -> Iterator[tuple[Descriptor, Descriptor]]:
-    """Neighbours that are small together, no range twice."""
+    """Yield pairs of neighbours that are small together, each range at most once."""
     taken = None
     for left, right in pairwise(ranges):
         one, other = told.get(left.range_id), told.get(right.range_id)
@@ -87,7 +87,7 @@ def _pairs(
 def _merge(
     metadata: Metadata, left: Descriptor, right: Descriptor, alive: Collection[int]
 ) -> Planned | None:
-    """The next step towards one range of both, once all who take part are there."""
+    """Return the next step towards one range, once all members of both are alive."""
     here, there = set(right.members), set(left.members)
     if not here | there <= set(alive):
         return None

@@ -1,4 +1,4 @@
-"""What spans of keys have together, and how a key is written where people read it."""
+"""The union of spans of keys, and the written form of a key for people."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from .model import Span
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """The same keys in as few spans as there can be, in order. Spans that overlap stay apart."""
+    """Return the same keys in as few spans as possible, in order. Spans that overlap stay apart."""
     joined: list[Span] = []
     for span in sorted(spans, key=lambda span: span.start):
         if joined and joined[-1].end == span.start:
@@ -17,7 +17,7 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 def printable(key: bytes) -> str:
-    """Its text in quotes, or its hexadecimal digits where it has none."""
+    """Return the key's text in quotes, or its hexadecimal digits if it is no printable text."""
     try:
         text = key.decode()
     except UnicodeDecodeError:

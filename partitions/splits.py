@@ -1,8 +1,4 @@
-"""A split: the two ranges that take the place of one, or why they cannot.
-
-The left child keeps the range's id, the right one gets a new id; both are one generation later and
-have the members of the parent, whose files they share (docs/design/ranges.md#seal-decide-install).
-"""
+"""A split: the two ranges that replace one range, or why they cannot."""
 
 from ..client.protocol import limits
 from ..client.protocol.errors import InvalidArgument, LimitExceeded
@@ -11,7 +7,7 @@ from .spans import printable
 
 
 def check_key(range_: Descriptor, at: bytes) -> None:
-    """Raise InvalidArgument when the range, which has the key, cannot be split at it."""
+    """Raise InvalidArgument when the range, which has the key, cannot be split at the key."""
     if not 1 <= len(at) <= limits.key_bytes_max:
         raise InvalidArgument(
             f"split key of {len(at)} bytes; 1 to {limits.key_bytes_max} are allowed", what="at"
@@ -24,7 +20,7 @@ def check_key(range_: Descriptor, at: bytes) -> None:
 
 
 def check_count(ranges: int) -> None:
-    """Raise LimitExceeded when a log of so many ranges can have no more."""
+    """Raise LimitExceeded when a log with this number of ranges can have no more."""
     if ranges >= limits.ranges_per_log_max:
         raise LimitExceeded(
             f"the log has {ranges} ranges; at most {limits.ranges_per_log_max} are allowed",
@@ -33,7 +29,7 @@ def check_count(ranges: int) -> None:
 
 
 def children(range_: Descriptor, at: bytes, new_id: int) -> tuple[Output, Output]:
-    """What the range is split into at a key of `check_key`."""
+    """Return the two ranges that a split at a key makes. `check_key` has accepted the key."""
     generation, members = range_.generation + 1, range_.members
     left, right = Span(range_.span.start, at), Span(at, range_.span.end)
     return (

@@ -1,9 +1,9 @@
 """Tables of the metadata: records by key, whose changes are noted and can be undone.
 
-Records lie in buckets of `BUCKET_RECORDS` consecutive keys. A bucket is what travels and what is
-stored: it is small, has a bound whatever the keys are, and its packed bytes are kept until one of
-its records changes. `Changes` keeps the buckets in the order of their last change, so that whoever
-knows an earlier version gets the buckets that differ, and nothing else.
+Records lie in buckets of `BUCKET_RECORDS` consecutive keys. A bucket is the unit of transfer and of
+storage: it is small, has a bound for any keys, and its packed bytes are kept until one of its
+records changes. `Changes` keeps the buckets in the order of their last change: a node that knows an
+earlier version gets only the buckets that differ.
 """
 
 from collections.abc import Callable, Collection
@@ -13,7 +13,8 @@ K = TypeVar("K", bound=int | str)
 V = TypeVar("V")
 
 BUCKET_RECORDS: Final = 32
-"""Records of a bucket. One record of a range with two keys of 480 bytes weighs about 1.1 KiB."""
+"""The number of records in a bucket. The record of a range with two keys of 480 bytes has about 1.1
+KiB."""
 _ABSENT: Final = object()
 
 
@@ -25,7 +26,7 @@ class Bucket(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """When a bucket changed last."""
+    """The last change of a bucket."""
 
     tick: int
     """Counts the changes of buckets in this process."""
@@ -38,31 +39,32 @@ class WouldChangeError(Exception):
 
 
 class Changes:
-    """What changed in the tables of one metadata, and the packed bytes of their buckets."""
+    """The changes in the tables of one metadata, and the packed bytes of their buckets."""
 
     def __init__(self) -> None:
         self.token = 0
-        """Tells these ticks from those of another process; whoever serves pages sets it."""
+        """Distinguishes these ticks from the ticks of another process; the server of pages sets
+        it."""
         self.tick = 0
         self.floor = 0
-        """Versions below this are unknown here: they differ in anything."""
+        """The oldest version known here: an older version may differ anywhere."""
         self.order: dict[Bucket, Stamp] = {}
-        """In the order of the last change. A bucket without records stays, as a deletion."""
+        """Buckets in the order of their last change. An empty bucket stays, as a deletion."""
         self.packed: dict[Bucket, bytes] = {}
         self.rehearsing = False
-        """The command under way is to change nothing."""
+        """The current command must not change anything."""
         self.touched: dict[Bucket, None] = {}
-        """Buckets changed by the command under way."""
+        """The buckets that the current command has changed."""
         self.undo: list[tuple[Table[Any, Any], Any, Any]] = []
-        """What the command under way replaced, newest last."""
+        """The values that the current command has replaced, newest last."""
 
     def begin(self, version: int) -> None:
-        """A command begins: what was changed outside of commands belongs to this version."""
+        """Begin a command: changes made outside of commands belong to this version."""
         if self.touched:
             self.settle(version)
 
     def settle(self, version: int) -> None:
-        """The command under way is applied and makes this version."""
+        """End the current command, which makes this version."""
         for bucket in self.touched:
             self.packed.pop(bucket, None)
             self.order.pop(bucket, None)
@@ -72,7 +74,7 @@ class Changes:
         self.undo.clear()
 
     def roll_back(self) -> None:
-        """Undo the command under way."""
+        """Undo the current command."""
         for table, key, old in reversed(self.undo):
             if old is _ABSENT:
                 table.drop(key)
@@ -82,14 +84,14 @@ class Changes:
         self.undo.clear()
 
     def tick_of(self, version: int) -> int:
-        """The last tick of that version, or of the newest one before it."""
+        """Return the last tick of that version, or of the newest version before it."""
         for stamp in reversed(self.order.values()):
             if stamp.version <= version:
                 return stamp.tick
         return 0
 
     def after(self, tick: int) -> list[tuple[int, Bucket]]:
-        """The buckets changed after the tick, each with its tick, in order."""
+        """Return the buckets changed after the tick, each with its tick, in order."""
         found = []
         for bucket, stamp in reversed(self.order.items()):
             if stamp.tick <= tick:
@@ -99,12 +101,12 @@ class Changes:
         return found
 
     def forget(self, bucket: Bucket) -> None:
-        """The bucket is empty: whoever knows a version before that gets everything."""
+        """Forget an empty bucket: a reader with an older version then gets everything."""
         self.floor = max(self.floor, self.order.pop(bucket).version)
         self.packed.pop(bucket, None)
 
     def take(self, other: "Changes", tables: Collection[str]) -> None:
-        """Have the other's stamps and bytes of the buckets of these tables."""
+        """Copy the other's stamps and packed bytes of the buckets of these tables."""
         self.tick, self.floor = other.tick, other.floor
         self.order = {b: stamp for b, stamp in other.order.items() if b.table in tables}
         self.packed = {b: data for b, data in other.packed.items() if b.table in tables}
@@ -116,15 +118,16 @@ class Kind(NamedTuple):
     name: str
     write: Callable[[Any, Any], Any]
     read: Callable[[Any], tuple[Any, Any]]
-    """Raises KeyError, TypeError, ValueError or IndexError for what is no record."""
+    """Raises KeyError, TypeError, ValueError or IndexError for anything but a record."""
     is_numbered: bool = True
-    """Whether the keys are numbers; else texts, of which there are few."""
+    """Whether the keys are numbers; otherwise they are texts, and few."""
     is_public: bool = True
-    """Whether every node gets the table; a private one only the members of the controller."""
+    """Whether every node gets the table; a private table stays with the members of the
+    controller."""
 
 
 class Table(dict[K, V], Generic[K, V]):
-    """Records by key. Reading is that of a dict; only the writes below note what they change."""
+    """Records by key, read as a dict. Only the writes below note their changes."""
 
     def __init__(self, kind: Kind, changes: Changes) -> None:
         super().__init__()
@@ -134,7 +137,7 @@ class Table(dict[K, V], Generic[K, V]):
     # Writes that are noted.
 
     def __setitem__(self, key: K, value: V) -> None:
-        """Put a record. One that is there already, and equal, is no change."""
+        """Put a record. An equal record that is already there counts as no change."""
         old = self.get(key, _ABSENT)
         if old is _ABSENT or old != value:
             self._note(key, old)
@@ -160,22 +163,22 @@ class Table(dict[K, V], Generic[K, V]):
         self._changes.touched[bucket] = None
         self._changes.undo.append((self, key, old))
 
-    # Writes that are not.
+    # Writes that are not noted.
 
     def put(self, key: K, value: V) -> None:
-        """Put a record without a note."""
+        """Put a record without noting the change."""
         if key in self:
             self._unlink(self[key])
         super().__setitem__(key, value)
         self._link(value)
 
     def drop(self, key: K) -> None:
-        """Remove a record without a note."""
+        """Remove a record without noting the change."""
         self._unlink(self[key])
         super().__delitem__(key)
 
     def take(self, other: Self) -> None:
-        """Have the records of another table of this kind, instead of none or of fewer."""
+        """Take over the records of another table of this kind; this table has none, or fewer."""
         dict.update(self, other)
 
     def _link(self, value: V) -> None:
@@ -192,17 +195,17 @@ class Table(dict[K, V], Generic[K, V]):
     # Buckets.
 
     def keys_of(self, number: int) -> list[Any]:
-        """The keys of a bucket that have records, ascending."""
+        """Return the keys of a bucket that have records, ascending."""
         if not self.kind.is_numbered:
             return sorted(self)
         first = number * BUCKET_RECORDS
         return [key for key in range(first, first + BUCKET_RECORDS) if key in self]
 
     def buckets(self) -> list[Bucket]:
-        """The buckets that have records, ascending."""
+        """Return the buckets that have records, ascending."""
         return [Bucket(self.kind.name, at) for at in sorted(set(map(bucket_of, self)))]
 
 
 def bucket_of(key: int | str) -> int:
-    """The bucket of a key. A table whose keys are texts is one bucket."""
+    """Return the bucket of a key. A table whose keys are texts is one bucket."""
     return key // BUCKET_RECORDS if isinstance(key, int) else 0

@@ -1,10 +1,12 @@
 """Tokens in the metadata: who may do what in the cluster.
 
-Authorisation is on from the first token on, for ever: the first token is part of the command that
-founds a cluster with `--auth`, or is created later. So the first token has to allow everything, and
-the last token that may create tokens for ever cannot be revoked: nobody locks the door from inside.
+The first token turns authorisation on for ever. It is part of the command that founds a cluster
+with `--auth`, or is created later. The first token therefore has to allow everything, and the last
+token that may create tokens for ever cannot be revoked: the administrators cannot lock themselves
+out.
 
-A record either has the digest of a secret (see `client.tokens`) or names a certificate's holder.
+A record has either the digest of a secret (see `client.tokens`) or the name of a certificate's
+holder.
 """
 
 from collections.abc import Iterable
@@ -25,14 +27,14 @@ if TYPE_CHECKING:
 
 _DIGEST_BYTES: Final = 32
 _KEPT_MS: Final = 24 * 3_600 * 1_000
-"""An expired token is listed for so long, and then goes when a token is created."""
+"""An expired token stays in the list this long, and is removed at the next creation of a token."""
 
 Command = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """One token. Times are milliseconds since 1970; `expires_ms` 0: never."""
+    """One token. Times are milliseconds since 1970; `expires_ms` 0 means never."""
 
     token_id: str
     principal: str
@@ -46,13 +48,13 @@ class TokenRecord:
 
     @property
     def rules_for_ever(self) -> bool:
-        """Whether the token may create tokens, today and always."""
+        """Whether the token may create tokens, now and for ever."""
         return not self.expires_ms and any(
             "admin" in scope.verbs and scope.has_every_log for scope in self.scopes
         )
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether the token is of no use any more."""
+        """Whether the token has expired."""
         return 0 < self.expires_ms <= now_ms
 
     def to_image(self) -> dict[str, Any]:
@@ -85,10 +87,10 @@ class TokenRecord:
 
 
 def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:
-    """Add the token. Doing it twice is doing it once.
+    """Add the token. A repetition changes nothing.
 
-    Raises InvalidArgument, LimitExceeded, and Conflict for an id or a certificate that has another
-    record and for a first token that does not rule for ever.
+    Raises InvalidArgument and LimitExceeded. Raises Conflict for an id or a certificate that has
+    another record, and for a first token that does not rule for ever.
     """
     record = _record(command)
     known = metadata.tokens.get(record.token_id)
@@ -114,7 +116,7 @@ def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:
 
 
 def revoke(metadata: "MetadataState", command: Command) -> dict[str, Any]:
-    """Take the token away. Raises NotFound, and Conflict for the last one that rules for ever."""
+    """Remove the token. Raises NotFound, and Conflict for the last token that rules for ever."""
     record = metadata.tokens.get(text(command, "id"))
     if record is None:
         raise NotFound(f"no token {text(command, 'id')}; `lognode token list` shows all")
@@ -137,7 +139,7 @@ def check_digest(digest: object) -> bytes:
 
 
 def first_token(token_id: str, digest: bytes, principal: str = "admin") -> Command:
-    """Return what creates the first token of a cluster: it allows everything for ever."""
+    """Return the command that creates a cluster's first token: it allows everything for ever."""
     everything = Scope(frozenset(VERBS))
     return {
         "id": token_id,
@@ -178,7 +180,7 @@ def _record(command: Command) -> TokenRecord:
 
 
 def _same(known: TokenRecord, asked: TokenRecord) -> bool:
-    """Whether a second creation is the repetition of the first: all but its time is the same."""
+    """Whether the second creation repeats the first: everything but the time is equal."""
     return {**known.to_image(), "created_ms": 0} == {**asked.to_image(), "created_ms": 0}
 
 

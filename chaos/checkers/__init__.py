@@ -1,18 +1,18 @@
-"""chaos/checkers/: judges of histories; nothing here starts, waits for or asks anything.
+"""chaos/checkers/: judges of histories; they start nothing, wait for nothing and ask nothing.
 
-A checker is a function from a history to a result; it takes n log n of the history's length, but
-for searches. What all of them read is gathered once, in an `Account`:
+A checker is a function from a history to a result. It takes n log n of the history's length, except
+for searches. The common input of all checkers is gathered once, in an `Account`:
 
-- `account`: every record with what became of it, every read, and what was known when;
-- `entries`, `order`, `reads`, `final`: rules that hold in every workload, of single entries, of
-  appends that follow each other, of what reads must show, of what is there at the end;
-- `follows`, `register`, `adds`, `once`, `snapshots`: those of the workloads follow, register, set,
-  exactly-once, snapshot;
-- `access`: whether the right ones got in, where the cluster has TLS and tokens;
+- `account`: every record with its outcome, every read, and when each fact was known;
+- `entries`, `order`, `reads`, `final`: rules for every workload: single entries, appends that
+  follow each other, the content of reads, the content at the end;
+- `follows`, `register`, `adds`, `once`, `snapshots`: the rules of the workloads follow, register,
+  set, exactly-once, snapshot;
+- `access`: whether only authorised clients got in, where the cluster has TLS and tokens;
 - `enough`: whether enough happened for a verdict;
 - `wgl`, `models`: whether the operations on one object have a linear order, by search.
 
-`judge` asks all that a workload needs.
+`judge` runs all checkers of a workload.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -39,17 +39,17 @@ Rule = Callable[[Account], Iterator[Anomaly]]
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """Judges a history. Raises ValueError, KeyError or TypeError for one of another shape."""
+    """Judges a history. Raises ValueError, KeyError or TypeError for a history of another shape."""
 
     name: str
     _fill: Callable[[Account, Result], None]
 
     def __call__(self, history: History) -> Result:
-        """What it finds."""
+        """Judge a history."""
         return self.of(Account(history))
 
     def of(self, account: Account) -> Result:
-        """The same, of what is gathered already."""
+        """Judge a history whose account is already gathered."""
         result = Result(self.name)
         self._fill(account, result)
         return result
@@ -83,12 +83,12 @@ _OF_WORKLOADS: Final[Mapping[str, tuple[Checker, ...]]] = {
 
 
 def for_workload(name: str) -> list[Checker]:
-    """Those that judge a history of this workload; raises KeyError for one that there is not."""
+    """Return the checkers of this workload. Raises KeyError for an unknown workload."""
     return [_LOG, *_OF_WORKLOADS[name]]
 
 
 def judge(history: History, test: Mapping[str, Any]) -> list[Result]:
-    """All results of a test, as test.json describes it, `enough` the last of them."""
+    """Return all results of a test, as test.json describes it; `enough` is the last."""
     account = Account(history)
     found = [checker.of(account) for checker in for_workload(test["workload"])]
     if test.get("secure"):

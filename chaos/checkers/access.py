@@ -1,7 +1,7 @@
-"""Whether the right ones got in, in a test whose cluster has TLS and tokens.
+"""Whether only authorised clients got in, in a test whose cluster has TLS and tokens.
 
-What strangers met is in test.json, as told by `strangers`: how many of each kind nodes `refused`,
-and how many they `let_in`. What the workload met is in the history.
+test.json has the attempts of `strangers`: how many of each kind the nodes `refused`, and how many
+they `let_in`. The history has the errors of the workload.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,11 @@ from ..verdict import Anomaly, Result
 
 _REFUSED: Final = "UNAUTHORIZED"
 _CLOCK: Final = "clock"
-"""A node whose clock is before the begin of a certificate refuses that, and has to."""
+"""A node whose clock is before the start of a certificate has to refuse the certificate."""
 
 
 def access(history: History, test: Mapping[str, Any]) -> Result:
-    """Strangers were refused, each kind at least once, and the workload never was."""
+    """Check that strangers were refused, each kind at least once, and the workload never was."""
     result = Result("access")
     told = test.get("strangers")
     if told is None:

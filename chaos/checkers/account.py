@@ -1,8 +1,8 @@
-"""What a history says of every record and every key, gathered once for all checkers.
+"""The facts of a history about every record and every key, gathered once for all checkers.
 
-`Sent` is a record with all that its producer did with it, `View` what one operation saw of one
-key. Seqs give the order of a key's entries, so that no rule needs a search: with the floors here,
-each takes n log n.
+`Sent` is a record with all attempts and outcomes of its producer; `View` is what one operation saw
+of one key. Seqs give the order of a key's entries, so that no rule needs a search: with the floors
+here, each rule takes n log n.
 """
 
 from bisect import bisect_left, bisect_right
@@ -25,56 +25,56 @@ class Sent:
     producer: str
     number: int | None
     place: int
-    """Among the records of the operation that sent it first."""
+    """The record's place in the operation that sent it first."""
     expect: int | None
     began: int
-    """When it was first sent."""
+    """When the record was first sent."""
     operations: list[int] = field(default_factory=list)
     acked: int | None = None
-    """When it was first acknowledged."""
+    """When the record was first acknowledged."""
     seq: int | None = None
-    """As an acknowledgement told, else as a read showed; None: nobody knows."""
+    """The seq from an acknowledgement, else from a read; None: unknown."""
     refused: bool = True
-    """Each time it was sent the answer was that it is surely not applied."""
+    """Whether every attempt was answered with an error that says `not_applied`."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The record's name in messages."""
         return f"{self.value} of key {self.key}" + (f" at seq {self.seq}" if self.seq else "")
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What an operation that ended `ok` showed of a key: its entries above seq `after`."""
+    """The entries of a key above seq `after`, as an operation that ended `ok` showed them."""
 
     operation: Operation
     key: str
     entries: Entries
     after: int = 0
     whole: bool = True
-    """It shows the key to its end, as of some moment; else there may be more."""
+    """Whether the view shows the key to its end at some moment; else there may be more entries."""
 
     @property
     def last(self) -> int:
-        """The seq up to which it has seen the key."""
+        """The seq up to which the operation has seen the key."""
         return self.entries[-1][0] if self.entries else self.after
 
     @property
     def ended(self) -> int:
-        """When the answer was there."""
+        """When the answer arrived."""
         assert self.operation.ended is not None
         return self.operation.ended
 
     @property
     def linearizable(self) -> bool:
-        """It must show what was there when it was asked."""
+        """Whether the view must show everything that existed at the invocation."""
         if self.operation.f == "final":
             return self.operation.node is None
         return bool(self.operation.asked.get("consistency") == "linearizable")
 
 
 class Floors:
-    """The highest seq of a key that anybody was told of before a moment."""
+    """The highest seq of a key that any process was told before a moment."""
 
     def __init__(self) -> None:
         self._times: list[int] = []
@@ -82,7 +82,7 @@ class Floors:
 
     @classmethod
     def of(cls, told: Iterable[tuple[int, int]]) -> Self:
-        """From (time, seq)."""
+        """Build the floors from pairs of time and seq."""
         floors = cls()
         for time, seq in sorted(told):
             if not floors._seqs or seq > floors._seqs[-1]:
@@ -91,20 +91,19 @@ class Floors:
         return floors
 
     def before(self, time: int) -> int:
-        """0: nobody knew of any entry."""
+        """Return the floor before the time; 0: no entry was known."""
         at = bisect_left(self._times, time)
         return self._seqs[at - 1] if at else 0
 
 
 class Account:
-    """All records and views of one history. Raises ValueError or KeyError for shapes that it
-    does not know."""
+    """All records and views of one history. Raises ValueError or KeyError for unknown shapes."""
 
     def __init__(self, history: History) -> None:
         self.history = history
         self.operations = history.operations()
         self.sent: dict[str, Sent] = {}
-        """By value, in the order in which they were sent first."""
+        """Records by value, in the order of their first attempt."""
         self.acks: list[tuple[Operation, str, int, str]] = []
         """Operation, key, seq and value, of every record acknowledged with its seq."""
         for one in self.operations:
@@ -113,24 +112,24 @@ class Account:
         self.views = sorted(self._views(), key=lambda view: view.operation.index)
         self.finals = [one for one in self.operations if one.f == "final" and one.outcome == "ok"]
         self.places: dict[str, dict[int, str]] = {}
-        """By key and seq the value that was told first, by an acknowledgement or a view."""
+        """By key and seq, the value that was told first, by an acknowledgement or a view."""
         self._find_places()
         self.seqs = {key: self._sound(key, places) for key, places in self.places.items()}
-        """By key the seqs of all entries that somebody sent, rising."""
+        """By key, the seqs of all entries that were sent, ascending."""
         self._floors = self._find_floors()
 
     def floor(self, key: str, time: int) -> int:
-        """The highest seq of the key that anybody was told of before; 0 for none."""
+        """Return the highest seq of the key that any process was told before; 0 for none."""
         floors = self._floors.get(key)
         return floors.before(time) if floors is not None else 0
 
     def between(self, key: str, after: int, last: int) -> list[int]:
-        """All known seqs of a key in (after, last]."""
+        """Return all known seqs of a key in (after, last]."""
         seqs = self.seqs.get(key, [])
         return seqs[bisect_right(seqs, after) : bisect_right(seqs, last)]
 
     def count_between(self, key: str, after: int, last: int) -> int:
-        """How many they are."""
+        """Return the number of known seqs of a key in (after, last]."""
         seqs = self.seqs.get(key, [])
         return bisect_right(seqs, last) - bisect_right(seqs, after)
 
@@ -179,7 +178,7 @@ class Account:
         keys = sorted({sent.key for sent in self.sent.values()})
         for one in done:
             if one.f == "scan":
-                # What it does not show of a key that it covers, it shows to be absent.
+                # A covered key that the answer does not show is shown to be absent.
                 shown = _by_key(one.answer["entries"])
                 prefix = one.asked["prefix"]
                 start = bisect_left(keys, prefix)
@@ -217,14 +216,14 @@ class Account:
             if sent.acked is not None and sent.seq:
                 told.setdefault(sent.key, []).append((sent.acked, sent.seq))
         for view in self.views:
-            # What nobody sent is no reason to demand anything of others.
+            # Entries that no process sent set no floor for others.
             if view.entries and self.count_between(view.key, view.last - 1, view.last):
                 told.setdefault(view.key, []).append((view.ended, view.last))
         return {key: Floors.of(of_key) for key, of_key in told.items()}
 
 
 def _by_key(entries: Iterable[Sequence[Any]]) -> dict[str, list[Sequence[Any]]]:
-    """[key, seq, value] each, as [seq, value] by key."""
+    """Convert [key, seq, value] each to [seq, value] by key."""
     shown: dict[str, list[Sequence[Any]]] = {}
     for key, seq, value in entries:
         shown.setdefault(key, []).append((seq, value))

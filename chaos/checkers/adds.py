@@ -1,9 +1,10 @@
 """Elements that are added to keys, and reads of whole keys: when does an element stay visible?
 
-As Jepsen's set-full: an element is known once its add is acknowledged or a read shows it. It is
-`lost` if the last linearizable read of its key that began afterwards does not show it. Its stable
-latency is the time from when it is known to the begin of the last read that misses it, 0 if none
-does: above 0 only for prefix reads, else there is a `stale-read` as well.
+The rules are those of Jepsen's set-full. An element is known once its add is acknowledged or a read
+shows it. It is `lost` if the last linearizable read of its key that began afterwards does not show
+it. Its stable latency is the time from when it is known to the begin of the last read without it, 0
+without such a read. Above 0 it comes from prefix reads only; otherwise there is a `stale-read` as
+well.
 """
 
 from bisect import bisect_left
@@ -15,7 +16,7 @@ _QUANTILES = (0.5, 0.95, 0.99, 1.0)
 
 
 def adds(account: Account, result: Result) -> None:
-    """Lost elements, and quantiles of stable latency in milliseconds."""
+    """Find lost elements, and quantiles of stable latency in milliseconds."""
     by_key: dict[str, list[View]] = {}
     for view in account.views:
         if view.operation.f == "read":
@@ -56,7 +57,7 @@ def adds(account: Account, result: Result) -> None:
 
 
 class _Misses:
-    """When the last read began that ended below a seq."""
+    """The begin of the last read that ended below a seq."""
 
     def __init__(self, views: list[View]) -> None:
         ordered = sorted(views, key=lambda view: view.last)
@@ -66,12 +67,12 @@ class _Misses:
             self._began.append(max(self._began[-1], view.operation.began))
 
     def last_before(self, seq: int) -> int:
-        """Its begin; 0: there is none."""
+        """Return the begin of that read; 0: there is none."""
         return self._began[bisect_left(self._lasts, seq)]
 
 
 def _first_seen(account: Account) -> dict[str, int]:
-    """By value the first time when a read that shows it was over."""
+    """Return, by value, the end of the first read that shows it."""
     seen: dict[str, int] = {}
     for view in sorted(account.views, key=lambda view: -view.ended):
         if view.operation.f == "read":

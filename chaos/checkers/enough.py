@@ -1,8 +1,8 @@
 """Whether a history can vouch for anything: a test in which little happened proves nothing.
 
-Reasons to say `unknown`: few operations succeeded, or none of a kind; a final read is missing; no
-fault took place, or none hit a node that led a range, though such were chosen; a leader was gone
-for long and nobody was seen to follow it.
+The reasons for `unknown` are: few operations succeeded, or none of a kind; a final read is missing;
+no fault took place; none hit a leader of a range, though such faults were chosen; a leader was gone
+for long and no successor was seen.
 """
 
 from collections import Counter
@@ -15,18 +15,19 @@ from ..verdict import Result
 
 _OK_MIN: Final = 20
 _OK_SHARE: Final = 0.05
-"""Of the operations that the rate asks for: whole seconds without a majority are part of a test."""
+"""The required share of the operations that the rate asks for: a test includes whole seconds
+without a majority."""
 _NOT_AT_NODES: Final = frozenset({"none", "range", "client"})
-"""Packages whose faults befall no node."""
+"""Packages whose faults hit no node."""
 _STOPS_PROCESSES: Final = frozenset({"kill", "pause", "power", "part-kill", "pause-kill"})
 _ELECTION_DUE_NS: Final = 3_000_000_000
-"""A leader that is gone is followed by another after this time at the latest (L1)."""
+"""The latest time for a new leader after the old leader is gone (L1)."""
 
 Leaders = dict[str, int]
 
 
 def enough(history: History, test: Mapping[str, Any]) -> Result:
-    """`test` is what test.json holds: nodes, rate, time_limit_s and nemesis are looked at."""
+    """Check the amount of events; `test` has nodes, rate, time_limit_s and nemesis of test.json."""
     chosen = [name for name in test["nemesis"] if name != "none"]
     leads = _Leads(history)
     result = Result("enough")
@@ -89,7 +90,7 @@ def _elections(bands: list[Band], nodes: int, leads: "_Leads") -> Iterator[str]:
 
 
 class _Leads:
-    """Who led which range, and when."""
+    """The leaders of ranges over time."""
 
     def __init__(self, history: History) -> None:
         self._seen: list[tuple[int, Leaders]] = [
@@ -103,10 +104,10 @@ class _Leads:
             for range_, node in after.items()
             if before.get(range_, node) != node
         )
-        """How often a range was seen to be led by another node than before."""
+        """How often a range was seen with another leader than before."""
 
     def led(self, began: int, ended: int | None) -> set[int]:
-        """Nodes that led any range at a time from `began` to `ended`."""
+        """Return the nodes that led any range at a time from `began` to `ended`."""
         found: set[int] = set()
         for at, (time, leaders) in enumerate(self._seen):
             until = self._seen[at + 1][0] if at + 1 < len(self._seen) else None

@@ -1,7 +1,7 @@
-"""Whether every entry that anybody was told of is one that was sent, at one seq, for ever.
+"""Whether every entry that was told is an entry that was sent, at one seq, for ever.
 
-`phantom`: nobody had sent it. `G1a` (Adya's name for an aborted read): its append had failed.
-`inconsistent-seq`: one key and seq, two values. `duplicate`: one record at two seqs.
+`phantom`: no process sent the entry. `G1a` (Adya's name for an aborted read): its append had
+failed. `inconsistent-seq`: one key and seq, two values. `duplicate`: one record at two seqs.
 `nonmonotonic-poll`, `nonmonotonic-read`: the seqs of one answer do not rise. `poll-skip`,
 `read-skip`: an answer leaves out an entry between two that it shows, or before the first.
 """
@@ -14,13 +14,13 @@ from .account import Account, View
 
 
 def entries(account: Account) -> Iterator[Anomaly]:
-    """All that is wrong with single entries and single answers."""
+    """Find all violations by single entries and single answers."""
     for one, key, seq, value in account.acks:
         yield from _place(account, key, seq, value, one.index)
     sound: dict[tuple[str, int], tuple[Any, int]] = {}
     for view in account.views:
         for seq, value in view.entries:
-            # The same entry is shown again and again, and mostly later than at first.
+            # The same entry is shown repeatedly, and mostly later than at first.
             known = sound.get((view.key, seq))
             if known is not None and known[0] == value and known[1] <= view.ended:
                 continue
@@ -83,7 +83,7 @@ def _answer(account: Account, view: View) -> Iterator[Anomaly]:
             )  # fmt: skip
         before = seq
     if one.f == "final":
-        return  # what is missing there is lost
+        return  # entries missing at the end are lost
     if account.count_between(view.key, view.after, view.last) == len(view.entries):
         return
     shown = {seq for seq, _ in view.entries}

@@ -1,8 +1,8 @@
-"""Whether everything is there at the end, in a linearizable read and on every node.
+"""Whether every entry is there at the end, in a linearizable read and on every node.
 
-`lost-write`: acknowledged, and absent. `vanished-read`: read by somebody, and absent.
-`lost-on-node`: absent on one node only. `unseen`: there, but missed by a reader that polled its
-key to the end after the final read. That nobody has read an entry yet is no error and is counted.
+`lost-write`: acknowledged, and absent. `vanished-read`: read before, and absent. `lost-on-node`:
+absent on one node only. `unseen`: present, but missed by a reader that polled its key to the end
+after the final read. An entry that no process has read yet is counted, but is no error.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from .account import Account, Sent
 
 
 def final(account: Account) -> Iterator[Anomaly]:
-    """What is missing at the end; nothing, if nobody looked."""
+    """Find entries missing at the end; none without a final read."""
     end = account.final()
     lost: set[str] = set()
     if end is not None:
@@ -38,13 +38,13 @@ def final(account: Account) -> Iterator[Anomaly]:
 
 
 def _has(one: Operation, key: str) -> bool:
-    """Whether the key is of a range of which the node is a member; without `spans`, all are."""
+    """Whether the key is in a range that has the node as a member; without `spans`, all are."""
     spans = one.answer.get("spans")
     return spans is None or any(low <= key and (high is None or key < high) for low, high in spans)
 
 
 def _contents(one: Operation) -> dict[str, dict[str, int]]:
-    """Seqs by key and value."""
+    """Return seqs by key and value."""
     return {
         key: {value: seq for seq, value in entries} for key, entries in one.answer["keys"].items()
     }
@@ -86,7 +86,7 @@ def _unseen(account: Account, end: Operation) -> Iterator[Anomaly]:
 
 
 def counts(account: Account) -> dict[str, float]:
-    """How much was acknowledged, and how much of it no reader but the final ones has seen."""
+    """Count the acknowledged entries, and those that only the final reads have seen."""
     seen = {
         (view.key, seq)
         for view in account.views

@@ -1,9 +1,9 @@
-"""Whether each follower gets every entry of what it follows once, in order, to the end.
+"""Whether each follower gets every entry that it follows once, in order, to the end.
 
-`repeat`: an entry comes again. `reorder`: it comes after a later one of its key. `skip`: it never
-comes, and a later one of its key does. `stall`: the follower ends behind the final read.
-`misrouted`: an entry of a key that it does not follow. A position is exact, so all this holds
-through reconnects and new clients as well; only the order within a key is promised.
+`repeat`: an entry arrives again. `reorder`: it arrives after a later entry of its key. `skip`: it
+never arrives, and a later entry of its key does. `stall`: the follower ends behind the final read.
+`misrouted`: an entry of a key that it does not follow. A position is exact, so these rules hold
+through reconnects and new clients as well. Only the order within a key is promised.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from .account import Account
 
 
 def follows(account: Account, result: Result) -> None:
-    """All followers of a history."""
+    """Check all followers of a history."""
     followers: dict[str, list[Operation]] = {}
     for one in account.operations:
         if one.f == "follow":
@@ -42,12 +42,12 @@ class _Follower:
         self._name = name
         self._operations = operations
         self._got: dict[str, dict[int, int]] = {}
-        """By key and seq the operation that brought it."""
+        """By key and seq, the operation that brought the entry."""
         self._last: dict[str, int] = {}
-        """The highest seq that came, by key."""
+        """The highest seq that arrived, by key."""
 
     def deliveries(self) -> Iterator[Anomaly]:
-        """What is wrong with an entry as it comes."""
+        """Find violations by single deliveries."""
         for one in self._operations:
             if one.outcome != "ok":
                 continue
@@ -65,7 +65,7 @@ class _Follower:
                 self._last[key] = max(seq, last)
 
     def skips(self, account: Account) -> Iterator[Anomaly]:
-        """What never came, though later entries of the key did."""
+        """Find entries that never arrived, though later entries of the key did."""
         for key, last in self._last.items():
             got = self._got[key]
             missing = [seq for seq in account.between(key, 0, last) if seq not in got]
@@ -79,7 +79,7 @@ class _Follower:
                 )  # fmt: skip
 
     def stalls(self, end: Operation) -> Iterator[Anomaly]:
-        """Keys of which the final read shows more at their end."""
+        """Find keys of which the final read shows more entries at the end."""
         last_one = self._operations[-1]
         for key, entries in end.answer["keys"].items():
             last = self._last.get(key, 0)

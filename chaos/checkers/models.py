@@ -1,4 +1,4 @@
-"""Objects whose histories `wgl` can judge: a register, a text that grows, a key of a log."""
+"""Objects whose histories `wgl` can judge: a register, a growing text, a key of a log."""
 
 from typing import Any, Final
 
@@ -29,10 +29,10 @@ TEXT: Final = Model("", _text, frozenset({"get"}), repr)
 """One key of a key-value store: (get, value), (put, value), (append, value)."""
 
 UNSEEN: Final = -1
-"""For the seqs of entries that nobody was shown; any two of them may be the same."""
+"""The seq of an entry that was never shown; two such entries may be the same."""
 
 Last = tuple[int, str] | None
-"""The last entry of a key as seq and value; None: it has none."""
+"""The last entry of a key as seq and value; None: the key has no entry."""
 
 
 def _log_key(state: Last, act: Act) -> Any:

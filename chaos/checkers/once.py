@@ -1,7 +1,7 @@
-"""Whether what was sent again and again with one number is there once, in the order of numbers.
+"""Whether records that were resent with one number are there once, in the order of numbers.
 
-That a record is there twice, or acknowledged and absent, `entries` and `final` find; here is
-`out-of-order`: a producer's records of a key do not stand in the order of their numbers.
+`entries` and `final` find records that are there twice, or acknowledged and absent. This checker
+finds `out-of-order`: a producer's records of a key are not in the order of their numbers.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from .account import Account, Sent
 
 
 def once(account: Account) -> Iterator[Anomaly]:
-    """Over every final read."""
+    """Check every final read."""
     for one in account.finals:
         where = "the final read" if one.node is None else f"node {one.node}"
         for key, entries in one.answer["keys"].items():

@@ -1,7 +1,7 @@
 """Whether seqs rise as appends follow each other.
 
 `realtime-order`: an append began after an entry of its key was known, and has the lower seq.
-`nonmonotonic-send`: what a producer sent later to a key has the lower seq.
+`nonmonotonic-send`: the later record of a producer to a key has the lower seq.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from .account import Account, Sent
 
 
 def order(account: Account) -> Iterator[Anomaly]:
-    """Both, over all records whose seq is known."""
+    """Check both rules over all records whose seq is known."""
     by_producer: dict[tuple[str, str], list[Sent]] = {}
     for sent in account.sent.values():
         if sent.seq is None:
@@ -38,5 +38,5 @@ def order(account: Account) -> Iterator[Anomaly]:
 
 
 def _order(sent: Sent) -> tuple[int, int, int]:
-    """By record number, where there are any, else as they were sent."""
+    """Return the record number if there is one, else the place of sending."""
     return sent.number or 0, sent.operations[0], sent.place

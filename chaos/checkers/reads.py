@@ -1,7 +1,7 @@
-"""Whether reads show what they must.
+"""Whether reads show all that they must.
 
-`stale-read`: a linearizable read does not show what was known before it began.
-`session-went-back`: a prefix read shows less of a key than its process had read before.
+`stale-read`: a linearizable read does not show what was known before it began. `session-went-back`:
+a prefix read shows less of a key than its process had read before.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from .account import Account
 
 
 def reads(account: Account) -> Iterator[Anomaly]:
-    """Both, over all reads that show a key to its end."""
+    """Check both rules over all reads that show a key to its end."""
     sessions: dict[tuple[int, str], int] = {}
     for view in account.views:
         one = view.operation

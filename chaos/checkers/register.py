@@ -1,9 +1,9 @@
 """Whether conditional appends and reads of a key are those of a register with compare-and-set.
 
-By seqs: `broken-condition`, an entry does not follow the one that its append expected;
-`wrong-refusal`, an append was refused for a last seq that it expected, or that was out of date.
-By search (`wgl`): `nonlinearizable`, no order explains all answers of a key. The search knows
-nothing of what the other rules assume.
+By seqs: `broken-condition`, an entry does not follow the entry that its append expected;
+`wrong-refusal`, an append was refused with a last seq that it expected, or that was out of date. By
+search (`wgl`): `nonlinearizable`, no order explains all answers of a key. The search does not rely
+on the other rules.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ _TIME_LIMIT_S = 60.0
 
 
 def conditions(account: Account) -> Iterator[Anomaly]:
-    """What seqs alone show, in linear time."""
+    """Find the violations that seqs alone show, in linear time."""
     whole = account.final() is not None
     for key, seqs in account.seqs.items():
         for before, seq in zip([0, *seqs], seqs, strict=False):
             sent = account.sent[account.places[key][seq]]
-            # Without a final read there may be an entry that nobody has seen.
+            # Without a final read there may be an entry that was never shown.
             if sent.expect is None or before == sent.expect:
                 continue
             if before > sent.expect or whole:
@@ -48,7 +48,7 @@ def conditions(account: Account) -> Iterator[Anomaly]:
 
 
 def linearizable(account: Account, result: Result, time_limit_s: float = _TIME_LIMIT_S) -> None:
-    """By search; unknown when that takes longer."""
+    """Search for a linear order; unknown when the search takes too long."""
     calls = calls_of(account)
     judged = wgl.judge(LOG_KEY, calls, time_limit_s)
     if judged.linearizable is None:
@@ -63,7 +63,7 @@ def linearizable(account: Account, result: Result, time_limit_s: float = _TIME_L
 
 
 def calls_of(account: Account) -> dict[str, list[Call]]:
-    """What the search judges: appends, refused ones, and linearizable reads of whole keys."""
+    """Return the calls to search: appends, refused appends, linearizable reads of whole keys."""
     calls: dict[str, list[Call]] = {}
     for one in account.operations:
         if one.f == "append":
@@ -106,7 +106,7 @@ def _seen(account: Account, key: str, seq: int) -> int:
 
 
 def _refusal(one: Operation) -> int | None:
-    """The last seq of the key, for which an append was refused; None: not for that."""
+    """Return the key's last seq from a refusal of an append; None for any other reason."""
     if one.f != "append" or one.outcome != "fail" or not one.answer:
         return None
     last: int | None = one.answer.get("last")

@@ -1,10 +1,10 @@
 """Whether a snapshot is a committed prefix of every range, and shows the same each time.
 
-`missing`: what was known before it was taken lies beyond it (S7). `beyond`: it shows an entry above
-its own end of that key. `not-a-prefix`: an entry of the log at or below that end is not in it.
-`changed`: two reads of one snapshot differ. `lease-lost`: it cannot be read, and its lease should
-not be over. Nothing is removed in the workload. Where wall clocks were set, which end leases sooner
-or later, nothing is said of leases.
+`missing`: entries known before the snapshot was taken lie beyond it (S7). `beyond`: it shows an
+entry above its own end of that key. `not-a-prefix`: an entry of the log at or below that end is not
+in it. `changed`: two reads of one snapshot differ. `lease-lost`: it cannot be read, though its
+lease should still hold. The workload removes nothing. Leases are not judged in a test that sets
+wall clocks, which end leases too early or too late.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,7 +20,7 @@ _NS = 1_000_000_000
 
 
 def snapshots(account: Account, result: Result) -> None:
-    """All snapshots of a history."""
+    """Check all snapshots of a history."""
     taken = {
         one.answer["snapshot"]: _Snapshot(one)
         for one in account.operations
@@ -50,10 +50,10 @@ class _Snapshot:
             self._starts.append(start)
             self._throughs.append(through)
         self._shown: dict[str, tuple[Operation, list[list[Any]]]] = {}
-        """By key what the first read of it showed."""
+        """By key, the result of its first read."""
 
     def misses(self, account: Account, keys: list[str]) -> Iterator[Anomaly]:
-        """Keys of which somebody had been told more when it was asked for."""
+        """Find keys of which more had been told when the snapshot was requested."""
         for key in keys:
             known, through = account.floor(key, self._taken.began), self._through(key)
             if known > through:
@@ -65,7 +65,7 @@ class _Snapshot:
                 )  # fmt: skip
 
     def shows(self, account: Account, keys: list[str], one: Operation) -> Iterator[Anomaly]:
-        """What is wrong with a read of it."""
+        """Find violations by a read of the snapshot."""
         shown: dict[str, list[list[Any]]] = {}
         for key, seq, value in one.answer["entries"]:
             shown.setdefault(key, []).append([seq, value])
@@ -89,7 +89,7 @@ class _Snapshot:
                 yield self._anomaly("changed", message, key, one, first.index)
 
     def is_lost(self, one: Operation) -> Iterator[Anomaly]:
-        """A read that was told that the lease is over, before it is."""
+        """Find a read whose answer says that the lease is over, before it is."""
         lease_ns = self._taken.asked["lease_s"] * _NS
         told = one.error is not None and one.error.startswith("NOT_FOUND")
         if told and one.ended is not None and one.ended - self._taken.began < lease_ns:

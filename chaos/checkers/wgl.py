@@ -1,14 +1,14 @@
 """Linearizability of one object by search, after Wing and Gong (1993) and Lowe (2017).
 
-An operation takes effect at one moment between its invocation and its completion. The search
-places one operation after another: next may come any whose invocation precedes all completions of
-those not yet placed. What is left to do depends only on which operations are placed and on the
-state they left, so each such pair, a configuration, is looked at once; the placed ones are bits of
-an integer.
+An operation takes effect at one moment between its invocation and its completion. The search places
+one operation after another: the next can be any operation whose invocation precedes all completions
+of the operations not yet placed. The remaining work depends only on the set of placed operations
+and on the resulting state. Each such pair, a configuration, is therefore visited once; the set is
+stored as the bits of an integer.
 
-Two orders need not be tried. A read that fits where the search stands is placed there and then:
-it changes nothing. And of two operations that do the same and may never have happened, the one
-that was invoked first is placed first. One that may never have happened need not be placed at all.
+Two kinds of orders are skipped. A read that fits the current state is placed at once, since it
+changes nothing. Of two equal operations that may never have happened, the one that was invoked
+first is placed first. An operation that may never have happened need not be placed at all.
 """
 
 import time
@@ -18,22 +18,22 @@ from typing import Any, Final
 
 State = Hashable
 Act = tuple[Any, ...]
-"""What an operation does and was told: its name, then what the model wants to know."""
+"""An operation with its answer: its name, then the arguments of the model."""
 
 IMPOSSIBLE: Final = object()
-"""What a model's step gives for an act that cannot have had this answer in this state."""
+"""The result of a model's step for an act that cannot have had this answer in this state."""
 
 _FIRST_ROUND: Final = 500
 _GROWTH: Final = 4
 _CLOCK_EVERY: Final = 1024
 _SHOWN_MAX: Final = 60
 _CONFIGURATIONS_MAX: Final = 4_000_000
-"""Of one key, about 700 MiB: a search that wants more gives up."""
+"""For one key, about 700 MiB: a search that needs more gives up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """An object as if one client at a time used it."""
+    """An object as a single client would use it."""
 
     initial: State
     step: Callable[[Any, Act], Any]
@@ -41,7 +41,7 @@ class Model:
     reads: frozenset[str]
     """Names of acts that never change the state."""
     shown: Callable[[Any], str] = str
-    """A state in words."""
+    """Describes a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class Call:
     ended: int | None
     act: Act
     name: str
-    """Who did what, for people."""
+    """The process and its operation, for people."""
     index: int
-    """Of its invocation."""
+    """The index of the invocation."""
 
 
 class Search:
-    """The search for one key; it can be carried on where it stopped."""
+    """The search for one key; it can be continued after a stop."""
 
     def __init__(self, model: Model, calls: Sequence[Call]) -> None:
         self._model = model
@@ -73,13 +73,15 @@ class Search:
         self._seen: set[tuple[int, Any]] = set(self._stack)
         self._furthest = -1
         self.stuck: Call | None = None
-        """Of all that must be placed, the one whose completion no order got past so far."""
+        """Of the calls that must be placed, the one whose completion no order has passed so far."""
         self.states: set[Any] = set()
-        """What the state may be, with all placed that ended before the end of `stuck`."""
+        """The possible states with all calls placed that ended before the end of `stuck`."""
 
     def run(self, steps: int, deadline: float) -> bool | None:
-        """Whether there is an order; None: not known after so many more configurations, or at the
-        deadline of time.monotonic()."""
+        """Return whether an order exists.
+
+        None: unknown after `steps` further configurations, or at the deadline of time.monotonic().
+        """
         stack = self._stack
         for step in range(steps):
             if not stack:
@@ -97,11 +99,11 @@ class Search:
 
     @property
     def exhausted(self) -> bool:
-        """It holds as many configurations as it may."""
+        """Whether the search holds as many configurations as it may."""
         return len(self._seen) > _CONFIGURATIONS_MAX
 
     def _next(self, mask: int, state: Any) -> list[tuple[int, Any]]:
-        """Configurations one placement further, the most promising last."""
+        """Return the configurations one placement further, the most promising last."""
         enabled, bound = self._enabled(mask, state)
         step, reads = self._model.step, self._model.reads
         found = []
@@ -117,7 +119,7 @@ class Search:
         return [*self._unsure(mask, state, bound), *((m, after) for _, m, after in found)]
 
     def _enabled(self, mask: int, state: Any) -> tuple[list[int], int]:
-        """Which of the sure ones may come next, and the first completion among the unplaced."""
+        """Return the sure calls that may come next, and the first completion among the unplaced."""
         lowest = (~mask & (mask + 1)).bit_length() - 1
         bound, stuck, enabled = None, None, []
         for at in range(lowest, len(self._sure)):
@@ -154,12 +156,12 @@ class Search:
 
 
 def shorten(text: str) -> str:
-    """At most 60 characters of it, the last ones, where what differs stands."""
+    """Return the last 60 characters at most, since texts differ at their ends."""
     return text if len(text) <= _SHOWN_MAX else "..." + text[3 - _SHOWN_MAX :]
 
 
 def _twins(calls: Sequence[Call]) -> list[int | None]:
-    """For each call the last one before it that does the same."""
+    """Return, for each call, the last call before it that does the same."""
     last: dict[Act, int] = {}
     found = []
     for number, call in enumerate(calls):
@@ -170,17 +172,17 @@ def _twins(calls: Sequence[Call]) -> list[int | None]:
 
 @dataclass(slots=True)
 class Judgement:
-    """Of all keys together; `linearizable` None: not known of the keys in `undecided`."""
+    """The judgement of all keys; `linearizable` None: unknown for the keys in `undecided`."""
 
     linearizable: bool | None
     key: str | None = None
-    """The one that has no order."""
+    """The key without an order."""
     stuck: Call | None = None
     states: list[str] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)
 
     def why(self) -> str:
-        """The first key found that has no order, in a sentence."""
+        """Describe the first key found without an order."""
         if self.linearizable is None:
             keys = ", ".join(self.undecided[:5]) + (", ..." if len(self.undecided) > 5 else "")
             return f"no answer in time for keys {keys}"
@@ -196,7 +198,7 @@ class Judgement:
 def judge(model: Model, calls: Mapping[str, Sequence[Call]], time_limit_s: float) -> Judgement:
     """Search all keys, in rounds of growing budget, until one has no order or all have one.
 
-    A key that has none mostly shows it soon, and may stand behind one whose search is long.
+    A key without an order mostly shows this soon, but may stand behind a key with a long search.
     """
     deadline = time.monotonic() + time_limit_s
     searches = {key: Search(model, of_key) for key, of_key in calls.items()}

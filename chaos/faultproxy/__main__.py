@@ -1,4 +1,4 @@
-"""`python -m lognode.chaos.faultproxy --host HOST --port PORT`: serves until SIGTERM or Ctrl-C."""
+"""`python -m lognode.chaos.faultproxy --host HOST --port PORT`: serve until SIGTERM or Ctrl-C."""
 
 import argparse
 import asyncio
@@ -22,7 +22,7 @@ async def _serve(host: str, port: int) -> None:
 
 
 def main() -> int:
-    """Entry point; returns the exit code."""
+    """Run the server; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m lognode.chaos.faultproxy",
         description="A TCP proxy that injects faults, with the HTTP API of Toxiproxy.",

@@ -15,7 +15,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Refusal(Exception):
-    """What the API answers instead: {"error": ..., "status": ...}."""
+    """An error answer of the API: {"error": ..., "status": ...}."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -31,10 +31,10 @@ class FaultProxy:
         self._changing = asyncio.Lock()
         self._runner: web.AppRunner | None = None
         self.address = ""
-        """Of the API, host:port, once it is started."""
+        """The address of the API, host:port, once it is started."""
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Serve the API; port 0 becomes one that is free. Raises OSError."""
+        """Serve the API; port 0 becomes a free port. Raises OSError."""
         application = web.Application(middlewares=[_plainly])
         for method, path, handler in (
             ("GET", "/version", self._version),
@@ -61,7 +61,7 @@ class FaultProxy:
         self.address = f"{name[0]}:{name[1]}"
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close the API, and all proxies with their connections."""
         for proxy in self._proxies.values():
             proxy.stop()
         self._proxies.clear()
@@ -96,7 +96,7 @@ class FaultProxy:
         return _answer(proxy.to_json(), 201)
 
     async def _populate(self, request: web.Request) -> web.Response:
-        """Answers with those that it came to, also where one is refused."""
+        """Answer with the proxies made so far, even if one is refused."""
         done: list[Proxy] = []
         refused: Refusal | None = None
         try:
@@ -212,7 +212,7 @@ def _answer(fields: Any, status: int = 200) -> web.Response:
 
 @web.middleware
 async def _plainly(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Errors as the real server words them. Pages in a browser must not reach the API."""
+    """Answer errors as the real server words them. Pages in a browser must not reach the API."""
     if request.headers.get("User-Agent", "").startswith("Mozilla/"):
         return web.Response(status=403, text="User agent not allowed\n")
     try:
@@ -239,7 +239,7 @@ async def _body(request: web.Request, wanted: type) -> Any:
 
 
 def _typed(fields: Mapping[str, Any], name: str, wanted: Any, otherwise: Any) -> Any:
-    """A field of this type; null is as if it were not there."""
+    """Return a field of this type; null counts as absent."""
     found = fields.get(name)
     if found is None:
         return otherwise
@@ -260,7 +260,10 @@ def _proxy_fields(found: Any) -> dict[str, Any]:
 
 
 def _toxic(fields: Mapping[str, Any], proxy: Proxy) -> Toxic:
-    """Checked in the order of the real server, whose first objection is the answer."""
+    """Read a toxic.
+
+    The checks have the real server's order, since the first failure is the answer.
+    """
     kind = _typed(fields, "type", str, "")
     stream = _typed(fields, "stream", str, "downstream")
     name = _typed(fields, "name", str, "") or f"{kind}_{stream}"

@@ -11,7 +11,7 @@ _BACKLOG = 1024
 
 
 class Proxy:
-    """From `listen` to `upstream`, both host:port, while it is enabled."""
+    """Forwards from `listen` to `upstream`, both host:port, while it is enabled."""
 
     def __init__(self, name: str, listen: str, upstream: str) -> None:
         self.name = name
@@ -24,11 +24,11 @@ class Proxy:
 
     @property
     def enabled(self) -> bool:
-        """Whether it listens."""
+        """Whether the proxy listens."""
         return self._server is not None
 
     async def start(self) -> None:
-        """Listen; port 0 becomes one that is free. Raises OSError and ValueError."""
+        """Listen; port 0 becomes a free port. Raises OSError and ValueError."""
         host, port = split(self.listen)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._client, host, port, backlog=_BACKLOG)
@@ -36,7 +36,7 @@ class Proxy:
         self.listen = join(name[0], name[1])
 
     def stop(self) -> None:
-        """Refuse connections, and close those that there are."""
+        """Refuse connections, and close the existing ones."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -47,29 +47,32 @@ class Proxy:
             connection.abort()
 
     def find(self, name: str) -> Toxic | None:
-        """The toxic of this name."""
+        """Return the toxic of this name."""
         every = (toxic for direction in DIRECTIONS for toxic in self.toxics[direction])
         return next((toxic for toxic in every if toxic.name == name), None)
 
     def add(self, toxic: Toxic) -> None:
-        """On live connections, too."""
+        """Add a toxic, on live connections too."""
         self.toxics[toxic.direction].append(toxic)
         for connection in list(self._connections):
             connection.streams[toxic.direction].add(toxic)
 
     def change(self, toxic: Toxic) -> None:
-        """It has other attributes."""
+        """Give the toxic other attributes."""
         for connection in list(self._connections):
             connection.streams[toxic.direction].change(toxic)
 
     def remove(self, toxic: Toxic) -> None:
-        """From live connections, too."""
+        """Remove a toxic, from live connections too."""
         self.toxics[toxic.direction].remove(toxic)
         for connection in list(self._connections):
             connection.streams[toxic.direction].remove(toxic)
 
     def to_json(self) -> dict[str, Any]:
-        """As the API shows it. `Logger` is an empty object in the real server's answers."""
+        """Return the proxy as the API shows it.
+
+        `Logger` is an empty object, as in the real server.
+        """
         return {
             "name": self.name,
             "listen": self.listen,
@@ -85,7 +88,7 @@ class Proxy:
         return client
 
     def _open(self, client: End) -> None:
-        if not self.enabled:  # accepted before the listener was closed, and told of after
+        if not self.enabled:  # accepted before the listener was closed, and reported after
             client.abort()
             return
         task = asyncio.get_running_loop().create_task(self._dial(client))
@@ -93,7 +96,10 @@ class Proxy:
         task.add_done_callback(self._opening.pop)
 
     async def _dial(self, client: End) -> None:
-        """A client whose upstream cannot be reached is closed; it was accepted already."""
+        """Dial the upstream.
+
+        If it cannot be reached, close the client, which was accepted already.
+        """
         upstream = End()
         try:
             host, port = split(self.upstream)
@@ -110,7 +116,10 @@ class Proxy:
 
 
 def split(address: str) -> tuple[str, int]:
-    """host:port, or [host]:port for IPv6. Raises ValueError, in the words of Go's net package."""
+    """Split host:port, or [host]:port for IPv6.
+
+    Raises ValueError, in the words of Go's net package.
+    """
     host, colon, port = address.rpartition(":")
     if not colon:
         raise ValueError(f"address {address}: missing port in address")
@@ -120,12 +129,12 @@ def split(address: str) -> tuple[str, int]:
 
 
 def join(host: str, port: int) -> str:
-    """The inverse of `split`."""
+    """Undo `split`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def reason(listen: str, error: OSError | ValueError) -> str:
-    """Why it cannot listen there, in the words of Go's net package."""
+    """Return why the proxy cannot listen there, in the words of Go's net package."""
     if isinstance(error, ValueError):
         return f"listen tcp: {error}"
     words = os.strerror(error.errno).lower() if error.errno else str(error)

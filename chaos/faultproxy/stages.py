@@ -1,7 +1,7 @@
-"""What each kind of toxic does to the bytes of one stream of one connection.
+"""The effect of each kind of toxic on the bytes of one stream of one connection.
 
-A stage is given chunks and, last, None for the end of the stream. It holds them in order, and
-passes each on when it is due. No stage reorders, as TCP does not.
+A stage receives chunks and, last, None for the end of the stream. It holds them in order, and
+passes each chunk on when it is due. No stage reorders chunks, just as TCP does not.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from .toxics import Toxic
 
 _KIB: Final = 1024
 _PIECE_S: Final = 0.1
-"""A slow stream is fed in pieces of so long."""
+"""The duration of the pieces in which a slow stream is fed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Chunk:
 
     data: bytes | None
     stamp: float
-    """When it was read, in seconds of the loop's clock, plus the latencies that it bore."""
+    """The time of reading, in seconds of the loop's clock, plus the latencies so far."""
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The number of bytes."""
         return len(self.data or b"")
 
 
@@ -36,10 +36,10 @@ class Stage:
     """One toxic on one stream. This base passes everything on at once."""
 
     room = 64 * _KIB
-    """Bytes held above which the stream is read no further."""
+    """Above this number of held bytes the stream is not read further."""
 
     def __init__(self, toxic: Toxic, put: Callable[[Chunk], None]) -> None:
-        """`put` takes what has passed."""
+        """`put` receives the bytes that have passed."""
         self.toxic = toxic
         self.put_on = put
         self.held = 0
@@ -52,7 +52,7 @@ class Stage:
         self._draw()
 
     def put(self, chunk: Chunk) -> None:
-        """The next bytes, or the end. What comes after it closed the stream is dropped."""
+        """Take the next bytes, or the end. Bytes after the stage closed the stream are dropped."""
         if self.closed:
             return
         pieces = (chunk,) if self._spared or chunk.data is None else self.pieces(chunk)
@@ -63,34 +63,34 @@ class Stage:
             self._pump()
 
     def changed(self) -> None:
-        """The toxic has other attributes or another toxicity: drawn anew, as of now."""
+        """Apply other attributes or another toxicity of the toxic: draw anew, as of now."""
         self._draw()
         self._stop_timer()
         self._pump()
 
     def removed(self) -> None:
-        """Let go of everything that is held, in order."""
+        """Pass on everything that is held, in order."""
         self._stop_timer()
         self._spared = True
         self._pump()
 
     def stop(self) -> None:
-        """The connection is gone."""
+        """Stop: the connection is gone."""
         self.closed = True
         self._stop_timer()
         self._pending.clear()
         self.held = 0
 
     def pieces(self, chunk: Chunk) -> Iterable[Chunk]:
-        """In what the chunk is broken."""
+        """Break the chunk into pieces."""
         return (chunk,)
 
     def due(self, chunk: Chunk) -> float:
-        """When the first that is held passes; asked once, unless the toxic changes."""
+        """Return when the first held chunk passes; called once, unless the toxic changes."""
         return chunk.stamp
 
     def passes(self, chunk: Chunk, due: float) -> None:
-        """It is due."""
+        """Pass the chunk, which is due."""
         self.put_on(chunk)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Stage:
 
 
 class Latency(Stage):
-    """Each chunk passes `latency` +/- `jitter` later, those behind it not before it."""
+    """Each chunk passes `latency` +/- `jitter` later, and later chunks not before it."""
 
     room = 4096 * _KIB
 
@@ -145,7 +145,7 @@ class Latency(Stage):
 
 
 class Bandwidth(Stage):
-    """At most `rate` kB/s; nothing at all at a rate of 0."""
+    """Passes at most `rate` kB/s; nothing at all at a rate of 0."""
 
     def __init__(self, toxic: Toxic, put: Callable[[Chunk], None]) -> None:
         super().__init__(toxic, put)
@@ -168,13 +168,13 @@ class Bandwidth(Stage):
         self.put_on(chunk)
 
     def changed(self) -> None:
-        """The new rate counts from now: a time of less leaves nothing to catch up with."""
+        """Count the new rate from now: an earlier, lower rate leaves no arrears."""
         self._free_at = self._loop.time()
         super().changed()
 
 
 class Slicer(Stage):
-    """Breaks chunks into ones of about `average_size` bytes, with `delay` us after each."""
+    """Breaks chunks into pieces of about `average_size` bytes, with `delay` us after each."""
 
     def __init__(self, toxic: Toxic, put: Callable[[Chunk], None]) -> None:
         super().__init__(toxic, put)
@@ -204,7 +204,7 @@ class SlowClose(Stage):
 
 
 class Timeout(Stage):
-    """Drops all bytes, and ends the stream after `timeout` ms without any; 0: it stays."""
+    """Drops all bytes, and ends the stream after `timeout` ms without bytes; 0: never."""
 
     def __init__(self, toxic: Toxic, put: Callable[[Chunk], None]) -> None:
         super().__init__(toxic, put)
@@ -222,7 +222,7 @@ class Timeout(Stage):
         self._wait()
 
     def removed(self) -> None:
-        """Bytes are missing, so the connection cannot go on."""
+        """End the stream: bytes are missing, so the connection cannot go on."""
         if self._spared:
             super().removed()
         else:
@@ -242,8 +242,10 @@ class Timeout(Stage):
 
 
 class ResetPeer(Stage):
-    """Ends the stream `timeout` ms after the first that it carries; `streams.py` makes it a
-    reset, for connections that are opened while this toxic is there."""
+    """Ends the stream `timeout` ms after its first bytes.
+
+    `streams.py` makes this a reset for connections that are opened while this toxic is there.
+    """
 
     def due(self, chunk: Chunk) -> float:
         return chunk.stamp + self.toxic["timeout"] / 1000
@@ -280,4 +282,4 @@ STAGES: Final[dict[str, type[Stage]]] = {
     "slicer": Slicer,
     "limit_data": LimitData,
 }
-"""By kind of toxic."""
+"""The stage of each kind of toxic."""

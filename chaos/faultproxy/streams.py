@@ -1,9 +1,9 @@
 """A connection through the proxy: two streams, each with a chain of stages.
 
-Bytes of a stream without toxics go from one socket to the other in one step. What a stream holds
-is bounded: its source is not read while a stage holds more than its room, or the destination's
-buffer is above its mark. The end of a stream closes its destination, as Toxiproxy does; there are
-no half-closed connections.
+Bytes of a stream without toxics go from one socket to the other in one step. The bytes that a
+stream holds are bounded: its source is not read while a stage holds more than its room, or while
+the destination's buffer is above its mark. The end of a stream closes its destination, as in
+Toxiproxy; there are no half-closed connections.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ _LINGER_0: Final = struct.pack("ii", 1, 0)
 
 
 class End(asyncio.Protocol):
-    """One socket of a connection. Reads into a stream, and is written to by the other one."""
+    """One socket of a connection. It reads into one stream, and the other stream writes to it."""
 
     def __init__(self) -> None:
         self.out: Stream | None = None
-        """Takes what is read here; nothing is read before it is set."""
+        """The stream that takes the bytes read here; reading begins when it is set."""
         self.full = False
         self.on_room: Callable[[], None] = lambda: None
         self.on_made: Callable[[End], None] = lambda _: None
@@ -33,25 +33,25 @@ class End(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Silent until `out` is there."""
+        """Pause reading until `out` is set."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.pause_reading()
         self.on_made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Into the stream."""
+        """Pass the bytes to the stream."""
         if self.out is not None:
             self.out.received(data)
 
     def eof_received(self) -> bool:
-        """The stream ends; this socket is closed when the other stream has ended, too."""
+        """End the stream; this socket is closed when the other stream has ended, too."""
         if self.out is not None:
             self.out.ended()
         return True
 
     def connection_lost(self, error: Exception | None) -> None:
-        """No more bytes from here, and none to here."""
+        """End both streams: no more bytes come from here or go here."""
         self.lost = True
         if self.out is not None:
             self.out.ended()
@@ -59,21 +59,21 @@ class End(asyncio.Protocol):
         self.on_lost()
 
     def pause_writing(self) -> None:
-        """The buffer is above its mark."""
+        """Note that the buffer is above its mark."""
         self.full = True
 
     def resume_writing(self) -> None:
-        """It is below."""
+        """Note that the buffer is below its mark."""
         self.full = False
         self.on_room()
 
     def write(self, data: bytes) -> None:
-        """Dropped when the socket is gone."""
+        """Write the bytes; drop them when the socket is gone."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(data)
 
     def read(self, wanted: bool) -> None:
-        """Go on or stop reading. A socket that closes can do neither."""
+        """Resume or stop reading. A closing socket can do neither."""
         if self.transport is not None and not self.transport.is_closing():
             if wanted:
                 self.transport.resume_reading()
@@ -81,20 +81,20 @@ class End(asyncio.Protocol):
                 self.transport.pause_reading()
 
     def close(self) -> None:
-        """After what was written."""
+        """Close after all written bytes."""
         if self.transport is not None:
             self.transport.close()
 
     def abort(self) -> None:
-        """Now."""
+        """Close at once."""
         if self.transport is not None:
             self.transport.abort()
 
     def resets(self) -> None:
-        """Closing sends a reset from now on."""
+        """Make closing send a reset from now on."""
         if self.transport is not None and not self.transport.is_closing():
             peer: socket.socket = self.transport.get_extra_info("socket")
-            with contextlib.suppress(OSError):  # the peer may have gone already
+            with contextlib.suppress(OSError):  # the peer may be gone already
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_0)
 
 
@@ -112,7 +112,7 @@ class Stream:
         sink.on_room = self._relieve
 
     def received(self, data: bytes) -> None:
-        """From the source."""
+        """Take bytes from the source."""
         if self._stages:
             self._stages[0].put(Chunk(data, self._loop.time()))
         else:
@@ -120,7 +120,7 @@ class Stream:
         self._relieve()
 
     def ended(self) -> None:
-        """The source ends. Idempotent."""
+        """Take the end of the source. Idempotent."""
         if not self._over:
             self._over = True
             end = Chunk(None, self._loop.time())
@@ -130,21 +130,21 @@ class Stream:
                 self._deliver(end)
 
     def add(self, toxic: Toxic) -> None:
-        """At the end of the chain; what the stages before it hold will pass it."""
+        """Add a toxic at the end of the chain; bytes held by earlier stages will pass it."""
         stage = STAGES[toxic.kind](toxic, self._deliver)
         if self._stages:
             self._stages[-1].put_on = stage.put
         self._stages.append(stage)
 
     def change(self, toxic: Toxic) -> None:
-        """It has other attributes."""
+        """Give the toxic other attributes."""
         for stage in self._stages:
             if stage.toxic is toxic:
                 stage.changed()
         self._relieve()
 
     def remove(self, toxic: Toxic) -> None:
-        """What its stage holds passes on at once."""
+        """Remove a toxic; the bytes that its stage holds pass on at once."""
         for at, stage in enumerate(self._stages):
             if stage.toxic is toxic:
                 stage.removed()
@@ -155,7 +155,7 @@ class Stream:
         self._relieve()
 
     def stop(self) -> None:
-        """The connection is gone: no timer is left."""
+        """Stop all timers: the connection is gone."""
         for stage in self._stages:
             stage.stop()
 
@@ -167,14 +167,14 @@ class Stream:
             self._relieve()
 
     def _relieve(self) -> None:
-        """Read on or not, by what is held now."""
+        """Resume or stop reading, depending on the held bytes."""
         room = all(stage.held <= stage.room for stage in self._stages)
-        # Nothing more can be written to a sink that is lost; its end is told by reading on.
+        # A lost sink takes no more bytes; only reading on shows the end of the source.
         self._source.read(room and (self._sink.lost or not self._sink.full))
 
 
 class Connection:
-    """A client's connection and the one to the upstream, and the streams between them."""
+    """A client's connection and the connection to the upstream, and the streams between them."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Connection:
             end.on_lost = self._lost
 
     def begin(self) -> None:
-        """Let bytes flow. An end that was lost meanwhile takes the other with it."""
+        """Let bytes flow. An end that was lost meanwhile closes the other end."""
         for end in self._ends:
             end.read(True)
             if end.lost and end.out is not None:
@@ -203,7 +203,7 @@ class Connection:
         self._lost()
 
     def abort(self) -> None:
-        """Close both ends now."""
+        """Close both ends at once."""
         for end in self._ends:
             end.abort()
 

@@ -16,32 +16,33 @@ ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
     "slicer": ("average_size", "size_variation", "delay"),
     "limit_data": ("bytes",),
 }
-"""By kind. Times in milliseconds, but `delay` of a slicer in microseconds; rates in kB/s."""
+"""Attributes by kind. Times are in milliseconds, but a slicer's `delay` is in microseconds; rates
+are in kB/s."""
 
 
 @dataclass(slots=True)
 class Toxic:
-    """One toxic of a proxy; the stages of all its connections read it, so it may be changed."""
+    """One toxic of a proxy, which may change: the stages of all its connections read it."""
 
     name: str
     kind: str
     stream: str
-    """The direction as it was given, in capitals or not."""
+    """The direction as given, in any case."""
     toxicity: float
-    """The share of connections that it takes."""
+    """The share of connections that the toxic affects."""
     attributes: dict[str, int]
 
     def __getitem__(self, attribute: str) -> int:
-        """One attribute; below zero there is none."""
+        """Return one attribute; a value below zero counts as 0."""
         return max(0, self.attributes[attribute])
 
     @property
     def direction(self) -> Direction:
-        """Of the bytes that it takes."""
+        """The direction of the affected bytes."""
         return "upstream" if self.stream.lower() == "upstream" else "downstream"
 
     def to_json(self) -> dict[str, Any]:
-        """As the API shows it."""
+        """Return the toxic as the API shows it."""
         return {
             "attributes": self.attributes,
             "name": self.name,

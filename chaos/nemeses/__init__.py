@@ -1,11 +1,12 @@
 """Nemeses: packages of faults, by the names that the command line takes.
 
-A package draws a fault from the test's random source, begins it, and later ends exactly that.
-Whatever a package decides (who is hit, which links, which schedule) is a pure function of that
-source and of facts about the cluster, and is tested as one; `begin` and `end` only carry it out.
+A package draws a fault from the test's random source, begins the fault, and later ends exactly that
+fault. Every choice of a package (victims, links, schedule) is a pure function of the random source
+and of facts about the cluster, and is tested as a pure function. `begin` and `end` only carry out
+the choice.
 
-- `package`: what a package is, and what it may lay hands on;
-- `victims`: who is hit; `damage`: what keeps damage of disks fair;
+- `package`: the interface of a package, and the parts of a test that it may break;
+- `victims`: the choice of victims; `damage`: the rules that keep damage of disks fair;
 - one file a package, or two of a kind.
 """
 

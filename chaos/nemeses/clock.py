@@ -1,7 +1,7 @@
 """Wall clocks that jump and drift, by libfaketime; monotonic clocks are left alone.
 
-libfaketime reads what time it is from a file, which is rewritten while the node runs. A node is
-restarted once, the first time that its clock is touched, with the library before all others.
+libfaketime reads the time from a file, which is rewritten while the node runs. The first change of
+its clock restarts a node, with the library before all others.
 """
 
 import random
@@ -22,12 +22,12 @@ TRUE_TIME: Final = "+0"
 
 
 def library() -> Path | None:
-    """libfaketime for programs with threads, where it is installed."""
+    """Return libfaketime for programs with threads, if it is installed."""
     return next((path for path in map(Path, _LIBRARIES) if path.exists()), None)
 
 
 def draw(rng: random.Random) -> tuple[str, str]:
-    """Words, and what libfaketime's file says: an offset in seconds, and how fast time passes."""
+    """Return a description, and the content of libfaketime's file: an offset and a rate."""
     offset_s = rng.choice((-1, 1)) * rng.choice((0.1, 1, 10, 100, 3_600, 2 * 86_400))
     if rng.random() < 0.3:
         rate = rng.choice((0.5, 0.9, 1.1, 2, 5))
@@ -36,7 +36,7 @@ def draw(rng: random.Random) -> tuple[str, str]:
 
 
 def faked(environment: Mapping[str, str], preloaded: Path, file: Path) -> dict[str, str]:
-    """The environment with the library, and with the file that tells it the time."""
+    """Return the environment with the library, and with the file that sets the time."""
     before = environment.get("LD_PRELOAD")
     return {
         **environment,
@@ -50,7 +50,7 @@ def faked(environment: Mapping[str, str], preloaded: Path, file: Path) -> dict[s
 
 
 class Clock:
-    """Sets the wall clocks of some nodes, each to another time."""
+    """Sets the wall clocks of some nodes, each to a different time."""
 
     name = "clock"
 
@@ -58,13 +58,13 @@ class Clock:
         self._wrong: list[int] = []
 
     def missing(self) -> str | None:
-        """Needs libfaketime."""
+        """Return what installs libfaketime, if it is missing."""
         if library() is None:
             return "wall clocks are set by libfaketime: install Debian's package faketime"
         return None
 
     async def begin(self, target: Target) -> Begun | None:
-        """Of one, a minority, a majority, all or the leaders."""
+        """Change the clocks of one node, a minority, a majority, all or the leaders."""
         who = target.rng.choice(("one", "minority", "majority", "all", "leaders"))
         self._wrong = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
         said = []
@@ -76,14 +76,14 @@ class Clock:
         return f"clocks of {in_words(who)}: {', '.join(said)}", self._wrong.copy()
 
     async def end(self, target: Target) -> None:
-        """They show the true time, at once."""
+        """Set the clocks to the true time at once."""
         for number in self._wrong:
             set_clock(target, number, TRUE_TIME)
         self._wrong = []
 
 
 async def prepare(target: Target, number: int) -> None:
-    """From now on the node's clock can be set: it is started again for that, unless it was once."""
+    """Make the node's clock settable; this restarts the node, unless it was done before."""
     node, preloaded = target.nodes[number], library()
     if preloaded is None or "FAKETIME_TIMESTAMP_FILE" in node.environment:
         return
@@ -94,7 +94,10 @@ async def prepare(target: Target, number: int) -> None:
 
 
 def set_clock(target: Target, number: int, text: str) -> None:
-    """In libfaketime's words, such as `-10` or `+0 x2`. Whole at once: a node may be reading it."""
+    """Set the clock in libfaketime's words, such as `-10` or `+0 x2`.
+
+    The file is replaced atomically, since a node may be reading it.
+    """
     path = _file(target, number)
     new = path.with_suffix(".new")
     new.write_text(text + "\n")

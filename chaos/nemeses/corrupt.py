@@ -1,8 +1,8 @@
 """Bytes that change on a disk while the node is down: flipped bits and lost ends.
 
-What was written to the WAL within the last second before a kill cannot be told from the torn tail
-of a power cut, which costs a member what it said to have; no product can know better. So of the
-WAL only what was there a while before the kill is damaged, which must be found.
+Damage to WAL records of the last second before a kill looks like the torn tail of a power cut. It
+costs a member entries that it had confirmed, and no product can detect it. Only older parts of the
+WAL are therefore damaged, and this damage must be found.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from ..nodes import Node
 from .package import Begun, Target
 
 _SETTLED_S: Final = 2.0
-"""The mark that says that a round of the WAL was synced follows within a second."""
+"""The mark of a synced WAL round follows within a second."""
 _CLEAR_S: Final = 10.0
-"""After that a node that has not ended will not do so for its meta.mdb."""
+"""A node that has not ended after this time will not end because of its meta.mdb."""
 PLACES: Final = ("wal", "wal", "files", "files", "meta")
 
 
@@ -33,7 +33,7 @@ class Blow:
     at: int
 
     def strike(self) -> None:
-        """Raises OSError."""
+        """Change the file. Raises OSError."""
         if self.how == "truncated":
             with open(self.path, "r+b") as file:
                 file.truncate(self.at)
@@ -46,7 +46,7 @@ class Blow:
 
 
 def same_until(before: bytes, after: bytes) -> int:
-    """How many bytes both begin with."""
+    """Return the length of the common prefix."""
     size = min(len(before), len(after))
     low, high = 0, size
     while low < high:  # by slices, as a loop over bytes takes seconds
@@ -56,9 +56,10 @@ def same_until(before: bytes, after: bytes) -> int:
 
 
 def draw(rng: random.Random, settled: Mapping[Path, int], newest: Path | None) -> Blow | None:
-    """`settled`: of each file how many of its first bytes may be damaged; None: there are none.
+    """Draw a change, or None if there is nothing to damage.
 
-    The newest WAL file is not truncated: that would look like a torn tail.
+    `settled` maps each file to how many of its first bytes may be damaged. The newest WAL file is
+    not truncated: that would look like a torn tail.
     """
     able = sorted(path for path, size in settled.items() if size)
     if not able:
@@ -70,7 +71,7 @@ def draw(rng: random.Random, settled: Mapping[Path, int], newest: Path | None) -
 
 
 class Corrupt:
-    """Damages a file of one node, which is killed for it and started again at once."""
+    """Damages a file of one node, which is killed for this and started again at once."""
 
     name = "corrupt"
 
@@ -79,11 +80,11 @@ class Corrupt:
         self._kept: tuple[Path, bytes] | None = None
 
     def missing(self) -> str | None:
-        """Nothing."""
+        """Return None: nothing is missing."""
         return None
 
     async def begin(self, target: Target) -> Begun | None:
-        """One blow; None while the node is not whole."""
+        """Change one file; None while the node is not whole."""
         number = await target.damage.next_victim(target)
         if number is None:
             return None
@@ -96,9 +97,9 @@ class Corrupt:
         return f"{word} {where} at byte {blow.at} of node {number}", [number]
 
     async def strike(self, target: Target, number: int, place: str) -> Blow | None:
-        """Kill the node, damage it in one of PLACES and start it; None: nothing was there.
+        """Kill the node, damage it in one of PLACES and start it.
 
-        `end` must follow.
+        Returns None if there was nothing to damage. `end` must follow.
         """
         self._down = number
         node = target.nodes[number]
@@ -116,8 +117,10 @@ class Corrupt:
         return blow
 
     async def end(self, target: Target) -> None:
-        """The node runs. One that cannot with its meta.mdb gets the file back from before the
-        blow, as nobody but an operator can make it a node again: S2 is about the others."""
+        """Make the node run. A node that cannot run with its meta.mdb gets the old file back.
+
+        Only an operator could make it a node again; S2 is about the other nodes.
+        """
         if self._down is None:
             return
         node = target.nodes[self._down]
@@ -129,7 +132,7 @@ class Corrupt:
 
 
 async def _runs(node: Node) -> bool:
-    """Whether it does once that is clear: another package may have started it just now."""
+    """Return whether the node runs once that is clear: another package may have just started it."""
     with contextlib.suppress(Unavailable):
         await node.wait_ready(_CLEAR_S)
     return node.running
@@ -141,7 +144,7 @@ def _newest(folder: Path) -> Path | None:
 
 
 def read_wal(folder: Path) -> tuple[set[Path], Path | None, bytes]:
-    """All files, which is the newest, and its bytes."""
+    """Return all files, the newest of them, and its bytes."""
     newest = _newest(folder)
     return set(folder.iterdir()), newest, newest.read_bytes() if newest is not None else b""
 
@@ -149,7 +152,7 @@ def read_wal(folder: Path) -> tuple[set[Path], Path | None, bytes]:
 def _settled(
     data: Path, place: str, before: tuple[set[Path], Path | None, bytes]
 ) -> dict[Path, int]:
-    """Of each file how many of its first bytes may be damaged; what is still zero is not."""
+    """Return, for each file, how many of its first bytes may be damaged; zeros are left out."""
     if place == "meta":
         files = [data / "meta.mdb"]
     elif place == "files":

@@ -1,8 +1,8 @@
 """Disks that fail: system calls of a node return errors, made by libfiu under its C library.
 
-The node's promise is to stop itself: what a failed fsync left on the disk is unknown. A node is
-restarted once, the first time that its disk is to fail, with the library before all others; which
-calls fail is told to it while it runs.
+The node promises to stop itself, since the disk's content after a failed fsync is unknown. The
+first fault of its disk restarts a node, with the library before all others. The failing calls are
+set while the node runs.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ FAILURES: Final = (
 
 
 def commands(failure: Failure, *, probability: float | None = None) -> list[str]:
-    """What libfiu is told; with a probability each call has its own luck."""
+    """Return the commands for libfiu; with a probability, each call fails or not by chance."""
     if probability is None:
         return [f"enable name=posix/io/{call},failinfo={failure.error}" for call in failure.calls]
     return [
@@ -50,7 +50,7 @@ def commands(failure: Failure, *, probability: float | None = None) -> list[str]
 
 
 def draw(rng: random.Random) -> tuple[str, list[str]]:
-    """Words, and what libfiu is told."""
+    """Return a description, and the commands for libfiu."""
     failure = rng.choice(FAILURES)
     if rng.random() < 0.5:
         return failure.what, commands(failure)
@@ -66,13 +66,13 @@ class Disk:
         self._failing: int | None = None
 
     def missing(self) -> str | None:
-        """Needs libfiu."""
+        """Return what installs libfiu, if it is missing."""
         if shutil.which("fiu-run") is None:
             return "errors of system calls are made by libfiu: install Debian's package fiu-utils"
         return None
 
     async def begin(self, target: Target) -> Begun | None:
-        """From now on the calls fail; None while the node is not whole, or stands still."""
+        """Make the calls fail from now on; None while the node is not whole, or is paused."""
         number = await target.damage.next_victim(target)
         if number is None:
             return None
@@ -83,17 +83,17 @@ class Disk:
         return f"{what} on node {number}", [number]
 
     async def fail(self, target: Target, number: int, told: list[str]) -> str | None:
-        """Why the node's process did not hear what libfiu was told; `end` must follow."""
+        """Send the commands; return why the node's process did not get them. `end` must follow."""
         self._failing = number
         await self._prepare(target, number)
         return await _tell(target, number, told)
 
     async def end(self, target: Target) -> None:
-        """The disk works again, and the node runs, started again if it had stopped itself."""
+        """Make the disk work again, and the node run, started again if it had stopped itself."""
         if self._failing is None:
             return
         node = target.nodes[self._failing]
-        # A new process, whatever the old one was told: it need not have met its failing disk.
+        # Always start a new process: the old one may not have met its failing disk.
         await node.kill()
         await node.start()
         self._failing = None
@@ -109,12 +109,12 @@ class Disk:
 
 
 def control(target: Target, number: int) -> str:
-    """The path of libfiu's named pipes to the node, to which its process id is added."""
+    """Return the path of libfiu's named pipes to the node, without its process id at the end."""
     return str(target.nodes.root / f"node{number}.fiu")
 
 
 async def _tell(target: Target, number: int, told: list[str]) -> str | None:
-    """Why the node's process did not hear; one that is dead or stands still does not."""
+    """Return why the node's process did not hear; a dead or paused process does not."""
     node = target.nodes[number]
     if not node.running:
         return f"node {number} does not run"
@@ -122,7 +122,7 @@ async def _tell(target: Target, number: int, told: list[str]) -> str | None:
     step = "its pipes appear"
     try:
         async with asyncio.timeout(_CONTROL_S), contextlib.AsyncExitStack() as opened:
-            # Both ends stay open for all commands: libfiu drops what is in a pipe without an end.
+            # Both ends stay open for all commands: libfiu drops what is in a pipe without a reader.
             replies = await _open(f"{pipes}.out", os.O_RDONLY, opened)
             commands_in = await _open(f"{pipes}.in", os.O_WRONLY, opened)
             for command in told:
@@ -138,7 +138,7 @@ async def _tell(target: Target, number: int, told: list[str]) -> str | None:
 
 
 async def _open(path: str, how: int, opened: contextlib.AsyncExitStack) -> int:
-    """The descriptor of a named pipe, once that exists and, for writing, has a reader."""
+    """Return the descriptor of a named pipe, once that exists and, for writing, has a reader."""
     while True:
         try:
             pipe = os.open(path, how | os.O_NONBLOCK)
@@ -152,7 +152,7 @@ async def _open(path: str, how: int, opened: contextlib.AsyncExitStack) -> int:
 
 
 async def _line(pipe: int) -> str:
-    """The next line of a named pipe, which may have no writer yet."""
+    """Return the next line of a named pipe, which may have no writer yet."""
     line = b""
     while not line.endswith(b"\n"):
         try:

@@ -1,4 +1,4 @@
-"""What a package of faults is, and what it may lay hands on."""
+"""The interface of a package of faults, and the parts of a test that it may break."""
 
 import random
 from collections.abc import Collection
@@ -12,17 +12,17 @@ from .damage import Damage
 Pair = tuple[int, int]
 """Requests of the first node to the second; 0 is the clients."""
 How = Literal["refuse", "drop", "requests", "answers"]
-"""Of a cut: connections are refused, or both streams lose all bytes, or one of them does."""
+"""The kind of a cut: connections are refused, or all bytes of both streams or of one are lost."""
 Stream = Literal["downstream", "upstream"]
 Begun = tuple[str, list[int]]
-"""What was done, in words, and the numbers of the nodes that it was done to."""
+"""A description of the fault, and the numbers of the nodes that it hit."""
 
 
 class Links(Protocol):
-    """The connections between nodes, and from clients to nodes, as far as faults go."""
+    """The faults of connections between nodes, and from clients to nodes."""
 
     async def cut(self, pairs: Collection[Pair], how: How) -> None:
-        """Nothing passes, or nothing one way."""
+        """Let nothing pass, or nothing in one direction."""
 
     async def toxic(
         self,
@@ -33,51 +33,52 @@ class Links(Protocol):
         toxicity: float = 1.0,
         **attributes: Any,
     ) -> None:
-        """Toxiproxy's toxic of this kind, with its attributes, on each of the pairs."""
+        """Put Toxiproxy's toxic of this kind, with its attributes, on each of the pairs."""
 
     async def heal(self, pairs: Collection[Pair] | None = None) -> None:
-        """As if nothing had been done to these pairs; None: to any."""
+        """Remove every fault of these pairs; None: of all pairs."""
 
 
 class Crashing(Protocol):
     """The clients of a test."""
 
     async def crash(self) -> str:
-        """Cut one off in the middle of what it does; says which."""
+        """Cut a client off in the middle of an operation; return which."""
         ...
 
 
 @dataclass
 class Target:
-    """A running cluster and all that packages need to break it."""
+    """A running cluster, and all that packages need to break it."""
 
     nodes: Nodes
     links: Links
     client: AsyncClient
     log: str
-    """The log whose ranges, leaders and keys are aimed at."""
+    """The log whose ranges, leaders and keys are the targets."""
     rng: random.Random
     clients: Crashing
     damage: Damage = field(default_factory=Damage)
-    """What packages that damage disks know of each other."""
+    """The record that packages that damage disks share."""
 
 
 class Package(Protocol):
-    """Faults of one kind. Begins one at a time, and ends it before the next."""
+    """Faults of one kind. A package begins one fault at a time, and ends it before the next."""
 
     name: str
 
     def missing(self) -> str | None:
-        """What this machine lacks for it, and what installs that; None: nothing."""
+        """Return what this machine lacks, and what installs it; None: nothing."""
 
     async def begin(self, target: Target) -> Begun | None:
-        """One random fault; None when there is nothing to do now.
+        """Begin a random fault; None when there is nothing to do now.
 
-        Raises LognodeError when the cluster refused. Cancelled or failed, `end` must follow.
+        Raises LognodeError when the cluster refused. After a cancellation or failure, `end` must
+        follow.
         """
 
     async def end(self, target: Target) -> None:
-        """Heal exactly what `begin` did; nothing when it did nothing or has ended already.
+        """Heal exactly what `begin` did; do nothing if it did nothing or has ended already.
 
-        Nodes are started, not waited for: another fault may still keep them from serving.
+        Nodes are started but not awaited: another fault may still keep them from serving.
         """

@@ -1,4 +1,4 @@
-"""Bad networks: what passes, but late, slowly, in pieces, or until the connection breaks."""
+"""Bad networks: bytes pass, but late, slowly, in pieces, or until the connection breaks."""
 
 import random
 from collections.abc import Collection, Sequence
@@ -13,17 +13,17 @@ CLIENTS: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Toxic:
-    """One of Toxiproxy's, with its attributes in its units (ms, KB/s, bytes, and µs)."""
+    """A toxic of Toxiproxy, with its attributes in its units (ms, KB/s, bytes, and µs)."""
 
     kind: str
     attributes: dict[str, Any]
     stream: Stream
     toxicity: float = 1.0
-    """The part of connections that it is on."""
+    """The share of affected connections."""
 
 
 def around(victims: Collection[int], numbers: Sequence[int]) -> list[Pair]:
-    """All pairs with one of the victims, clients that reach them included."""
+    """Return all pairs with one of the victims, including those of clients."""
     return sorted(
         (a, b)
         for a in (CLIENTS, *numbers)
@@ -33,7 +33,10 @@ def around(victims: Collection[int], numbers: Sequence[int]) -> list[Pair]:
 
 
 def draw(rng: random.Random) -> tuple[str, list[Toxic]]:
-    """Words and toxics. Where a connection breaks, later ones do too, unless they have luck."""
+    """Draw a description and toxics.
+
+    A toxic that breaks connections also breaks later ones, by chance.
+    """
 
     def both(kind: str, **attributes: int) -> list[Toxic]:
         return [Toxic(kind, attributes, "upstream"), Toxic(kind, attributes, "downstream")]
@@ -58,7 +61,7 @@ def draw(rng: random.Random) -> tuple[str, list[Toxic]]:
         size = rng.randrange(200, 100_000)
         what = f"connections cut after {size} bytes"
         return what, [Toxic(kind, {"bytes": size}, rng.choice(("upstream", "downstream")))]
-    # A reset takes connections that are opened later only: the limit ends those that there are.
+    # A reset affects only connections that are opened later: the limit ends the existing ones.
     timeout = rng.choice((0, 100, 1000))
     return f"connections reset after {timeout} ms", [
         Toxic("limit_data", {"bytes": rng.randrange(200, 20_000)}, "upstream"),
@@ -75,11 +78,11 @@ class Packet:
         self._poisoned: list[Pair] = []
 
     def missing(self) -> str | None:
-        """Nothing: an embedded proxy comes with the suite."""
+        """Return None: an embedded proxy comes with the suite."""
         return None
 
     async def begin(self, target: Target) -> Begun | None:
-        """On the links of one node, of all, or of the leaders."""
+        """Poison the links of one node, of all, or of the leaders."""
         who = target.rng.choice(("one", "all", "leaders"))
         victims = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
         what, toxics = draw(target.rng)
@@ -89,7 +92,7 @@ class Packet:
     async def poison(
         self, target: Target, victims: Collection[int], toxics: Sequence[Toxic]
     ) -> None:
-        """Put these on all links of the victims; `end` must follow."""
+        """Put these toxics on all links of the victims; `end` must follow."""
         self._poisoned = around(victims, target.nodes.numbers)
         for toxic in toxics:
             await target.links.toxic(
@@ -98,7 +101,7 @@ class Packet:
             )  # fmt: skip
 
     async def end(self, target: Target) -> None:
-        """The links are as good as new."""
+        """Heal the links."""
         if self._poisoned:
             await target.links.heal(self._poisoned)
             self._poisoned = []

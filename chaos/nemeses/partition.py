@@ -1,7 +1,7 @@
-"""Partitions: who cannot reach whom. A grudge is drawn as pairs first, then cut.
+"""Partitions: which nodes cannot reach each other. A grudge is drawn as pairs first, then cut.
 
 The shapes are Jepsen's: a bridge node that both halves reach while they do not reach each other,
-and a ring in which each node reaches a majority and no two nodes the same one.
+and a ring in which each node reaches a different majority.
 """
 
 import itertools
@@ -18,7 +18,7 @@ Numbers = Sequence[int]
 
 @dataclass(frozen=True, slots=True)
 class Grudge:
-    """What is cut, and in words why: `nodes` are those of the smaller side."""
+    """The cut pairs, and a description: `nodes` are those of the smaller side."""
 
     what: str
     nodes: tuple[int, ...]
@@ -26,7 +26,7 @@ class Grudge:
 
 
 def between(*groups: Collection[int]) -> frozenset[Pair]:
-    """Both directions of every pair of nodes of different groups."""
+    """Return both directions of every pair of nodes of different groups."""
     return frozenset(
         (a, b)
         for some, others in itertools.permutations(groups, 2)
@@ -35,12 +35,12 @@ def between(*groups: Collection[int]) -> frozenset[Pair]:
 
 
 def apart(numbers: Numbers, victims: Collection[int]) -> frozenset[Pair]:
-    """Each of the victims from everyone else, from each other too."""
+    """Return the pairs that separate each of the victims from all other nodes."""
     return between(*([one] for one in victims), set(numbers) - set(victims))
 
 
 def ring(order: Numbers) -> frozenset[Pair]:
-    """Each node reaches the nodes nearest to it in a circle, just enough for a majority."""
+    """Let each node reach only its nearest nodes in a circle, just enough for a majority."""
     count = len(order)
     others = count // 2  # beside itself
     reach = (others + 1) // 2  # to each side; an even number of others is split evenly
@@ -52,29 +52,29 @@ def ring(order: Numbers) -> frozenset[Pair]:
 
 
 def one(rng: random.Random, numbers: Numbers, _: Numbers) -> tuple[Numbers, frozenset[Pair]]:
-    """A single node from all others."""
+    """Separate a single node from all others."""
     return _apart_from_rest(numbers, [rng.choice(numbers)])
 
 
 def majority(rng: random.Random, numbers: Numbers, _: Numbers) -> tuple[Numbers, frozenset[Pair]]:
-    """A minority, as large as it can be, from the majority."""
+    """Separate a minority, as large as possible, from the majority."""
     return _apart_from_rest(numbers, rng.sample(numbers, max(1, (len(numbers) - 1) // 2)))
 
 
 def halves(rng: random.Random, numbers: Numbers, _: Numbers) -> tuple[Numbers, frozenset[Pair]]:
-    """Of an even number no half has a majority."""
+    """Separate two halves; with an even number of nodes, neither half has a majority."""
     return _apart_from_rest(numbers, rng.sample(numbers, max(1, len(numbers) // 2)))
 
 
 def majorities_ring(
     rng: random.Random, numbers: Numbers, _: Numbers
 ) -> tuple[Numbers, frozenset[Pair]]:
-    """Every node sees a majority, no two see the same; of three or four nodes nothing is cut."""
+    """Let every node see a different majority; with three or four nodes nothing is cut."""
     return numbers, ring(rng.sample(numbers, len(numbers)))
 
 
 def bridge(rng: random.Random, numbers: Numbers, _: Numbers) -> tuple[Numbers, frozenset[Pair]]:
-    """Two halves that do not reach each other, and one node that both reach."""
+    """Separate two halves, and let one node reach both."""
     middle, *rest = rng.sample(numbers, len(numbers))
     half = len(rest) // 2
     return [middle], between(rest[:half], rest[half:])
@@ -83,7 +83,7 @@ def bridge(rng: random.Random, numbers: Numbers, _: Numbers) -> tuple[Numbers, f
 def primaries(
     rng: random.Random, numbers: Numbers, leaders: Numbers
 ) -> tuple[Numbers, frozenset[Pair]]:
-    """Every leader from everyone else."""
+    """Separate every leader from all other nodes."""
     victims = sorted(set(leaders) & set(numbers)) or [rng.choice(numbers)]
     return victims, apart(numbers, victims)
 
@@ -107,8 +107,11 @@ ONE_WAY: Final = ("requests", "answers", "leaves", "arrives")
 def one_way(
     victim: int, numbers: Numbers, which: Literal["requests", "answers", "leaves", "arrives"]
 ) -> Grudge:
-    """Bytes pass one way only: requests of the victim are lost, or answers to them, or all that
-    leaves it, or all that should arrive."""
+    """Let bytes pass in one direction only.
+
+    The victim's requests are lost, or the answers to them, or all that leaves it, or all that
+    should arrive.
+    """
     others = [number for number in numbers if number != victim]
     out = frozenset((victim, other) for other in others)
     back = frozenset((other, victim) for other in others)
@@ -127,7 +130,7 @@ def one_way(
 
 
 def draw(rng: random.Random, numbers: Numbers, leaders: Numbers) -> Grudge:
-    """Any of them; two-way cuts refuse connections or lose bytes in silence. At least 2 nodes."""
+    """Draw any grudge; two-way cuts refuse connections or lose bytes silently. At least 2 nodes."""
     drawn = rng.choice([*SHAPES, *ONE_WAY])
     if drawn not in SHAPES:
         return one_way(rng.choice(numbers), numbers, drawn)  # type: ignore[arg-type]
@@ -141,7 +144,7 @@ def draw(rng: random.Random, numbers: Numbers, leaders: Numbers) -> Grudge:
 
 
 class Partition:
-    """Cuts links between nodes; clients still reach all of them."""
+    """Cuts links between nodes; clients still reach all nodes."""
 
     name = "partition"
 
@@ -149,11 +152,11 @@ class Partition:
         self._cut: set[Pair] = set()
 
     def missing(self) -> str | None:
-        """Nothing: an embedded proxy comes with the suite."""
+        """Return None: an embedded proxy comes with the suite."""
         return None
 
     async def begin(self, target: Target) -> Begun | None:
-        """One grudge; None in a cluster of one node."""
+        """Cut one grudge; None in a cluster of one node."""
         if len(target.nodes) < 2:
             return None
         grudge = draw(target.rng, target.nodes.numbers, await leaders_of(target))
@@ -161,13 +164,13 @@ class Partition:
         return grudge.what, list(grudge.nodes)
 
     async def cut(self, target: Target, cuts: Iterable[tuple[How, Collection[Pair]]]) -> None:
-        """These; healed by `end`."""
+        """Cut these pairs; `end` heals them."""
         for how, pairs in cuts:
             self._cut.update(pairs)
             await target.links.cut(sorted(pairs), how)
 
     async def end(self, target: Target) -> None:
-        """What it cut is whole again."""
+        """Heal the pairs that were cut."""
         if self._cut:
             await target.links.heal(sorted(self._cut))
             self._cut.clear()

@@ -1,8 +1,8 @@
-"""Power cuts: a node dies, and with it what its disk had not synced, or some of that.
+"""Power cuts: a node dies, and loses all or some of what its disk had not synced.
 
-`part-kill` and `pause-kill` aim at what a write rests on that was acknowledged by a bare majority:
-a minority that misses it, and a loss at one of those that have it. Back together, the two could
-elect a leader that knows nothing of it, were it not synced when it was acknowledged.
+`part-kill` and `pause-kill` target writes that a bare majority acknowledged. A minority misses the
+writes, and then one of the other nodes loses power. If the writes were not synced before the
+acknowledgement, the minority and this node could elect a leader without them.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _MISSED_S: Final = (1.0, 3.0)
 
 
 def lost_words(lost: Collection[Lost]) -> str:
-    """What a cut met."""
+    """Describe the losses of a cut."""
     files, names = sum(each.files for each in lost), sum(each.names for each in lost)
     return f"{files} files were not synced, {names} names are as before"
 
@@ -38,25 +38,25 @@ class Power:
         self._down: list[int] = []
 
     def missing(self) -> str | None:
-        """Needs FUSE."""
+        """Return what installs FUSE, if it is missing."""
         return missing()
 
     async def begin(self, target: Target) -> Begun | None:
-        """Of one, a minority, the leaders or all."""
+        """Cut the power of one node, a minority, the leaders or all."""
         who = self._draw(target.rng)
         self._down = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
         lost = await cut(target, self._down)
         return f"power cut of {in_words(who)}: {lost_words(lost)}", self._down.copy()
 
     async def end(self, target: Target) -> None:
-        """Start them again."""
+        """Start the nodes again."""
         for number in self._down:
             await target.nodes[number].start()
         self._down = []
 
 
 async def cut(target: Target, numbers: Sequence[int]) -> list[Lost]:
-    """All of them, each by a seed of its own; all have ended when it raises. Raises Unavailable."""
+    """Cut all of them, each by a seed of its own. Raises Unavailable after all have ended."""
     drawn = [(number, target.rng.getrandbits(32)) for number in numbers]
     ended = await asyncio.gather(
         *(target.nodes[number].lose_power(seed) for number, seed in drawn), return_exceptions=True
@@ -70,8 +70,11 @@ async def cut(target: Target, numbers: Sequence[int]) -> list[Lost]:
 def aim(
     rng: random.Random, numbers: Sequence[int], leaders: Collection[int], *, at_leader: bool
 ) -> tuple[int, list[int]]:
-    """Who loses power: a leader, where one is known and asked for; and who misses writes before:
-    a minority of the others, as large as it can be. At least 3 nodes."""
+    """Choose the node that loses power and the nodes that miss writes before. At least 3 nodes.
+
+    With `at_leader`, the first is a leader if one is known. The others are a minority of the rest,
+    as large as possible.
+    """
     known = sorted(set(leaders) & set(numbers))
     victim = rng.choice(known if at_leader and known else numbers)
     others = [number for number in numbers if number != victim]
@@ -79,14 +82,14 @@ def aim(
 
 
 class Away(Protocol):
-    """How a minority is kept from what the others do."""
+    """A way to keep a minority from the other nodes."""
 
     async def send(self, target: Target, numbers: Sequence[int]) -> str:
-        """They miss everything from now on; how, in words."""
+        """Make the nodes miss everything from now on; return a description."""
         ...
 
     async def bring_back(self, target: Target) -> None:
-        """Nothing when none is away."""
+        """Bring the nodes back; do nothing when none is away."""
 
 
 class _CutOff:
@@ -130,11 +133,11 @@ class _MissAndLose:
         self._at_leader = False
 
     def missing(self) -> str | None:
-        """Needs FUSE."""
+        """Return what installs FUSE, if it is missing."""
         return missing()
 
     async def begin(self, target: Target) -> Begun | None:
-        """Both; None with fewer than 3 nodes."""
+        """Do both; None with fewer than 3 nodes."""
         numbers = target.nodes.numbers
         if len(numbers) < _MEMBERS_MIN:
             return None
@@ -150,7 +153,7 @@ class _MissAndLose:
         return what, sorted([*minority, victim])
 
     async def end(self, target: Target) -> None:
-        """The minority is back, and the node is started."""
+        """Bring the minority back, and start the node."""
         await self._away.bring_back(target)
         if self._down is not None:
             await target.nodes[self._down].start()
@@ -167,7 +170,7 @@ class PartKill(_MissAndLose):
 
 
 class PauseKill(_MissAndLose):
-    """The minority stands still."""
+    """The minority is paused."""
 
     name = "pause-kill"
 

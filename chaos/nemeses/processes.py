@@ -1,4 +1,4 @@
-"""Processes that die (SIGKILL) or stand still (SIGSTOP), and come back on the same directory."""
+"""Processes that die (SIGKILL) or are paused (SIGSTOP), and come back on the same directory."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from .victims import Draw, in_words, leaders_of, pick
 
 
 class Kill:
-    """kill -9: what the process had not written is lost, what the kernel has is not."""
+    """kill -9: the process loses what it had not written; data in the kernel is kept."""
 
     name = "kill"
 
@@ -16,25 +16,25 @@ class Kill:
         self._killed: list[int] = []
 
     def missing(self) -> str | None:
-        """Nothing."""
+        """Return None: nothing is missing."""
         return None
 
     async def begin(self, target: Target) -> Begun | None:
-        """Of one, a minority, a majority, all or the leaders, at once."""
+        """Kill one node, a minority, a majority, all or the leaders, at once."""
         who = self._draw(target.rng)
         self._killed = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
         await asyncio.gather(*(target.nodes[number].kill() for number in self._killed))
         return f"kill of {in_words(who)}", self._killed.copy()
 
     async def end(self, target: Target) -> None:
-        """Start them again."""
+        """Start the nodes again."""
         for number in self._killed:
             await target.nodes[number].start()
         self._killed = []
 
 
 class Pause:
-    """Connections to a process that stands still stay open, and its clocks go on."""
+    """Pauses processes: their connections stay open, and their clocks go on."""
 
     name = "pause"
 
@@ -43,11 +43,11 @@ class Pause:
         self._paused: list[int] = []
 
     def missing(self) -> str | None:
-        """Nothing."""
+        """Return None: nothing is missing."""
         return None
 
     async def begin(self, target: Target) -> Begun | None:
-        """Of one, a minority, a majority, all or the leaders, at once."""
+        """Pause one node, a minority, a majority, all or the leaders, at once."""
         who = self._draw(target.rng)
         self._paused = pick(target.rng, who, target.nodes.numbers, await leaders_of(target))
         for number in self._paused:
@@ -55,7 +55,7 @@ class Pause:
         return f"pause of {in_words(who)}", self._paused.copy()
 
     async def end(self, target: Target) -> None:
-        """They go on."""
+        """Resume the nodes."""
         for number in self._paused:
             target.nodes[number].resume()
         self._paused = []

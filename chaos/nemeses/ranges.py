@@ -1,9 +1,9 @@
-"""Range operations under load: an operator who is always busy, and a controller that dies on him.
+"""Range operations under load: a busy operator, and a controller whose leader is killed.
 
-What is possible depends on the cluster: a move needs a node without a replica, a drain enough
-other nodes, a merge two ranges. One of what is possible is drawn. It goes on in the background
-until the fault ends; an operation that was planned goes on after that, too, which is the
-controller's business and ends before the cluster is healthy again.
+The possible operations depend on the cluster: a move needs a node without a replica, a drain enough
+other nodes, a merge two ranges. One possible operation is drawn. It runs in the background until
+the fault ends. A planned operation goes on after that, too: the controller finishes it before the
+cluster is healthy again.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from .package import Begun, Target
 from .victims import status_of
 
 PHASES: Final = ("PLANNED", "SEALING", "DECIDED")
-"""Of an operation, in order."""
+"""The phases of an operation, in order."""
 _OPERATION_S: Final = 60.0
 _PHASE_S: Final = 5.0
 _LOOK_S: Final = 0.005
@@ -31,7 +31,7 @@ _CONTROLLER: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation; which of the numbers are given depends on `kind`."""
+    """One operation; the given numbers depend on `kind`."""
 
     kind: str
     range_id: int = 0
@@ -40,7 +40,7 @@ class Step:
     at: bytes = b""
 
     def in_words(self) -> str:
-        """For the history."""
+        """Return a description for the history."""
         if self.kind in ("split", "merge"):
             return f"{self.kind} at {self.at.decode(errors='replace')}"
         if self.kind == "move":
@@ -54,10 +54,10 @@ def draw(
     rng: random.Random, ranges: Sequence[Mapping[str, Any]], nodes: Sequence[int],
     keys: Mapping[bytes, int],
 ) -> Step | None:  # fmt: skip
-    """One step that can be taken; None when there is none.
+    """Return a possible step, or None when there is none.
 
     `ranges` are rows of the status, of one log and the controller's, which has id 0; `nodes` are
-    those that are ACTIVE; `keys` says how many entries each has.
+    the ACTIVE nodes; `keys` maps keys to their number of entries.
     """
     own = sorted((row for row in ranges if row["id"] != _CONTROLLER), key=lambda r: r["start"])
     split = [key for key in keys if all(row["start"] != key for row in own)]
@@ -88,8 +88,10 @@ def draw(
 
 
 class Range:
-    """Splits, merges, moves, transfers and drains; sometimes the controller's leader is killed
-    in a phase that was chosen before."""
+    """Splits, merges, moves, transfers and drains.
+
+    Sometimes the controller's leader is killed in a phase that was chosen before.
+    """
 
     name = "range"
 
@@ -100,11 +102,11 @@ class Range:
         self._undoing: asyncio.Task[None] | None = None
 
     def missing(self) -> str | None:
-        """Nothing."""
+        """Return None: nothing is missing."""
         return None
 
     async def begin(self, target: Target) -> Begun | None:
-        """One step, begun; None while a drain is still to be undone or nobody answers."""
+        """Begin one step; None while a drain is still to be undone or no node answers."""
         if self._undoing is not None and not self._undoing.done():
             return None
         status = await status_of(target)
@@ -117,9 +119,9 @@ class Range:
         return await self.take(target, step, target.rng.choice(PHASES) if kills else None)
 
     async def take(self, target: Target, step: Step, phase: str | None) -> Begun:
-        """This step; with a phase the controller's leader is killed in it."""
+        """Take this step; with a phase, kill the controller's leader in that phase."""
         if step.kind == "drain":
-            # Waited for: begun after its end, it would not be undone.
+            # Waited for: a drain that began after the end would not be undone.
             self._drained.add(step.node)
             await target.client.admin.drain(step.node, wait=False, timeout=_PHASE_S)
             return step.in_words(), [step.node]
@@ -132,7 +134,7 @@ class Range:
         return f"{step.in_words()}; the controller's leader is killed in {phase}", [killed]
 
     async def end(self, target: Target) -> None:
-        """Operations go on by themselves; a drained node gets its replicas back."""
+        """End the fault: operations go on by themselves; a drained node gets its replicas back."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -142,11 +144,11 @@ class Range:
             await target.nodes[number].start()
         self._killed = []
         if self._drained and (self._undoing is None or self._undoing.done()):
-            # Nobody may be able to answer until other faults have ended.
+            # No node may be able to answer until other faults have ended.
             self._undoing = asyncio.create_task(self._undo(target))
 
     async def _run(self, target: Target, step: Step) -> None:
-        # That somebody is busy, gave up, or could not be asked is what a bad day brings.
+        # A node that is busy, gave up, or could not be asked is expected under faults.
         with contextlib.suppress(LognodeError):
             await self._go(target, step)
 
@@ -182,14 +184,14 @@ class Range:
         for number in sorted(self._drained):
             while number in self._drained:
                 with contextlib.suppress(LognodeError):
-                    with contextlib.suppress(Conflict):  # it was never drained
+                    with contextlib.suppress(Conflict):  # the node was never drained
                         await target.client.admin.drain(number, undo=True, timeout=_PHASE_S)
                     self._drained.discard(number)
                 await asyncio.sleep(_AGAIN_S)
 
 
 async def _keys(target: Target, ranges: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
-    """Some keys of every range, and of a few of them how many entries they have."""
+    """Return some keys of every range, and the number of entries of a few of them."""
     log, found = target.client.log(target.log), {}
     with contextlib.suppress(LognodeError):
         for row in ranges:

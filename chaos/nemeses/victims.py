@@ -1,4 +1,4 @@
-"""Who is hit: pure functions of the node numbers, the leaders and a random source."""
+"""The choice of victims: pure functions of the node numbers, the leaders and a random source."""
 
 import contextlib
 import random
@@ -17,9 +17,9 @@ _STATUS_S: Final = 1.0
 def pick(
     rng: random.Random, who: str, numbers: Sequence[int], leaders: Collection[int]
 ) -> list[int]:
-    """The numbers of the nodes that `who`, one of WHO, names; at least one.
+    """Return the numbers of the nodes that `who`, one of WHO, names; at least one.
 
-    A minority is as large as one can be. Without known leaders one node is taken for them.
+    A minority is as large as possible. Without known leaders, one random node replaces them.
     """
     count = len(numbers)
     if who == "leaders":
@@ -32,10 +32,10 @@ def pick(
 
 
 class Draw:
-    """Draws who is hit by each fault of a run.
+    """Draws the victims of each fault of a run.
 
-    The first draw is the leaders, so that a short run hits a leader too: a run that hit none says
-    nothing. Each later draw is random.
+    The first draw is the leaders, so that a short run hits a leader too: a run without a leader as
+    victim shows nothing. Each later draw is random.
     """
 
     def __init__(self, among: Sequence[str] = WHO) -> None:
@@ -43,26 +43,26 @@ class Draw:
         self._drawn = False
 
     def __call__(self, rng: random.Random) -> str:
-        """One of those given at the start."""
+        """Return one of the choices given at the start."""
         who = rng.choice(self._among) if self._drawn else "leaders"
         self._drawn = True
         return who
 
 
 def in_words(who: str) -> str:
-    """As it stands after "kill of"."""
+    """Return the text that follows "kill of"."""
     named = {"one": "one node", "minority": "a minority", "majority": "a majority"}
     return named.get(who, "all nodes" if who == "all" else "the leaders")
 
 
 async def status_of(target: "Target") -> dict[str, Any]:
-    """As one node sees the cluster now; no ranges, nodes and operations when none answers."""
+    """Return the cluster's status from one node; no ranges, nodes, operations if none answers."""
     with contextlib.suppress(LognodeError):
         return await target.client.status(timeout=_STATUS_S)
     return {"ranges": [], "nodes": [], "operations": [], "cluster": {"controller_leader": None}}
 
 
 async def leaders_of(target: "Target") -> list[int]:
-    """The nodes that lead ranges of the log, as one node knows it; none when nobody answers."""
+    """Return the nodes that lead ranges of the log, as one node knows; none if no node answers."""
     ranges = (await status_of(target))["ranges"]
     return sorted({row["leader"] for row in ranges if row["log"] == target.log and row["leader"]})

@@ -1,8 +1,8 @@
 """`python -m lognode.chaos.powerfs FOLDER MOUNT_POINT`: one mount, until standard input ends.
 
-It says `mounted`. To a line `cut SEED` it answers what was lost, as `FILES NAMES`, and ends too.
-A line `slow HOW`, with a `Slowness` in JSON, makes it slow, and `fast` ends that; neither is
-answered.
+The process writes `mounted`. It answers a line `cut SEED` with the losses, as `FILES NAMES`, and
+ends. A line `slow HOW`, with a `Slowness` in JSON, makes the disk slow, and `fast` ends that;
+neither line is answered.
 """
 
 import argparse
@@ -25,8 +25,11 @@ def _say(line: str) -> None:
 
 
 def _obey(backing: Backing, mount_point: Path) -> None:
-    """Until the end of the process, which is ours to make: libfuse's loop may wait for a last call
-    from somebody who still has a file open."""
+    """Obey the orders until the end of the process.
+
+    This function has to end the process: libfuse's loop may wait for the last call of a process
+    that still has a file open.
+    """
     code = 1
     try:
         for line in sys.stdin:
@@ -45,7 +48,7 @@ def _obey(backing: Backing, mount_point: Path) -> None:
 
 
 def main() -> int:
-    """Entry point; returns the exit code."""
+    """Run the mount; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m lognode.chaos.powerfs",
         description="A file system that loses what was not synced at a power cut, and can be slow.",
@@ -63,7 +66,7 @@ def main() -> int:
     try:
         serve(backing, mount_point, mounted)
     except RuntimeError:
-        return 1  # libfuse has said why
+        return 1  # libfuse has reported the reason
     return 0
 
 

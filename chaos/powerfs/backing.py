@@ -1,9 +1,9 @@
-"""The folder behind the file system: every call is done to it at once, and noted.
+"""The folder behind the file system: every call is applied to it at once, and noted.
 
-Paths are those below the mount point and begin with a slash; errors are OSError. Any thread may
-call. An fsync takes as long as that of the folder's own disk, and longer while the disk is slow
-(`pace`), and covers what was there when it began: in the time between lies what a product that
-acknowledges too early would lose.
+Paths start at the mount point and begin with a slash; errors are OSError. Any thread may call. An
+fsync takes as long as that of the folder's own disk, and longer while the disk is slow (`pace`). It
+covers what was there when it began: a product that acknowledges too early loses what was written
+later.
 """
 
 import errno
@@ -22,14 +22,14 @@ from .names import Change, Names
 from .pace import Pace
 
 DATA: Final = "data"
-"""In the folder: the tree that is mounted."""
+"""The mounted tree, in the folder."""
 _SPARES: Final = "spares"
-"""In the folder: files whose removal no fsync has covered."""
+"""Files whose removal no fsync has covered, in the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What a power cut did: to so many files with unsynced content, and with so many names."""
+    """The losses of a power cut: the number of files with unsynced content, and of names."""
 
     files: int
     names: int
@@ -37,7 +37,7 @@ class Lost:
 
 @dataclass(slots=True)
 class _Dirty:
-    """A file with unsynced content. `fd` is our own: its names come and go."""
+    """A file with unsynced content. `fd` is our own, since the file's names may change."""
 
     fd: int
     unsynced: Unsynced = field(default_factory=Unsynced)
@@ -56,8 +56,10 @@ class _Dirty:
 
 
 class Backing:
-    """The tree in `folder`/data, which is made if it is missing. Everything in it counts as
-    synced at first."""
+    """The tree in `folder`/data, which is made if it is missing.
+
+    Everything in the tree counts as synced at first.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / DATA
@@ -76,7 +78,7 @@ class Backing:
         """By inode."""
 
     def at(self, path: str) -> str:
-        """Where it is in the folder, for calls that change neither names nor content.
+        """Return the path in the folder, for calls that change neither names nor content.
 
         Raises OSError after a cut, as all calls do.
         """
@@ -86,14 +88,14 @@ class Backing:
     # Content.
 
     def make(self, path: str, mode: int) -> int:
-        """A new file; its descriptor."""
+        """Make a new file and return its descriptor."""
         with self._lock:
             fd = os.open(self.at(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
             self._names.changed(Change(None, path))
             return fd
 
     def open(self, path: str, flags: int) -> int:
-        """A descriptor; one to write with reads too, since what is replaced is kept."""
+        """Return a descriptor; one for writing can also read, since replaced bytes are kept."""
         reading = flags & os.O_ACCMODE == os.O_RDONLY
         fd = os.open(self.at(path), (os.O_RDONLY if reading else os.O_RDWR) | os.O_CLOEXEC)
         if flags & os.O_TRUNC:
@@ -101,12 +103,12 @@ class Backing:
         return fd
 
     def read(self, fd: int, offset: int, length: int) -> bytes:
-        """Fewer bytes at the end of the file."""
+        """Read the bytes, fewer at the end of the file."""
         self._check()
         return os.pread(fd, length, offset)
 
     def write(self, fd: int, offset: int, data: bytes) -> int:
-        """All of it."""
+        """Write all bytes."""
         self.pace.write()
         with self._lock:
             file = self._dirtied(fd)
@@ -122,14 +124,14 @@ class Backing:
             os.ftruncate(fd, size)
 
     def reserve(self, fd: int, offset: int, length: int) -> None:
-        """As posix_fallocate does."""
+        """Reserve space, as posix_fallocate does."""
         with self._lock:
             file = self._dirtied(fd)
             file.unsynced.will_resize(file, max(file.size(), offset + length))
             os.posix_fallocate(fd, offset, length)
 
     def sync(self, fd: int) -> None:
-        """What was written before is durable when it returns."""
+        """Make everything written before durable."""
         with self._lock:
             self._check()
             inode = os.fstat(fd).st_ino
@@ -145,7 +147,7 @@ class Backing:
                     self._forget(inode)
 
     def close(self, fd: int) -> None:
-        """The descriptor is no more; what was written stays unsynced."""
+        """Close the descriptor; written data stays unsynced."""
         with self._lock:
             told = os.fstat(fd)
             if not told.st_nlink:
@@ -155,24 +157,27 @@ class Backing:
     # Names.
 
     def make_directory(self, path: str, mode: int) -> None:
-        """As mkdir does."""
+        """Make a directory, as mkdir does."""
         with self._lock:
             os.mkdir(self.at(path), mode)
             self._names.changed(Change(None, path, directory=True))
 
     def remove_directory(self, path: str) -> None:
-        """As rmdir does."""
+        """Remove a directory, as rmdir does."""
         with self._lock:
             os.rmdir(self.at(path))
             self._names.changed(Change(path, None, directory=True))
 
     def remove(self, path: str) -> None:
-        """Of a file, which is kept apart until its removal is durable."""
+        """Remove a file; it is kept apart until its removal is durable."""
         with self._lock:
             self._names.changed(Change(path, None, self._set_aside(path)))
 
     def rename(self, old: str, new: str) -> None:
-        """Of a file, over another one too. Raises ENOTSUP for a directory: nodes rename none."""
+        """Rename a file, also over another file.
+
+        Raises ENOTSUP for a directory: nodes rename none.
+        """
         with self._lock:
             if stat.S_ISDIR(os.lstat(self.at(old)).st_mode):
                 raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), old)
@@ -181,7 +186,7 @@ class Backing:
             self._names.changed(Change(old, new, spare))
 
     def sync_directory(self, path: str) -> None:
-        """The names that were in it before are durable when it returns, and those gone are gone."""
+        """Make the present names of the directory, and earlier removals, durable."""
         with self._lock:
             before = self._names.now()
             fd = os.open(self.at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -197,10 +202,10 @@ class Backing:
                     self._forget(os.stat(change.spare).st_ino)
                     os.unlink(change.spare)
 
-    # The end.
+    # End.
 
     def cut_power(self, rng: random.Random) -> Lost:
-        """Nothing is done from now on, and of what was not synced some is taken back."""
+        """Stop all calls, and undo some of the unsynced changes."""
         with self._lock:
             self._check()
             self._cut = True
@@ -227,13 +232,13 @@ class Backing:
         return file
 
     def _forget(self, inode: int) -> None:
-        """Its content is durable, or that of no file any more."""
+        """Forget a file whose content is durable, or that is gone."""
         file = self._dirty.pop(inode, None)
         if file is not None:
             os.close(file.fd)
 
     def _set_aside(self, path: str) -> str:
-        """Raises IsADirectoryError."""
+        """Keep a file apart. Raises IsADirectoryError."""
         if stat.S_ISDIR(os.lstat(self.at(path)).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         spare = str(self._spares / str(next(self._numbers)))
@@ -258,7 +263,7 @@ class Backing:
 
 
 def write_all(fd: int, data: bytes, offset: int) -> None:
-    """A write may be short."""
+    """Write all data: a single write may be short."""
     view = memoryview(data)
     while view:
         count = os.pwrite(fd, view, offset)

@@ -1,8 +1,8 @@
-"""What was written to one file since its last fsync, as what it takes to undo it.
+"""The writes to one file since its last fsync, kept so that they can be undone.
 
-The file itself always has what was written last, so that reading it asks nobody. Of each change the
-bytes are kept that it replaced; undone from the last to the first they give the file as it was at
-the fsync, and undone in part as it was in between.
+The file itself always has the newest content, so that reads need nothing else. For each change, the
+replaced bytes are kept. Undoing all changes, from the last to the first, restores the file of the
+fsync; undoing a part restores a state in between.
 """
 
 import random
@@ -10,39 +10,39 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 BLOCK_BYTES: Final = 4096
-"""What a disk writes whole or not at all; content is torn between blocks."""
+"""A disk writes a block whole or not at all; content is torn between blocks."""
 How = Literal["lost", "prefix", "torn"]
 HOW: Final[tuple[How, ...]] = ("lost", "prefix", "torn")
-"""Of what was not synced nothing survives, or what was written first, or any of its blocks."""
+"""The part of unsynced changes that survives: nothing, the first writes, or any of the blocks."""
 
 
 class Image(Protocol):
     """The content of a file."""
 
     def size(self) -> int:
-        """In bytes."""
+        """The number of bytes."""
         ...
 
     def read(self, offset: int, length: int) -> bytes:
-        """Fewer bytes at the end, none behind it."""
+        """Read the bytes: fewer at the end, none behind it."""
         ...
 
     def write(self, offset: int, data: bytes) -> None:
-        """Behind the end there are zeros up to `offset`."""
+        """Write the bytes; a gap behind the end is filled with zeros up to `offset`."""
 
     def resize(self, size: int) -> None:
-        """Cut it, or add zeros."""
+        """Cut the content, or add zeros."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Undo:
     size: int
-    """Of the file before."""
+    """The size of the file before the change."""
     offset: int
     before: bytes
-    """What there was at `offset`."""
+    """The earlier bytes at `offset`."""
     length: int
-    """How many bytes were written at `offset`."""
+    """The number of bytes written at `offset`."""
 
     def apply(self, image: Image) -> None:
         image.resize(self.size)
@@ -56,33 +56,39 @@ class Unsynced:
     def __init__(self) -> None:
         self._undos: list[_Undo] = []
         self._synced = 0
-        """How many changes before these were covered."""
+        """The number of changes that were covered before these."""
 
     def __len__(self) -> int:
         return len(self._undos)
 
     @property
     def count(self) -> int:
-        """Of all changes ever: taken when an fsync begins, it says what that covers."""
+        """The number of all changes so far.
+
+        Taken when an fsync begins, it says which changes the fsync covers.
+        """
         return self._synced + len(self._undos)
 
     def will_write(self, image: Image, offset: int, length: int) -> None:
-        """To be called before; a write that fails then, or in part, does no harm."""
+        """Note a write; call this before it.
+
+        A write that then fails, or is partial, does no harm.
+        """
         self._undos.append(_Undo(image.size(), offset, image.read(offset, length), length))
 
     def will_resize(self, image: Image, size: int) -> None:
-        """To be called before."""
+        """Note a change of size; call this before it."""
         old = image.size()
         self._undos.append(_Undo(old, size, image.read(size, max(0, old - size)), 0))
 
     def synced(self, count: int) -> None:
-        """An fsync has ended that began at this count."""
+        """Note the end of an fsync that began at this count."""
         covered = max(0, count - self._synced)
         del self._undos[:covered]
         self._synced += covered
 
     def lose(self, image: Image, how: How, rng: random.Random) -> None:
-        """Leave of the changes in `image` what survives a power cut."""
+        """Leave only the changes in `image` that survive a power cut."""
         if how == "torn":
             self._tear(image, rng)
         else:
@@ -102,7 +108,7 @@ class Unsynced:
             if written[block] and rng.random() < 0.5:
                 image.write(block * BLOCK_BYTES, written[block])
         if size < image.size() and rng.random() < 0.5:
-            image.resize(size)  # the end of the file was cut, and only that survived
+            image.resize(size)  # the file was cut at its end, and only this change survived
 
 
 def _blocks(undo: _Undo) -> range:

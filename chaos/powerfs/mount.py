@@ -1,8 +1,8 @@
-"""The calls of FUSE, each handed on to the folder behind; threads of libfuse make them.
+"""The calls of FUSE, each passed on to the folder behind; threads of libfuse make them.
 
-Pages are cached by the kernel as those of any file system are, so that files can be mapped; what
-is written reaches us before the write returns. flock, fcntl locks and mapping are the kernel's
-alone. A file that is removed while it is open goes on, but for fstat and truncation.
+The kernel caches pages as for any file system, so that files can be mapped; written data reaches
+this process before the write returns. The kernel alone handles flock, fcntl locks and mappings. A
+file that is removed while it is open stays usable, except for fstat and truncation.
 """
 
 import errno
@@ -18,7 +18,7 @@ from .backing import Backing
 _INVALIDATE: Final = 1 << 12
 """FUSE_CAP_AUTO_INVAL_DATA."""
 _FOR_EVER_S: Final = 86_400.0
-"""Nobody changes the folder behind the kernel's back."""
+"""The folder never changes behind the kernel's back."""
 _STAT: Final = (
     "st_mode", "st_ino", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks", "st_blksize",
 )  # fmt: skip
@@ -29,9 +29,9 @@ _STATFS: Final = (
 
 
 def serve(backing: Backing, mount_point: Path, mounted: Callable[[], None]) -> None:
-    """Mount, and serve until it is unmounted; `mounted` is called once that is so.
+    """Mount, and serve until the unmount; call `mounted` once the mount is there.
 
-    Raises RuntimeError when it cannot be mounted; libfuse has told why on stderr.
+    Raises RuntimeError when it cannot be mounted; libfuse has written the reason to stderr.
     """
     mfusepy.FUSE(
         _Calls(backing, mounted), str(mount_point), foreground=True, fsname="lognode-powerfs",
@@ -40,7 +40,7 @@ def serve(backing: Backing, mount_point: Path, mounted: Callable[[], None]) -> N
 
 
 class _Calls:
-    """By the names and with the arguments that mfusepy has; a missing one is not supported."""
+    """The calls, with mfusepy's names and arguments; a missing call is not supported."""
 
     use_ns = True
 
@@ -49,7 +49,7 @@ class _Calls:
         self._mounted = mounted
 
     def init_with_config(self, connection: Any, config: Any) -> None:
-        # Or every write would make the kernel drop the file's pages, those that are mapped too.
+        # Otherwise every write makes the kernel drop the file's pages, mapped ones too.
         connection.want &= ~_INVALIDATE
         config.kernel_cache = 1
         config.attr_timeout = config.entry_timeout = _FOR_EVER_S
@@ -62,7 +62,7 @@ class _Calls:
         }
 
     def readdir(self, path: str, _: int) -> list[tuple[str, dict[str, int], int]]:
-        # With inodes: one without is taken for a name that was removed.
+        # With inodes: libfuse takes a name without an inode for a removed one.
         folder = self._at(path)
         told = [(name, os.lstat(os.path.join(folder, name))) for name in os.listdir(folder)]
         own = os.lstat(folder)
@@ -133,7 +133,7 @@ class _Calls:
         return self._backing.at(self._known(path))
 
     def _known(self, path: str | None) -> str:
-        """Raises OSError for a file that was removed and is open still."""
+        """Return the path. Raises OSError for a file that was removed and is still open."""
         if path is None:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         return path

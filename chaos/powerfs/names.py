@@ -1,8 +1,8 @@
-"""Which names were made, removed and renamed since their directory's last fsync.
+"""The names that were made, removed and renamed since their directory's last fsync.
 
-What survives a power cut is any choice of these changes that can be: a file in a directory needs
-the directory, and a rename the file that it was of. A rename between two directories is one
-change; an fsync of either covers it.
+Any possible choice of these changes may survive a power cut: a file in a directory needs the
+directory, and a rename needs the file. A rename between two directories is one change; an fsync of
+either directory covers it.
 """
 
 import random
@@ -12,27 +12,30 @@ from pathlib import PurePosixPath
 from typing import Final
 
 _SHARES: Final = (0.0, 0.5, 1.0)
-"""How likely a change survives, in one cut: none, some, all."""
+"""The probability that a change survives, in one cut: none, some, all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """Of the names `old` and `new`, paths below the root; the one or the other is missing where a
-    name was made or removed. Each is another, whatever it says. `directory`: it is of one."""
+    """A change from `old` to `new`, paths below the root.
+
+    One of them is missing where a name was made or removed. Each change is distinct, even with
+    equal values. `directory`: the name is that of a directory.
+    """
 
     old: str | None
     new: str | None
     spare: str | None = None
-    """Where the file is kept that was removed, or replaced by the rename."""
+    """The path of the kept file that was removed, or replaced by the rename."""
     directory: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """One or both."""
+        """Return the one or two paths."""
         return tuple(path for path in (self.old, self.new) if path is not None)
 
     def needs(self, earlier: "Change") -> bool:
-        """Whether it cannot have happened without the other, which came before it."""
+        """Whether this change cannot have happened without the earlier one."""
         return any(
             one == other or one.startswith(other + "/") or other.startswith(one + "/")
             for one in self.paths
@@ -50,16 +53,18 @@ class Names:
         return len(self._changes)
 
     def changed(self, change: Change) -> None:
-        """It has happened."""
+        """Note a change that has happened."""
         self._changes.append(change)
 
     def now(self) -> tuple[Change, ...]:
-        """All: taken when an fsync of a directory begins, they are what it may cover."""
+        """Return all changes: when an fsync of a directory begins, these are what it may cover."""
         return tuple(self._changes)
 
     def synced(self, directory: str, before: tuple[Change, ...]) -> list[Change]:
-        """An fsync has ended of which `before` are the changes when it began. Returns those that
-        it covered, with all that they need."""
+        """Note the end of an fsync; return the changes that it covered, with all that they need.
+
+        `before` are the changes when the fsync began.
+        """
         inside = [
             change
             for change in self._changes
@@ -71,7 +76,7 @@ class Names:
         return covered
 
     def lose(self, rng: random.Random) -> list[Change]:
-        """What does not survive a power cut, in the order in which it is to be undone."""
+        """Return the changes that do not survive a power cut, in the order of undoing."""
         share = rng.choice(_SHARES)
         kept = self._with_needs([change for change in self._changes if rng.random() < share])
         lost = [change for change in reversed(self._changes) if change not in kept]
@@ -79,7 +84,7 @@ class Names:
         return lost
 
     def _with_needs(self, chosen: Iterable[Change]) -> list[Change]:
-        """In order, and with all before them that they need."""
+        """Return the changes in order, with all earlier changes that they need."""
         wanted = list(chosen)
         found: list[Change] = []
         for change in reversed(self._changes):

@@ -1,4 +1,4 @@
-"""What the file system takes of a machine, asked before anything is mounted."""
+"""The requirements of the file system on the machine, checked before anything is mounted."""
 
 import ctypes.util
 import importlib.util
@@ -11,12 +11,12 @@ from typing import Final
 DEVICE: Final = Path("/dev/fuse")
 UNMOUNT: Final = "fusermount3"
 LIBRARY: Final = "fuse3"
-"""As FUSE_LIBRARY_NAME, which mfusepy goes by: it would take libfuse 2 where both are."""
+"""The value of FUSE_LIBRARY_NAME for mfusepy, which would choose libfuse 2 where both exist."""
 _UNMOUNT_S: Final = 10.0
 
 
 def missing() -> str | None:
-    """What there is not, and what installs that; None: nothing."""
+    """Return what is missing, and what installs it; None: nothing."""
     if not os.access(DEVICE, os.R_OK | os.W_OK):
         return f"such disks are made by FUSE, and {DEVICE} is not there, or not for this user"
     if shutil.which(UNMOUNT) is None or ctypes.util.find_library(LIBRARY) is None:
@@ -27,7 +27,10 @@ def missing() -> str | None:
 
 
 def unmount(mount_point: Path) -> bool:
-    """Whether it was mounted and is not any more; who has a file open there keeps it."""
+    """Unmount; return whether it was mounted and no longer is.
+
+    A process with a file open there keeps the file.
+    """
     done = subprocess.run(
         [UNMOUNT, "-u", "-z", str(mount_point)],
         stdin=subprocess.DEVNULL, capture_output=True, timeout=_UNMOUNT_S,

@@ -1,6 +1,6 @@
-"""How long a slow disk takes: each call a drawn time, and now and then it hangs for seconds.
+"""How long calls to a slow disk take: a random time each, and sometimes the disk hangs for seconds.
 
-It is slow beside what it does: nobody is told an error, and what was done is done.
+The delay changes no result: calls succeed as before, and their effects stay.
 """
 
 import json
@@ -11,32 +11,32 @@ from dataclasses import asdict, dataclass
 from typing import Final, Self
 
 HANG_S: Final = (2.0, 8.0)
-"""How long it hangs: nothing that is slowed ends before, whenever it began."""
+"""How long a hang lasts: no slowed call ends before the end of the hang, whenever it began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slowness:
-    """An fsync takes so long beside its own time; `writes`: and so does a write."""
+    """The additional time of an fsync, and with `writes` also of a write."""
 
     least_s: float
     most_s: float
     writes: bool = False
     hangs: float = 0.0
-    """The probability that it begins to hang, with each call."""
+    """The probability, for each call, that a hang begins."""
     seed: int = 0
 
     def to_line(self) -> str:
-        """As `from_line` reads it; without an end of line."""
+        """Return the form that `from_line` reads, without an end of line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_line(cls, line: str) -> Self:
-        """Raises ValueError or TypeError for what `to_line` did not write."""
+        """Undo `to_line`. Raises ValueError or TypeError for any other text."""
         return cls(**json.loads(line))
 
 
 class Times:
-    """When calls end that are slowed. Pure: it is told the time."""
+    """When slowed calls end. Pure: the caller passes the time."""
 
     def __init__(self, slowness: Slowness) -> None:
         self._slowness = slowness
@@ -44,7 +44,7 @@ class Times:
         self._hangs_until = float("-inf")
 
     def end(self, now: float, *, write: bool = False) -> float:
-        """Of an fsync, or a write, that begins now."""
+        """Return the end of an fsync, or a write, that begins now."""
         slowness, rng = self._slowness, self._rng
         if write and not slowness.writes:
             return now
@@ -54,20 +54,20 @@ class Times:
 
 
 class Pace:
-    """How slow a disk is at this moment; not at all at first. Any thread may call."""
+    """How slow a disk is at this moment; at first it is not slow. Any thread may call."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._times: Times | None = None
 
     def set(self, slowness: Slowness | None) -> None:
-        """From now on, and calls that wait already go on at once. None: as fast as it is."""
+        """Set the slowness from now on; waiting calls go on at once. None: full speed."""
         with self._changed:
             self._times = None if slowness is None else Times(slowness)
             self._changed.notify_all()
 
     def sync(self) -> None:
-        """Return when an fsync may end that has just been done."""
+        """Return when an fsync that has just been done may end."""
         self._wait(write=False)
 
     def write(self) -> None:

@@ -1,4 +1,4 @@
-"""Which entries an operation wrote or read, whatever its kind; see the shapes in the design.
+"""The entries that an operation of any kind wrote or read; the design describes the shapes.
 
 An entry here is (key, seq, value): texts, and the seq as a number.
 """
@@ -11,21 +11,21 @@ Entry = tuple[str, int, str]
 
 
 def sent(one: Operation) -> list[tuple[str, str]]:
-    """(key, value) of each record of an append; of other kinds none."""
+    """Return (key, value) of each record of an append; nothing for other kinds."""
     if one.f != "append":
         return []
     return [(key, value) for key, value in one.asked["records"]]
 
 
 def acknowledged(one: Operation) -> Iterator[tuple[str, int | None, str]]:
-    """What an append was told is in the log; the seq of a duplicate may be unknown."""
+    """Yield the entries that an append was acknowledged; the seq of a duplicate may be unknown."""
     if one.f == "append" and one.outcome == "ok":
         for (key, value), seq in zip(sent(one), one.answer["seqs"], strict=True):
             yield key, seq, value
 
 
 def seen(one: Operation) -> Iterator[Entry]:
-    """What a read of any kind returned."""
+    """Yield the entries that a read of any kind returned."""
     if one.outcome != "ok":
         return
     if one.f in ("poll", "read"):

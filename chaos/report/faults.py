@@ -1,4 +1,4 @@
-"""What the nemesis did, a row a package, and who led each range meanwhile."""
+"""The faults of the nemesis, a row a package, and the leaders of ranges meanwhile."""
 
 from typing import Final
 
@@ -12,13 +12,13 @@ _ROW: Final = 24
 _LETTER: Final = 6.2
 """About the width of a letter in a bar."""
 _WORTH: Final = 12
-"""So many letters of a longer name are worth writing."""
+"""The least number of letters of a longer name that are written."""
 _RANGES: Final = 16
 _NODE_COLOURS: Final = 9
 
 
 def chart(run: Run, time: Time) -> str:
-    """Faults and leaders over time."""
+    """Draw faults and leaders over time."""
     if not run.bands and not run.leaders:
         return section("faults", "Faults and leaders", "No fault, and no leader was recorded.")
     parts, y = _packages(run, time)
@@ -68,7 +68,7 @@ def _words(band: Band) -> str:
 
 
 def _leads(run: Run) -> dict[str, list[tuple[int, int]]]:
-    """By range: (since when, node) of its leaders, one after another."""
+    """Return, by range, the times and nodes of its successive leaders."""
     found: dict[str, list[tuple[int, int]]] = {}
     for at, leaders in run.leaders:
         for name, node in leaders.items():

@@ -14,9 +14,9 @@ from .words import clock, count, span
 _ROW: Final = 22
 _LONGEST: Final = 5
 _RULE: Final = 10
-"""A gap is this many times longer than the mean time between two that ended ok,"""
+"""A gap is this many times longer than the mean time between two operations that ended ok,"""
 _SHORTEST_NS: Final = 100_000_000
-"""and so long at least."""
+"""and at least this long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,15 @@ class Gap:
     began: int
     length: int
     asked: int
-    """How many were asked meanwhile."""
+    """The number of operations requested meanwhile."""
 
 
 def gaps(run: Run, kind: str) -> list[Gap]:
-    """The longest, longest first, while operations of this kind were asked at all."""
+    """Return the longest gaps, longest first, while operations of this kind were requested."""
     own = [one for one in run.operations if one.f == kind]
     ends = sorted(run.told[one.index] for one in own if one.outcome == "ok")
     asked = sorted(one.began for one in own)
-    # Before the first was asked and after the last, nothing could end ok.
+    # Before the first request and after the last, no operation could end ok.
     moments = [asked[0], *ends]
     if not ends or ends[-1] < asked[-1]:
         moments.append(max(asked[-1], *(run.told.get(one.index, run.end) for one in own)))
@@ -50,7 +50,7 @@ def gaps(run: Run, kind: str) -> list[Gap]:
 
 
 def chart(run: Run, time: Time) -> str:
-    """A row a kind, and the list."""
+    """Draw a row a kind, and the list."""
     found = {kind: gaps(run, kind) for kind in run.kinds}
     y = 6.0
     parts = [shades.behind(run, time, y, _ROW * len(found))]

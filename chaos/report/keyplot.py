@@ -1,4 +1,4 @@
-"""One key: when each of its entries was appended, who read it when, who holds it at the end."""
+"""One key: the appends of its entries, their readers over time, and the nodes that hold them."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,26 +19,26 @@ _ROWS: Final = 48
 _AROUND: Final = 8
 _COLUMN: Final = 30
 _NO_SEQ: Final = 0
-"""The row of appends of which no seq is known. Seqs begin at 1."""
+"""The row of appends without a known seq. Seqs begin at 1."""
 _POINTED: Final = 1_500
-"""Up to so many reads of entries answer the pointer; more are drawn as one path."""
+"""Up to this many reads of entries react to the pointer; more reads are drawn as one path."""
 
 
 @dataclass(slots=True)
 class Key:
-    """All that happened to one key."""
+    """All events of one key."""
 
     name: str
     appends: list[tuple[Operation, str, int]] = field(default_factory=list)
     """(operation, value, seq or _NO_SEQ)."""
     reads: list[tuple[Operation, int, str]] = field(default_factory=list)
-    """(operation, seq, value) of each entry that it returned."""
+    """(operation, seq, value) of each returned entry."""
     values: dict[int, Counter[str]] = field(default_factory=dict)
-    """By seq: the values that were acknowledged or read there; more than one is wrong."""
+    """By seq, the values that were acknowledged or read there; more than one is an error."""
 
 
 def collect(run: Run, names: Iterable[str]) -> dict[str, Key]:
-    """The keys of these names, in one pass over the history."""
+    """Return the keys of these names, in one pass over the history."""
     keys = {name: Key(name) for name in names}
     if not keys:
         return keys
@@ -61,7 +61,7 @@ def collect(run: Run, names: Iterable[str]) -> dict[str, Key]:
 
 
 def chart(run: Run, key: Key) -> str:
-    """Rows are seqs in their order, without the gaps between them."""
+    """Draw the key; rows are seqs in their order, without the gaps between them."""
     rows = _rows(run, key)
     finals = [one for one in run.operations if one.f == FINAL]
     right = WIDTH - RIGHT - _COLUMN * len(finals) - (8 if finals else 0)
@@ -95,7 +95,7 @@ def chart(run: Run, key: Key) -> str:
 
 
 def _rows(run: Run, key: Key) -> set[int]:
-    """All seqs, or those about what is offending."""
+    """Return all seqs, or those near an offending operation."""
     seqs = sorted(key.values)
     if len(seqs) <= _ROWS:
         return set(seqs)
@@ -108,10 +108,10 @@ def _rows(run: Run, key: Key) -> set[int]:
         if one.f == FINAL and one.outcome == "ok"
     ]
     if finals:
-        # Where nodes differ is wrong too, though no append is to blame.
+        # A difference between nodes is an error too, though of no append.
         wrong |= set.union(*finals) - set.intersection(*finals)
     if not wrong:
-        # No append is to blame: where the reads that are ended.
+        # Without an offending append: the ends of the offending reads.
         named = [(one, seq) for one, seq, _ in key.reads if one.index in offending]
         wrong = {max((seq for one, seq in named if one.f != FINAL), default=seqs[-1])}
     order = {seq: i for i, seq in enumerate(seqs)}
@@ -129,7 +129,7 @@ def _window(
     reads: Sequence[tuple[Operation, int, str]],
     right: float,
 ) -> Time:
-    """From the first append shown to the last, and as long again for those who read them."""
+    """Return the time from the first shown append to the last, and as long again for readers."""
     moments = [one.began for one, *_ in appends] or [one.began for one, *_ in reads]
     if not moments:
         return Time(0, max(run.end, 1), right)
@@ -191,7 +191,7 @@ def _escaped(one: Operation, seq: int, value: str) -> str:
 
 
 def _column(final: Operation, key: Key, places: dict[int, float], x: float) -> list[str]:
-    """What one final read holds of the seqs shown."""
+    """Draw which of the shown seqs one final read holds."""
     name = "all" if final.node is None else f"n{final.node}"
     parts = [text(x + 8, 15, name, "tick", "middle")]
     whose = "the linearizable read" if final.node is None else f"node {final.node}"

@@ -32,28 +32,28 @@ class Scale(Protocol):
     def top(self) -> float: ...
 
     def at(self, value: float) -> float:
-        """The place of a value, not beyond the ends of the axis."""
+        """Return the place of a value, not beyond the ends of the axis."""
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Values worth a line, with their labels."""
+        """Return the values that get a line, with their labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The time axis, from left to right; ns since the test began."""
+    """The time axis, from left to right, in ns since the start of the test."""
 
     first: float
     last: float
     right: float = WIDTH - RIGHT
-    """Where it ends; it begins at LEFT."""
+    """The right end of the axis; the left end is LEFT."""
 
     def at(self, value: float) -> float:
-        """The place of a moment."""
+        """Return the place of a moment."""
         part = (value - self.first) / max(self.last - self.first, 1)
         return LEFT + min(max(part, 0.0), 1.0) * (self.right - LEFT)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """At most about a dozen, on round times."""
+        """Return at most about a dozen ticks, at round times."""
         length_s = max(self.last - self.first, 1) / 1e9
         step = next((s for s in _TIME_STEPS_S if length_s / s <= _TIME_TICKS), length_s)
         begin, end = math.ceil(self.first / 1e9 / step), math.floor(self.last / 1e9 / step + 1e-9)
@@ -69,19 +69,19 @@ def _time_label(at_s: float, step_s: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """From 0 at the bottom to a round number at the top."""
+    """A scale from 0 at the bottom to a round number at the top."""
 
     high: float
     top: float
     bottom: float
 
     def at(self, value: float) -> float:
-        """The place of a value."""
+        """Return the place of a value."""
         part = min(max(value / self.ticks()[-1][0], 0.0), 1.0)
         return self.bottom - part * (self.bottom - self.top)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Three to five, from 0; the last is the top."""
+        """Return three to five ticks, from 0; the last is the top."""
         high = max(self.high, 1e-9)
         power = 10.0 ** math.floor(math.log10(high / 3))
         step = next(power * n for n in (1, 2, 5, 10) if high / (power * n) <= 4)
@@ -89,7 +89,10 @@ class Linear:
 
 
 class Log:
-    """Of latencies in ns: from a power of ten below the lowest to a little above the highest."""
+    """A scale of latencies in ns, from below the lowest to just above the highest.
+
+    Its lower end is a power of ten.
+    """
 
     def __init__(self, low: float, high: float, top: float, bottom: float) -> None:
         self.top, self.bottom = top, bottom
@@ -98,30 +101,30 @@ class Log:
         self._power = (bottom - top) / (self._last - self._first)
 
     def at(self, value: float) -> float:
-        """The place of a latency."""
+        """Return the place of a latency."""
         y = self.bottom - (math.log10(max(value, 1.0)) - self._first) * self._power
         return min(max(y, self.top), self.bottom)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """The powers of ten."""
+        """Return the powers of ten."""
         powers = range(self._first, math.floor(self._last) + 1)
         return [(10.0**power, span(10.0**power)) for power in powers]
 
 
 def n(number: float) -> str:
-    """A length as short as it can be: one decimal, none if it is 0."""
+    """Return a length in its shortest form: one decimal, none if it is 0."""
     return f"{number:.1f}".removesuffix(".0")
 
 
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
-    """One line of text; `kind` is its class."""
+    """Return one line of text; `kind` is its class."""
     where = "" if anchor == "start" else f' text-anchor="{anchor}"'
     named = f' class="{kind}"' if kind else ""
     return f'<text x="{n(x)}" y="{n(y)}"{where}{named}>{escape(words)}</text>'
 
 
 def box(x: float, y: float, width: float, height: float, kind: str, told: str = "") -> str:
-    """A rectangle; `told` is what the pointer shows."""
+    """Return a rectangle; the pointer shows `told`."""
     return (
         f'<rect x="{n(x)}" y="{n(y)}" width="{n(max(width, 0))}" height="{n(height)}" '
         f'class="{kind}"{_told(told)}/>'
@@ -129,7 +132,7 @@ def box(x: float, y: float, width: float, height: float, kind: str, told: str = 
 
 
 def path(d: str, kind: str, told: str = "") -> str:
-    """A path, or nothing if it has no steps."""
+    """Return a path, or nothing if it has no steps."""
     return f'<path d="{d}" class="{kind}"{_told(told)}/>' if d else ""
 
 
@@ -138,12 +141,12 @@ def _told(words: str) -> str:
 
 
 def line(points: Sequence[tuple[float, float]]) -> str:
-    """The steps of a path through the points."""
+    """Return the steps of a path through the points."""
     return "".join(f"{'L' if i else 'M'}{n(x)} {n(y)}" for i, (x, y) in enumerate(points))
 
 
 def height_axis(scale: Scale, label: str = "") -> str:
-    """The lines and labels of the axis at the left, and its unit above them."""
+    """Return the lines and labels of the left axis, and its unit above them."""
     parts = []
     for value, words in scale.ticks():
         y = scale.at(value)
@@ -155,7 +158,10 @@ def height_axis(scale: Scale, label: str = "") -> str:
 
 
 def time_axis(time: Time, y: float) -> str:
-    """The line, marks and labels of the time axis, whose line is at `y`; it takes 20 below."""
+    """Return the line, marks and labels of the time axis.
+
+    Its line is at `y`, and it takes 20 below.
+    """
     parts = [f'<path d="M{LEFT} {n(y)}H{n(time.right)}" class="axis"/>']
     for value, words in time.ticks():
         x = time.at(value)
@@ -166,7 +172,7 @@ def time_axis(time: Time, y: float) -> str:
 
 
 def over_time(time: Time, height: float, label: str, parts: Sequence[str]) -> str:
-    """An SVG whose middle is the time axis: the pointer's moment is marked in all of them."""
+    """Return an SVG over the time axis: the pointer's moment is marked in all such charts."""
     return (
         f'<div class="chart"><svg viewBox="0 0 {WIDTH} {n(height)}" role="img" '
         f'aria-label="{escape(label)}" class="time" data-from="{time.first:.0f}" '
@@ -177,7 +183,7 @@ def over_time(time: Time, height: float, label: str, parts: Sequence[str]) -> st
 
 
 def section(ident: str, title: str, explained: str, *parts: str) -> str:
-    """A section of the page; `explained` is HTML, one sentence or two."""
+    """Return a section of the page; `explained` is HTML, one sentence or two."""
     return (
         f'<section id="{ident}"><h2>{escape(title)}</h2><p class="note">{explained}</p>\n'
         f"{''.join(parts)}</section>\n"
@@ -185,7 +191,7 @@ def section(ident: str, title: str, explained: str, *parts: str) -> str:
 
 
 def legend(*entries: tuple[str, str]) -> str:
-    """(class, words) of each mark."""
+    """Return a legend: (class, words) of each mark."""
     marks = "".join(
         f'<span><i class="{kind}"></i>{escape(words)}</span>' for kind, words in entries
     )

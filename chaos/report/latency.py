@@ -1,4 +1,4 @@
-"""How long each operation took, as points, and the quantiles of those that were done."""
+"""The latency of each operation, as points, and the quantiles of those that ended ok."""
 
 from typing import Final
 
@@ -12,15 +12,15 @@ _HEIGHT: Final = 190
 _TOP: Final = 24
 _BUCKETS: Final = 100
 _SPARSE: Final = 5_000
-"""Fewer points are drawn stronger."""
+"""With fewer points than this, points are drawn stronger."""
 _FEW: Final = 5
-"""Of fewer operations in a bucket no quantile is drawn."""
+"""With fewer operations than this, a bucket has no quantile."""
 QUANTILES: Final = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
 _ORDER: Final = ("ok", "fail", "info")
 
 
 def chart(run: Run, time: Time) -> str:
-    """One panel a kind."""
+    """Draw one panel a kind."""
     panels = [_panel(run, time, kind) for kind in run.kinds]
     return section(
         "latency", "Latency",
@@ -74,7 +74,7 @@ def _quantiles(took: list[tuple[int, int]], time: Time, scale: Log) -> list[str]
                 middle = time.first + (i + 0.5) * width
                 points.append((time.at(middle), scale.at(_quantile(bucket, q))))
             else:
-                # A line over a time without operations would tell of what was not measured.
+                # A line across a time without operations would show values that were not measured.
                 steps += line(points) if len(points) > 1 else ""
                 points = []
         parts.append(path(steps, f"quantile {name}"))
@@ -82,5 +82,5 @@ def _quantiles(took: list[tuple[int, int]], time: Time, scale: Log) -> list[str]
 
 
 def _quantile(ordered: list[int], q: float) -> int:
-    """The smallest value that so large a part of all does not exceed."""
+    """Return the smallest value that is not below this share of all values."""
     return ordered[max(0, -int(-q * len(ordered) // 1) - 1)]

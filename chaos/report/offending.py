@@ -1,4 +1,4 @@
-"""What the checkers found: each anomaly with its operations in full, and the keys they are of."""
+"""The findings of the checkers: each anomaly with its full operations, and their keys."""
 
 from collections.abc import Iterable
 from html import escape
@@ -13,15 +13,15 @@ from .words import clock, plural, span, whole
 _KEYS: Final = 12
 _CLOSE_UPS: Final = 4
 _OPEN: Final = 400
-"""Longer values are folded,"""
+"""Values longer than this are folded,"""
 _LONGEST: Final = 20_000
-"""longer ones cut,"""
+"""values longer than this are cut,"""
 _ALL: Final = 1_000_000
-"""and once all together are so long, folded to `_OPEN`. The history has them whole."""
+"""and once all together are longer than this, all fold to `_OPEN`. The history has them whole."""
 
 
 def chart(run: Run) -> str:
-    """Everything that was found wrong; nothing when nothing was."""
+    """Show all findings; return nothing without any."""
     if not run.found:
         return ""
     shown = _Operations(run)
@@ -86,7 +86,7 @@ def _keys(run: Run) -> str:
 
 
 class _Operations:
-    """Shows each operation once; later ones point at the first."""
+    """Shows each operation once; later mentions point at the first."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -96,17 +96,17 @@ class _Operations:
         self._length = 0
 
     def of(self, indexes: Iterable[int]) -> list[Operation]:
-        """Those that the history has."""
+        """Return the operations that the history has."""
         return [self._by_index[index] for index in indexes if index in self._by_index]
 
     def example(self, example: dict[str, Any]) -> str:
-        """One anomaly: the sentence and its operations."""
+        """Show one anomaly: the sentence and its operations."""
         key = example.get("key")
         rows = "".join(self._operation(one, key) for one in self.of(example["operations"]))
         return f'<div class="example"><p>{escape(example["message"])}</p>\n{rows}</div>\n'
 
     def _operation(self, one: Operation, key: str | None) -> str:
-        # A final read holds the whole log: what it says of another key is another matter.
+        # A final read holds the whole log: entries of other keys do not belong here.
         part = key if one.f == FINAL else None
         if (one.index, part) in self._shown:
             return f'<p class="op"><a href="#op-{one.index}">{_title(one)}, above</a></p>\n'

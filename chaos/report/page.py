@@ -1,4 +1,4 @@
-"""`report.html`: the verdict first, then what was done and seen, then what is wrong."""
+"""`report.html`: the verdict first, then the operations and observations, then the errors."""
 
 import gc
 import shlex
@@ -36,7 +36,7 @@ def write(folder: Path) -> Path:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A history is millions of objects without a cycle: it need not be looked for."""
+    """Turn the garbage collector off: a history is millions of objects without a cycle."""
     on = gc.isenabled()
     gc.disable()
     try:
@@ -47,7 +47,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def page(run: Run) -> str:
-    """The whole page."""
+    """Return the whole page."""
     time = Time(0, max(run.end, 1))
     body = [_header(run), _facts(run.test), _checkers(run.results)]
     if run.operations:
@@ -63,7 +63,7 @@ def page(run: Run) -> str:
 
 
 def document(title: str, body: str, script: str = "") -> str:
-    """A page of HTML in the style of the reports, which can fetch nothing."""
+    """Return a page of HTML in the style of the reports, which can fetch nothing."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -75,7 +75,7 @@ def document(title: str, body: str, script: str = "") -> str:
 
 
 def name_of(test: Mapping[str, Any]) -> str:
-    """`append under kill, partition, 3 nodes`."""
+    """Return a name such as `append under kill, partition, 3 nodes`."""
     nemesis = ", ".join(test.get("nemesis") or []) or "no faults"
     return f"{test.get('workload', 'test')} under {nemesis}, {test.get('nodes', '?')} nodes"
 
@@ -120,7 +120,7 @@ def _facts(test: Mapping[str, Any]) -> str:
 
 
 def _command(test: Mapping[str, Any]) -> str:
-    """As HTML: a line of it breaks between flags only."""
+    """Return the command as HTML; its lines break between flags only."""
     flags = (
         ("-w", "workload"), ("--nemesis", "nemesis"), ("--nodes", "nodes"), ("--rate", "rate"),
         ("--time-limit", "time_limit_s"), ("--nemesis-interval", "nemesis_interval_s"),

@@ -1,4 +1,4 @@
-"""How many operations ended ok, failed or stayed unknown, a second."""
+"""How many operations a second ended ok, failed or stayed unknown."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ _OUTCOMES: Final = ("ok", "fail", "info")
 
 
 def chart(run: Run, time: Time) -> str:
-    """One panel a kind."""
+    """Draw one panel a kind."""
     width = max((time.last - time.first) / _BUCKETS, _SHORTEST_NS)
     return section(
         "rate", "Rate",

@@ -10,7 +10,7 @@ from ...client.protocol.errors import InvalidArgument
 from ..history import CLUSTER, Band, History, Operation
 
 FINAL: Final = "final"
-"""The kind of operation that reads everything back after all has healed."""
+"""The kind of operation that reads everything back after all faults have healed."""
 _NOT_JUDGED: Final = {
     "verdict": "unknown",
     "why": "The history was not judged; run `lognode-chaos analyze` on this folder.",
@@ -25,34 +25,34 @@ class Found:
     name: str
     promise: str | None
     count: int
-    """All that were found; `examples` are fewer."""
+    """The number of all such anomalies; `examples` has fewer."""
     examples: tuple[dict[str, Any], ...]
     """{message, key, operations} of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One test: what it was, what happened (times are ns since it began), what was found."""
+    """One test: its options, its events (times are ns since its start), and its findings."""
 
     test: dict[str, Any]
     results: dict[str, Any]
     operations: list[Operation]
     told: dict[int, int]
-    """By the index of an operation: when its client was answered or gave up. Operations that the
-    end of the test cut off have none."""
+    """By the index of an operation, when its client was answered or gave up; operations that the
+    end of the test cut off are missing."""
     bands: list[Band]
     leaders: list[tuple[int, dict[str, int]]]
-    """When the leaders of ranges were seen to change, and who they were from then on."""
+    """When the leaders of ranges were seen to change, and the leaders from then on."""
     end: int
     found: list[Found]
 
     @property
     def kinds(self) -> list[str]:
-        """What clients did while faults went on, in the order in which each was first done."""
+        """Return the kinds of operations under faults, in the order of their first occurrence."""
         return list(dict.fromkeys(one.f for one in self.operations if one.f != FINAL))
 
     def offending(self) -> dict[int, str]:
-        """By the index of an operation: the anomaly that it shows, the first of several."""
+        """Return, by the index of an operation, the first anomaly that it shows."""
         named: dict[int, str] = {}
         for found in self.found:
             for example in found.examples:
@@ -62,7 +62,7 @@ class Run:
 
 
 def read(folder: Path) -> Run:
-    """Raises InvalidArgument when the folder holds no test, or what it holds cannot be read."""
+    """Read a test. Raises InvalidArgument when the folder holds no test, or it cannot be read."""
     test = _json(folder / "test.json")
     results = _json(folder / "results.json") if (folder / "results.json").exists() else _NOT_JUDGED
     try:

@@ -25,7 +25,7 @@ _STORE: Final = web.AppKey("store", Path)
 
 
 def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
-    """Add `serve`; its result is called with the arguments and gives the code."""
+    """Add `serve`; its handler is called with the arguments and returns the exit code."""
     serve = verbs.add_parser("serve", help="show the tests of a store in a browser")
     serve.add_argument(
         "--store", type=_folder, default="store", metavar="DIR",
@@ -50,7 +50,7 @@ def _port(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace, say: Say) -> int:
-    """Serve until interrupted; 0 then, 2 when the port is taken."""
+    """Serve until interrupted; return 0 then, 2 when the port is taken."""
     with contextlib.suppress(KeyboardInterrupt):
         try:
             asyncio.run(_serve(arguments.store, arguments.port, say))
@@ -72,7 +72,7 @@ async def _serve(store: Path, port: int, say: Say) -> None:
 
 
 def application(store: Path) -> web.Application:
-    """The routes: `/` the list of tests, `/STORE/PATH` a file, `/STORE/PATH/` a folder."""
+    """Return the routes: `/` the list of tests, `/STORE/PATH` a file, `/STORE/PATH/` a folder."""
     app = web.Application(middlewares=[_only_local])
     app[_STORE] = store.resolve()
     app.router.add_get("/", _index)
@@ -84,7 +84,7 @@ def application(store: Path) -> web.Application:
 async def _only_local(
     request: web.Request, handler: Callable[[web.Request], Any]
 ) -> web.StreamResponse:
-    """A page of the net whose name was made to lead here must not read the store."""
+    """Refuse other host names: a web page whose name points here must not read the store."""
     if request.url.host not in _LOCAL:
         raise web.HTTPForbidden(text=f"only {' or '.join(_LOCAL)} is served\n")
     response: web.StreamResponse = await handler(request)
@@ -105,7 +105,7 @@ async def _index(request: web.Request) -> web.Response:
 
 
 def _tests(store: Path) -> list[Path]:
-    """The folders STORE/TEST/TIME, newest first."""
+    """Return the folders STORE/TEST/TIME, newest first."""
     found = [path.parent for path in store.glob("*/*/test.json")]
     return sorted(found, key=lambda folder: (folder.name, folder.parent.name), reverse=True)
 
@@ -129,7 +129,7 @@ def _row(store: Path, folder: Path) -> str:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """What a test wrote so far: it may run still, or have ended half-way."""
+    """Return what a test has written so far: it may still run, or have ended half-way."""
     try:
         content: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -12,21 +12,21 @@ COLOURS: Final = 10
 _THINNEST: Final = 1.5
 _STRIP: Final = 3.0
 _STRIPS_PART: Final = 0.3
-"""All strips together take at most so much of a chart."""
+"""All strips together take at most this share of a chart."""
 
 
 def packages(run: Run) -> list[str]:
-    """The packages that did something, in the order of their first faults."""
+    """Return the packages that began a fault, in the order of their first faults."""
     return list(dict.fromkeys(band.package for band in run.bands))
 
 
 def colour(run: Run, package: str) -> str:
-    """The class of a package's colour, the same in every chart of the page."""
+    """Return the class of a package's colour, the same in every chart of the page."""
     return f"f{packages(run).index(package) % COLOURS}"
 
 
 def places(run: Run, time: Time, bands: Iterable[Band]) -> list[tuple[Band, float, float]]:
-    """(band, x, width) of those that the time axis meets."""
+    """Return (band, x, width) of the bands that the time axis meets."""
     found = []
     for band in bands:
         ended = run.end if band.ended is None else band.ended
@@ -37,10 +37,10 @@ def places(run: Run, time: Time, bands: Iterable[Band]) -> list[tuple[Band, floa
 
 
 def behind(run: Run, time: Time, top: float, height: float) -> str:
-    """The bands of all packages, from `top` so far down.
+    """Return the bands of all packages, from `top` down over `height`.
 
-    Bands that lie on each other mix their colours: a strip for each package at the top, in the
-    order of the faults' chart, tells which they are.
+    Overlapping bands mix their colours. A strip for each package at the top, in the order of the
+    faults' chart, identifies them.
     """
     parts = []
     found = packages(run)

@@ -1,5 +1,7 @@
-"""The look of the pages and the script of the charts. Colours are few and say one thing each:
-ok, fail and info the same in every chart, red frames for what checkers named, soft ones for faults.
+"""The look of the pages and the script of the charts. Few colours, each with one meaning.
+
+ok, fail and info have the same colour in every chart, the findings of checkers have red frames, and
+faults have soft frames.
 """
 
 from typing import Final
@@ -150,7 +152,7 @@ addEventListener("beforeprint",()=>document.querySelectorAll("details").forEach(
 
 
 def sheet() -> str:
-    """The style sheet; paper is always light."""
+    """Return the style sheet; paper is always light."""
     faults = "".join(f".f{i}{{--f:{colour}}}" for i, colour in enumerate(_FAULTS))
     nodes = "".join(f".n{i}{{--n:{colour}}}" for i, colour in enumerate(_NODES))
     return (

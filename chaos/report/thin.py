@@ -1,4 +1,4 @@
-"""Points by the million, drawn as the pixels that they cover."""
+"""Millions of points, drawn as the pixels that they cover."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,7 +6,7 @@ from .kit import n
 
 
 def dots(points: Iterable[tuple[float, float]], size: float = 1.0) -> str:
-    """The steps of a path with round caps that covers what all points together would.
+    """Return the steps of a path with round caps that covers what all points together cover.
 
     A column of `size` units becomes vertical strokes, one for each run of neighbouring rows that
     hold a point: the highest and the lowest point of a column, and every gap, stay.
@@ -34,7 +34,7 @@ def _runs(rows: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def extremes(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of a line, by columns of one unit: its first, lowest, highest and last point, in order."""
+    """Return the first, lowest, highest and last point of a line in each column of one unit."""
     kept: list[tuple[float, float]] = []
     column: list[tuple[float, float]] = []
     for point in points:

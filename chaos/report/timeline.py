@@ -1,4 +1,4 @@
-"""Who did what when: a lane for each client, a bar for each operation."""
+"""The operations of each client over time: a lane for each client, a bar for each operation."""
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from .words import clock, operation, plural, span
 
 _ROW: Final = 15
 _MARKS: Final = 12_000
-"""About so many are drawn; of a longer history the bars that share a place become one."""
+"""About this many bars are drawn; in a longer history, bars at the same place become one."""
 _LANES: Final = 120
 _THINNEST: Final = 1.2
 _CLOSE_NS: Final = 3_000_000_000
@@ -22,7 +22,7 @@ _CLOSE_MARKS: Final = 1_500
 
 @dataclass(slots=True)
 class Lane:
-    """Processes one after another: a client is a new process after an operation ended info."""
+    """A sequence of processes: a client is a new process after an operation ended info."""
 
     processes: list[int]
     operations: list[Operation]
@@ -30,7 +30,7 @@ class Lane:
 
 
 def chart(run: Run, time: Time) -> str:
-    """All lanes over the whole test."""
+    """Draw all lanes over the whole test."""
     found = lanes(run, run.operations)
     return section(
         "timeline", "Timeline",
@@ -48,7 +48,7 @@ def chart(run: Run, time: Time) -> str:
 
 
 def close_up(run: Run, operations: Iterable[Operation]) -> str:
-    """The lanes about some operations: all of them if they lie together, else the first."""
+    """Draw the lanes of some operations: all of them if they lie together, else the first."""
     ordered = sorted(operations, key=lambda one: one.began)
     first, last = ordered[0].began, max(run.told.get(one.index, one.began) for one in ordered)
     if last - first > _CLOSE_NS:
@@ -64,7 +64,7 @@ def close_up(run: Run, operations: Iterable[Operation]) -> str:
 
 
 def lanes(run: Run, operations: Iterable[Operation]) -> list[Lane]:
-    """Processes packed into lanes: one takes the first lane of its kind that is free again."""
+    """Pack processes into lanes: a process takes the first lane of its kind that is free again."""
     by_process: dict[int, list[Operation]] = {}
     for one in operations:
         by_process.setdefault(one.process, []).append(one)
@@ -125,7 +125,7 @@ def _place(run: Run, time: Time, one: Operation) -> tuple[float, float]:
 def _bars(
     run: Run, time: Time, operations: Iterable[Operation], cell: float, y: float, kind: str
 ) -> Iterator[str]:
-    """A bar for each, or for those that begin in one cell and are no longer than it."""
+    """Yield a bar for each operation; short operations that begin in one cell share a bar."""
     together: list[Operation] = []
     began = -1.0
     for one in operations:

@@ -14,7 +14,7 @@ _TOP: Final = 24
 
 
 def chart(run: Run, time: Time) -> str:
-    """How many there are, over time."""
+    """Draw their number over time."""
     steps = unseen(run)
     if not steps:
         return ""
@@ -46,7 +46,7 @@ def chart(run: Run, time: Time) -> str:
 
 
 def unseen(run: Run) -> list[tuple[int, int]]:
-    """(ns, how many from then on), where it changes; values are unique in a test."""
+    """Return (ns, number from then on) at each change; values are unique in a test."""
     first: dict[tuple[str, str], int] = {}
     for one in run.operations:
         if one.outcome == "ok":

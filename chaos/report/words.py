@@ -1,4 +1,4 @@
-"""Times, numbers and operations in words, for labels and for what the pointer shows."""
+"""Times, numbers and operations in words, for labels and for the pointer."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _ENTRIES_SHOWN: Final = 3
 
 
 def clock(ns: float) -> str:
-    """A moment of the test: `12.345 s`, from a minute on `3:07.25`."""
+    """Return a moment of the test: `12.345 s`, from a minute on `3:07.25`."""
     seconds = ns / 1e9
     if seconds < 60:
         return f"{seconds:.3f} s"
@@ -21,7 +21,7 @@ def clock(ns: float) -> str:
 
 
 def span(ns: float) -> str:
-    """A length of time with about three digits: `412 µs`, `3.2 ms`, `1.75 s`, `4 min 2 s`."""
+    """Return a duration with about three digits: `412 µs`, `3.2 ms`, `1.75 s`, `4 min 2 s`."""
     for size, unit in ((1e6, "µs"), (1e9, "ms")):
         if ns < size:
             return f"{ns / size * 1e3:.3g} {unit}"
@@ -32,22 +32,22 @@ def span(ns: float) -> str:
 
 
 def count(number: float) -> str:
-    """`12,345`; fractions with three digits."""
+    """Return a number such as `12,345`; fractions have three digits."""
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.3g}"
 
 
 def short(text: str, size: int = _SHORT) -> str:
-    """The text, or its beginning and an ellipsis."""
+    """Return the text, or its beginning and an ellipsis."""
     return text if len(text) <= size else text[: max(size - 1, 0)] + "…"
 
 
 def plural(number: int, thing: str) -> str:
-    """`1 fault`, `2 faults`."""
+    """Return `1 fault`, `2 faults`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def operation(one: Operation) -> str:
-    """What was asked and answered, in one short line."""
+    """Return the request and the answer in one short line."""
     return short(f"{one.f} {_asked(one)} {_answer(one)}".replace("  ", " ").strip())
 
 
@@ -82,5 +82,5 @@ def _listed(entries: Sequence[Sequence[Any]]) -> str:
 
 
 def whole(value: Any) -> str:
-    """A value of the history in full: JSON with a space after commas, keys in their order."""
+    """Return a value of the history in full, as JSON with spaces and keys in their order."""
     return json.dumps(value, ensure_ascii=False)

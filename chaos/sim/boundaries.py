@@ -1,11 +1,11 @@
 """One node killed before each of its disk operations in turn: enumerated, not sampled.
 
-A fixed scenario of a few seconds holds appends, checkpoints and a cut log, a base install, a
-repair, a split and a merge, all on one node. It runs once for each disk operation n of that node:
-WAL writes, syncs, file creations and deletions, and the transactions of meta, also those that name
-a segment. The node dies just before its n-th, by kill or by loss of power, and starts again soon;
-in a third pass the power also fails a few operations into that recovery. After each run every
-promise must hold and everything must have converged.
+A fixed scenario of a few seconds has appends, checkpoints and a cut log, a base install, a repair,
+a split and a merge, all on one node. It runs once for each disk operation n of that node: WAL
+writes, syncs, file creations and deletions, and the transactions of meta, also those that name a
+segment. The node dies just before its n-th operation, by kill or by loss of power, and soon starts
+again. In a third pass the power also fails a few operations into that recovery. After each run
+every promise must hold and all replicas must have converged.
 
 tests/unit/test_storage_failpoints.py has the same list against a real directory and real LMDB.
 """
@@ -40,7 +40,7 @@ OPTIONS: Final = Options(
 
 SCENARIO: Final = (
     Fault(1.2, "checkpoint", (NODE,)),
-    # Cut off while the others cut their logs: it needs a base when it is back.
+    # The node is cut off while the others cut their logs: it needs a base when it is back.
     Fault(1.3, "partition", (), ((1, 3), (3, 1), (2, 3), (3, 2)), 0.4, notice=True),
     Fault(1.5, "checkpoint", (1,)),
     Fault(1.5, "checkpoint", (2,)),
@@ -52,7 +52,7 @@ SCENARIO: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Where a run was broken off, and what came of it."""
+    """Where a run was broken off, and its outcome."""
 
     operation: int
     how: str
@@ -64,12 +64,12 @@ class Point:
 
 
 def whole() -> Outcome:
-    """The scenario without a death."""
+    """Run the scenario without a death."""
     return judge(World(SEED, OPTIONS, None, SCENARIO))
 
 
 def points(twice_every: int = 1) -> Iterator[Point]:
-    """A run for each operation and each way to die, until the scenario ends before the n-th.
+    """Run each operation and each way to die, until the scenario ends before the n-th operation.
 
     The third way is tried at every `twice_every`-th operation.
     """

@@ -1,12 +1,12 @@
-"""Clients of the simulated cluster: idempotent producers that retry, readers, who removes.
+"""Clients of the simulated cluster: idempotent producers that retry, readers, and removals.
 
-They speak as the SDK does (docs/design/ranges.md#producers): records are numbered once, `prev` is
-the previous unsettled number of the same key, `low` the smallest number that is not settled; a
-request that is refused or not answered is sent again with the same numbers, to whoever is said to
-lead. Now and then a client gives a request up. What has become of the request then is what the
-SDK's own rule says (`client.retry`): surely not applied, or perhaps once. One that removes, or
-takes a lease, is asked for until it is done. Reads go to any member; they are linearizable, or
-prefix reads with the position that the session has seen.
+The clients follow the SDK (docs/design/ranges.md#producers). Records are numbered once, `prev` is
+the previous unsettled number of the same key, `low` the smallest unsettled number. A request that
+is refused or not answered is sent again with the same numbers, to the reported leader. Sometimes a
+client gives a request up. The SDK's own rule (`client.retry`) then says the outcome of the request:
+surely not applied, or perhaps applied once. Removals and leases are repeated until they succeed.
+Reads go to any member. They are linearizable, or prefix reads with the position that the session
+has seen.
 """
 
 import math
@@ -30,18 +30,18 @@ from .violation import Violation
 TIMEOUT_S: Final = 1.2
 GIVE_UP_S: Final = (2.0, 6.0)
 _GIVES_UP: Final = 0.3
-"""Share of the appends that are given up after so long, of either half."""
+"""Share of the appends that are given up, after one of two times."""
 BACKOFF_S: Final = (0.02, 0.15)
 _REMOVALS: Final = 0.06
-"""Share of what clients do in runs with removals."""
+"""Share of the clients' requests that are removals, in runs with removals."""
 _LEASES: Final = 0.3
-"""Share of that which is a lease."""
+"""Share of the removals that are leases instead."""
 
 Reply = dict[str, Any]
 
 
 class Door(Protocol):
-    """How a request reaches a node; `answer` is called once, several times, or never."""
+    """The way of a request to a node; `answer` is called once, several times, or never."""
 
     def request(self, node: int, body: dict[str, Any], answer: Callable[[Reply], None]) -> None: ...
 
@@ -60,15 +60,15 @@ class _Append:
     batch: list[_Record]
     atomic: bool
     attempts: Attempts
-    """What is known of the outcome, and until when it is tried again."""
+    """The known outcomes of the attempts, and the deadline."""
     parts: list[int]
-    """How many appends this was divided into that are not settled yet: shared by them."""
+    """The number of unsettled parts of this append, shared by all parts."""
     attempt: int = 0
     open: bool = True
 
     @property
     def key(self) -> bytes:
-        """Where it goes."""
+        """The key that decides the range of the request."""
         return self.batch[0].key
 
 
@@ -84,16 +84,16 @@ class Client:
     trace: Trace
     history: History
     hints: dict[bytes, int] = field(default_factory=dict)
-    """Per key, who leads its range."""
+    """Per key, the presumed leader of its range."""
     open_requests: int = 0
     waits_since: float = 0.0
-    """When the oldest of the open requests was made, as long as none of them is answered."""
+    """The time of the oldest open request since the last answer."""
     answers: int = 0
     refusals: int = 0
     _seen: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Per key, the (generation, applied index) that this client's reads have seen."""
     _shown: dict[bytes, int] = field(default_factory=dict)
-    """Per key, the highest seq that they have shown."""
+    """Per key, the highest seq that this client's reads have shown."""
     _number: int = 0
     _leases: int = 0
     _unsettled: dict[int, bytes] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Client:
             self._later(self._think(), self._next)
 
     def stop(self) -> None:
-        """Start nothing new; what is open goes on until it is answered."""
+        """Start nothing new; open requests go on until they are answered."""
         self._stopped = True
 
     def _think(self) -> float:
@@ -149,7 +149,7 @@ class Client:
         return hint
 
     def _reader_node(self, key: bytes) -> int:
-        """Any member serves a linearizable read."""
+        """Return any member: every member serves linearizable reads."""
         if self.rng.random() < 0.5:
             return self.rng.randint(1, self.options.nodes)
         return self._node(key)
@@ -183,14 +183,14 @@ class Client:
         self._send_append(append)
 
     def _patience(self) -> float:
-        """Until when an append that begins now is tried."""
+        """Return the time until which an append that begins now is tried."""
         drawn = self.rng.random()
         if drawn >= _GIVES_UP:
             return math.inf
         return self.scheduler.clock.now + GIVE_UP_S[drawn < _GIVES_UP / 2]
 
     def _attempts(self, deadline: float) -> Attempts:
-        # Its pauses are not used, and are not to draw from the source of all else.
+        # Its pauses are not used, and must not draw from the shared source.
         return Attempts("append", deadline, writes=True, rng=self._pauses)
 
     def _send_append(self, append: _Append) -> None:
@@ -218,7 +218,7 @@ class Client:
         self._later(TIMEOUT_S, partial(self._timed_out, append, attempt))
 
     def _failed(self, append: _Append, error: LognodeError) -> bool:
-        """An attempt has failed. Whether the client gives up now, by the rule of the SDK."""
+        """Note a failed attempt; return whether the client gives up now, by the SDK's rule."""
         try:
             append.attempts.failed(error, self.scheduler.clock.now)
         except LognodeError as final:
@@ -291,8 +291,10 @@ class Client:
     # The range of an append was split.
 
     def _spans(self, append: _Append, span: Span) -> None:
-        """Each record goes where its key is now, with the same number; what is atomic stays
-        together, and was applied whole before the split or not at all (x17)."""
+        """Send each record to its key's present range, with the same number.
+
+        An atomic append stays together: it was applied whole before the split or not at all (x17).
+        """
         if append.atomic:
             body = {"op": "number", "key": append.key, "producer": self.client_id,
                     "number": append.batch[0].number}  # fmt: skip
@@ -312,13 +314,13 @@ class Client:
             self._send_append(part)
 
     def _attempts_on(self, append: _Append) -> Attempts:
-        """For a part of the append: what is known of the whole is known of the part."""
+        """Return the attempts for a part of the append, with what is known of the whole append."""
         attempts = self._attempts(append.attempts.deadline)
         attempts.outcome = append.attempts.outcome
         return attempts
 
     def _told(self, append: _Append, reply: Reply) -> None:
-        """Whether an atomic append was applied, by its first number."""
+        """Note whether an atomic append was applied, by its first number."""
         if not append.open:
             return
         if reply["seq"] is not None and append.attempts.outcome == "not_applied":
@@ -359,7 +361,10 @@ class Client:
             self._finished()
 
     def _insist(self, node: int, body: dict[str, Any], done: Callable[[Reply], None]) -> None:
-        """Ask until it is done: applied twice it does the same. `done` is told once how it went."""
+        """Repeat the request until it succeeds; a second application changes nothing.
+
+        `done` is called once with the result.
+        """
         settled = [False]
         key = body["key"]
 
@@ -385,7 +390,7 @@ class Client:
         self.door.request(node, body, answered)
         self._later(TIMEOUT_S, timed_out)
 
-    # Leases: what was there when one was taken is read through it, whatever is removed meanwhile.
+    # Leases: entries that existed when the lease was taken are read through it, despite removals.
 
     def _take_lease(self, group: int) -> None:
         key = self._key(group)

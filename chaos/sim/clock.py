@@ -1,9 +1,9 @@
 """Virtual time: a clock that creeps, and a heap of events that drives it.
 
 Nothing waits. The scheduler takes the earliest event, moves the clock to its time and runs it.
-Every reading of the clock moves it on by a little, as the work between two readings would: code
-that loops until some time has passed must get out of its loop (the engine spins so when a peer
-cannot be sent to, hole 26).
+Every reading of the clock moves it on by a little, like the work between two readings: code that
+loops until some time has passed must leave its loop (the engine spins so when a peer cannot be sent
+to, hole 26).
 """
 
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from typing import Final
 START_S: Final = 100.0
 """Not 0: the engine uses the deadline 0 to mean "long ago"."""
 CREEP_S: Final = 2e-6
-"""Virtual seconds that pass between two readings of the clock."""
+"""Virtual seconds between two readings of the clock."""
 
 
 class VirtualClock:
-    """Monotonic seconds. Calling it reads it."""
+    """Monotonic seconds. Calling the clock reads it."""
 
     __slots__ = ("now",)
 
@@ -35,7 +35,7 @@ class VirtualClock:
 
 
 class Timer:
-    """A scheduled event; `cancel` makes it nothing."""
+    """A scheduled event, which `cancel` removes."""
 
     __slots__ = ("action",)
 
@@ -47,7 +47,7 @@ class Timer:
 
 
 class Scheduler:
-    """Events in order of time, and of scheduling where times are equal."""
+    """Events in order of time, then of scheduling."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -63,7 +63,7 @@ class Scheduler:
         return timer
 
     def after(self, delay_s: float, action: Callable[[], None]) -> Timer:
-        """Run the action after so many seconds."""
+        """Run the action after this many seconds."""
         return self.at(self.clock.now + delay_s, action)
 
     def step(self, until_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""The cluster that a run begins with: its metadata, made by the commands that make any."""
+"""The cluster at the start of a run: its metadata, made by ordinary commands."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,11 +12,11 @@ CONTROLLER_MEMBERS = 3
 
 
 def founded(options: Options) -> Metadata:
-    """Nodes 1 to n, all ACTIVE, and one log with a range for each group of the run.
+    """Return metadata with nodes 1 to n, all ACTIVE, and one log with a range for each group.
 
-    The keys of group i begin with `i/`. Where generations change, a group has three members and
-    the nodes beyond are spare; where they do not, all nodes are members. A cluster that is to
-    grow begins as node 1 alone would have left it, with the others just registered.
+    The keys of group i begin with `i/`. In runs that change generations, a group has three members
+    and the other nodes are spare; otherwise all nodes are members. A cluster that is to grow begins
+    in the state that node 1 alone would leave, with the other nodes just registered.
     """
     metadata = Metadata()
     nodes = range(1, options.nodes + 1)

@@ -1,4 +1,4 @@
-"""The verb `sim` of `lognode-chaos`: many seeds, one seed with its trace, a replay, a shrink."""
+"""The verb `sim` of `lognode-chaos`: many seeds, the trace of one seed, replay, and shrinking."""
 
 import argparse
 import json
@@ -56,7 +56,10 @@ def _case(text: str) -> Case:
 
 
 def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
-    """Add `sim` and its options; its result is called with the arguments and gives the code."""
+    """Add `sim` and its options.
+
+    The handler is called with the arguments and returns the exit code.
+    """
     sim = verbs.add_parser(
         "sim",
         help="simulate clusters under faults, deterministically",
@@ -113,7 +116,7 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
 
 
 def plan_of(arguments: argparse.Namespace) -> runner.Plan:
-    """The plan that parsed arguments of `sim` ask for."""
+    """Return the plan that parsed arguments of `sim` describe."""
     first, end = arguments.seeds or (arguments.seed, arguments.seed + 1)
     base = Options(
         nodes=arguments.nodes or 3,
@@ -130,7 +133,7 @@ def plan_of(arguments: argparse.Namespace) -> runner.Plan:
 
 
 def run(arguments: argparse.Namespace, say: Say) -> int:
-    """Carry the verb out; returns the exit code."""
+    """Run the verb; return the exit code."""
     if arguments.boundaries:
         return _boundaries(say)
     if arguments.replay is not None:

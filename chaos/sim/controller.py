@@ -1,10 +1,10 @@
-"""A replica of the controller group on a simulated host, and what its leader does.
+"""A replica of the controller group on a simulated host, and the work of its leader.
 
-The state machine is the real Metadata, the decisions are those of `partitions.change`. Around them
-is what a node does: reports come in, steps are proposed one set at a time, the image goes out to
-every node when it has changed, and the log is replaced by an image now and then. The last record
-of a generation names the members of the next: whoever has applied it begins the next one and pushes
-it to the others (x29).
+The state machine is the real Metadata, the decisions are those of `partitions.change`. The rest is
+a node's work: reports arrive, steps are proposed one set at a time, the changed image goes to every
+node, and an image replaces the log from time to time. The last record of a generation names the
+members of the next. A member that has applied this record begins the next generation and pushes it
+to the others (x29).
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _STEP_LASTS_S: Final = 3.0
 
 
 class ControllerReplica(Member):
-    """See the module."""
+    """One member of the controller group; its leader does the controller's work."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ControllerReplica(Member):
         return self.metadata.sealed
 
     def state_hash(self) -> bytes:
-        """Of the whole image: all members hold the same at the same index."""
+        """The hash of the whole image: all members hold the same image at the same index."""
         return hashlib.blake2b(msgpack.packb(self.metadata.image()), digest_size=16).digest()
 
     def apply(self, entry: LogEntry) -> tuple[bytes, Sequence[Any]]:
@@ -97,7 +97,7 @@ class ControllerReplica(Member):
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        """The image at the applied index becomes durable, then the log is cut behind it."""
+        """Make the image at the applied index durable, then cut the log behind it."""
         self.host.durable.commit({meta_keys.controller_key(self.gid.generation): self.row()})
         self._checkpointed = self.applied_index
         self.host.disk.boundary()
@@ -105,13 +105,13 @@ class ControllerReplica(Member):
         self.host.reclaim()
 
     def row(self) -> dict[str, Any]:
-        """As meta stores it."""
+        """Return the row that meta stores."""
         return controller_row(self.descriptor, self.metadata, self._applied)
 
     # As leader.
 
     def step(self) -> None:
-        """Propose what is to be committed now, if nothing of it is on its way."""
+        """Propose the next commands, unless some are still under way."""
         now = self.host.world.clock.now
         if self._leads_since is None or now < self._open_until or self.is_sealed:
             return
@@ -143,12 +143,12 @@ class ControllerReplica(Member):
             self.host.pump()
 
     def ask(self, command: dict[str, Any]) -> None:
-        """An operator wants this; it may be refused, or lost with this leader."""
+        """Take an operator's command; it may be refused, or lost with this leader."""
         self.host.now(lambda: self.propose(commands.encode(command), lambda _: None))
         self.host.now(self.host.pump)
 
     def take_report(self, node: int, report: dict[str, Any]) -> None:
-        """What a member says of an operation."""
+        """Take a member's report on an operation."""
         if self._leads_since is None:
             return
         try:
@@ -158,7 +158,7 @@ class ControllerReplica(Member):
         self.host.later(0.0, self.step)
 
     def take_heartbeat(self, node: int, has: tuple[int, int], damaged: list[Damage]) -> None:
-        """A node is alive, says what is damaged there, and may need the image."""
+        """Note that a node is alive and what is damaged there; send the image if it is older."""
         if self._leads_since is None:
             return
         self.facts.heard[node] = self.host.world.clock.now
@@ -167,7 +167,7 @@ class ControllerReplica(Member):
         self.host.send(node, NEWS, self.gid, self.metadata.image() if news else None)
 
     def _push_news(self) -> None:
-        """What a heartbeat that waits would be answered: the image, as soon as it has changed."""
+        """Answer waiting heartbeats with the image, as soon as it has changed."""
         version = self.host.view.version
         if version != self._told:
             self._told = version
@@ -179,8 +179,10 @@ class ControllerReplica(Member):
     # The next generation.
 
     def push(self) -> None:
-        """Give this generation to the members that have not said that they have it, and to those
-        whose log no longer continues the leader's."""
+        """Push this generation to the members that have not confirmed it.
+
+        Members whose log no longer continues the leader's log get it too.
+        """
         wanted = set(self.descriptor.members) - {self.host.node_id} - self._have
         if not self.descriptor.lineage:
             wanted = set()
@@ -192,7 +194,7 @@ class ControllerReplica(Member):
             self.host.send(peer, CONTROLLER, self.gid, row)
 
     def begun_by(self, node: int) -> None:
-        """A member has it."""
+        """Note that a member has begun this generation."""
         self._have.add(node)
 
     @property
@@ -219,7 +221,7 @@ class ControllerReplica(Member):
 def controller_row(
     descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]
 ) -> dict[str, Any]:
-    """A controller replica's row."""
+    """Return a controller replica's row."""
     return {
         "descriptor": descriptor.to_wire(),
         "applied": list(applied),

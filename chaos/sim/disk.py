@@ -1,9 +1,9 @@
-"""A simulated disk: what was not synced may be lost, whole or in sectors, when the power goes.
+"""A simulated disk: a power loss may lose unsynced data, whole or in sectors.
 
 Writes go to a volatile image, as into a page cache. `sync` makes a file's content durable,
-`sync_directory` its names. A process kill keeps the volatile image; a power loss keeps what was
-durable plus a random part of the rest, in any order and torn at sectors, as ALICE found real file
-systems to behave (Pillai et al., OSDI 2014).
+`sync_directory` its names. A process kill keeps the volatile image. A power loss keeps durable data
+plus a random part of the rest, in any order and torn at sectors, as ALICE found real file systems
+to behave (Pillai et al., OSDI 2014).
 """
 
 import errno
@@ -39,25 +39,25 @@ class SimDisk(Disk):
         self._files: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
         self._renamed: dict[str, str] = {}
-        """Since the last sync of the directory, new name to old: a rename is atomic."""
+        """New name to old since the last sync of the directory: a rename is atomic."""
         self.operations = 0
         self.die_at: int | None = None
         self.fail_at: int | None = None
-        """The operation that raises OSError(EIO); all after it do as well."""
+        """The operation that raises OSError(EIO), as do all later operations."""
         self.full = False
-        """Nothing can be added: files can be written where they have bytes, and deleted."""
+        """Whether the disk is full: files can be overwritten and deleted, but not extended."""
 
     # Faults.
 
     def lose_power(self) -> None:
-        """Keep what is durable and a random part of what is not."""
+        """Keep durable data and a random part of the rest."""
         rng = self._rng
         survivors: dict[str, _File] = {}
         names_made: dict[str, bool] = {}
         for name in sorted(set(self._durable_names) | set(self._files)):
             durable = self._durable_names.get(name)
             volatile = self._files.get(name)
-            # A name whose creation or deletion was not synced may or may not have made it.
+            # A creation or deletion that was not synced may or may not survive.
             made = True
             if durable is not volatile:
                 first = self._first_name(name)
@@ -83,7 +83,7 @@ class SimDisk(Disk):
         self.die_at = self.fail_at = None
 
     def write_back(self) -> None:
-        """Everything reaches the platter, as it does sooner or later."""
+        """Write everything back to the disk, as the kernel does sooner or later."""
         self._durable_names = dict(self._files)
         self._renamed.clear()
         for file in self._files.values():
@@ -91,20 +91,20 @@ class SimDisk(Disk):
             file.unsynced.clear()
 
     def flip_bit(self, name: str, offset: int, bit: int = 0) -> None:
-        """Bit rot, on the disk and in the cache."""
+        """Flip a bit, on the disk and in the cache."""
         file = self._files[name]
         for image in (file.content, file.durable):
             if offset < len(image):
                 image[offset] ^= 1 << bit
 
     def cut_short(self, name: str, size: int) -> None:
-        """The file system lost the end of a file that was synced."""
+        """Lose the end of a synced file, as a broken file system does."""
         file = self._files[name]
         del file.content[size:], file.durable[size:]
         file.unsynced = [(at, data[: size - at]) for at, data in file.unsynced if at < size]
 
     def lose_all(self) -> None:
-        """Another disk is in its place: no file is left."""
+        """Replace the disk: no file is left."""
         self._files.clear()
         self._durable_names.clear()
         self._renamed.clear()

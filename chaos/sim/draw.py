@@ -9,7 +9,7 @@ from .options import Options
 
 
 class Target(Protocol):
-    """A node, as whoever draws sees it."""
+    """A node, as the drawer sees it."""
 
     @property
     def leads(self) -> bool: ...
@@ -19,7 +19,7 @@ _DISK_FAILS: Final = 0.4
 
 
 class Drawer:
-    """`draw(at)` gives what happens at a time: one fault, or several at once."""
+    """`draw(at)` returns the faults at a time: one fault, or several at once."""
 
     def __init__(self, options: Options, rng: random.Random, targets: Mapping[int, Target]) -> None:
         self._options = options
@@ -48,23 +48,23 @@ class Drawer:
             "change": self._change,
         }
         self._kinds = [draws[name] for name in options.faults]
-        # Where generations change, a group has three members, which may be any nodes.
+        # In runs that change generations, a group has three members, which may be any nodes.
         count = 1 if options.changes else (len(targets) - 1) // 2
         self._rotten = tuple(sorted(rng.sample(sorted(targets), count)))
-        """Whose disks may rot, and who may be lost for good: a minority for the whole run, or data
-        would be lost by right."""
+        """The nodes whose disks may rot, and which may be lost for good: a minority for the whole
+        run, since the loss of a majority may lose data."""
         unsound = options.loses or "rot" in options.faults
         self.weak = self._rotten if unsound else tuple(sorted(targets))
-        """Of whom a minority may be left broken while the others have to go on."""
+        """The nodes of which a minority may be left broken while the others have to go on."""
         self.weak_count = count
 
     @property
     def idle(self) -> bool:
-        """Nothing is allowed."""
+        """Whether no fault is allowed."""
         return not self._kinds
 
     def first(self) -> list[Fault]:
-        """What is to happen whatever else does, at times of its own."""
+        """Return the faults that happen in any case, at times of their own."""
         until = self._options.fault_seconds
         found = self._churn(until)
         if self._options.loses:
@@ -86,20 +86,20 @@ class Drawer:
         return found
 
     def pause(self) -> float:
-        """Seconds until the next fault."""
+        """Return the seconds until the next fault."""
         return self._rng.expovariate(1.0 / self._options.fault_every_seconds)
 
     def draw(self, at: float) -> list[Fault]:
-        """What happens at this time."""
+        """Return the faults at this time."""
         return self._rng.choice(self._kinds)(at)
 
-    # What faults are made of.
+    # Parts of faults.
 
     def _seconds(self) -> float:
         return self._rng.choice((0.1, 0.5, 1.5, 4.0)) * (0.5 + self._rng.random())
 
     def _some_node(self) -> int:
-        """Some node; often one that leads."""
+        """Return some node; often one that leads."""
         leaders = [node for node, target in self._targets.items() if target.leads]
         if leaders and self._rng.random() < 0.5:
             return self._rng.choice(leaders)
@@ -135,7 +135,7 @@ class Drawer:
             cut = [(alone, n) for n in nodes if n != alone]
         elif how == "halves":
             cut = [(a, b) for a in nodes[: count // 2] for b in nodes[count // 2 :]]
-        elif how == "ring":  # each sees a majority, no two the same one
+        elif how == "ring":  # each sees a different majority
             reach = count // 4 + 1
             cut = [
                 (nodes[i], nodes[j])
@@ -143,7 +143,7 @@ class Drawer:
                 for j in range(i)
                 if min(i - j, count - i + j) > reach or (count == 3 and (i, j) == (2, 0))
             ]
-        else:  # two halves that only one node sees both of
+        else:  # two halves, both of which only one node sees
             cut = [(a, b) for a in nodes[1 : count // 2 + 1] for b in nodes[count // 2 + 1 :]]
         pairs = tuple(pair for a, b in cut for pair in ((a, b), (b, a)))
         notice = self._rng.random() < 0.6

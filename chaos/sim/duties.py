@@ -1,7 +1,7 @@
-"""Does on a simulated node what `partitions.duties` says that the metadata asks of it.
+"""Runs on a simulated node the duties that `partitions.duties` derives from the metadata.
 
-Each duty is begun when it is told and nothing of its name is on its way; what is asked of a peer
-and gets no answer is given up after a while, and asked of another peer.
+A duty begins when it is returned and none of its name is under way. A request to a peer without an
+answer is given up after a while, and sent to another peer.
 """
 
 from collections import Counter
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from .replicas import Replicas
 
 _ASK_S: Final = 0.5
-"""So long a peer has to answer before another is asked."""
+"""The time that a peer has to answer before another peer is asked."""
 
 
 class Duties:
-    """Of one life of a process."""
+    """The duties in one life of a process."""
 
     def __init__(self, host: "Host", replicas: "Replicas") -> None:
         self._host = host
         self._replicas = replicas
         self._asked: dict[object, tuple[float, Duty]] = {}
-        """Duties that wait for a peer's base: until when, and what for."""
+        """Duties that wait for a peer's base, each with its deadline."""
         self._copied: set[tuple[int, Gid]] = set()
         self._fetched: dict[tuple[object, Gid], Base] = {}
-        """Per duty and parent the end of that, of which the files are here."""
+        """Per duty and parent, the parent's end whose files are here."""
         self._turns: Counter[object] = Counter()
-        """How many peers a duty has asked."""
+        """The number of peers that a duty has asked."""
 
     def look(self) -> None:
-        """Begin all that is to be done and not under way."""
+        """Begin all duties that are due and not under way."""
         metadata = self._host.view.metadata
         self._copied = {done for done in self._copied if done[0] in metadata.operations}
         pins = [pin for pin in self._replicas.pinned if pin not in metadata.operations]
@@ -145,7 +145,7 @@ class Duties:
         self._replicas.begin_range(range_, base, campaign=duty.campaign)
 
     def _end_of(self, duty: duties.Begin, parent: Lineage, source: duties.Source) -> Base | None:
-        """The parent's state at its end, as far as it is here."""
+        """Return the parent's state at its end, as far as it is here."""
         gid = GroupId(parent.range_id, parent.generation)
         if source in ("own", "recovered"):
             replica = self._replicas.range_(gid)
@@ -170,14 +170,14 @@ class Duties:
         host.later(_ASK_S, host.look_soon)
 
     def serve(self, peer: int, gid: Gid) -> None:
-        """A peer wants the durable base of a generation, if there is one here."""
+        """Send a peer the durable base of a generation, if there is one here."""
         replica = self._replicas.range_(GroupId(*gid))
         if replica is not None:
             base = replica.store.state.durable_base
             self._host.send(peer, BASE, gid, base.to_wire())
 
     def take(self, peer: int, gid: Gid, wire: dict[str, Any]) -> None:
-        """A peer's base: for all that waits for one of this generation."""
+        """Take a peer's base, for all duties that wait for a base of this generation."""
         base = Base.from_wire(wire)
         for name, (_, duty) in list(self._asked.items()):
             if gid in _wanted(duty) and self._use(duty, peer, GroupId(*gid), base):
@@ -185,7 +185,7 @@ class Duties:
         self._host.look_soon()
 
     def _use(self, duty: Duty, peer: int, gid: GroupId, base: Base) -> bool:
-        """Whether the base was what the duty wanted; files first, then the row that names them."""
+        """Use the base if it is what the duty wanted; files first, then the row that names them."""
         host = self._host
         source = host.world.hosts[peer].durable
         match duty:
@@ -231,7 +231,7 @@ class Duties:
 
 
 def _wanted(duty: Duty) -> list[Gid]:
-    """The generations that a duty asks its peers for."""
+    """Return the generations for which a duty asks its peers."""
     match duty:
         case duties.CatchUp(gid) | duties.Copy(gid) | duties.Prepare(gid):
             return [gid]
@@ -243,5 +243,5 @@ def _wanted(duty: Duty) -> list[Gid]:
 
 
 def prepared_end(row: dict[str, Any]) -> Lineage | None:
-    """The end of the generation that a prepared row holds."""
+    """Return the end of the generation that a prepared row holds."""
     return end_of((row["range"], row["generation"]), Base.from_wire(row["base"]))

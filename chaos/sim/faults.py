@@ -1,8 +1,8 @@
 """A fault as a value: when, what, where, for how long. A nemesis makes a list of them.
 
-A schedule says everything that was drawn, victims by number and times to the last bit, so that it
-replays without the random source that drew it, and a part of it is a run of its own: that is what
-the shrinker needs (`shrink`).
+A schedule contains everything that was drawn, with victims by number and exact times. It therefore
+replays without the random source, and any part of it is a run of its own, as the shrinker needs
+(`shrink`).
 """
 
 from collections.abc import Mapping
@@ -12,21 +12,22 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Times are virtual seconds; `at` counts from the start of the run."""
+    """One fault. Times are virtual seconds; `at` counts from the start of the run."""
 
     at: float
     kind: str
-    """One of `options.FAULTS`, of which `change` is no fault but an operation on a range, or
-    `lose`: a machine is gone for good."""
+    """One of `options.FAULTS`; `change` is an operation on a range instead of a fault. Or `lose`: a
+    machine is gone for good."""
     nodes: tuple[int, ...] = ()
     pairs: tuple[tuple[int, int], ...] = ()
     """Directions (from, to)."""
     seconds: float = 0.0
-    """How long it lasts, or after how long what died of it starts again; 0: no end of its own."""
+    """The duration, or the time until the victim starts again; 0: the fault has no end of its
+    own."""
     how: str = ""
     value: float = 0.0
     notice: bool = False
-    """Whether both ends of a broken connection come to know."""
+    """Whether both ends of a broken connection notice the break."""
 
     def __str__(self) -> str:
         parts = [f"{self.at:.3f}", self.kind]
@@ -39,7 +40,7 @@ class Fault:
         return " ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
-        """As a schedule's file holds it: what differs from the defaults."""
+        """Return the form of a schedule's file: the fields that differ from the defaults."""
         told = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in told.items() if value or name in ("at", "kind")}
 

@@ -1,10 +1,10 @@
-"""What must hold from one generation of a range to the next, checked from outside.
+"""The rules from one generation of a range to the next, checked from outside.
 
-Each generation has a `SafetyChecker` of its own; this one connects them. It follows the rules of
-docs/design/ranges.md#seal-decide-install: the next generation begins with exactly the state at its
-parent's seal (x6, x8), only with a majority of its members holding that state durably (x7), under a
-number one above its parent's (x26), at most once on each node (x3), and nothing that comes after
-the seal has any effect.
+Each generation has a `SafetyChecker` of its own; this checker connects them. It follows the rules
+of docs/design/ranges.md#seal-decide-install. The next generation begins with exactly the state at
+its parent's seal (x6, x8), and only with a majority of its members holding that state durably (x7).
+Its number is one above its parent's (x26), and it begins at most once on each node (x3). Nothing
+after the seal has any effect.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -24,26 +24,26 @@ class Generations:
         self.checkers: dict[GroupId, SafetyChecker] = {}
         self._known: dict[GroupId, Descriptor] = {}
         self._marks: dict[tuple[int, int], int] = {}
-        """Per (node, range) the highest generation that was begun there."""
+        """Per (node, range) the highest generation that began there."""
         self._seals: dict[GroupId, tuple[int, int]] = {}
         """Index and term of the last entry that counts."""
         self._decided: dict[GroupId, Lineage] = {}
-        """How a generation that is continued has ended."""
+        """The end of each generation that has a successor."""
         self._outputs: set[GroupId] = set()
         self._heirs: dict[GroupId, list[Span]] = {}
-        """Of a generation that is continued, the keys of those that continue it."""
+        """The key spans of the successors of a generation."""
         self._alone: dict[GroupId, Descriptor] = {}
-        """Generations that one member ends by itself, as it knows them."""
+        """Generations that one member ends alone, as that member knows them."""
         self._left: dict[GroupId, SafetyChecker] = {}
-        """Of these, the checkers of the other members."""
+        """The checkers of the other members of these generations."""
         self._next_seqs: dict[GroupId, dict[int, int]] = {}
-        """The next seq after entries of a generation, and with which it begins."""
+        """The next seq after entries of a generation, and the one with which it begins."""
         self._kept: dict[GroupId, int] = {}
-        """Of a generation that one member ends: nothing below this seq is lost."""
+        """For a generation that one member ends alone: no entry below this seq is lost."""
         self._recovered: set[GroupId] = set()
         """Generations that unsafe recovery has begun."""
         self.replacements = 0
-        """How many generations have begun with others in the place of members that are gone."""
+        """The number of generations that began with replacements for members that are gone."""
 
     @property
     def seals(self) -> int:
@@ -52,16 +52,16 @@ class Generations:
 
     @property
     def joins(self) -> int:
-        """How many generations have come of several ranges."""
+        """How many generations have several parents."""
         return sum(len(self._known[gid].lineage) > 1 for gid in self._outputs)
 
     @property
     def splits(self) -> int:
-        """How many generations several ranges have come of."""
+        """How many generations several ranges have as their parent."""
         return sum(len(heirs) > 1 for heirs in self._heirs.values())
 
     def checker(self, descriptor: Descriptor) -> SafetyChecker:
-        """The checker of a generation; everybody who takes part must mean the same one."""
+        """Return the checker of a generation; all who take part must know the same descriptor."""
         gid = GroupId(descriptor.range_id, descriptor.generation)
         known = self._known.setdefault(gid, descriptor)
         alone = self._alone.get(gid)
@@ -77,7 +77,7 @@ class Generations:
         return found
 
     def alone(self, node: int, descriptor: Descriptor, applied: int) -> None:
-        """A member goes on by itself, from its state at this entry, to end the generation."""
+        """Note that a member goes on alone, from its state at this entry, to end the generation."""
         gid = GroupId(descriptor.range_id, descriptor.generation)
         before = self.checkers[gid]
         kept = before.kept_by(node)
@@ -89,21 +89,23 @@ class Generations:
             del self._seals[gid]
 
     def numbered(self, gid: GroupId, index: int, next_seq: int) -> None:
-        """A member has applied this entry, and will give this seq next."""
+        """Note that a member has applied this entry, and the seq that it gives next."""
         self._next_seqs[gid].setdefault(index, next_seq)
 
     def kept_below(self, parent: Lineage) -> int:
-        """Below which seq nothing of a generation that one member alone has ended is lost."""
+        """Return the seq below which a generation that one member ended alone has lost nothing."""
         return self._kept.get(GroupId(*parent[:2]), parent.next_seq)
 
     @property
     def recoveries(self) -> int:
-        """How many generations have begun from what one member was left with."""
+        """How many generations have begun from the state of a single member."""
         return len(self._recovered)
 
     def recovered(self, node: int, marks: Mapping[int, int]) -> None:
-        """A node starts again. `marks`: per range the highest generation that it knows to have
-        begun here. One that the node forgot could begin a second time."""
+        """Note the start of a node; `marks` has the highest generation of each range begun there.
+
+        A forgotten generation could begin a second time.
+        """
         for (marked, range_id), generation in self._marks.items():
             if marked == node and marks.get(range_id, 0) < generation:
                 raise Violation("x3", "a restart forgot a generation that was begun", node=node,
@@ -112,10 +114,10 @@ class Generations:
     def begun(
         self, node: int, descriptor: Descriptor, index: int, state_hash: bytes, next_seq: int
     ) -> None:
-        """A node begins a generation that it never had, with this state at this entry.
+        """Check the begin of a generation on a node that never had it, with this state.
 
-        A late member begins from a base that the generation itself has made since (x2.16): what it
-        begins with is compared with the others' state at that entry, not with the parent's end.
+        A late member begins from a base that the generation itself has made since (x2.16). Its
+        state is compared with the state of others at that entry, not with the parent's end.
         """
         gid = GroupId(descriptor.range_id, descriptor.generation)
         mark = self._marks.get((node, gid.range_id), 0)
@@ -139,14 +141,14 @@ class Generations:
             raise Violation("x26", "a generation's number", gid=gid, parents=generations)
 
     def sealed(self, gid: GroupId, index: int, term: int, state_hash: bytes) -> None:
-        """A member applied the last entry of a generation, which left this state."""
+        """Note the state after a member applied the last entry of a generation."""
         if self._seals.setdefault(gid, (index, term)) != (index, term):
             raise Violation("x6", "a generation ends twice", gid=gid, index=index,
                             first=self._seals[gid])  # fmt: skip
         self.checkers[gid].same_state(0, index, state_hash)
 
     def acknowledged(self, gid: GroupId, index: int) -> None:
-        """A client is told that an entry is in the log."""
+        """Note that a client is told that an entry is in the log."""
         seal = self._seals.get(gid)
         if seal is not None and index > seal[0]:
             raise Violation("S5", "acknowledged after the generation's end", gid=gid, index=index)
@@ -157,8 +159,11 @@ class Generations:
         ends: Mapping[int, Collection[Lineage]],
         kind: str = "",
     ) -> bool:
-        """The controller committed a generation, by an operation of this kind. `ends`: per node,
-        the ends of parents that it holds durably now. Whether that is news."""
+        """Check a generation that the controller committed; return whether that is news.
+
+        `kind` is the kind of the operation. `ends` has, per node, the ends of parents that the node
+        holds durably now.
+        """
         gid = GroupId(descriptor.range_id, descriptor.generation)
         self.checker(descriptor)
         if gid in self._outputs:
@@ -188,8 +193,10 @@ class Generations:
 
 
 def _state_after(lineage: Sequence[Lineage], *, lost: bool) -> tuple[bytes, int]:
-    """Hash and next seq with which the generation after these begins; seqs that may be `lost` are
-    not given again."""
+    """Return hash and next seq with which the next generation begins.
+
+    Seqs that may be `lost` are not given again.
+    """
     hashes = [parent.state_hash for parent in lineage]
     next_seq = max(parent.next_seq for parent in lineage) + (SEQS_LEFT_OUT if lost else 0)
     return hashes[0] if len(hashes) == 1 else united_hash(hashes), next_seq

@@ -1,7 +1,7 @@
-"""Promises as clients see them, checked on the history of what they asked and were told.
+"""Promises as clients see them, checked on the history of requests and answers.
 
 Seqs give the order of a key's entries, so no search is needed: everything is linear in the length
-of the history. Values are unique: each names its producer and record number. Checked are S4
+of the history. Values are unique: each names its producer and record number. The checks are S4
 (order), S5 (no phantom), S7 (reads are not stale), S8 (exactly once), S9 (conditions), S11 (a
 refusal is final), and at the end S2 and S3 on every node.
 """
@@ -15,12 +15,12 @@ from .removed import Removed
 from .violation import Violation
 
 State = Literal["open", "acked", "refused", "unknown", "lost"]
-"""Lost: acknowledged, and of what a recovery accepted the loss of."""
+"""lost: acknowledged, and in a loss that a recovery accepted."""
 
 
 @dataclass(slots=True)
 class Append:
-    """One record. `floor`: the highest seq of its key known to anybody when it was first sent."""
+    """One record. `floor`: the highest seq of its key known to any client at its first attempt."""
 
     key: bytes
     value: bytes
@@ -28,45 +28,53 @@ class Append:
     number: int
     floor: int
     expect: int = -1
-    """Its condition: the key's last seq, 0 for none, -1 for no condition."""
+    """The condition: the key's last seq, 0 for none, -1 for no condition."""
     refusal_may_be_lost: bool = False
-    """It was sent before a loss that was accepted."""
+    """Whether the record was sent before an accepted loss."""
     state: State = "open"
     seq: int | None = None
 
 
 @dataclass(slots=True)
 class Read:
-    """A read of a whole key, under way; it must show the key up to `floor` at least, unless that
-    was removed, nothing below `trimmed`, and at most one entry below `compacted`."""
+    """A read of a whole key, under way.
+
+    It must show the key up to `floor` at least, unless that was removed, nothing below `trimmed`,
+    and at most one entry below `compacted`.
+    """
 
     key: bytes
     floor: int
     trimmed: int = 0
     compacted: int = 0
     losses: int = 0
-    """How many there were when it began."""
+    """The number of losses when the read began."""
 
 
 class Loss(NamedTuple):
-    """That was accepted: of these keys, entries that have seqs from `since` to before `until` and
-    are not among what was `kept`."""
+    """An accepted loss of entries with these keys, and seqs from `since` to before `until`.
+
+    Entries that were `kept` are not lost.
+    """
 
     span: Span
     since: int
     until: int
     kept: Mapping[tuple[bytes, int], bytes]
     floors: Mapping[bytes, int]
-    """Per key the highest seq that was known and is left."""
+    """Per key the highest known seq that is left."""
 
     def takes(self, key: bytes, seq: int) -> bool:
-        """Whether an entry of such a place may be gone."""
+        """Whether an entry at this place may be gone."""
         return key in self.span and self.since <= seq < self.until
 
 
 @dataclass(slots=True)
 class History:
-    """All that clients did. Methods raise Violation as soon as an answer breaks a promise."""
+    """All requests and answers of clients.
+
+    Methods raise Violation when an answer breaks a promise.
+    """
 
     appends: dict[bytes, Append] = field(default_factory=dict)
     floors: dict[bytes, int] = field(default_factory=dict)
@@ -77,18 +85,21 @@ class History:
     leased: int = 0
     """Reads through leases."""
     lost: int = 0
-    """Acknowledged entries that are gone by losses that were accepted."""
+    """Acknowledged entries that are gone by accepted losses."""
     _losses: list[Loss] = field(default_factory=list)
 
     def invoke(
         self, key: bytes, value: bytes, *, producer: int, number: int, expect: int = -1
     ) -> None:
-        """A client sends a record for the first time; a producer's numbers rise."""
+        """Note that a client sends a record for the first time; a producer's numbers rise."""
         floor = self.floors.get(key, 0)
         self.appends[value] = Append(key, value, producer, number, floor, expect)
 
     def ack(self, value: bytes, seq: int | None) -> None:
-        """The cluster acknowledged it; `seq` None: a duplicate whose seq it no longer knows."""
+        """Note an acknowledgement.
+
+        `seq` is None for a duplicate whose seq the cluster no longer knows.
+        """
         append = self.appends[value]
         if seq is not None and self._is_lost(append.key, seq, value):
             self._told_late(append)
@@ -110,22 +121,28 @@ class History:
         self._raise_floor(append.key, seq)
 
     def give_up(self, value: bytes) -> None:
-        """The client stops asking: the record is in the log at most once, or not at all."""
+        """Note that the client stops asking: the record is in the log at most once."""
         append = self.appends[value]
         if append.state == "open":
             append.state = "unknown"
 
     def refuse(self, value: bytes) -> None:
-        """The record is never in the log: the cluster answered that its condition did not hold, or
-        the client gave it up and knows that no attempt was applied."""
+        """Note that the record is never in the log.
+
+        Either the cluster answered that its condition did not hold, or the client gave up and knows
+        that no attempt was applied.
+        """
         append = self.appends[value]
         if append.state == "acked":
             raise Violation("S11", "refused for good after it was acknowledged", value=value)
         append.state = "unknown" if append.refusal_may_be_lost else "refused"
 
     def invoke_read(self, key: bytes, seen: int | None = None) -> Read:
-        """A read starts. A linearizable one must show everything known of the key by now, a
-        prefix read what its session has `seen`: the highest seq of the key in earlier reads."""
+        """Note the start of a read.
+
+        A linearizable read must show everything known of the key by now. A prefix read must show
+        what its session has `seen`: the highest seq of the key in earlier reads.
+        """
         losses = len(self._losses)
         if seen is not None:
             return Read(key, self._left_of(key, seen), losses=losses)
@@ -133,17 +150,17 @@ class History:
         return Read(key, self.floors.get(key, 0), trimmed, compacted, losses)
 
     def expected(self, key: bytes) -> int:
-        """The key's last seq as far as anybody knows, for a condition; 0: it has none."""
+        """Return the key's last known seq, for a condition; 0: the key has no known entry."""
         last = self.floors.get(key, 0)
         return 0 if last < self.removed.trimmed(key) else last
 
     def complete_read(
         self, read: Read, last_seq: int, entries: Sequence[tuple[int, bytes]]
     ) -> None:
-        """It answered with the key's last seq and its entries, (seq, value) in order."""
+        """Check the answer: the key's last seq and its entries, (seq, value) in order."""
         self.reads += 1
         if any(read.key in loss.span for loss in self._losses[read.losses :]):
-            return  # it may be of before a loss, or of after
+            return  # the answer may be from before or after a loss
         gone = not last_seq and self.removed.may_be_trimmed(read.key, read.floor)
         if last_seq < read.floor and not gone:
             raise Violation("S7", "a stale read", key=read.key, last=last_seq, floor=read.floor)
@@ -163,8 +180,10 @@ class History:
         self._raise_floor(read.key, last_seq)
 
     def owed(self, key: bytes, through: int) -> list[tuple[int, bytes]]:
-        """What a lease that was just acknowledged holds of a key for sure: all that is known up to
-        its seq and that no removal can have taken before."""
+        """Return the entries of a key that a lease surely holds, at its acknowledgement.
+
+        They are all known entries up to its seq that no removal can have taken before.
+        """
         known = [seq for other, seq in self.places if other == key]
         return [
             (seq, self.places[key, seq])
@@ -179,7 +198,7 @@ class History:
         owed: Sequence[tuple[int, bytes]],
         entries: Sequence[tuple[int, bytes]],
     ) -> None:
-        """A read through a lease showed these entries."""
+        """Check the entries that a read through a lease showed."""
         self.leased += 1
         if missing := sorted(set(owed) - set(entries)):
             raise Violation("x14", "a lease does not hold", key=key, through=through,
@@ -194,9 +213,9 @@ class History:
         contents: Mapping[bytes, Sequence[tuple[int, bytes]]],
         covers: Callable[[bytes], bool] = lambda _: True,
     ) -> None:
-        """After everything healed: what one node holds, each key's (seq, value) in order.
+        """Check what one node holds after everything healed: each key's (seq, value) in order.
 
-        `covers` says of a key whether the node has its range.
+        `covers` says whether the node has the range of a key.
         """
         seen: dict[bytes, tuple[bytes, int]] = {}
         for key, entries in contents.items():
@@ -218,7 +237,7 @@ class History:
                     raise Violation("S8", "a record was applied twice", node=node, value=value,
                                     seqs=(seen[value][1], seq))  # fmt: skip
                 in_order = numbers.get(append.producer, 0) < append.number
-                if not in_order and append.state != "lost":  # a late request brings that back
+                if not in_order and append.state != "lost":  # else a late request
                     raise Violation("S4", "a producer's records of a key out of order", node=node,
                                     key=key, number=append.number)  # fmt: skip
                 numbers[append.producer] = append.number
@@ -252,11 +271,11 @@ class History:
         until: int,
         contents: Mapping[bytes, Sequence[tuple[int, bytes]]],
     ) -> int:
-        """A range goes on with these contents, and somebody has accepted that it lost what had
-        seqs from `since` on; nothing new gets one below `until`. How many entries that were
-        acknowledged are lost.
+        """Accept a loss: a range goes on with these contents.
 
-        Nothing else is forgiven: what has a lower seq, or other keys, has to be there as ever.
+        Returns how many acknowledged entries are lost. The lost entries have seqs from `since` on;
+        no new entry gets a seq below `until`. Nothing else is forgiven: entries with lower seqs or
+        other keys must be there as before.
         """
         kept = {(key, seq): value for key, told in contents.items() for seq, value in told}
         loss = Loss(span, since, until, kept, {})
@@ -289,27 +308,27 @@ class History:
         return lost
 
     def _is_lost(self, key: bytes, seq: int, value: bytes) -> bool:
-        """Whether the entry was at a place that a loss takes, and is not what is there now."""
+        """Whether the entry was at a lost place, and is not what is there now."""
         return any(
             loss.takes(key, seq) and loss.kept.get((key, seq)) != value for loss in self._losses
         )
 
     def _told_late(self, append: Append) -> None:
-        """It was acknowledged by those who are lost, with what they had."""
+        """Note an entry whose acknowledgement came from members that are lost."""
         if append.state in ("open", "unknown", "refused"):
             append.state = "lost"
             self.acked += 1
             self.lost += 1
 
     def _left_of(self, key: bytes, seq: int) -> int:
-        """The highest seq of the key that is left of what was known up to this one."""
+        """Return the highest seq of the key, up to this one, that no loss has taken."""
         for loss in self._losses:
             if loss.takes(key, seq):
                 seq = min(seq, loss.floors.get(key, 0))
         return seq
 
     def _require_removed(self, read: Read, entries: Sequence[tuple[int, bytes]]) -> None:
-        """A removal that was acknowledged before the read began shows in it."""
+        """Check that the read shows every removal that was acknowledged before the read began."""
         first = entries[0][0] if entries else read.trimmed
         second = entries[1][0] if len(entries) > 1 else read.compacted
         if first < read.trimmed or second < read.compacted:
@@ -317,8 +336,11 @@ class History:
                             trimmed=read.trimmed, compacted=read.compacted)  # fmt: skip
 
     def _lacks(self, append: Append, before: int, seq: int) -> bool:
-        """Whether a condition may have held when it was looked at: the entry that it names was
-        the key's last, and is gone, so that nothing of the key is before this one."""
+        """Whether the condition may have held when it was checked.
+
+        The entry that it names was the key's last, and is gone: no entry of the key is before this
+        one.
+        """
         if before or append.expect <= 0:
             return False
         return self.removed.may_be_gone(append.key, append.expect, [seq])

@@ -1,9 +1,9 @@
-"""One machine: its disk, its meta store, and the process that comes and goes on it.
+"""One machine: its disk, its meta store, and the process that starts and ends on it.
 
-What survives the process is here (disk, meta, segment files); everything else belongs to one
-`life` and is gone with it. All work of the process enters through `enter`, which drops what belongs
-to an earlier life, defers it while the process is paused, and turns death at a disk boundary into
-the end of the life. Its WAL is in `rounds`, what comes from its peers goes through `inbox`.
+State that survives the process is here (disk, meta, segment files). All other state belongs to one
+`life` and is gone with it. All work of the process enters through `enter`, which drops work of an
+earlier life, defers work while the process is paused, and turns death at a disk boundary into the
+end of the life. `rounds` has the WAL, and `inbox` handles messages of peers.
 """
 
 import math
@@ -45,7 +45,7 @@ class Host:
     def __init__(
         self, world: "World", node_id: int, metadata: Metadata, rng: random.Random
     ) -> None:
-        """`metadata`: the image that the machine has stored when the run begins."""
+        """`metadata` is the image that the machine has stored when the run begins."""
         self.world = world
         self.node_id = node_id
         self.name = f"n{node_id}"
@@ -59,7 +59,7 @@ class Host:
         self.alive = False
         self.paused = False
         self.rotten = False
-        """Its disk was damaged, beyond what a crash does."""
+        """Whether the disk was damaged beyond what a crash does."""
         self.links: dict[int, int] = {}
         self.reads = self._new_reads()
         self._life = 0
@@ -81,7 +81,7 @@ class Host:
 
     @property
     def leads(self) -> bool:
-        """Some replica here leads."""
+        """Whether any replica here leads."""
         return any(replica.leads for replica in self.members())
 
     def members(self) -> list[Member]:
@@ -89,20 +89,20 @@ class Host:
         return [] if self.replicas is None else list(self.replicas.groups.values())
 
     def member(self, gid: GroupId) -> Member | None:
-        """The member of a group that runs here."""
+        """Return the member of a group that runs here."""
         return None if self.replicas is None else self.replicas.groups.get(gid)
 
     def damages(self) -> list[Damage]:
-        """What takes no part here any more, as heartbeats tell it."""
+        """Return the damaged replicas here, as heartbeats report them."""
         damaged = {} if self.replicas is None else self.replicas.damaged
         return [(gid.range_id, gid.generation, reason) for gid, reason in damaged.items()]
 
     def wall_ms(self) -> int:
-        """This machine's wall clock."""
+        """Return this machine's wall clock."""
         return 1_700_000_000_000 + int(self.world.clock.elapsed * 1000) + self.wall_offset_ms
 
     def describe(self) -> str:
-        """One line about where this node stands, for a report."""
+        """Return one line about the state of this node, for a report."""
         if not self.alive:
             return f"{self.name} down"
         states = ", ".join(replica.describe() for replica in self.members())
@@ -152,21 +152,21 @@ class Host:
         self.now(self._recover)
 
     def kill(self) -> None:
-        """kill -9: what was written stays in the page cache."""
+        """Kill the process: written data stays in the page cache."""
         self._end(silent=False, power=False)
 
     def power_loss(self) -> None:
-        """What was not synced is lost or torn."""
+        """Cut the power: unsynced data is lost or torn."""
         self._end(silent=True, power=True)
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Pause the process (SIGSTOP)."""
         if self.alive:
             self.world.trace(self.name, "pause")
             self.paused = True
 
     def resume(self) -> None:
-        """SIGCONT: everything that came meanwhile is handled now."""
+        """Resume the process (SIGCONT), and handle everything that came meanwhile."""
         if not self.paused:
             return
         self.world.trace(self.name, "resume")
@@ -176,16 +176,16 @@ class Host:
             self.enter(life, action)
 
     def die_in(self, operations: int, *, power: bool, again: int = 0) -> None:
-        """Die before the k-th disk operation from now; 0: never."""
+        """Let the process die before the k-th disk operation from now; 0: never."""
         self._dies_by_power, self._dies_again = power, again
         self.disk.die_at = self.disk.operations + operations if operations else None
 
     def fail_disk_in(self, operations: int) -> None:
-        """The k-th disk operation from now fails; 0: none."""
+        """Let the k-th disk operation from now fail; 0: none."""
         self.disk.fail_at = self.disk.operations + operations if operations else None
 
     def fill_disk(self, *, full: bool) -> None:
-        """Nothing can be added to the disk, or there is room again."""
+        """Let nothing be added to the disk, or make room again."""
         self.disk.full = full
 
     def rot(self, how: str, where: float) -> None:
@@ -194,7 +194,7 @@ class Host:
             self.rotten = True
 
     def wreck(self, gid: GroupId) -> None:
-        """A replica here is lost for good, and nothing else is."""
+        """Lose one replica here for good, and nothing else."""
         reason = "lost for good"
         if self.alive:
             self.now(lambda: self._wreck(gid, reason))
@@ -254,7 +254,7 @@ class Host:
     # The loop.
 
     def pump(self) -> None:
-        """After every call into a group: take out what the groups called have to give."""
+        """Take the output of groups, after every call into one of them."""
         due = math.inf
         while self._touched:
             touched, self._touched = self._touched, {}
@@ -270,7 +270,7 @@ class Host:
         self._arm(min(due, self.reads.next_deadline()))
 
     def touch(self, member: Member) -> None:
-        """Something was called that may have left something to take out."""
+        """Note a call that may have left output to take."""
         self._touched[member] = None
 
     def _arm(self, due: float) -> None:
@@ -295,7 +295,7 @@ class Host:
         self.pump()
 
     def look_soon(self) -> None:
-        """Something has changed that may ask something of this node."""
+        """Look for new duties soon, after a change."""
         if not self._looking and self._duties is not None:
             self._looking = True
             self.later(_LOOK_S, self._look)
@@ -337,7 +337,7 @@ class Host:
                 self.touch(touched)
 
     def reclaim(self) -> None:
-        """After a checkpoint: give back WAL files that nothing needs."""
+        """Give back WAL files that nothing needs, after a checkpoint."""
         if self._rounds is not None:
             self._rounds.reclaim()
 
@@ -373,7 +373,7 @@ class Host:
         self.pump()
 
     def send(self, peer: int, kind: int, gid: tuple[int, int], body: Any) -> None:
-        """Queue something for a peer."""
+        """Queue a message for a peer."""
         header = [] if self.pings is None else self.pings.header(peer)
         self.world.network.send(self.node_id, peer, [kind, gid, body, header])
 
@@ -388,7 +388,7 @@ class Host:
         self.pump()
 
     def request(self, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
-        """A client's request; a process that is not there refuses the connection."""
+        """Take a client's request; a process that is down refuses the connection."""
         if not self.alive:
             answer({"status": "error", "hint": None})
             return

@@ -1,4 +1,4 @@
-"""What comes to a simulated process over the network, and who in it takes each kind."""
+"""Messages to a simulated process over the network, and their handlers by kind."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def take(
     host: "Host", duties: Duties, membership: Membership | None, sender: int, payload: Any
 ) -> None:
-    """One message of a peer. A ping has said all it had to say in its header."""
+    """Handle one message of a peer. A ping has only its header."""
     kind, (range_id, generation), body, _ = payload
     gid = GroupId(range_id, generation)
     if kind == RAFT:

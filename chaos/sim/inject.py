@@ -1,8 +1,8 @@
-"""What each fault does to the cluster, and its end. Nothing is drawn here.
+"""The effect of each fault on the cluster, and its end. Nothing is drawn here.
 
 Faults of one kind may overlap: a direction is open when all its cuts have ended, and of several
-values the largest holds. So a fault does the same whatever others there are, and a schedule of
-which some were left out is still a sensible one.
+values the largest holds. A fault therefore does the same whatever other faults there are, and a
+schedule without some of its faults is still meaningful.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ class Machine(Protocol):
 
 
 class ClientPath(Protocol):
-    """What lies between clients and nodes."""
+    """The path between clients and nodes."""
 
     loss: float
     duplicate: float
@@ -52,7 +52,7 @@ class ClientPath(Protocol):
 class Dial:
     """A value that faults raise: the largest of those in force, or else `calm`.
 
-    `normal` is what it is once all faults have ended for good.
+    `normal` is the value once all faults have ended for good.
     """
 
     def __init__(self, calm: float, normal: float, turn: Callable[[float], None]) -> None:
@@ -63,17 +63,17 @@ class Dial:
         turn(calm)
 
     def raise_to(self, value: float) -> None:
-        """One more fault is in force."""
+        """Put one more fault in force."""
         self._values.append(value)
         self._turn(max(self._values))
 
     def release(self, value: float) -> None:
-        """One of them has ended."""
+        """End one of the faults."""
         self._values.remove(value)
         self._turn(max(self._values, default=self._calm))
 
     def end(self) -> None:
-        """All of them have ended, for good."""
+        """End all of the faults for good."""
         self._values.clear()
         self._turn(self._normal)
 
@@ -96,9 +96,9 @@ class Injector:
         self._machines = machines
         self._change = change
         self._ends = 0
-        """Faults begun before this count was last raised no longer end by themselves."""
+        """Faults that began before the last increase of this count no longer end by themselves."""
         self._back_s: dict[int, float] = {}
-        """After how long a machine is back that dies of a fault still to come."""
+        """The time after which a machine restarts that dies of a fault still to come."""
         self.kept_down: set[int] = set()
         self.gone: set[int] = set()
         """Machines that are lost for good."""
@@ -122,7 +122,7 @@ class Injector:
             self._dials[f"disk {node}"] = dial(machine, "sync_mean_s", SYNC_MEAN_S)
 
     def inject(self, fault: Fault) -> None:
-        """Begin a fault. Raises KeyError for one of unknown kind."""
+        """Begin a fault. Raises KeyError for an unknown kind."""
         kind = fault.kind
         if kind in ("partition", "oneway", "stall", "reset"):
             self._on_links(fault)
@@ -135,7 +135,7 @@ class Injector:
                 self._on_machine(node, self._machines[node], fault)
 
     def end_all(self) -> None:
-        """All that is under way ends now; who is down stays down."""
+        """End all faults now; machines that are down stay down."""
         self._ends += 1
         self._back_s.clear()
         self.kept_down.clear()
@@ -159,7 +159,7 @@ class Injector:
         self._scheduler.after(delay_s, again)
 
     def machine_died(self, node: int) -> None:
-        """A machine died at a boundary or of a disk error: it comes back after a while."""
+        """Note that a machine died at a boundary or of a disk error: it restarts after a while."""
         self.crashes += 1
         self.restart(node, self._back_s.get(node, _BACK_S))
 

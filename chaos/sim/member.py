@@ -1,8 +1,8 @@
-"""What all replicas on a simulated host share: one member of one Raft group, driven as a node does.
+"""The common part of all simulated replicas: a member of a Raft group, driven as on a node.
 
-It shows the group to the checkers after every call, before anybody else can see what the call did;
-takes out what the group has to give; and knows its own proposals by index and term. Subclasses say
-what a committed entry means.
+It shows the group to the checkers after every call, before any other code can see the effects;
+takes the output of the group; and knows its own proposals by index and term. Subclasses define the
+meaning of a committed entry.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     RAFT, READS, ANSWERS, BASE_WANTED, BASE, BASE_INSTALLED, HEARTBEAT, NEWS, REPORT, CONTROLLER,
     PING,
 ) = range(11)  # fmt: skip
-"""First element of what travels between hosts: `[kind, group, body, ping]`."""
+"""First element of messages between hosts: `[kind, group, body, ping]`."""
 
 _VOTE: Final = next(number for number, kind in KINDS.items() if kind is Vote)
 _VOTE_REQUEST: Final = next(number for number, kind in KINDS.items() if kind is VoteRequest)
@@ -36,7 +36,7 @@ _PROMISES: Final = frozenset(
 """Messages whose term their sender must never forget."""
 
 Settled = Callable[[Sequence[Any] | None], None]
-"""Called with what apply answered, or with None when the entry can never be applied."""
+"""Called with the answers of apply, or with None when the entry can never be applied."""
 
 
 class Member:
@@ -72,14 +72,14 @@ class Member:
         )
 
     def _refused(self, sender: int, reason: str) -> None:
-        """A node drops the message and goes on. Here everybody is sound, and it is a finding."""
+        """Report a refused message: a node would drop it, but here every member is sound."""
         invariant(False, "a member refuses a message of another", sender=sender, reason=reason)
 
-    # What subclasses define.
+    # For subclasses to define.
 
     @property
     def applied_index(self) -> int:
-        """The last entry applied."""
+        """The index of the last applied entry."""
         raise NotImplementedError
 
     @property
@@ -88,16 +88,16 @@ class Member:
         raise NotImplementedError
 
     def apply(self, entry: LogEntry) -> tuple[bytes, Sequence[Any]]:
-        """Apply a committed entry: the hash of the state that it left, and the answers."""
+        """Apply a committed entry; return the hash of the new state, and the answers."""
         raise NotImplementedError
 
     def drained(self) -> None:
-        """Called after everything was taken out of the group."""
+        """Called after all output of the group was taken."""
 
     # Life.
 
     def start(self, state_hash: bytes | None, *, campaign: bool) -> None:
-        """Take part. `state_hash`: of what is applied."""
+        """Take part; `state_hash` is the hash of the applied state."""
         node = self.host.node_id
         self.safety.started(
             node,
@@ -112,7 +112,7 @@ class Member:
         self.take_part(campaign=campaign)
 
     def take_part(self, *, campaign: bool) -> None:
-        """From now on, with a group that was just made."""
+        """Take part from now on, with a group that was just made."""
         for peer, epoch in self.host.links.items():
             self.connected(peer, epoch)
         self.group.start(campaign=campaign)
@@ -127,19 +127,19 @@ class Member:
         self.take_part(campaign=False)
 
     def stop(self) -> None:
-        """Take part no more, in this life."""
+        """Stop taking part, in this life."""
         self.stopped = True
         self.group.stop()
         self._settle_reads()
 
     def connected(self, peer: int, epoch: int) -> None:
-        """The host's link to a peer is up."""
+        """Note that the host's link to a peer is up."""
         if peer in self.descriptor.members:
             self.group.connected(peer, epoch)
             self.host.touch(self)
 
     def disconnected(self, peer: int) -> None:
-        """The host's link to a peer is gone."""
+        """Note that the host's link to a peer is gone."""
         if peer in self.descriptor.members:
             self.group.disconnected(peer)
             self.host.touch(self)
@@ -150,7 +150,7 @@ class Member:
         return not self.stopped and self.group.role == "leader"
 
     def describe(self) -> str:
-        """For a report: where this member stands."""
+        """Describe the state of this member, for a report."""
         group = self.group
         return (
             f"{self.name} {group.role} term={group.term} "
@@ -163,37 +163,37 @@ class Member:
     # Proposals and reads.
 
     def propose(self, command: bytes, settled: Settled) -> None:
-        """As leader, append a command; `settled` is called when its fate is known here."""
+        """Append a command, as leader; `settled` is called when its fate is known here."""
         index, term = self.group.propose(command)
         self._proposed[index] = (term, settled)
         self.host.touch(self)
         self.host.world.trace(self.host.name, "propose", f"{self.name} index={index} term={term}")
 
     def ask_read(self, settled: Callable[[int | None], None]) -> None:
-        """A linearizable read: `settled` gets the index that must be applied first, or None.
+        """Begin a linearizable read: `settled` gets the index that must be applied first, or None.
 
-        Raises NotLeaderError when no leader is known that it could ask.
+        Raises NotLeaderError when no leader is known to ask.
         """
         self._reads_asked[self.group.request_read()] = settled
         self.host.touch(self)
 
     def read_peers(self) -> list[int]:
-        """For `ReadRounds`."""
+        """Return the peers, for `ReadRounds`."""
         return self.group.read_peers()
 
     def read_question(self) -> ReadQuestion | None:
-        """For `ReadRounds`."""
+        """Return the question, for `ReadRounds`."""
         return self.group.read_question()
 
     def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None:
-        """For `ReadRounds`."""
+        """Pass an answer to `ReadRounds`."""
         self.group.read_answered(sender, question, index)
         self.host.touch(self)
 
     # After every call.
 
     def drain(self) -> None:
-        """Show the member to the checkers, then take out what the group has to give."""
+        """Show the member to the checkers, then take the output of the group."""
         self._observe()
         group = self.group
         while entries := group.take_committed(1 << 16):
@@ -219,7 +219,7 @@ class Member:
         proposed = self._proposed.pop(entry.index, None)
         if proposed is not None:
             term, settled = proposed
-            # Another entry at the index: the one proposed can never be applied.
+            # Another entry is at the index: the proposed entry can never be applied.
             settled(answers if term == entry.term else None)
 
     def _settle_reads(self) -> None:
@@ -244,9 +244,9 @@ class Member:
             world.trace(name, "lead", f"{self.name} term={seen[0]} last={log.last_index}")
 
     def collected(self, round_number: int) -> None:
-        """The WAL took everything queued."""
+        """Note that the WAL took everything queued."""
         self.safety.collected(self.host.node_id, round_number)
 
     def synced(self, round_number: int) -> None:
-        """The disk finished a round."""
+        """Note that the disk finished a round."""
         self.safety.synced(self.host.node_id, round_number)

@@ -1,8 +1,8 @@
 """A simulated node's part in the cluster: heartbeats, reports, and the controller's generations.
 
-Where a controller replica is here its leader's work is driven; the next generation of the
-controller is begun by whoever has applied the last record of this one, and pushed to the others
-until each has it (x29).
+Where a controller replica is here, this module drives the work of its leader. A member that has
+applied the last record of a controller generation begins the next generation, and pushes it to the
+others until each has it (x29).
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -23,7 +23,7 @@ _UNANSWERED_MAX: Final = 2
 
 
 class Membership:
-    """Of one life of a process."""
+    """The membership in one life of a process."""
 
     def __init__(self, host: "Host", replicas: "Replicas") -> None:
         self._host = host
@@ -32,7 +32,7 @@ class Membership:
         self._unanswered = 0
 
     def start(self) -> None:
-        """Begin the first controller, on a cluster that was just founded, and the periodic work."""
+        """Begin the first controller of a newly founded cluster, and the periodic work."""
         metadata = self._host.view.metadata
         founded = not self._replicas.marks.get(CONTROLLER_RANGE) and (
             metadata.controller.generation == 1
@@ -64,7 +64,7 @@ class Membership:
         host.send(leader, HEARTBEAT, (0, 0), [*host.view.version, host.damages()])
 
     def take_heartbeat(self, node: int, body: list[Any]) -> None:
-        """Another node's, for the controller's leader."""
+        """Pass another node's heartbeat to the controller's leader."""
         controller = self._replicas.controller
         if controller is not None:
             generation, version, damaged = body
@@ -72,14 +72,14 @@ class Membership:
             controller.take_heartbeat(node, (generation, version), told)
 
     def take_news(self, sender: int, image: dict[str, Any] | None) -> None:
-        """The controller's leader answers, with its image if that is newer."""
+        """Take the answer of the controller's leader, with its image if that is newer."""
         self._unanswered = 0
         self._host.view.leader = sender
         if image is not None:
             self._host.view.take(_received(image, self._host.view.metadata))
 
     def take_report(self, node: int, report: dict[str, Any]) -> None:
-        """A member's report of an operation."""
+        """Take a member's report on an operation."""
         controller = self._replicas.controller
         if controller is not None:
             controller.take_report(node, report)
@@ -110,7 +110,7 @@ class Membership:
                 metadata.controller, metadata, (1, 0), campaign=ended.leads
             )
             return
-        # It may be the only one that holds the state in which the next generation begins.
+        # This may be the only replica of the state in which the next generation begins.
         gid = GroupId(CONTROLLER_RANGE, metadata.controller.generation)
         row = controller_row(metadata.controller, metadata, (1, 0))
         for peer in sorted({*metadata.controller.members} & self._host.links.keys()):
@@ -130,7 +130,10 @@ class Membership:
             self._replicas.retire(old)
 
     def take_controller(self, sender: int, gid: GroupId, row: dict[str, Any] | None) -> None:
-        """A member pushes its generation, or (no row) says that it has the one pushed."""
+        """Take the generation that a member pushes.
+
+        Without a row, the member confirms the pushed one.
+        """
         replica = self._replicas.groups.get(gid)
         if row is None:
             if isinstance(replica, ControllerReplica):
@@ -155,6 +158,6 @@ def _received(image: dict[str, Any], known: Metadata) -> Metadata:
 
 
 def _check(metadata: Metadata, known: Metadata) -> None:
-    """Raise what a node raises for metadata that came."""
+    """Raise what a node raises for received metadata."""
     for _ in steps(metadata, known):
         pass

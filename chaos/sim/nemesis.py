@@ -1,10 +1,10 @@
 """When faults happen: drawn one after another, or taken from a schedule; and when they all end.
 
-What was drawn is kept as a schedule, and the schedule alone, without the draws, gives the same run
-again. `heal` ends all faults at once, restarts what is down, and leaves the cluster alone for good:
-from then on it must converge (L2). `heal_majority` leaves a minority broken for a while, under
-which the others must go on (L1). These two have a random source of their own, so that they are the
-same whatever the schedule is.
+All drawn faults are kept as a schedule, and the schedule alone, without the draws, gives the same
+run again. `heal` ends all faults at once, restarts what is down, and leaves the cluster alone for
+good: from then on it must converge (L2). `heal_majority` leaves a minority broken for a while,
+under which the others must go on (L1). These two have a random source of their own, so that they
+are the same for any schedule.
 """
 
 import random
@@ -35,7 +35,11 @@ class Nemesis:
         change: Callable[[Fault], None],
         schedule: Sequence[Fault] | None = None,
     ) -> None:
-        """`change` begins an operation on a range. `schedule`: exactly these, nothing is drawn."""
+        """Prepare the nemesis.
+
+        `change` begins an operation on a range. With `schedule`, exactly these faults happen, and
+        nothing is drawn.
+        """
         self._scheduler = scheduler
         self._ends_rng = random.Random(f"{seed} ends")
         self._drawer = Drawer(options, random.Random(f"{seed} nemesis"), machines)
@@ -46,7 +50,7 @@ class Nemesis:
         self._active = True
         self._next_at = 0.0
         self.schedule: list[Fault] = []
-        """What was begun so far."""
+        """The faults that have begun so far."""
         self._injector = Injector(
             options=options,
             scheduler=scheduler,
@@ -67,11 +71,11 @@ class Nemesis:
         return self._injector.gone
 
     def machine_died(self, node: int) -> None:
-        """A machine died at a boundary or of a disk error."""
+        """Note that a machine died at a boundary or of a disk error."""
         self._injector.machine_died(node)
 
     def start(self) -> None:
-        """The first fault comes after a while, so that some runs begin in peace."""
+        """Begin the first fault after a while, so that some runs begin in peace."""
         for fault in self._drawer.first() if self._given is None else self._given:
             self._at(fault.at, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
         if self._given is None and not self._drawer.idle:
@@ -105,7 +109,7 @@ class Nemesis:
             if not machine.alive:
                 self._injector.restart(node, delay_s)
 
-    # Inside.
+    # Internals.
 
     def _at(self, elapsed_s: float, action: Callable[[], None]) -> None:
         def act() -> None:

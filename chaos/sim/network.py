@@ -1,14 +1,14 @@
 """The network between nodes: one link for each ordered pair, with faults drawn from a seed.
 
-A link is what a node's outgoing connection is: it has an epoch, keeps the order of what is sent,
-and tells its owner when it goes up or down, late or never. Faults go beyond what TCP allows, since
-the guard must not lean on TCP: messages are dropped inside a live epoch, delivered twice, and
-delivered after their connection has ended. A cut is one-way; one that nobody notices is a half-open
-link. A stalled link keeps what is sent and delivers it when the stall ends, as retransmission does.
+A link is a node's outgoing connection. It has an epoch, keeps the order of messages, and tells its
+owner when it goes up or down, late or never. Faults go beyond what TCP allows, since the guard must
+not depend on TCP: messages are dropped inside a live epoch, delivered twice, and delivered after
+their connection has ended. A cut is one-way; a cut without notice is a half-open link. A stalled
+link keeps its messages and delivers them when the stall ends, as retransmission does.
 
-Healing ends asynchrony too: what promises progress (L1, L2) does so from the time on at which
-messages arrive within a known bound, those sent before it included (partial synchrony: Dwork,
-Lynch and Stockmeyer, 1988). So a message that is late is on its way no longer than latency then.
+Healing ends asynchrony too. The promises of progress (L1, L2) hold from the time on at which
+messages arrive within a known bound, including those sent before it (partial synchrony: Dwork,
+Lynch and Stockmeyer, 1988). A late message is therefore under way no longer than the latency then.
 
 Messages are packed and unpacked as on the wire, so that no two nodes ever share an object.
 """
@@ -23,7 +23,7 @@ from .clock import Scheduler, Timer
 from .trace import Trace
 
 _STRAYS_KEPT: Final = 4096
-"""With so many on the list, those that have been delivered leave it."""
+"""At this length of the list, delivered messages are removed from it."""
 
 
 class Endpoint(Protocol):
@@ -40,7 +40,7 @@ class Endpoint(Protocol):
 
 @dataclass(slots=True)
 class Conditions:
-    """Times in seconds, the rest probabilities per message."""
+    """Times in seconds; all other values are probabilities per message."""
 
     delay_min: float = 0.0003
     delay_mean: float = 0.0007
@@ -49,13 +49,13 @@ class Conditions:
     late: float = 0.0
     late_max: float = 4.0
     notice_max: float = 1.5
-    """A broken connection is noticed after at most so long, if it is noticed."""
+    """The latest notice of a broken connection, if it is noticed at all."""
     reconnect: float = 0.1
 
 
 @dataclass(slots=True)
 class Link:
-    """From `source` to `target`."""
+    """The link from `source` to `target`."""
 
     source: int
     target: int
@@ -65,7 +65,7 @@ class Link:
     """Faults in force that cut this direction."""
     stalls: int = 0
     lost: bool = False
-    """Something was lost on this connection: if the cut ends first, it may be reset."""
+    """Whether this connection lost anything: if the cut ends first, it may be reset."""
     connecting: bool = False
     ready_at: float = 0.0
     held: list[tuple[int, bytes]] = field(default_factory=list)
@@ -88,27 +88,30 @@ class Network:
         self._nodes: dict[int, Endpoint] = {}
         self._links: dict[tuple[int, int], Link] = {}
         self._strays: list[Timer] = []
-        """Deliveries by seconds late, some of them made already."""
+        """Deliveries that are late by seconds, some of them made already."""
         self._epoch = 0
 
     def add(self, node: Endpoint) -> None:
-        """A machine; its process may come and go."""
+        """Add a machine; its process may start and end."""
         for other in self._nodes:
             for pair in ((node.node_id, other), (other, node.node_id)):
                 self._links[pair] = Link(*pair)
         self._nodes[node.node_id] = node
 
-    # What a node does.
+    # Calls of nodes.
 
     def process_started(self, node_id: int) -> None:
-        """Its outgoing links connect; those of the others towards it are new connections too."""
+        """Connect the node's outgoing links; the links of others to it are new connections too."""
         for other in self._nodes:
             if other != node_id:
                 self._reset(self._links[node_id, other], notice=False)
                 self._reset(self._links[other, node_id], notice=True)
 
     def process_ended(self, node_id: int, *, silent: bool) -> None:
-        """Killed, or, when silent, gone without a packet, as a machine without power is."""
+        """Disconnect a killed process, or, when `silent`, a machine that lost power.
+
+        Such a machine sends nothing.
+        """
         for other in self._nodes:
             if other != node_id:
                 self._links[node_id, other].up = False
@@ -131,28 +134,31 @@ class Network:
             return
         self._transmit(link, packed)
 
-    # What a nemesis does.
+    # Calls of a nemesis.
 
     def cut(self, source: int, target: int, *, notice: bool) -> None:
-        """Packets of this direction vanish. Without notice, the link is half-open until healed."""
+        """Drop the packets of this direction.
+
+        Without notice, the link is half-open until healed.
+        """
         link = self._links[source, target]
         link.cuts += 1
         if notice:
             self._broken(link, at_once=False)
 
     def uncut(self, source: int, target: int) -> None:
-        """One cut ends; after the last one a connection that lost something is reset, or not."""
+        """End one cut; after the last cut, a connection that lost something is reset, or not."""
         link = self._links[source, target]
         link.cuts -= 1
         if not link.cuts and link.up and link.lost and self._rng.random() < 0.5:
             self._broken(link, at_once=True)
 
     def stall(self, source: int, target: int) -> None:
-        """Packets of this direction wait until the stall ends."""
+        """Hold the packets of this direction until the stall ends."""
         self._links[source, target].stalls += 1
 
     def unstall(self, source: int, target: int) -> None:
-        """One stall ends; after the last one what waited is delivered."""
+        """End one stall; after the last stall, deliver the waiting packets."""
         link = self._links[source, target]
         link.stalls -= 1
         if not link.stalls:
@@ -162,11 +168,11 @@ class Network:
                     self._transmit(link, packed)
 
     def reset(self, source: int, target: int) -> None:
-        """The connection breaks and is made again under a new epoch."""
+        """Break the connection and make it again under a new epoch."""
         self._broken(self._links[source, target], at_once=True)
 
     def heal(self) -> None:
-        """All cuts and stalls end, and what is late arrives."""
+        """End all cuts and stalls, and deliver late messages."""
         strays, self._strays = self._strays, []
         for timer in strays:
             if (deliver := timer.action) is not None:
@@ -180,7 +186,7 @@ class Network:
                 link.cuts = 1
                 self.uncut(link.source, link.target)
 
-    # Inside.
+    # Internals.
 
     def _transmit(self, link: Link, packed: bytes) -> None:
         rng, conditions, now = self._rng, self.conditions, self._scheduler.clock.now
@@ -218,7 +224,7 @@ class Network:
         return self._scheduler.at(time_s, deliver)
 
     def _reset(self, link: Link, *, notice: bool) -> None:
-        """The old connection, if any, is gone; a new one follows."""
+        """End the old connection, if any; a new one follows."""
         if link.up and notice:
             self._broken(link, at_once=True)
         elif not link.up:

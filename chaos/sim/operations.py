@@ -1,4 +1,4 @@
-"""Operations on ranges as somebody asks for them, and when all that they brought about is done."""
+"""Operations on ranges on request, and whether all their effects are complete."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,19 +17,19 @@ _RANGES_MAX: Final = 5
 
 
 class Operations:
-    """Of one run."""
+    """The operations of one run."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
 
     def begin(self, fault: Fault) -> None:
-        """Ask the controller's leader for an operation; without one, nothing happens.
+        """Ask the controller's leader for an operation; without a leader, nothing happens.
 
-        `how` is `repair` (the same members), `move` (another node for one of them, where there is
-        one), `split` (at a key of a client, where there is one within the range), `merge` (with
-        its right neighbour, or a move towards the members of that) or `drain` (of a node; of one
-        that drains, no longer); `value`, 0 to 1, picks the range or node, and who goes or the key.
-        Nobody is asked for a `wreck`: of all members of a range but one the replica is lost.
+        `how` is `repair` (the same members), `move` (another node for one member, if there is one),
+        `split` (at a key of a client, if there is one within the range), `merge` (with the right
+        neighbour, or a move towards the members of that) or `drain` (of a node; of a draining node,
+        its end). `value`, 0 to 1, picks the range or node, and the leaving member or the key. A
+        `wreck` asks nobody: all members of a range but one lose their replica.
         """
         if fault.how == "wreck":
             self._world.operator.wreck(fault.value)
@@ -61,7 +61,7 @@ class Operations:
             self._plan(leader, range_, "repair")
 
     def _keys_within(self, range_: Descriptor) -> list[bytes]:
-        """Keys of clients at which the range can be split."""
+        """Return keys of clients at which the range can be split."""
         options = self._world.options
         keys = [
             b"%d/k%d" % (group, number)
@@ -71,7 +71,7 @@ class Operations:
         return [key for key in keys if key in range_.span and key != range_.span.start]
 
     def leader(self) -> ControllerReplica | None:
-        """The controller's leader, as far as one can be asked."""
+        """Return the controller's leader, if it can be asked."""
         for host in self._world.hosts.values():
             replica = None if host.replicas is None else host.replicas.controller
             if replica is not None and replica.leads and not replica.is_sealed and not host.paused:
@@ -103,7 +103,7 @@ class Operations:
         })  # fmt: skip
 
     def _drain(self, leader: ControllerReplica, value: float) -> None:
-        """Where there is nowhere to go the metadata refuses it."""
+        """Drain a node; the metadata refuses this if its replicas have nowhere to go."""
         nodes = sorted(leader.metadata.nodes)
         node = nodes[int(value * len(nodes))]
         undo = leader.metadata.nodes[node].state == "DRAINING"
@@ -125,12 +125,14 @@ class Operations:
         self._world.trace("world", "change", f"{name} {what}")
         leader.ask(command)
 
-    # The end.
+    # End.
 
     def converged(self) -> bool:
-        """Whether every member of every range has applied all that its leader has, no operation
-        is under way, and nothing is left of generations that are over, nor with machines that
-        are lost for good."""
+        """Whether every effect is complete.
+
+        Every member of every range has applied all that its leader has; no operation is under way;
+        and nothing is left of generations that are over, or of machines that are lost for good.
+        """
         hosts = self._world.hosts_left()
         if not all(host.alive and host.replicas is not None for host in hosts):
             return False
@@ -153,7 +155,7 @@ class Operations:
             if replica is not None:
                 members.append(replica)
             elif replicas is None or gid not in replicas.damaged or self._world.options.changes:
-                return False  # what is damaged is replaced, where there is a controller
+                return False  # a controller, if there is one, replaces damaged replicas
         leaders = [member for member in members if member.group.ready_to_lead]
         if len(leaders) != 1:
             return False

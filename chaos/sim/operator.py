@@ -1,12 +1,13 @@
-"""Who looks after a simulated cluster: asks for what the cluster must not decide by itself.
+"""The operator of a simulated cluster, who makes decisions that the cluster must not make.
 
-That a machine never comes back is known to nobody else. The operator removes it, once it is DEAD,
-unless the controller gives its replicas to others by itself; and lets a node stay that drains where
-replicas have nowhere else to go.
+Only the operator knows that a machine never comes back. The operator removes it, once it is DEAD,
+unless the controller replaces its replicas by itself; and ends a drain whose replicas have nowhere
+else to go.
 
-Of a range that lost most of its replicas for good it accepts the loss, and has it go on from the
-member that is left (see `partitions.recovery`). Which replicas are lost is decided here as well, so
-that one is left that does not rot; they are lost on their nodes alone, which go on with all else.
+For a range that lost most of its replicas for good, the operator accepts the loss, and has the
+range go on from the remaining member (see `partitions.recovery`). The operator also decides which
+replicas are lost, so that the remaining one does not rot. Only these replicas are lost: their nodes
+go on with everything else.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -27,15 +28,15 @@ _LOOKS_EVERY_S: Final = 0.5
 
 
 class Operator:
-    """Of one run."""
+    """The operator of one run."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._survivors: dict[GroupId, int] = {}
-        """Of generations that wait for a recovery, the member that is left."""
+        """For each generation that waits for a recovery, the member that is left."""
 
     def start(self) -> None:
-        """Look at the cluster now and then, to the end of the run."""
+        """Look at the cluster periodically, to the end of the run."""
         self._world.scheduler.after(_LOOKS_EVERY_S, self._look)
 
     def _look(self) -> None:
@@ -66,9 +67,10 @@ class Operator:
     # Recovery.
 
     def wreck(self, value: float) -> None:
-        """Of a range that is whole, the replicas of all members but one are lost for good; none
-        while another waits for its recovery. `value`, 0 to 1, picks the range and who is left,
-        more often one that is behind."""
+        """Lose all replicas but one of a healthy range for good, unless another range is waiting.
+
+        `value`, 0 to 1, picks the range and the remaining member, more often one that is behind.
+        """
         world = self._world
         newest = max((host.view for host in world.hosts.values()), key=lambda view: view.version)
         ranges = sorted(newest.metadata.ranges.values(), key=lambda range_: range_.range_id)
@@ -87,12 +89,12 @@ class Operator:
                 world.hosts[node].wreck(gid)
 
     def _reach(self, node: int, gid: GroupId) -> int:
-        """How far the log of a member reaches; 0: it is down."""
+        """Return how far the log of a member reaches; 0: it is down."""
         member = self._world.hosts[node].member(gid)
         return 0 if member is None else member.log.last_index
 
     def _is_whole(self, range_: Descriptor) -> bool:
-        """Whether every member of several has begun the generation, and none is damaged."""
+        """Whether every one of several members has begun the generation, and none is damaged."""
         key = meta_keys.replica_key(GroupId(range_.range_id, range_.generation))
         found = [self._world.hosts[node].durable.meta.get(key) for node in range_.members]
         return len(found) > 1 and all(row is not None and not row["damaged"] for row in found)
@@ -100,7 +102,7 @@ class Operator:
     def _recover(self, leader: ControllerReplica, gid: GroupId, survivor: int) -> None:
         range_ = leader.metadata.ranges.get(gid.range_id)
         if range_ is None:
-            return  # another goes on that it is part of; or who leads is behind
+            return  # a merge took the range, or the leader is behind
         if range_.generation > gid.generation:
             del self._survivors[gid]
             return

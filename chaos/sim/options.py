@@ -1,4 +1,4 @@
-"""What one run is made of. Options and seed together determine it exactly."""
+"""The options of one run. Options and seed together determine the run exactly."""
 
 import random
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any, Final
 from ...partitions.leaving import DEAD_AFTER_S, NEVER
 
 REPLICAS: Final = 3
-"""Members of a group where generations change; the other nodes are spare."""
+"""Members of a group in runs that change generations; the other nodes are spare."""
 
 FAULTS: Final = {
     "partition": "groups of nodes cannot reach each other: isolate, halves, ring, bridge",
@@ -33,7 +33,7 @@ FAULTS: Final = {
     "a machine or most of a range's replicas lost for good",
     "client": "client requests and answers are lost, late or doubled",
 }
-"""Names of faults, as `--faults` takes them, and what each does."""
+"""Names of faults, as `--faults` takes them, and the effect of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +46,22 @@ class Options:
     seconds: float = 20.0
     fault_seconds: float = 12.0
     drain_seconds: float = 16.0
-    """Clients start nothing new after this."""
+    """The time after which clients start nothing new."""
     grace_seconds: float = 20.0
-    """After `seconds`: no convergence within this is a violation of L2."""
+    """The time after `seconds` within which the run must converge, or it violates L2."""
     clients: int = 3
     window: int = 2
     keys: int = 4
     think_seconds: float = 0.8
     lull_seconds: float = 0.0
-    """Clients start nothing in every other stretch of so many seconds, and groups come to rest."""
+    """Clients start nothing in every other stretch of this length, so that groups come to rest."""
     fault_every_seconds: float = 1.5
     drop: float = 0.0
     duplicate: float = 0.0
     late: float = 0.0
-    """Share of messages that meet this fate while faults last, whatever else happens."""
+    """Share of messages that are very late while faults last, independent of other faults."""
     client_loss: float = 0.0
-    """Share of requests and answers of clients that are lost while faults last, likewise."""
+    """Share of client requests and answers that are lost while faults last, likewise."""
     wal_file_bytes: int = 16 << 10
     checkpoint_entries: int = 60
     grows: bool = False
@@ -69,18 +69,18 @@ class Options:
     removals: bool = False
     """Clients trim, delete, retain and compact, and replicas merge their segments."""
     loses: bool = False
-    """With changes of generations and spare nodes: a machine is gone for good, and others take its
-    place."""
+    """With changes of generations and spare nodes: a machine is lost for good, and other nodes
+    replace it."""
     recovers: bool = False
-    """With changes of generations: most replicas of a range are lost for good, and an operator goes
-    on from the one that is left."""
+    """With changes of generations: most replicas of a range are lost for good, and an operator
+    recovers the range from the remaining one."""
     churn_seconds: float = 0.0
-    """With changes of generations: a split, merge or move is asked for so often, beside all else
-    that happens; 0: only when `change` is drawn."""
+    """With changes of generations: the interval of additional splits, merges and moves; 0: only
+    those drawn as `change`."""
     repair_after_seconds: float = NEVER
-    """The controller gives replicas of nodes that are DEAD for so long to others."""
+    """The controller replaces the replicas of nodes that are DEAD for this long."""
     phases: bool = True
-    """Some runs heal a majority first, and some end with a loss of all power."""
+    """Some runs heal a majority first, and some end with a power loss of all nodes."""
     opened: frozenset[int] = frozenset()
     """Guard holes left open: only the canary does that."""
 
@@ -91,17 +91,17 @@ class Options:
 
     @property
     def dead_after_seconds(self) -> float:
-        """Nodes that are silent for so long are DEAD: soon enough to be replaced under faults."""
+        """Nodes that are silent for this long are DEAD: soon enough to be replaced under faults."""
         return 3.0 if self.loses else DEAD_AFTER_S
 
     def lasting(self, seconds: float) -> "Options":
-        """The same for so many seconds: faults for 12 of 20, clients for 16 of 20."""
+        """Return the options for a run of `seconds`: faults for 12 of 20, clients for 16 of 20."""
         return replace(
             self, seconds=seconds, fault_seconds=seconds * 0.6, drain_seconds=seconds * 0.8
         )
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for a file that a run is replayed from."""
+        """Return all options, for a file from which a run is replayed."""
         told = asdict(self)
         return {**told, "faults": list(self.faults), "opened": sorted(self.opened)}
 
@@ -128,17 +128,17 @@ class Options:
 
 
 def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> Options:
-    """The options of one seed: a random subset of the faults, and random sizes.
+    """Return the options of one seed: a random subset of the faults, and random sizes.
 
-    Swarm testing (Groce et al., 2012): a run that leaves faults out finds what a run of all
-    faults hides.
+    This is swarm testing (Groce et al., 2012): a run without some faults finds errors that a run
+    with all faults hides.
     """
     rng = random.Random(f"swarm {seed}")
     faults = base.faults
     if pick_faults:
         share = rng.choice((0.15, 0.35, 0.6))
         faults = tuple(name for name in base.faults if rng.random() < share)
-    # With one member, a damaged disk is lost data by right.
+    # With a single member, a damaged disk may lose data.
     grows = "change" in faults and "rot" not in faults and rng.random() < 0.3
     drawn = replace(
         base,
@@ -164,17 +164,17 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
     loses = spare and rng.random() < 0.5
     if loses:
         return replace(drawn, loses=True, repair_after_seconds=rng.choice((NEVER, 0.5, 2.0)))
-    # What is left must not rot; and a removal may be lost like anything else.
+    # The remaining replica must not rot; and a removal may be lost like any other entry.
     sound = "rot" not in faults and not drawn.removals
     return replace(drawn, recovers=sound and rng.random() < 0.4)
 
 
 def _churning(seed: int, drawn: Options) -> Options:
-    """In two of five runs the ranges change all the time, and are more than one when they begin.
+    """In two of five runs, let the ranges change all the time, and begin with more than one.
 
-    A retry is to meet a range that was split or merged since the first attempt, so that in half of
-    these runs answers are lost all the time, too. The draws have a source of their own: what else a
-    seed draws does not depend on them.
+    A retry should meet a range that was split or merged since the first attempt. Half of these runs
+    therefore lose answers all the time, too. The draws have a source of their own: the other draws
+    of a seed do not depend on them.
     """
     rng = random.Random(f"churn {seed}")
     if rng.random() < 0.6:

@@ -1,7 +1,7 @@
 """Pings of a simulated host: the real `Liveness`, for one life of its process.
 
-Every message between hosts carries what a frame between nodes does, so that any of them says that
-its sender lives, and which groups it lets rest; late and doubled ones included.
+Every message between hosts carries the header of a frame between nodes. Each message therefore says
+that its sender lives, and which groups it lets rest; so do late and doubled messages.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Pings:
-    """`incarnation` is of this life, higher than in all before."""
+    """The pings of one life. Its `incarnation` is higher than in all earlier lives."""
 
     def __init__(self, host: "Host", incarnation: int, send: Callable[[int], None]) -> None:
         self._host = host
@@ -34,17 +34,17 @@ class Pings:
             self._host.world.wakes += 1
 
     def header(self, peer: int) -> list[Any]:
-        """What goes with a message to this peer."""
+        """Return the header of a message to this peer."""
         return [self._incarnation, *self.liveness.ping(peer)]
 
     def heard(self, sender: int, header: list[Any]) -> None:
-        """A message has come."""
+        """Take the header of a message."""
         incarnation, *ping = header
         self.liveness.heard(sender, incarnation, Ping.from_wire(ping))
         self._disturb()
 
     def tick(self) -> None:
-        """Pings that are due, and what is known by now."""
+        """Send the due pings, and pass on what is known by now."""
         if self.liveness.tick():
             for peer in list(self._host.links):
                 self._send(peer)

@@ -1,8 +1,8 @@
-"""Removals and leases that simulated clients ask for, and what may, or must, be gone by them.
+"""Removals and leases of simulated clients, and which entries may, or must, be gone by them.
 
-A removal may have been applied from the moment it is asked for, however often it is asked for
-again, and has been once it is acknowledged; a floor never falls. Seqs are those that the client
-knew then: what is appended later lies above and is never covered.
+A removal may have been applied at any time after its first request, however often it is repeated,
+and has been applied once it is acknowledged. A floor never falls. Seqs are those that the client
+knew at the request: later appends lie above, and are never covered.
 """
 
 import random
@@ -20,7 +20,10 @@ _KINDS: Final = {
 
 
 class Removal(NamedTuple):
-    """Of each key what lies below `before` goes; `how` compact: all of that but its last entry."""
+    """Removes the entries of each key below `before`.
+
+    With `how` compact, all but the last of them.
+    """
 
     how: str
     keys: tuple[bytes, ...]
@@ -29,7 +32,7 @@ class Removal(NamedTuple):
 
     @property
     def spans(self) -> bool:
-        """Whether it is of a span of keys, which may lie in several ranges."""
+        """Whether the removal covers a span of keys, which may lie in several ranges."""
         return self.how in ("retention", "compact")
 
     @property
@@ -38,13 +41,13 @@ class Removal(NamedTuple):
         return self.span[0] if self.spans else self.keys[0]
 
     def part(self, start: bytes, end: bytes | None, before: int) -> "Removal":
-        """What one range did of it: to its own keys, and no further than its last seq."""
+        """Return one range's part: its own keys, and no seq beyond its last."""
         keys = [key for key in self.keys if key >= start and (end is None or key < end)]
         return self._replace(keys=tuple(keys), before=before)
 
     @property
     def command(self) -> tuple[int, Any]:
-        """Kind and payload of the Raft entry."""
+        """Return kind and payload of the Raft entry."""
         kind = _KINDS[self.how]
         if kind == commands.COMPACT_TO:
             return kind, [*self.span, self.before, commands.COMPACT, 0]
@@ -54,7 +57,7 @@ class Removal(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """On all keys of a group; `key` is the one that is read through it."""
+    """A lease on all keys of a group; the lease is used to read `key`."""
 
     name: str
     group: int
@@ -63,25 +66,25 @@ class Lease(NamedTuple):
 
     @property
     def take(self) -> tuple[int, Any]:
-        """Kind and payload of the Raft entry; the leader adds when it ends."""
+        """Return kind and payload of the Raft entry; the leader adds the end of the lease."""
         start, end = span_of(self.group)
         return commands.TAKE_LEASE, [self.name, start, end, self.through]
 
     @property
     def release(self) -> tuple[int, Any]:
-        """Kind and payload of the Raft entry."""
+        """Return kind and payload of the Raft entry."""
         return commands.RELEASE_LEASE, [self.name]
 
 
 def span_of(group: int) -> tuple[bytes, bytes]:
-    """Of all keys of a group."""
+    """Return the span of all keys of a group."""
     return b"%d/" % group, b"%d0" % group
 
 
 def draw(rng: random.Random, group: int, keys: int, last: int, key: bytes) -> Removal:
-    """A removal from a group of so many keys; `last` is the last seq known of `key`.
+    """Draw a removal from a group of this many keys; `last` is the last known seq of `key`.
 
-    Retention takes little, so that most of what was acknowledged is still looked for at the end.
+    Retention removes little, so that most acknowledged entries are still checked at the end.
     """
     how = rng.choice(tuple(_KINDS))
     before = last + 1
@@ -95,7 +98,7 @@ def draw(rng: random.Random, group: int, keys: int, last: int, key: bytes) -> Re
 
 
 class Removed:
-    """What all removals of a run together take, per key."""
+    """The effect of all removals of a run together, per key."""
 
     def __init__(self) -> None:
         self._trims_asked: dict[bytes, int] = {}
@@ -105,22 +108,22 @@ class Removed:
         self.done_count = 0
 
     def asked(self, removal: Removal) -> None:
-        """It is on its way for the first time: from now on it may be applied."""
+        """Note the first request of a removal: it may be applied from now on."""
         compacts = removal.how == "compact"
         _raise(self._compactions_asked if compacts else self._trims_asked, removal)
 
     def done(self, removal: Removal) -> None:
-        """It was acknowledged: every linearizable read from now on reflects it."""
+        """Note an acknowledged removal: every linearizable read from now on reflects it."""
         compacts = removal.how == "compact"
         _raise(self._compactions_done if compacts else self._trims_done, removal)
         self.done_count += 1
 
     def trimmed(self, key: bytes) -> int:
-        """Nothing of the key below this seq is there any more."""
+        """Return the seq below which no entry of the key is left."""
         return self._trims_done.get(key, 0)
 
     def compacted(self, key: bytes) -> int:
-        """Of the key at most one entry below this seq is there."""
+        """Return the seq below which at most one entry of the key is left."""
         return self._compactions_done.get(key, 0)
 
     def may_be_trimmed(self, key: bytes, seq: int) -> bool:
@@ -128,12 +131,12 @@ class Removed:
         return seq < self._trims_asked.get(key, 0)
 
     def may_be_gone(self, key: bytes, seq: int, known: Sequence[int]) -> bool:
-        """Whether this entry may be gone. `known`: seqs that the key has or had."""
+        """Whether this entry may be gone. `known` are the seqs that the key has or had."""
         below = self._compactions_asked.get(key, 0)
         return self.may_be_trimmed(key, seq) or any(seq < other < below for other in known)
 
     def touches(self, key: bytes) -> bool:
-        """Whether anything was asked to be removed of the key."""
+        """Whether any removal of the key was requested."""
         return key in self._trims_asked or key in self._compactions_asked
 
 

@@ -1,7 +1,7 @@
 """A replica of a range on a simulated host: the real RangeState behind the real Group.
 
-It proposes what clients send, answers after apply, serves reads at their read index, checkpoints
-and cuts the log, and ends its generation with a seal.
+The replica proposes the clients' commands, answers after apply, serves reads at their read index,
+checkpoints and cuts the log, and ends its generation with a seal.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,14 +33,14 @@ _PATIENCE: Final = 2
 _LEASE_MS: Final = 120_000
 """Longer than a run, unless clocks jump."""
 _MERGES: Final = 0.7
-"""Not each time, so that members have merged other files when they are compared."""
+"""The probability of a merge, below 1 so that members have merged different files."""
 
 Answer = Callable[[Reply], None]
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A read whose index is known, until that is applied; `serve` answers it then."""
+    """A read with a known index; `serve` answers the read when the index is applied."""
 
     index: int
     serve: Callable[[Answer], None]
@@ -48,7 +48,7 @@ class _Waiting:
 
 
 class RangeReplica(Member):
-    """See the module."""
+    """One member of a range; its leader serves clients."""
 
     def __init__(self, host: "Host", descriptor: Descriptor, log: GroupLog, base: Base) -> None:
         self.store = ReplicaStore(host.durable, descriptor, base, host.rng)
@@ -65,7 +65,7 @@ class RangeReplica(Member):
 
     @property
     def is_sealed(self) -> bool:
-        # Who goes on alone after its peers are lost does so for the seal only, and serves nobody.
+        # A survivor goes on alone only for the seal, and serves no client.
         return self._has_ended or self.descriptor.state == "SEALING"
 
     @property
@@ -74,11 +74,11 @@ class RangeReplica(Member):
 
     @property
     def end(self) -> Lineage | None:
-        """How the generation ended, once that is durable here."""
+        """How the generation ended, once the end is durable here."""
         return end_of(self.gid, self.store.state.durable_base) if self._has_ended else None
 
     def held(self) -> Held:
-        """As the pure part of the duties is told."""
+        """Return the state as the pure part of the duties takes it."""
         return Held(
             leads=self.leads,
             leader=self.group.leader,
@@ -92,13 +92,13 @@ class RangeReplica(Member):
         )
 
     def contents(self) -> dict[bytes, list[tuple[int, bytes]]]:
-        """Every key's (seq, value)."""
+        """Return every key's (seq, value)."""
         return self.store.contents()
 
     # Appends.
 
     def request(self, body: dict[str, Any], answer: Answer) -> None:
-        """A client's request."""
+        """Handle a client's request."""
         group = self.group
         writes = body["op"] in ("append", "remove")
         if self.stopped or self.is_sealed or (self._seal_proposed and writes):
@@ -132,7 +132,7 @@ class RangeReplica(Member):
                 self.host.later(_LINGER_S, self._propose_queue)
 
     def _trim(self, kind: int, trims: Sequence[tuple[bytes, int]], answer: Answer) -> None:
-        """Keys that show nothing to be hidden are left out of the command, as by a node."""
+        """Trim keys; keys without visible entries are left out of the command, as on a node."""
         hiding = [trim for trim in trims if self.store.state.shows_below(*trim)]
         if not hiding:
             self._removed(answer, {"status": "ok"})
@@ -146,7 +146,7 @@ class RangeReplica(Member):
         self.propose(command, partial(self._appended, [partial(self._removed, answer)]))
 
     def _removed(self, answer: Answer, reply: Reply) -> None:
-        """A removal goes as far as the range does, in keys and in seqs."""
+        """Answer a removal: it goes as far as the range does, in keys and in seqs."""
         answer({**reply, "end": self.descriptor.span.end, "next_seq": self.store.state.next_seq})
 
     def _propose_queue(self) -> None:
@@ -175,7 +175,7 @@ class RangeReplica(Member):
             answer(_for_client(reply))
 
     def propose_seal(self, operation: int) -> None:
-        """As leader, end the generation; once in this member's lead."""
+        """End the generation, as leader; once while this member leads."""
         if self.leads and not self._has_ended and not self._seal_proposed:
             self._propose_queue()
             command = commands.encode(commands.SEAL, self.host.wall_ms(), operation)
@@ -214,7 +214,7 @@ class RangeReplica(Member):
         if entries >= every and self.leads:
             self._propose_freeze()
         elif entries >= _PATIENCE * every:
-            self.begin_checkpoint()  # nobody has told this member to
+            self.begin_checkpoint()  # no FREEZE of the leader has come
 
     def _propose_freeze(self) -> None:
         if self.applied_index < self._freeze_index <= self.log.last_index or self._seal_proposed:
@@ -248,7 +248,7 @@ class RangeReplica(Member):
         self._ready = later
 
     def _read_entries(self, body: dict[str, Any], answer: Answer) -> None:
-        """A read of one key, after what a node waits for; who is behind does not wait for that."""
+        """Read one key, after the waits of a node; a member that is behind refuses instead."""
         serve = partial(self._serve, body["key"], body.get("as_of"))
         consistency = "prefix" if body["op"] == "prefix" else "linearizable"
         generation, session = body.get("seen", (0, 0))
@@ -272,7 +272,7 @@ class RangeReplica(Member):
         answer({"status": "ok", "last": last, "entries": entries, "seen": seen})
 
     def _serve_number(self, producer: int, number: int, answer: Answer) -> None:
-        """Whether a producer's number was applied (x17)."""
+        """Answer whether a producer's number was applied (x17)."""
         row = self.store.state.producers.rows.get(producer)
         seq = None if row is None else row.seq_of(number)
         answer({"status": "ok", "seq": seq})
@@ -280,23 +280,23 @@ class RangeReplica(Member):
     # Checkpoints and bases.
 
     def begin_checkpoint(self) -> None:
-        """Freeze the memtable by ourselves."""
+        """Freeze the memtable without a command."""
         if not self.stopped:
             self.store.state.freeze()
             if self.store.frozen():
                 self._build_later()
 
     def _build_later(self) -> None:
-        """There is one builder: the file of the oldest frozen memtable is ready a while later."""
+        """Build the oldest frozen memtable's file after a while; there is one builder."""
         if self._building is None:
             delay_s = self.host.rng.random() * _BUILD_S
             self._building = self.host.later(delay_s, self._commit_checkpoint)
 
     def _commit_checkpoint(self) -> None:
-        """Meta first, then the log may be cut; a crash between the two cuts it later."""
+        """Commit meta first, then cut the log; after a crash between the two it is cut later."""
         self._building = None
         if self.stopped or not self.store.frozen():
-            return  # retired: its row is no longer ours to write; or a base was installed
+            return  # retired: the row belongs to another replica; or a base was installed
         index = self.store.commit_checkpoint()
         if self.store.frozen():
             self._build_later()
@@ -318,7 +318,7 @@ class RangeReplica(Member):
         host.pump()
 
     def install_base(self, base: Base) -> None:
-        """Meta and files first, then the log, then a new group on both (x1, x2.10)."""
+        """Install meta and files first, then the log, then a new group on both (x1, x2.10)."""
         self.store.install(base)
         if self._building is not None:
             self._building.cancel()
@@ -334,12 +334,12 @@ class RangeReplica(Member):
 
 
 def end_of(gid: tuple[int, int], base: Base) -> Lineage | None:
-    """The end of a generation that a base of it is at; None before the seal."""
+    """Return the end of a generation if the base is at its seal, else None."""
     return lineage_of(gid, (base.applied_index, base.applied_term), base.tables)
 
 
 def meet(log: GroupLog, base: Base) -> None:
-    """A log that does not hold what is durably applied is reset to it (x15, x2.10)."""
+    """Reset a log that does not hold what is durably applied (x15, x2.10)."""
     if base.applied_index > SENTINEL_INDEX and (
         log.term_at(base.applied_index) != base.applied_term
     ):
@@ -347,7 +347,7 @@ def meet(log: GroupLog, base: Base) -> None:
 
 
 def _for_client(reply: dict[str, Any]) -> Reply:
-    """An append's reply as the simulated client reads it."""
+    """Return an append's reply as the simulated client reads it."""
     if reply["status"] == "ok":
         return reply
     error = reply["error"]

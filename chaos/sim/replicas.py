@@ -1,8 +1,8 @@
-"""The replicas of a simulated node: recovered, begun, retired, and nothing twice.
+"""The replicas of a simulated node: recovered, begun, retired, and none of them twice.
 
-The order of steps is the node's: the WAL's record of a new group is durable before meta names it,
-`mark` never lets a generation begin at or below one that was begun here (x3), damage is
-stored before anything is cut (x2), a base is in meta before its log is reset to it (x2.10).
+The order of steps is the node's. The WAL's record of a new group is durable before meta names the
+group. `mark` never lets a generation begin at or below one that began here (x3). Damage is stored
+before anything is cut (x2). A base is in meta before its log is reset to it (x2.10).
 """
 
 from collections.abc import Callable, Iterable
@@ -44,28 +44,28 @@ class Replicas:
 
     @property
     def controller(self) -> ControllerReplica | None:
-        """The newest controller replica."""
+        """Return the newest controller replica."""
         found = [r for r in self.groups.values() if isinstance(r, ControllerReplica)]
         return max(found, key=lambda replica: replica.gid, default=None)
 
     def ranges(self) -> list[RangeReplica]:
-        """Every range replica."""
+        """Return every range replica."""
         return [r for r in self.groups.values() if isinstance(r, RangeReplica)]
 
     def range_(self, gid: GroupId) -> RangeReplica | None:
-        """That very replica."""
+        """Return the replica of exactly this generation."""
         found = self.groups.get(gid)
         return found if isinstance(found, RangeReplica) else None
 
     def serving(self, key: bytes) -> RangeReplica | None:
-        """The newest replica of a key's range."""
+        """Return the newest replica of a key's range."""
         found = [replica for replica in self.ranges() if key in replica.descriptor.span]
         return max(found, key=lambda replica: replica.gid.generation, default=None)
 
     # Recovery.
 
     def recover(self) -> None:
-        """Bring back what meta knows and the WAL has whole; what is back has to be started."""
+        """Recover the replicas that meta and the WAL have whole; `start` is still to be called."""
         meta = self._host.durable.meta
         for key, value in meta.items(meta_keys.MARK):
             self.marks[int(key[len(meta_keys.MARK) :])] = value
@@ -90,7 +90,7 @@ class Replicas:
         self._host.durable.remove_orphans()
 
     def start(self) -> None:
-        """All that was recovered takes part."""
+        """Let all recovered replicas take part."""
         for replica in list(self.groups.values()):
             self._start(replica, campaign=False)
 
@@ -117,7 +117,7 @@ class Replicas:
         self.damaged[gid] = reason
 
     def damage(self, gid: GroupId, reason: str) -> None:
-        """The replica of a range takes no further part in its generation."""
+        """Stop the replica of a range in its generation, because it is damaged."""
         replica = self.range_(gid)
         if replica is not None:
             key = meta_keys.replica_key(gid)
@@ -127,8 +127,11 @@ class Replicas:
             self._host.look_soon()
 
     def go_on_alone(self, replica: RangeReplica) -> None:
-        """Unsafe recovery: as the only member of its generation, to end it. The row first: from
-        then on it shares no descriptor with the other members, after a restart neither."""
+        """Go on as the only member of the generation, to end it, in an unsafe recovery.
+
+        The row is written first: from then on the replica shares no descriptor with the other
+        members, even after a restart.
+        """
         key, node = meta_keys.replica_key(replica.gid), self._host.node_id
         descriptor = replace(replica.descriptor, members=(node,), state="SEALING")
         row = self._host.durable.row(key)
@@ -142,7 +145,7 @@ class Replicas:
         alone.take_part(campaign=True)
 
     def _retire_unknown(self) -> None:
-        """Logs that meta has let go: the crash came before the WAL's record of it."""
+        """Retire logs that meta has dropped: the crash came before the WAL's record of it."""
         meta = self._host.durable.meta
         known = {row_gid(row) for _, row in meta.items(meta_keys.REPLICA)}
         known |= {row_gid(row) for _, row in meta.items(meta_keys.CONTROLLER)}
@@ -153,7 +156,7 @@ class Replicas:
     # Beginning a generation.
 
     def begin_range(self, descriptor: Descriptor, base: Base, *, campaign: bool) -> None:
-        """Begin a generation here from a base whose files are here; nothing if it was before."""
+        """Begin a generation from a base whose files are here, unless it has begun before."""
         key = meta_keys.replica_key(GroupId(descriptor.range_id, descriptor.generation))
         row = meta_keys.replica_row(descriptor, base)
 
@@ -170,7 +173,7 @@ class Replicas:
         *,
         campaign: bool,
     ) -> None:
-        """The same for a generation of the controller."""
+        """Begin a generation of the controller, likewise."""
         key = meta_keys.controller_key(descriptor.generation)
         row = controller_row(descriptor, metadata, applied)
 
@@ -202,11 +205,11 @@ class Replicas:
         left = self._wal.groups.get(gid)
         if left is None:
             return self._wal.create_group(gid, index=applied[0], term=applied[1])
-        # A crash came between the WAL's record and meta's: nothing was said or promised.
+        # A crash came between the WAL's record and meta's: this replica has sent nothing yet.
         if left.last_index != left.base_index:
             raise Violation("x2", "entries in a log that was never begun", gid=gid)
         if left.base_index > applied[0]:
-            return None  # it was about to begin from a later base: that will be sent again
+            return None  # it was about to begin from a later base, which will be sent again
         left.reset(*applied)
         return left
 
@@ -219,7 +222,7 @@ class Replicas:
         made: Callable[[GroupLog], Member],
         campaign: bool,
     ) -> None:
-        """The WAL's record is durable: now meta's, and then the first message."""
+        """Write meta's record, and send the first message: the WAL's record is durable."""
         self._host.durable.commit(meta_keys.begun(gid, {key: row}))
         self._beginning.discard(gid)
         self.marks[gid.range_id] = gid.generation
@@ -244,7 +247,7 @@ class Replicas:
     # Retiring.
 
     def retire(self, gids: Iterable[GroupId]) -> None:
-        """These generations are over for good: their logs, rows and files may go."""
+        """Remove logs, rows and files of these generations, which are over for good."""
         keys = []
         for gid in gids:
             replica = self.groups.pop(gid, None)
@@ -266,14 +269,14 @@ class Replicas:
         self.collect_garbage()
 
     def collect_garbage(self) -> None:
-        """Remove the segment files that nothing names."""
+        """Remove the segment files that no row names."""
         named = [id_ for pinned in self.pinned.values() for id_ in pinned]
         named += [info.content_id for r in self.ranges() for info in r.store.state.manifest]
         self._host.durable.remove_orphans(named)
 
 
 def _state_of(replica: Member) -> tuple[bytes, int]:
-    """The hash of what is applied, and the next seq of a range."""
+    """Return the hash of the applied state, and the next seq of a range."""
     if isinstance(replica, RangeReplica):
         state = replica.store.state
         return state.state_hash, state.next_seq
@@ -283,5 +286,5 @@ def _state_of(replica: Member) -> tuple[bytes, int]:
 
 
 def row_gid(row: dict[str, Any]) -> GroupId:
-    """The group of a replica's row."""
+    """Return the group of a replica's row."""
     return GroupId(row["descriptor"]["id"], row["descriptor"]["generation"])

@@ -1,8 +1,8 @@
 """Damage to a WAL that recovery must find: flipped bits, lost ends of files, a lost disk.
 
-One kind is left out because nobody can find it, and docs/design.md says so: bytes of the last
-synced rounds, as long as nothing later in the file says that they were synced (x5).
-There a flipped bit looks like a torn tail.
+One kind is left out because no recovery can find it, as docs/design.md says: bytes of the last
+synced rounds, as long as nothing later in the file says that they were synced (x5). There a flipped
+bit looks like a torn tail.
 """
 
 from ...raft import wal_format
@@ -11,10 +11,10 @@ from .disk import SimDisk
 
 
 def damage_wal(disk: SimDisk, how: str, where: float) -> bool:
-    """`where` is a share of what can be hit, 0 to 1. False: there is nothing to hit yet.
+    """Damage a WAL at `where`, a share of the possible places, 0 to 1.
 
-    What the page cache holds is written back first: the batch that vouches for a damaged one must
-    not be lost to the next power cut.
+    Returns False if there is no place yet. The page cache is written back first: the batch that
+    vouches for a damaged batch must not be lost in the next power cut.
     """
     disk.write_back()
     if how == "lost":
@@ -46,7 +46,7 @@ def damage_wal(disk: SimDisk, how: str, where: float) -> bool:
 
 
 def _findable(disk: SimDisk) -> list[tuple[str, int, int]]:
-    """(file, start, end) of the bytes in use that something behind them vouches for."""
+    """Return (file, start, end) of the used bytes that later bytes vouch for."""
     batches: list[tuple[str, wal_format.BatchHead]] = []
     places = []
     for name in disk.names():

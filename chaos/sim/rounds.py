@@ -1,5 +1,8 @@
-"""The WAL of a simulated process, for one life of it: one round under way at a time, as with the
-node's sync thread, and a mark when nothing more comes."""
+"""The WAL of a simulated process, for one life of it.
+
+One round is under way at a time, as with the node's sync thread. A mark follows when nothing more
+is queued.
+"""
 
 import contextlib
 from collections.abc import Callable
@@ -20,8 +23,11 @@ _PUT_OFF_S: Final = 0.1
 
 
 class Rounds:
-    """`collected(gid, number)` is told of each group whose items a round has, `synced(number,
-    gids)` of each round that is on the disk and of the groups that it touched."""
+    """The rounds of one life.
+
+    `collected(gid, number)` is called for each group with items in a round, `synced(number, gids)`
+    for each round on the disk with its groups.
+    """
 
     def __init__(
         self,
@@ -42,7 +48,7 @@ class Rounds:
         self._waiters: list[tuple[int, Callable[[], None]]] = []
 
     def run_now(self) -> None:
-        """Rounds of the recovery, before anything is said to anybody."""
+        """Run the rounds of the recovery, before any message is sent."""
         while self.wal.dirty:
             round_ = self.wal.collect()
             if round_ is None:
@@ -51,8 +57,10 @@ class Rounds:
             self.wal.complete(round_)
 
     def begin(self) -> None:
-        """Begin a round if anything is queued and none is under way; what needs no sync waits for
-        one that does, for a while."""
+        """Begin a round if anything is queued and none is under way.
+
+        Items that need no sync wait for an item that does, for a while.
+        """
         if self._writing is not None or not self.wal.dirty:
             return
         if not (self.wal.urgent or self._overdue or self._waiters):
@@ -97,7 +105,7 @@ class Rounds:
         self._host.pump()
 
     def when_durable(self, action: Callable[[], None]) -> None:
-        """Call back when everything queued up to now is synced."""
+        """Call back when everything queued so far is synced."""
         if self.wal.dirty:
             self._waiters.append((self.wal.open_round, action))
         elif self._writing is not None:
@@ -111,12 +119,12 @@ class Rounds:
             self._host.pump()
 
     def reclaim(self) -> None:
-        """After a checkpoint: give back WAL files that nothing needs."""
+        """Give back WAL files that nothing needs, after a checkpoint."""
         if self._writing is None:
             self.wal.let_go(self.wal.reclaim())
 
     def leave_half_done(self) -> None:
-        """The sync thread may be anywhere in its round when the process dies."""
+        """End in the middle of a round: the sync thread may be anywhere when the process dies."""
         round_, self._writing = self._writing, None
         if round_ is None:
             return

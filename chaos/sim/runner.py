@@ -1,7 +1,7 @@
 """Many seeds over several processes, and the verdict over all of them.
 
-Workers are fresh interpreters that write one JSON line per seed; nothing is pickled, and their
-hash seed is fixed, though no run depends on it (a test runs one seed under two hash seeds).
+Workers are fresh interpreters that write one JSON line per seed. Nothing is pickled. Their hash
+seed is fixed, though no run depends on it (a test runs one seed under two hash seeds).
 """
 
 import json
@@ -26,7 +26,7 @@ ELECTIONS_PER_SEED_MIN: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which seeds to run, and how their options are made."""
+    """The seeds to run, and the rule that makes their options."""
 
     first: int
     end: int
@@ -35,11 +35,11 @@ class Plan:
     pick_nodes: bool = True
 
     def options(self, seed: int) -> Options:
-        """Options of one seed: a function of the seed and of the plan."""
+        """Return the options of one seed: a function of the seed and of the plan."""
         return swarm(seed, self.base, pick_faults=self.pick_faults, pick_nodes=self.pick_nodes)
 
     def to_args(self) -> list[str]:
-        """The command line that makes this plan again."""
+        """Return the command line that makes this plan again."""
         args = ["--seeds", f"{self.first}..{self.end}", "--seconds", str(self.base.seconds)]
         if not self.pick_nodes:
             args += ["--nodes", str(self.base.nodes)]
@@ -102,7 +102,10 @@ class Summary:
             self.failures.append(outcome)
 
     def verdict(self) -> tuple[int, str]:
-        """Exit code and a sentence. A simulation in which nothing happens proves nothing."""
+        """Return the exit code and a sentence.
+
+        A simulation in which nothing happens proves nothing.
+        """
         if self.failures:
             return INVALID, f"invalid: {len(self.failures)} of {self.seeds} seeds broke a promise"
         if self.seeds < self.planned or not self.seeds:
@@ -158,7 +161,7 @@ def _worker(plan: Plan, number: int, count: int) -> "subprocess.Popen[str]":
 
 
 def _merge(workers: "Sequence[subprocess.Popen[str]]") -> Iterator[Outcome]:
-    """Lines of all workers in turn: seeds are dealt out, so that they keep step."""
+    """Yield the lines of all workers in turn: seeds are dealt out, so that workers keep step."""
     streams = [worker.stdout for worker in workers if worker.stdout is not None]
     while streams:
         for stream in list(streams):
@@ -170,7 +173,7 @@ def _merge(workers: "Sequence[subprocess.Popen[str]]") -> Iterator[Outcome]:
 
 
 def line_of(outcome: Outcome) -> str:
-    """One line per run: seed, what happened, options, and the violation if there is one."""
+    """Return one line per run: seed, events, options, and the violation if there is one."""
     head = "ok" if outcome.violation is None else f"VIOLATION {outcome.violation}"
     return (
         f"seed={outcome.seed} {head} acked={outcome.acked} reads={outcome.reads} "
@@ -193,7 +196,7 @@ def run(plan: Plan, processes: int, say: Callable[[str], None]) -> Summary:
 
 
 def tell(outcome: Outcome, say: Callable[[str], None]) -> None:
-    """One line per run; after a violation the last events."""
+    """Print one line per run; after a violation also the last events."""
     say(line_of(outcome))
     for line in outcome.detail if outcome.violation is not None else ():
         say(f"    {line}")

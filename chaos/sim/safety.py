@@ -1,13 +1,13 @@
 """Properties of Raft, checked from outside after every step of a replica.
 
-Raft's five properties (Ongaro's thesis, figure 3.2) and what lognode adds to them: an entry counts
-as acknowledged only when it lies on a majority of disks (S1). The checker knows no product code: it
-sees a log through `LogView`, and learns what is durable from the simulated disk's finished syncs,
-not from what the product says about itself.
+The checks are Raft's five properties (Ongaro's thesis, figure 3.2) and one more of lognode: an
+entry counts as acknowledged only when it lies on a majority of disks (S1). The checker knows no
+product code. It sees a log through `LogView`, and learns what is durable from the simulated disk's
+finished syncs, not from the product.
 
-By log matching, (index, term) names one entry and everything before it. So each log is reduced to a
-chain of hashes, and one table for all replicas holds the chain value of each (index, term) ever
-seen; a second value for the same name is the violation.
+By log matching, (index, term) names one entry and everything before it. Each log is therefore
+reduced to a chain of hashes, and one table for all replicas holds the chain value of each (index,
+term) ever seen. A second value for the same name is the violation.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class EntryView(Protocol):
 
 
 class LogView(Protocol):
-    """What the checker reads of a replica's log."""
+    """The part of a replica's log that the checker reads."""
 
     @property
     def base_index(self) -> int: ...
@@ -50,7 +50,7 @@ class Committed(NamedTuple):
 
 @dataclass(slots=True)
 class DurableLog:
-    """What a disk holds for sure: terms of the entries after `base`, and all before it."""
+    """The log that a disk holds for sure: terms of the entries after `base`, and all before it."""
 
     base: int
     terms: list[int]
@@ -95,7 +95,7 @@ class SafetyChecker:
         self.last_committed = base_index
         self.hashes: dict[int, bytes] = {}
         self.effects: dict[int, bytes] = {}
-        """Per entry the hash of what the entries up to it did."""
+        """Per entry, the hash of what the entries up to it did."""
         root = _link(b"", base_term, b"")
         self._chains: dict[tuple[int, int], bytes] = {(base_index, base_term): root}
         self._votes: dict[tuple[int, int], int] = {}
@@ -104,18 +104,20 @@ class SafetyChecker:
         self._replicas: dict[int, _Replica] = {}
         self._damaged: set[int] = set()
         self._kept: int | None = None
-        """Of one that was left alone: up to here it had all durably by then."""
+        """In a checker of `alone`: the index up to which the member had everything durably at the
+        start."""
 
     # One life of a replica.
 
     def started(
         self, node: int, log: LogView, *, term: int, commit: int, applied: int, vote: int | None
     ) -> None:
-        """The replica recovered; by x4 all that it read is durable now."""
+        """Check a replica that has recovered; by x4 everything that it read is durable now."""
         self._check_sound(node)
         if len(self.members) == 1:
-            # It leads before its term is durable, since it has nobody to show it to: a crash may
-            # lose entries that nobody ever saw, with their term, and others take their names.
+            # A single member leads before its term is durable, since it sends nothing to anybody: a
+            # crash may lose entries that were never seen, with their term, and others take their
+            # names.
             for name in [name for name in self._chains if name[0] > log.last_index]:
                 del self._chains[name]
             if self._kept is not None:
@@ -140,7 +142,10 @@ class SafetyChecker:
         self._check_acknowledged()
 
     def observe(self, node: int, log: LogView, *, term: int, commit: int, leads: bool) -> bool:
-        """Look at a replica after a step. True when it has just become leader of a new term."""
+        """Check a replica after a step.
+
+        Returns True when the replica has just become leader of a new term.
+        """
         replica = self._replicas[node]
         if term < replica.term:
             raise Violation("monotonic-term", "the term went back", node=node,
@@ -157,7 +162,7 @@ class SafetyChecker:
         return elected
 
     def applied(self, node: int, index: int, term: int, state_hash: bytes) -> None:
-        """The replica applied this entry; its state has this rolling hash now."""
+        """Note that the replica applied this entry, and the rolling hash of its state."""
         replica = self._replicas[node]
         if index != replica.applied + 1:
             raise Violation("apply-order", "an entry was skipped or applied twice", node=node,
@@ -170,20 +175,20 @@ class SafetyChecker:
         self.same_state(node, index, state_hash)
 
     def same_state(self, node: int, index: int, state_hash: bytes) -> None:
-        """At equal applied index all replicas have equal state, restarts and bases included."""
+        """Check that all replicas have equal state at equal index, across restarts and bases."""
         expected = self.hashes.setdefault(index, state_hash)
         if expected != state_hash:
             raise Violation("state-machine-safety", "two states at one applied index", node=node,
                             index=index)  # fmt: skip
 
     def did(self, node: int, index: int, effects: bytes) -> None:
-        """The replica applied this entry: seqs, replies and changed rows are those of its peers."""
+        """Check that this entry had the same seqs, replies and changed rows as on its peers."""
         if self.effects.setdefault(index, effects) != effects:
             raise Violation("state-machine-safety", "an entry did different things", node=node,
                             index=index)  # fmt: skip
 
     def installed(self, node: int, log: LogView, applied: int) -> None:
-        """The replica's state was replaced by a base at this index; it never goes back."""
+        """Note that a base replaced the replica's state at this index; the index never falls."""
         replica = self._replicas[node]
         if applied < replica.applied:
             raise Violation("base-install", "installed below what was applied", node=node,
@@ -194,19 +199,19 @@ class SafetyChecker:
     # Durability, from the disk's side.
 
     def collected(self, node: int, round_number: int) -> None:
-        """The WAL took what is queued into this round."""
+        """Note that the WAL took the queued items into this round."""
         replica = self._replicas[node]
         replica.pending[round_number] = DurableLog(replica.base, list(replica.terms))
 
     def synced(self, node: int, round_number: int) -> None:
-        """The disk finished this round."""
+        """Note that the disk finished this round."""
         replica = self._replicas[node]
         replica.durable = replica.pending.pop(round_number, replica.durable)
         if self._acked is not None and not replica.durable.holds(*self._acked):
             self._check_acknowledged()
 
     def acknowledged(self, index: int, term: int) -> None:
-        """A client is told that its entry is safe: a majority of disks must have it (S1)."""
+        """Check that a majority of disks has an acknowledged entry (S1)."""
         held = self._holders(index, term)
         if len(held) < self.majority:
             raise Violation("S1", "acknowledged without a majority of disks", index=index,
@@ -218,13 +223,13 @@ class SafetyChecker:
             self._acked = (index, term)
 
     def showed(self, node: int, term: int) -> None:
-        """The node sent a message of this term: no later life may have a lower one."""
+        """Note a sent message of this term: no later life may have a lower term."""
         self._check_sound(node)
         if term > self._shown.get(node, 0):
             self._shown[node] = term
 
     def voted(self, voter: int, term: int, candidate: int) -> None:
-        """The node sent this vote; over all its lives it gives one a term."""
+        """Check a sent vote: over all its lives, a node gives one vote a term."""
         self._check_sound(voter)
         first = self._votes.setdefault((voter, term), candidate)
         if first != candidate:
@@ -232,19 +237,19 @@ class SafetyChecker:
                             candidates=(first, candidate))  # fmt: skip
 
     def damaged(self, node: int) -> None:
-        """The node's log or vote was lost: it takes no part in this generation any more (x2).
+        """Note that the node's log or vote was lost: it leaves this generation for good (x2).
 
-        What it had on disk stays counted: it was there when it was acknowledged, and it takes a
-        majority of the others to elect a leader.
+        Its former disk content still counts: it was there at the acknowledgement, and an election
+        takes a majority of the others.
         """
         self._damaged.add(node)
 
     def alone(self, node: int, applied: int) -> "SafetyChecker":
-        """The checker of what one member goes on as by itself, in the same generation, from its
-        state at `applied`: others take no part any more, and what only they had is lost.
+        """Return the checker of one member that goes on alone in the generation, from `applied`.
 
-        What is committed stays so as far as it is durable there; of the rest of its log anything
-        may be. Its terms and votes hold, those of others no longer.
+        Other members take no part any more, and entries that only they had are lost. Committed
+        entries stay committed as far as they are durable on this member; the rest of its log may be
+        anything. Its terms and votes still hold, those of others do not.
         """
         replica = self._replicas[node]
         left = SafetyChecker((node,), replica.base, 0)
@@ -268,7 +273,7 @@ class SafetyChecker:
         return left
 
     def kept_by(self, node: int) -> int:
-        """The last committed entry up to which a member has all durably."""
+        """Return the last committed entry up to which a member has everything durably."""
         kept = self._replicas[node].durable.base
         while True:
             entry = self.committed.get(kept + 1)
@@ -276,10 +281,10 @@ class SafetyChecker:
                 return kept
             kept += 1
 
-    # Inside.
+    # Internals.
 
     def _forget_above(self, index: int) -> None:
-        """What was known to be committed before one was left alone, and never was durable there."""
+        """Forget commitments from before the member was left alone that were not durable there."""
         self.committed = {i: c for i, c in self.committed.items() if i <= index}
         self.hashes = {i: h for i, h in self.hashes.items() if i <= index}
         self.effects = {i: h for i, h in self.effects.items() if i <= index}
@@ -289,7 +294,7 @@ class SafetyChecker:
             raise Violation("x2", "a damaged replica takes part again", node=node)
 
     def _check_vote(self, node: int, term: int, vote: int | None) -> None:
-        """A node that gave its vote away in its present term still knows to whom."""
+        """Check that a node that has voted in its present term still knows its vote."""
         given = self._votes.get((node, term))
         if given not in (None, vote):
             raise Violation("one-vote", "a restart forgot a vote", node=node, term=term,
@@ -299,7 +304,7 @@ class SafetyChecker:
         return [n for n, r in self._replicas.items() if r.durable.holds(index, term)]
 
     def _check_acknowledged(self) -> None:
-        """The newest acknowledged entry, and so all before it, stays on a majority of disks."""
+        """Check that all entries up to the newest acknowledged one stay on a majority of disks."""
         if self._acked is None:
             return
         held = self._holders(*self._acked)
@@ -308,8 +313,11 @@ class SafetyChecker:
                             entry=self._acked, durable_on=held)  # fmt: skip
 
     def _is_replaced(self, synced: DurableLog, log: LogView) -> bool:
-        """Whether a committed base says other than the log that was synced: the crash came between
-        the base in meta and the reset of the log to it, which the start made up for (x2.10)."""
+        """Whether a committed base differs from the synced log.
+
+        The crash came between the base in meta and the reset of the log to it; the start has
+        completed the reset (x2.10).
+        """
         entry = self.committed.get(log.base_index)
         return (
             entry is not None
@@ -319,7 +327,7 @@ class SafetyChecker:
 
     @staticmethod
     def _check_recovery(node: int, before: _Replica, after: DurableLog) -> None:
-        """What was synced is recovered, unless a later round under way had replaced it."""
+        """Check that synced entries are recovered, unless a later round was replacing them."""
         synced = before.durable
         last = synced.base + len(synced.terms)
         if last <= synced.base:
@@ -330,7 +338,7 @@ class SafetyChecker:
             raise Violation("S1", "recovery lost a synced entry", node=node, index=last, term=term)
 
     def _read_log(self, node: int, replica: _Replica, log: LogView) -> int | None:
-        """Follow the log's changes. Returns the index kept when a suffix was cut, else None."""
+        """Follow the log's changes. Return the index kept when a suffix was cut, else None."""
         base = log.base_index
         if base > replica.base:
             self._move_base(node, replica, base, log.base_term)
@@ -395,7 +403,7 @@ class SafetyChecker:
         self.last_committed = max(self.last_committed, commit)
 
     def _check_quorum(self, index: int, term: int) -> None:
-        """What is committed lies on a majority of disks, and stays there (holes 3 and 5)."""
+        """Check that committed entries lie, and stay, on a majority of disks (holes 3 and 5)."""
         held = self._holders(index, term)
         if len(held) < self.majority:
             raise Violation("commit-quorum", "committed without a majority of disks", index=index,

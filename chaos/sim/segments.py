@@ -1,7 +1,7 @@
 """Segments in memory, with the reads of real ones.
 
-LMDB writes through a memory map and cannot sit on a simulated disk, so a
-segment is built here from what the builder process would get, kept as lists, and immutable.
+LMDB writes through a memory map and cannot be on a simulated disk. A segment is therefore built
+here from the input of the builder process, kept as lists, and immutable.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from ...statemachine.visibility import Rules, kept_of_key
 
 
 class MemorySegment:
-    """Entries, ascending in seq, by seq and by key."""
+    """Entries in ascending order of seq, by seq and by key."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
@@ -33,30 +33,30 @@ class MemorySegment:
         self._seqs = [entry.seq for entry in entries]
 
     def all_entries(self) -> Sequence[Entry]:
-        """All of them, ascending in seq."""
+        """Return all entries, ascending in seq."""
         return self._entries
 
     def entries(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
-        """The key's entries with seq in [start, end), ascending."""
+        """Yield the key's entries with seq in [start, end), ascending."""
         for entry in self._by_key.get(key, ()):
             if entry.seq >= start and (end is None or entry.seq < end):
                 yield entry
 
     def entries_reversed(self, key: bytes, start: int, end: int | None) -> Iterator[Entry]:
-        """The same, descending."""
+        """Yield the key's entries with seq in [start, end), descending."""
         yield from reversed(list(self.entries(key, start, end)))
 
     def count(self, key: bytes, start: int, end: int | None) -> int:
-        """How many entries of the key lie in [start, end)."""
+        """Return how many entries of the key lie in [start, end)."""
         return sum(1 for _ in self.entries(key, start, end))
 
     def last_seq(self, key: bytes) -> int:
-        """The key's last seq here, 0 when it has none."""
+        """Return the key's last seq here, 0 when it has none."""
         entries = self._by_key.get(key)
         return entries[-1].seq if entries else 0
 
     def keys_after(self, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
-        """Keys with the prefix and above `after`, in order."""
+        """Yield the keys with the prefix and above `after`, in order."""
         for key in self._keys[bisect_left(self._keys, prefix) :]:
             if key.startswith(prefix) and (after is None or key > after):
                 yield key
@@ -64,8 +64,10 @@ class MemorySegment:
     def seqs_within(
         self, start_key: bytes, end_key: bytes | None, start: int, limit: int
     ) -> tuple[Sequence[int], int | None]:
-        """Seqs, not below `start`, of entries with keys in [start_key, end_key), at most `limit`,
-        and where to go on; None when there are no more."""
+        """Return at most `limit` seqs, from `start` on, of entries in [start_key, end_key).
+
+        The second value says where to go on; None when there are no more.
+        """
         found = [
             entry.seq
             for entry in self._entries[bisect_left(self._seqs, start) :]
@@ -74,21 +76,21 @@ class MemorySegment:
         return found[:limit], found[limit] if len(found) > limit else None
 
     def first_seq_from(self, timestamp_ms: int) -> int:
-        """The first seq whose timestamp is not below; the end when there is none."""
+        """Return the first seq whose timestamp is not below, or the end without such a seq."""
         at = bisect_left(self._entries, timestamp_ms, key=attrgetter("timestamp_ms"))
         return self._seqs[at] if at < len(self._seqs) else self._seqs[-1] + 1
 
     def warm(self, seqs: Sequence[int]) -> int:
-        """Nothing has to be decoded."""
+        """Do nothing: no block has to be decoded."""
         return len(seqs)
 
     def entry_at_seq(self, seq: int) -> Entry:
-        """The entry of a seq that is held."""
+        """Return the entry of a seq that is held."""
         return self._entries[bisect_left(self._seqs, seq)]
 
 
 Files = dict[str, MemorySegment]
-"""A machine's segment files by content id. What is put here is durable."""
+"""A machine's segment files by content id. Files put here are durable."""
 
 
 class MemorySegments(SegmentStore):
@@ -111,9 +113,11 @@ class MemorySegments(SegmentStore):
 def merge(
     files: Files, inputs: Sequence[SegmentInfo], rules: Rules, *, oldest: bool
 ) -> SegmentInfo | None:
-    """What the merge process does: of neighbouring files with the same clip what somebody may still
-    see becomes one; None when that is nothing. `oldest`: no older file with such keys is named
-    beside them."""
+    """Merge neighbouring files with the same clip, as the merge process does.
+
+    The new file has the entries that may still be visible; None when there are none. `oldest`: no
+    older file with such keys is named beside them.
+    """
     entries: list[Entry] = []
     by_key: dict[bytes, list[Entry]] = {}
     for info in inputs:
@@ -155,7 +159,7 @@ def merge(
 
 
 def build(files: Files, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
-    """What the builder does: all records of the sources, in the order of seq, become a file."""
+    """Build a file of all records of the sources, in the order of seq, as the builder does."""
     entries: list[Entry] = []
     digest = hashlib.sha256(b"%d" % first_seq)
     size = 0

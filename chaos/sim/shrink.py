@@ -1,9 +1,9 @@
-"""From a seed that fails to a few faults that still make it fail.
+"""Reduce a failing seed to a few faults that still make it fail.
 
-Delta debugging (ddmin; Zeller and Hildebrandt, 2002) over the schedule of faults: leave out a half,
-a quarter, an eighth of it, and keep what still breaks the same promise. Then the rest of the run is
-made smaller: one group, fewer clients and keys, no time after the violation. Each trial is a whole
-run, so their number is bounded.
+The method is delta debugging (ddmin; Zeller and Hildebrandt, 2002) over the schedule of faults:
+leave out a half, a quarter, an eighth of it, and keep what still breaks the same promise. Then the
+rest of the run is made smaller: one group, fewer clients and keys, no time after the violation.
+Each trial is a whole run, so their number is bounded.
 """
 
 import itertools
@@ -24,7 +24,7 @@ Schedule = tuple[Fault, ...]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run by schedule: what a replay file holds."""
+    """A run by schedule: the content of a replay file."""
 
     seed: int
     options: Options
@@ -32,11 +32,11 @@ class Case:
     violation: str = ""
 
     def run(self, sink: Callable[[str], None] | None = None) -> Outcome:
-        """Run it."""
+        """Run the case."""
         return run_seed(self.seed, self.options, sink, self.schedule)
 
     def save(self, path: Path) -> None:
-        """Write it as JSON, one fault a line. Raises OSError."""
+        """Write the case as JSON, one fault a line. Raises OSError."""
         head: dict[str, Any] = {
             "seed": self.seed,
             "violation": self.violation,
@@ -69,7 +69,7 @@ class _Trials:
         self.left = left
 
     def fails(self, case: Case) -> Outcome | None:
-        """The outcome, if the same promise is broken. None also when there are no more trials."""
+        """Return the outcome if the same promise is broken; None also when no trials are left."""
         if not self.left:
             return None
         self.left -= 1
@@ -79,11 +79,11 @@ class _Trials:
 
 
 def shrink(case: Case, trials_max: int = TRIALS_MAX) -> Case | None:
-    """The smallest failing case found; None when the case does not fail."""
+    """Return the smallest failing case found; None when the case does not fail."""
     first = case.run()
     if first.violation is None:
         return None
-    # What was to come after the violation is none of its causes.
+    # Faults after the violation did not cause it.
     schedule = tuple(fault for fault in case.schedule if fault.at <= first.simulated_s)
     case = replace(case, schedule=schedule, violation=first.violation)
     trials = _Trials(_promise_of(first.violation), trials_max)
@@ -100,7 +100,7 @@ def _promise_of(violation: str) -> str:
 
 
 def _fewer_faults(case: Case, trials: _Trials) -> Case:
-    """ddmin: complements of ever smaller parts, until no single fault can be left out."""
+    """Leave out ever smaller parts, by ddmin, until no single fault can be left out."""
     parts = 2
     while case.schedule:
         for schedule in _without_a_part(case.schedule, parts):

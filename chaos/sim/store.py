@@ -1,6 +1,6 @@
-"""What a replica keeps beside its log: the real RangeState, its meta row, its segment files.
+"""The stored state of a replica beside its log: the real RangeState, its meta row, its segments.
 
-Meta and files are of the interface of the real ones, atomic, and durable at commit
+Meta and files have the interface of the real ones, and are atomic and durable at commit
 (docs/testing.md#the-simulator). A checkpoint freezes the memtable at one index; the segment is
 built and the base committed a while later, or the build fails and is begun again.
 """
@@ -29,10 +29,10 @@ _PAGE_BYTES: Final = 1 << 20
 
 
 class Durable:
-    """A machine's meta store and segment files: what a crash leaves.
+    """A machine's meta store and segment files, which survive a crash.
 
-    A transaction of the meta store is one step of the machine's disk: a crash, a full or failing
-    disk can be put before it.
+    A transaction of the meta store is one step of the machine's disk: a crash, or a full or failing
+    disk, can be put before it.
     """
 
     def __init__(self, disk: SimDisk) -> None:
@@ -41,19 +41,19 @@ class Durable:
         self.files: Files = {}
 
     def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
-        """One transaction. Raises OSError or Died before anything is changed."""
+        """Commit one transaction. Raises OSError or Died before anything is changed."""
         self._disk.boundary()
         self.meta.commit(puts, deletes)
 
     def row(self, key: str) -> dict[str, Any]:
-        """A row of the meta store. Raises KeyError when it is not there."""
+        """Return a row of the meta store. Raises KeyError when it is missing."""
         row: dict[str, Any] | None = self.meta.get(key)
         if row is None:
             raise KeyError(key)
         return row
 
     def copy_files(self, base: Base, source: "Durable") -> bool:
-        """Copy a base's files from another machine. False: one is gone there."""
+        """Copy a base's files from another machine. Return False if one is gone there."""
         names = [info.content_id for info in base.manifest]
         if any(name not in source.files for name in names):
             return False
@@ -61,7 +61,7 @@ class Durable:
         return True
 
     def remove_orphans(self, pinned: Iterable[str] = ()) -> None:
-        """Delete files that no row names and nobody has pinned."""
+        """Delete files that no row names and no duty has pinned."""
         bases = [row["base"] for _, row in self.meta.items(meta_keys.REPLICA)]
         bases += [row["base"] for _, row in self.meta.items(meta_keys.PREPARED)]
         named = {info.content_id for base in bases for info in Base.from_wire(base).manifest}
@@ -90,23 +90,26 @@ class ReplicaStore:
 
     @property
     def entries_to_checkpoint(self) -> int:
-        """Entries applied since the last checkpoint was begun."""
+        """Return the number of entries applied since the last checkpoint began."""
         return self.state.applied_index - self._checkpointed
 
     def admit(self, batch: bytes) -> None:
-        """Raises what a leader answers to a batch that it does not take."""
+        """Raise the leader's refusal of a batch, if any."""
         admit(batch, self.state.start, self.state.end)
 
     # Checkpoints.
 
     def frozen(self) -> int:
-        """How many checkpoints wait for their segments; notes at which entry the last one is."""
+        """Return how many checkpoints wait for their segments; note the entry of the last one."""
         if self.state.queue:
             self._checkpointed = max(self._checkpointed, self.state.queue[-1].applied_index)
         return len(self.state.queue)
 
     def commit_checkpoint(self) -> int | None:
-        """The oldest build is done: make the base durable. Its index, None when it failed."""
+        """Make the base of the oldest finished build durable.
+
+        Returns its index, or None if the build failed.
+        """
         frozen = self.state.queue[0]
         if self._rng.random() < _BUILD_FAILS:
             return None
@@ -122,11 +125,13 @@ class ReplicaStore:
         return base.applied_index
 
     def merge(self) -> bool:
-        """Let go of files that show nobody anything, or else replace those that `merge_plan`
-        names by one, with the rules of the durable base. Whether there were any."""
+        """Remove files without visible entries, or replace the files of `merge_plan` by one.
+
+        The rules are those of the durable base. Return whether there were any such files.
+        """
         base = self.state.durable_base
         if self.state.sealed is not None:
-            return False  # the next generation is taking it over
+            return False  # the next generation is taking the state over
         rules = Rules.of(base.tables, self.state.start, self.state.end)
         gone = [info for info in base.manifest if rules.unneeded(info)]
         merged = None
@@ -147,7 +152,7 @@ class ReplicaStore:
     # Bases.
 
     def install(self, base: Base) -> None:
-        """Go on from a base whose files are here; durable when this returns."""
+        """Go on from a base whose files are here; it is durable when this returns."""
         self._durable.commit(
             {meta_keys.replica_key(self._gid): meta_keys.replica_row(self._descriptor, base)}
         )
@@ -156,8 +161,10 @@ class ReplicaStore:
     # Reads.
 
     def read(self, key: bytes, as_of: str | None = None) -> tuple[int, list[tuple[int, bytes]]]:
-        """A key's last seq, and its entries as (seq, value), read page by page; the entries
-        through the lease of that name. Raises NotFound: there is none."""
+        """Return a key's last seq, and its entries as (seq, value), read page by page.
+
+        `as_of` reads through the lease of that name. Raises NotFound for an unknown lease.
+        """
         entries: list[tuple[int, bytes]] = []
         start = 1
         while True:
@@ -172,7 +179,7 @@ class ReplicaStore:
             start = page.next
 
     def contents(self) -> dict[bytes, list[tuple[int, bytes]]]:
-        """Every key's entries; all ways of reading them must agree."""
+        """Return every key's entries; check that all ways of reading agree."""
         state = self.state
         found: dict[bytes, list[tuple[int, bytes]]] = {}
         after: bytes | None = None
@@ -201,7 +208,7 @@ class ReplicaStore:
         return found
 
     def _span(self, begin: bytes) -> tuple[bytes | None, list[Entry]]:
-        """As many keys from there on as are read in one pass: where that ends, and the entries."""
+        """Read as many keys from `begin` on as one pass allows; return its end, and the entries."""
         entries: list[Entry] = []
         end = self.state.readable_to(begin, self.state.end, 1)
         start = 1

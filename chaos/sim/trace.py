@@ -1,10 +1,10 @@
-"""What happened, one line per event, and the hash that proves a replay.
+"""The trace of a run: one line per event, and the hash that proves a replay.
 
-What the columns are is `COLUMNS`, which `lognode-chaos sim --help` prints.
+`COLUMNS` describes the columns, and `lognode-chaos sim --help` prints it.
 
-The hash covers every line, whether printed or not, and every byte sent, so two runs of one seed
-can be compared cheaply; `recv` lines are there only for reading. Only what is a function of the
-seed may stand in a line.
+The hash covers every line, whether printed or not, and every byte sent, so that two runs of one
+seed can be compared cheaply. `recv` lines are there only for reading. A line may contain only
+functions of the seed.
 """
 
 import hashlib
@@ -60,18 +60,18 @@ class Trace:
             self._sink(line)
 
     def note(self, where: str, what: str, form: str, *values: Any) -> None:
-        """A line for the sink alone, made only if there is one; not in the hash."""
+        """Write a line to the sink, if there is one; the line is not in the hash."""
         if self._sink is not None:
             self._sink(f"{self._clock.elapsed:.6f} {where} {what} {form % values}")
 
     def bytes(self, data: bytes) -> None:
-        """Bytes that are part of the run, for the hash alone: what is sent."""
+        """Add sent bytes to the hash: they are part of the run."""
         self._unhashed += data
         if len(self._unhashed) >= _HASHED_AT_ONCE:
             self._take_in()
 
     def digest(self) -> str:
-        """Hash of all lines so far, in hex."""
+        """Return the hash of all lines so far, in hex."""
         self._take_in()
         return self._hash.hexdigest()
 

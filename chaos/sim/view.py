@@ -8,7 +8,7 @@ from .store import Durable
 
 
 class View:
-    """`on_change` is called after the image was replaced, or the one in use has changed."""
+    """The image of a node; `on_change` is called after the image was replaced, or has changed."""
 
     def __init__(self, durable: Durable, on_change: Callable[[], None]) -> None:
         self._durable = durable
@@ -24,7 +24,7 @@ class View:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Orders images: the controller's generation, then its count of changes."""
+        """The order of images: the controller's generation, then its count of changes."""
         return self.metadata.controller.generation, self.metadata.version
 
     def take(self, metadata: Metadata) -> None:
@@ -36,7 +36,7 @@ class View:
             self._told()
 
     def follow(self, metadata: Metadata) -> None:
-        """The image is that of the controller replica here."""
+        """Act on the image of the controller replica here."""
         if (metadata.controller.generation, metadata.version) >= self.version:
             self.metadata = metadata
             self._told()

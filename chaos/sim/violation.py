@@ -1,4 +1,4 @@
-"""The one way in which a checker says that a promise was broken."""
+"""The exception with which every checker reports a broken promise."""
 
 from typing import Any
 

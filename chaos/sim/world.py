@@ -1,11 +1,11 @@
-"""One run of one seed: builds the cluster, runs it through faults, heals it, and judges it.
+"""One run of one seed: build the cluster, run it through faults, heal it, and judge it.
 
-Time line: faults until `fault_seconds`; then, in some runs, a majority is healed and must go on
-without the rest (L1); then everything is healed and must converge by itself (L2); clients start
-nothing new after `drain_seconds`; at `seconds` at the latest every request is answered, and every
-replica holds the same state at the same index, or it gets `grace_seconds` more before that counts
-as a violation. At the end the history is compared with every node's contents, in some runs after
-the power of all nodes failed once more.
+Faults last until `fault_seconds`. Then, in some runs, a majority is healed and must go on without
+the rest (L1). Then everything is healed and must converge by itself (L2). Clients start nothing new
+after `drain_seconds`. At `seconds` at the latest every request is answered, and every replica holds
+the same state at the same index; otherwise the run gets `grace_seconds` more before this counts as
+a violation. At the end the history is compared with every node's contents, in some runs after
+another power loss of all nodes.
 """
 
 import random
@@ -42,12 +42,12 @@ from .violation import Violation
 
 _CHECK_EVERY_S: Final = 0.1
 _PROGRESS_WITHIN_S: Final = 5.0
-"""A leader loss costs no client more than 3 s; a client may also have to time out once."""
+"""A leader loss costs no client more than 3 s; a client may also have to wait for one timeout."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What one run showed. `violation` is None when every promise held."""
+    """The result of one run. `violation` is None when every promise held."""
 
     seed: int
     options: str
@@ -66,19 +66,19 @@ class Outcome:
     seals: int = 0
     splits: int = 0
     joins: int = 0
-    """Ranges that came of two."""
+    """Ranges that two ranges were merged into."""
     replacements: int = 0
-    """Generations in which others took the place of what is dead or removed."""
+    """Generations in which others replaced members that are dead or removed."""
     recoveries: int = 0
-    """Generations that went on from one member alone."""
+    """Generations that went on from a single member."""
     lost: int = 0
-    """Acknowledged entries that these have lost."""
+    """Acknowledged entries that these recoveries have lost."""
     events: int = 0
     trace: str = ""
     violation: str | None = None
     detail: list[str] = field(default_factory=list)
     schedule: list[dict[str, Any]] = field(default_factory=list)
-    """The faults that were begun, for a replay of them alone."""
+    """The faults that began, for a replay of them alone."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -109,12 +109,12 @@ class World:
         self.wakes = 0
         """How often a leader at rest was woken."""
         self.merges = 0
-        """How often a replica replaced segments, or let go of some."""
+        """How often a replica replaced or removed segments."""
         self.network = Network(self.scheduler, random.Random(f"{seed} network"), self.trace)
         self.generations = Generations()
         self._rng = random.Random(f"{seed} world")
         phases = random.Random(f"{seed} phases")
-        # A cluster that grows may still have its ranges on one node, and what was recovered has.
+        # A cluster that grows may still have its ranges on one node; so may a recovered range.
         self._proves_progress = phases.random() < 0.3 * options.phases and not (
             options.grows or options.recovers
         )
@@ -161,7 +161,7 @@ class World:
             host.request(body, back)
 
         def back(reply: Reply) -> None:
-            # Of two requests that are the same, an answer says nothing of the other.
+            # If a request was doubled, the answer to one says nothing of the other.
             told = {**reply, "outcome": "unknown"} if doubled else reply
             self._carry(lambda: answer(told))
 
@@ -179,7 +179,7 @@ class World:
     # The run.
 
     def run(self) -> None:
-        """Raises Violation, or whatever the product raises."""
+        """Run the world. Raises Violation, or any error of the product."""
         options = self.options
         for host in self.hosts.values():
             self.network.add(host)
@@ -212,12 +212,14 @@ class World:
         self._compare_contents()
 
     def hosts_left(self) -> list[Host]:
-        """Those whose machines are not lost for good."""
+        """The hosts whose machines are not lost for good."""
         return [host for node, host in self.hosts.items() if node not in self.nemesis.gone]
 
     def _require_progress(self, until_s: float) -> None:
-        """Something that clients ask for is answered by then. They may have been silent, and what
-        they asked for last has as long."""
+        """Check that a client's request is answered by then.
+
+        Clients may have been silent; their last requests have the same time.
+        """
         before = self._answers()
         self._run_until(until_s)
         waits = [client.waits_since for client in self.clients if client.open_requests]
@@ -242,7 +244,7 @@ class World:
         return False
 
     def converged(self) -> bool:
-        """Every request is answered, and every replica has applied all that the leader has."""
+        """Whether every request is answered, and every replica has all entries of its leader."""
         if any(client.open_requests for client in self.clients):
             return False
         return self.operations.converged()
@@ -274,7 +276,7 @@ class World:
             self.history.final(node, contents, covers)
 
     def decided(self, metadata: Metadata, operation: int) -> None:
-        """The controller has committed the outcome of an operation."""
+        """Note that the controller has committed the outcome of an operation."""
         ends = {node: _ends(host) for node, host in self.hosts.items()}
         kind = metadata.operations[operation].kind
         for range_ in metadata.ranges.values():
@@ -284,7 +286,7 @@ class World:
                     self._accept_loss(range_)
 
     def _accept_loss(self, range_: Descriptor) -> None:
-        """A range goes on with what its only member has at the end of the generation before."""
+        """Accept the loss of a range that goes on from the state of its only member."""
         (parent,) = range_.lineage
         host = self.hosts[range_.members[0]]
         row = host.durable.row(meta_keys.replica_key(GroupId(*parent[:2])))
@@ -297,7 +299,7 @@ class World:
 
 
 def _ends(host: Host) -> set[Lineage]:
-    """The ends of generations that a machine holds durably, whether its process runs or not."""
+    """Return the ends of generations that a machine holds durably, even if its process is down."""
     meta = host.durable.meta
     found = {prepared_end(row) for _, row in meta.items(meta_keys.PREPARED)}
     for _, row in meta.items(meta_keys.REPLICA):
@@ -311,7 +313,7 @@ def run_seed(
     sink: Callable[[str], None] | None = None,
     schedule: Sequence[Fault] | None = None,
 ) -> Outcome:
-    """Run one seed to its end or to its first violation. Never raises for what it finds.
+    """Run one seed to its end or to its first violation. Findings never raise.
 
     With a schedule, exactly its faults happen instead of those that the seed would draw.
     """
@@ -319,7 +321,7 @@ def run_seed(
 
 
 def judge(world: World) -> Outcome:
-    """Run a world that was made, to its end or to its first violation."""
+    """Run an existing world to its end or to its first violation."""
     outcome = Outcome(world.seed, str(world.options))
     try:
         world.run()
@@ -328,7 +330,7 @@ def judge(world: World) -> Outcome:
     except InvariantError as error:
         outcome.violation = f"invariant: {error}"
         outcome.detail = traceback.format_exc().splitlines()[-8:]
-    except Exception as error:  # whatever the product raises is a finding of this seed
+    except Exception as error:  # any error of the product is a finding of this seed
         outcome.violation = f"exception: {type(error).__name__}: {error}"
         outcome.detail = traceback.format_exc().splitlines()[-16:]
     outcome.simulated_s = round(world.clock.elapsed, 3)

@@ -1,14 +1,15 @@
-"""chaos/workloads/: what the clients of a test do. One file a workload; the shapes of what they
-record are those that the checkers of the same name read.
+"""chaos/workloads/: what the clients of a test do, one file a workload.
+
+The checkers of the same name read the records of a workload.
 
 - `append`: unique values to keys by many producers, polls, reads and scans by many readers;
 - `follow`: followers of a key, of a prefix and of the log, beside producers;
-- `register`: conditional appends, on keys that several clients want;
+- `register`: conditional appends to keys that several clients compete for;
 - `set`: adds to a key, and reads of whole keys;
-- `exactly_once`: producers with names that go on with what was not acknowledged;
+- `exactly_once`: named producers that resend what was not acknowledged;
 - `snapshots`: snapshots that are taken and read several times, beside producers.
 
-`parts` has what they share.
+`parts` has the shared parts.
 """
 
 from typing import Protocol
@@ -17,23 +18,23 @@ from ..process import Process
 
 
 class Worker(Protocol):
-    """What one process does. Its methods raise `Retired` when the process must do no more."""
+    """The work of one process. Its methods raise `Retired` when the process must stop."""
 
     async def step(self) -> None:
-        """The next operation, in its turn."""
+        """Do the next operation, in turn."""
 
     async def drain(self) -> None:
-        """The test's time is over and all faults are healed: take what is still to come."""
+        """Take the last deliveries: the test's time is over and all faults are healed."""
 
     async def close(self) -> None:
-        """The process ends."""
+        """End the work of the process."""
 
 
 class Workload(Protocol):
-    """What all processes of a test do; keeps what outlives one of them."""
+    """The work of all processes of a test; it keeps the state that outlives a process."""
 
     def role(self, slot: int) -> str:
-        """What processes in this slot do, in a word."""
+        """Return a word for the work of processes in this slot."""
 
     def worker(self, slot: int, process: Process) -> Worker:
-        """For a new process in this slot."""
+        """Return the worker of a new process in this slot."""

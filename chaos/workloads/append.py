@@ -31,11 +31,11 @@ class AppendWorkload:
         self.keys = Keys(10, 60, rng)
 
     def role(self, slot: int) -> str:
-        """What processes in this slot do."""
+        """Return a word for the work of processes in this slot."""
         return _ROLES[slot % len(_ROLES)]
 
     def worker(self, slot: int, process: Process) -> "Producer | Poller | Reader":
-        """For a new process in this slot."""
+        """Return the worker of a new process in this slot."""
         role = self.role(slot)
         if role == "producer":
             return Producer(process, self.keys)
@@ -52,7 +52,7 @@ class Producer(Idle):
         self._count = 0
 
     async def step(self) -> None:
-        """One append of one of these kinds."""
+        """Do one append of one of these kinds."""
         process = self._process
         await process.turn()
         kind = process.rng.choices(("one", "batch", "many"), (6, 1, 2))[0]
@@ -85,7 +85,7 @@ class Producer(Idle):
 
 
 class Poller(Idle):
-    """Reads on and on from the position it has reached in one key, then in another."""
+    """Polls one key from its last position, then another key."""
 
     def __init__(self, process: Process, keys: Keys) -> None:
         self._process = process
@@ -95,7 +95,7 @@ class Poller(Idle):
         self._left = 0
 
     async def step(self) -> None:
-        """The next entries of its key, or none."""
+        """Read the next entries of the key, if any."""
         process = self._process
         await process.turn()
         if not self._left:
@@ -121,14 +121,14 @@ class Poller(Idle):
 
 
 class Reader(Idle):
-    """Reads whole keys, and now and then all keys with a prefix."""
+    """Reads whole keys, and sometimes all keys with a prefix."""
 
     def __init__(self, process: Process, keys: Keys) -> None:
         self._process = process
         self._keys = keys
 
     async def step(self) -> None:
-        """One read or scan."""
+        """Do one read or scan."""
         process = self._process
         await process.turn()
         consistency = some_consistency(process.rng)

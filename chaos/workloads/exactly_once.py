@@ -1,7 +1,8 @@
-"""`exactly-once`: producers with names, which go on with what was not acknowledged.
+"""`exactly-once`: named producers that resend what was not acknowledged.
 
-A name belongs to a slot. A process that fails or crashes leaves records of unknown outcome; the
-next one opens the name again, which fences it, and sends them again with the same numbers (S8).
+A name belongs to a slot. A process that fails or crashes leaves records of unknown outcome. The
+next process opens the name again, which fences the old one, and resends the records with the same
+numbers (S8).
 """
 
 import asyncio
@@ -24,11 +25,11 @@ class ExactlyOnceWorkload:
         self._kept: dict[int, Kept] = {}
 
     def role(self, slot: int) -> str:
-        """What processes in this slot do."""
+        """Return a word for the work of processes in this slot."""
         return "poller" if slot % 3 == 2 else "producer"
 
     def worker(self, slot: int, process: Process) -> "NamedProducer | Poller":
-        """For a new process in this slot."""
+        """Return the worker of a new process in this slot."""
         if self.role(slot) == "poller":
             return Poller(process, self._keys)
         kept = self._kept.setdefault(slot, Kept(f"x{slot}"))
@@ -36,14 +37,14 @@ class ExactlyOnceWorkload:
 
 
 class Kept:
-    """What outlives a producer's process: its name, and the records that nobody acknowledged."""
+    """The state that outlives a producer's process: its name, and its unacknowledged records."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.number = 0
-        """The last one used."""
+        """The last used record number."""
         self.unacked: list[tuple[int, str, str]] = []
-        """Number, key and value, in order."""
+        """Number, key and value of each unacknowledged record, in order."""
 
 
 class NamedProducer:
@@ -56,7 +57,7 @@ class NamedProducer:
         self._producer: AsyncProducer | None = None
 
     async def step(self) -> None:
-        """What is unacknowledged, and some more records; the name is opened first."""
+        """Send the unacknowledged records and some more; open the name first."""
         process, kept = self._process, self._kept
         await process.turn()
         if not kept.unacked:
@@ -74,15 +75,15 @@ class NamedProducer:
             kept.unacked = []
         elif self._producer is not None:
             await self.close()
-            self._producer = None  # a failure ends a session; the numbers go on in the next
+            self._producer = None  # a failure ends a session; the numbers continue in the next
 
     async def drain(self) -> None:
-        """What is unacknowledged goes out once more."""
+        """Send the unacknowledged records once more."""
         if self._kept.unacked:
             await self.step()
 
     async def close(self) -> None:
-        """What is under way is left to itself."""
+        """Abandon the operations under way."""
         if self._producer is not None:
             await self._producer.close(timeout=0.0)
 

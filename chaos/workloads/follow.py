@@ -1,7 +1,7 @@
 """`follow`: followers of a key, of a prefix and of the whole log, while producers append.
 
-A follower's position outlives its process: the next one in its slot goes on from there with a new
-client, as a consumer does that keeps its own cursor.
+A follower's position outlives its process: the next process in its slot goes on from this position
+with a new client, like a consumer that keeps its own cursor.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from .append import Producer
 from .parts import Keys, text
 
 _WAIT_S: Final = 1.0
-"""An operation of a follower ends after so long, with or without entries."""
+"""An operation of a follower ends after this time, with or without entries."""
 _DRAIN_S: Final = 30.0
 _KINDS: Final = ("log", "prefix", "key")
 
@@ -30,11 +30,11 @@ class FollowWorkload:
         self._targets: dict[int, tuple[str, str]] = {}
 
     def role(self, slot: int) -> str:
-        """What processes in this slot do."""
+        """Return a word for the work of processes in this slot."""
         return "follower" if slot % 3 == 2 else "producer"
 
     def worker(self, slot: int, process: Process) -> "Producer | Follower":
-        """For a new process in this slot."""
+        """Return the worker of a new process in this slot."""
         if self.role(slot) == "producer":
             return Producer(process, self._keys)
         if slot not in self._targets:
@@ -46,7 +46,7 @@ class FollowWorkload:
 
 
 class Follower:
-    """Takes one delivery after another, from the beginning on or from where its slot had been."""
+    """Takes one delivery after another, from the start or from the position of its slot."""
 
     def __init__(
         self, process: Process, slot: int, target: tuple[str, str], cursors: dict[int, Cursor]
@@ -60,11 +60,14 @@ class Follower:
         self._next: asyncio.Task[FollowBatch] | None = None
 
     async def step(self) -> None:
-        """One delivery, or none within a second."""
+        """Take one delivery, or none within a second."""
         await self._take()
 
     async def drain(self) -> None:
-        """Until nothing came twice in a row, which without faults means that all has come."""
+        """Take deliveries until two operations in a row bring none.
+
+        Without faults this means that all entries have arrived.
+        """
         loop = asyncio.get_running_loop()
         deadline, nothing = loop.time() + _DRAIN_S, 0
         while nothing < 2 and loop.time() < deadline:
@@ -72,7 +75,7 @@ class Follower:
             nothing = nothing + 1 if answered is not None and not answered["entries"] else 0
 
     async def close(self) -> None:
-        """End the follow; the position of the last delivery that was recorded stays."""
+        """End the follow; the position of the last recorded delivery stays."""
         if self._next is not None:
             self._next.cancel()
             await asyncio.wait([self._next])
@@ -90,7 +93,7 @@ class Follower:
         self._resumed = False
         answered = await self._process.call("follow", asked, self._delivery(), writes=False)
         if answered is None:
-            await self.close()  # what ended it cannot be retried; the next one begins anew
+            await self.close()  # its error cannot be retried; the next follow starts anew
             self._feed = self._next = None
             self._resumed = True
             await asyncio.sleep(_WAIT_S)
@@ -101,7 +104,7 @@ class Follower:
             self._feed = self._opened()
         if self._next is None:
             self._next = asyncio.create_task(anext(self._feed))
-        # Not cancelled when the time is over: what it took would be lost.
+        # No cancellation after the timeout: a delivery that was already taken would be lost.
         await asyncio.wait([self._next], timeout=_WAIT_S)
         if not self._next.done():
             return {"entries": []}

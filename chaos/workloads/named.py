@@ -19,5 +19,5 @@ _KINDS: Sequence[Callable[[random.Random], Workload]] = (
 
 
 def workload_of(name: str, rng: random.Random) -> Workload:
-    """A new one; `name` is one of WORKLOADS."""
+    """Return a new workload; `name` is one of WORKLOADS."""
     return dict(zip(WORKLOADS, _KINDS, strict=True))[name](rng)

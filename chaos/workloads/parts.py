@@ -1,4 +1,4 @@
-"""What workloads are made of: keys that come and go, appends and reads as operations."""
+"""Parts of workloads: keys that come and go, appends and reads as operations."""
 
 import random
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ Consistency = Literal["linearizable", "prefix"]
 LOG: Final = "chaos"
 """The log that all workloads use."""
 _OLD_KEYS: Final = 24
-"""So many of the keys that are no longer appended to are still read."""
+"""The number of keys that are still read after their last append."""
 
 
 class Keys:
     """Keys in use: `open` at once, each for about `appends` appends, then a new one in its place.
 
-    Reads stay short and histories cheap to judge, while a test of any length has young keys.
+    Reads stay short and histories cheap to judge, and even a long test always has young keys.
     """
 
     def __init__(self, open_at_once: int, appends: int, rng: random.Random) -> None:
@@ -31,7 +31,7 @@ class Keys:
             self._add()
 
     def to_append(self, records: int = 1) -> str:
-        """A key for so many more records."""
+        """Return a key for this number of further records."""
         key = self._rng.choice(list(self._left))
         self._left[key] -= records
         if self._left[key] <= 0:
@@ -41,25 +41,29 @@ class Keys:
         return key
 
     def to_read(self) -> str:
-        """One that is appended to, mostly, or was."""
+        """Return a key that is appended to, or sometimes one that was."""
         old = self._old and self._rng.random() < 0.3
         return self._rng.choice(self._old if old else list(self._left))
 
     def _add(self) -> None:
-        """Spread over the space of keys, so that every range has some: `k000-0` to `k999-N`."""
+        """Add a key.
+
+        Keys spread over the key space, so that every range has some: `k000-0` to `k999-N`.
+        """
         self._left[f"k{self._rng.randrange(1000):03}-{self._count}"] = self._appends
         self._count += 1
 
 
 def seqs(entries: Sequence[Entry]) -> list[list[Any]]:
-    """As [seq, value]; a value that is none of ours stays readable."""
+    """Return the entries as [seq, value]; a foreign value stays readable."""
     return [[entry.seq, text(entry.value)] for entry in entries]
 
 
 def settled(acks: Sequence[Ack | BaseException]) -> list[int | None]:
-    """The seqs of several appends that were one operation.
+    """Return the seqs of several appends that were one operation.
 
-    Raises when any failed: what is least sure, since it says what became of the operation.
+    If any append failed, raises the error with the least certain outcome: it decides the outcome of
+    the operation.
     """
     failed = [ack for ack in acks if isinstance(ack, BaseException)]
     for error in failed:
@@ -73,14 +77,14 @@ def settled(acks: Sequence[Ack | BaseException]) -> list[int | None]:
 
 
 def text(value: bytes | None) -> str | None:
-    """Of a value as it was read."""
+    """Return the text of a value that was read."""
     return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
 async def append_one(
     process: Process, producer: str, key: str, value: str, *, expect: int | None = None
 ) -> dict[str, Any] | None:
-    """One record; `expect`: only if that is the key's last seq, 0 for none."""
+    """Append one record; with `expect`, only if that is the key's last seq, 0 for no entry."""
     asked: dict[str, Any] = {"producer": producer, "records": [[key, value]]}
     if expect is not None:
         asked["expect"] = expect
@@ -96,7 +100,7 @@ async def append_one(
 async def read_key(
     process: Process, key: str, consistency: Consistency = "linearizable", node: int | None = None
 ) -> list[Entry] | None:
-    """The whole key, from whoever serves it or from a node. None when that failed."""
+    """Read the whole key, from the cluster or from one node. None when the read failed."""
     found: list[Entry] = []
 
     async def act() -> dict[str, Any]:
@@ -110,20 +114,20 @@ async def read_key(
 
 
 def some_consistency(rng: random.Random) -> Consistency:
-    """Linearizable, mostly."""
+    """Draw a consistency, mostly linearizable."""
     return "prefix" if rng.random() < 0.25 else "linearizable"
 
 
 def some_node(process: Process) -> int | None:
-    """Whoever serves it, mostly; else a node, from whose own replica is read."""
+    """Draw no node, mostly; else a node whose own replica is read."""
     return process.rng.randint(1, process.nodes) if process.rng.random() < 0.25 else None
 
 
 class Idle:
-    """What most workers do at the end of a test."""
+    """The end of a test for most workers."""
 
     async def drain(self) -> None:
-        """Nothing is still to come."""
+        """Do nothing: no deliveries are missing."""
 
     async def close(self) -> None:
-        """Nothing is kept open beside the client."""
+        """Do nothing: the worker holds nothing open except the client."""

@@ -1,4 +1,4 @@
-"""`register`: conditional appends to keys that several clients want, and reads of their last value.
+"""`register`: conditional appends to keys that several clients compete for, and reads.
 
 The value of a key is its last entry. An append with `expect` is a compare-and-set of it, by seq.
 """
@@ -11,29 +11,30 @@ from .parts import Idle, Keys, append_one, read_key, some_node
 
 _KEYS: Final = 3
 _APPENDS: Final = 60
-"""Tried on one key; with the reads, it has less than the 200 operations that are judged in time."""
+"""The appends tried on one key. With its reads, a key stays below the 200 operations that can be
+judged in time."""
 _STALE: Final = 0.1
 
 
 class RegisterWorkload:
-    """All processes do the same."""
+    """All processes do the same work."""
 
     def __init__(self, rng: random.Random) -> None:
         self.keys = Keys(_KEYS, _APPENDS, rng)
         self.seen: dict[str, int] = {}
-        """The last seq of each key that anybody was told of."""
+        """The last seq of each key that any process was told."""
 
     def role(self, slot: int) -> str:
-        """What processes in this slot do."""
+        """Return a word for the work of processes in this slot."""
         return "client"
 
     def worker(self, slot: int, process: Process) -> "Register":
-        """For a new process in this slot."""
+        """Return the worker of a new process in this slot."""
         return Register(process, self)
 
 
 class Register(Idle):
-    """Reads a key, or appends to it on the condition that what it believes is still so."""
+    """Reads a key, or appends to it on the condition that its last known seq is still the last."""
 
     def __init__(self, process: Process, workload: RegisterWorkload) -> None:
         self._process = process
@@ -41,7 +42,7 @@ class Register(Idle):
         self._count = 0
 
     async def step(self) -> None:
-        """One read or one conditional append."""
+        """Do one read or one conditional append."""
         process, seen = self._process, self._workload.seen
         await process.turn()
         if process.rng.random() < 0.4:
@@ -53,7 +54,7 @@ class Register(Idle):
         key = self._workload.keys.to_append()
         self._count += 1
         name = f"p{process.number}"
-        # Now and then what surely no longer holds.
+        # Sometimes use a condition that surely no longer holds.
         expect = 0 if process.rng.random() < _STALE else seen.get(key, 0)
         answered = await append_one(process, name, key, f"{name}-{self._count}", expect=expect)
         if answered is not None:
@@ -62,7 +63,7 @@ class Register(Idle):
             await self._look(key)
 
     async def _look(self, key: str) -> None:
-        """Its belief was wrong: it asks."""
+        """Read the key after a refused condition."""
         found = await read_key(self._process, key)
         if found:
             self._workload.seen[key] = max(self._workload.seen.get(key, 0), found[-1].seq)

@@ -17,11 +17,11 @@ class SetWorkload:
         self.keys = Keys(_KEYS, _ADDS, rng)
 
     def role(self, slot: int) -> str:
-        """What processes in this slot do."""
+        """Return a word for the work of processes in this slot."""
         return "reader" if slot % 3 == 2 else "adder"
 
     def worker(self, slot: int, process: Process) -> "Adder | SetReader":
-        """For a new process in this slot."""
+        """Return the worker of a new process in this slot."""
         if self.role(slot) == "adder":
             return Adder(process, self.keys)
         return SetReader(process, self.keys)
@@ -36,7 +36,7 @@ class Adder(Idle):
         self._count = 0
 
     async def step(self) -> None:
-        """One value to one key."""
+        """Add one value to one key."""
         await self._process.turn()
         self._count += 1
         name = f"p{self._process.number}"
@@ -51,6 +51,6 @@ class SetReader(Idle):
         self._keys = keys
 
     async def step(self) -> None:
-        """One key."""
+        """Read one key."""
         await self._process.turn()
         await read_key(self._process, self._keys.to_read(), node=some_node(self._process))

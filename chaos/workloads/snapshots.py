@@ -1,6 +1,6 @@
-"""`snapshot`: snapshots taken and read, again and again, while producers append.
+"""`snapshot`: snapshots taken and read repeatedly, while producers append.
 
-Nothing is removed here, so that what a snapshot shows can be told from the final read.
+The workload removes nothing, so that the final read shows what a snapshot must show.
 """
 
 import asyncio
@@ -15,9 +15,10 @@ from .parts import Idle, Keys, text
 
 LEASE_S: Final = 60.0
 _READ_S: Final = 40.0
-"""A snapshot is not read any more when it is as old: its lease, by other clocks, may end soon."""
+"""The age from which a snapshot is not read any more: its lease, by other clocks, may end soon."""
 _HELD_MAX: Final = 4
-"""Of one process: a range has room for 64 leases, those of processes that died included."""
+"""The most snapshots of one process: a range has room for 64 leases, those of dead processes
+included."""
 
 
 class SnapshotWorkload:
@@ -27,11 +28,11 @@ class SnapshotWorkload:
         self._keys = Keys(10, 60, rng)
 
     def role(self, slot: int) -> str:
-        """What processes in this slot do."""
+        """Return a word for the work of processes in this slot."""
         return "snapshotter" if slot % 3 == 2 else "producer"
 
     def worker(self, slot: int, process: Process) -> "Producer | Snapshotter":
-        """For a new process in this slot."""
+        """Return the worker of a new process in this slot."""
         if self.role(slot) == "producer":
             return Producer(process, self._keys)
         return Snapshotter(process, self._keys)
@@ -45,7 +46,7 @@ class _Held:
 
 
 class Snapshotter(Idle):
-    """Takes snapshots, and reads those that it has: as saved, through a part of their keys."""
+    """Takes snapshots, and reads its saved snapshots, through some of their keys."""
 
     def __init__(self, process: Process, keys: Keys) -> None:
         self._process = process
@@ -53,7 +54,7 @@ class Snapshotter(Idle):
         self._held: list[_Held] = []
 
     async def step(self) -> None:
-        """One snapshot, or one read of one."""
+        """Take one snapshot, or read one."""
         process = self._process
         await process.turn()
         now = asyncio.get_running_loop().time()

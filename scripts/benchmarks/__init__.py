@@ -1,1 +1,1 @@
-"""What scripts/bench runs: one module per system measured, one for the figures."""
+"""The benchmarks of scripts/bench: one module per measured system, one for the figures."""

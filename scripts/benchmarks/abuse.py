@@ -1,11 +1,11 @@
-"""`scripts/bench abuse`: what one principal's abuse costs another principal's appends.
+"""`scripts/bench abuse`: the cost of one principal's abuse for another principal's appends.
 
-One node. A client appends a record at a time at a steady rate, from 127.0.0.1. A second program
-abuses the node from 127.0.0.2, in each of five ways, first without quotas and then with a quota of
-its class. With `--tls` the node has TLS, and the way is to begin handshakes and to end none. Client
-and abuser are kept off the first core, and the abuser has what the client leaves of the others
-(nice 19): what is measured is the node, and not who gets the processor. The range is not split
-meanwhile, which would leave the client alone with half of it.
+There is one node. A client appends a record at a time at a steady rate, from 127.0.0.1. A second
+program abuses the node from 127.0.0.2, in each of five ways, first without quotas and then with a
+quota of its class. With `--tls` the node has TLS, and the abuser begins handshakes without ending
+them. Client and abuser are kept off the first core, and the abuser runs at nice 19 on the other
+cores: the benchmark measures the node, and not the competition for the processor. The range is not
+split meanwhile, since a split would leave the client alone with half of it.
 """
 
 import argparse
@@ -38,12 +38,12 @@ _KINDS = {
     "churn": ("--connections", "16"),
 }
 _TLS_KINDS = {"handshakes": ("--connections", "64")}
-"""With `--tls`, in which the other ways of abuse would need a certificate."""
+"""The abuse with `--tls`, where the other ways would need a certificate."""
 _MIB = 1 << 20
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start a node, abuse it, print a line for each way. Exit code 1 over a bound."""
+    """Start a node, abuse it, print a line for each way. Return 1 if a bound is exceeded."""
     parser = argparse.ArgumentParser(prog="scripts/bench abuse", allow_abbrev=False)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each phase")
     parser.add_argument("--rate", type=float, default=100.0, help="appends/s of the client")
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _pin() -> None:
-    """Leave the first core to the node, which may use the others too: for building segments."""
+    """Leave the first core to the node, which may also use the others to build segments."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         print("one core only: node, client and abuser share it")
@@ -121,7 +121,7 @@ async def _abused(
     options: argparse.Namespace,
     kind: str,
 ) -> tuple[list[float], str]:
-    abuser = subprocess.Popen(  # noqa: ASYNC220  a moment, before anything is measured
+    abuser = subprocess.Popen(  # noqa: ASYNC220 a moment, before anything is measured
         [sys.executable, str(_PROGRAM), "--address", cluster.nodes[0].address, "--log", _LOG,
          "--key", _KEY, "--source", "127.0.0.2", "--kind", kind, "--seconds",
          str(options.seconds + 2.0), *(_KINDS | _TLS_KINDS)[kind]],
@@ -140,7 +140,7 @@ async def _abused(
 async def _appends(
     client: lognode.AsyncClient, options: argparse.Namespace, seconds: float
 ) -> list[float]:
-    """How long each append took, from when it was due: those that wait for others count."""
+    """Return the latency of each append, from its due time: appends that wait for others count."""
     log, times = client.log(_LOG), []
     began = time.perf_counter()
 

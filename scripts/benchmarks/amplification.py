@@ -1,10 +1,10 @@
 """`scripts/bench amplification`: bytes to and from disk over bytes of records (P5).
 
-What the nodes write is taken from their processes' counters, /proc/PID/io of each node and of its
+The nodes' writes come from the counters of their processes, /proc/PID/io of each node and of its
 builder: bytes that were handed to the disk, also through mapped files. The device's own counter,
-/proc/diskstats, stands beside it; it holds what the rest of the machine writes, too. Reading: the
-nodes are started again, their files are dropped from the page cache, and one node's replicas are
-read whole, by span.
+/proc/diskstats, stands beside them; it includes the writes of the rest of the machine. For reads,
+the nodes are started again, their files are dropped from the page cache, and one node's replicas
+are read whole, by span.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _QUIET_S = 5.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, print, write the JSON."""
+    """Run the benchmark, print the table, write the JSON."""
     parser = harness.parser("amplification", __doc__)
     parser.add_argument("--records", type=int)
     parser.add_argument("--keys", type=int)
@@ -69,7 +69,7 @@ def _written(cluster: LocalCluster) -> dict[int, int]:
 
 
 def _wait_quiet(cluster: LocalCluster, seconds: float) -> None:
-    """Return when no node has written for so long: what is to be sealed and merged is."""
+    """Return when no node has written for `seconds`: all sealing and merging is done."""
     seen, since = _written(cluster), time.monotonic()
     while time.monotonic() - since < seconds:
         time.sleep(seconds / 10)
@@ -79,7 +79,7 @@ def _wait_quiet(cluster: LocalCluster, seconds: float) -> None:
 
 
 def _device_written(path: Path) -> int:
-    """Bytes that the path's device was given to write."""
+    """Return the bytes that the path's device was given to write."""
     number = os.stat(path).st_dev
     wanted = [str(os.major(number)), str(os.minor(number))]
     for line in Path("/proc/diskstats").read_text("ascii").splitlines():
@@ -94,7 +94,7 @@ def _stored(directory: Path) -> int:
 
 
 def _read_cold(cluster: LocalCluster) -> tuple[int, int]:
-    """Bytes of records that a read of all of node 1 returned, and what the node read for it."""
+    """Return the bytes of records in a read of all of node 1, and the bytes that the node read."""
     for node in cluster.nodes:
         node.stop()
     os.sync()

@@ -1,7 +1,7 @@
 """`scripts/bench contention`: conditional appends on key pools from one to a million (P12).
 
-Each caller reads a key's last entry (from the program's own view of it, or from the log when it is
-refused) and appends on the condition that nothing came in between. No update may be lost: entries
+Each caller reads a key's last entry (from the program's own view, or from the log after a refusal)
+and appends on the condition that no other entry came in between. No update may be lost: the entries
 and acknowledgements of the keys are compared.
 """
 
@@ -15,7 +15,7 @@ COLUMNS = ("keys", "window", "records", "records_per_second", "refused", "servic
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, print, write the JSON."""
+    """Run the benchmark, print the table, write the JSON."""
     parser = harness.parser("contention", __doc__)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--rounds", type=int, default=1)

@@ -1,4 +1,4 @@
-"""Latencies, rates, and what has to be said beside them: the machine, the disk, the versions."""
+"""Latencies, rates, and the facts printed beside them: the machine, the disk, the versions."""
 
 import os
 import platform
@@ -14,20 +14,23 @@ from lognode.client.bench import report
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
-    """As `lognode bench` has it, of values in any order."""
+    """Return the quantile as `lognode bench` does, of values in any order."""
     return report.quantile(sorted(values), fraction)
 
 
 def data_directory(text: str) -> Path:
-    """What `--data` gives, made where it is not there. Raises OSError."""
+    """Return the directory of `--data`; make it if it is missing. Raises OSError."""
     path = Path(text)
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def environment() -> dict[str, str | int | float]:
-    """Cores, Python, commit, what one fdatasync of 4 KiB and one round trip over loopback between
-    two processes cost here (medians, ms), and how busy the machine was before."""
+    """Return the environment of the figures.
+
+    It has cores, Python, commit, the cost of one fdatasync of 4 KiB and of one round trip over
+    loopback between two processes (medians, ms), and how busy the machine was before.
+    """
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         capture_output=True,

@@ -1,8 +1,8 @@
-"""`scripts/bench growth`: what more ranges, connections, keys and logs cost (P11).
+"""`scripts/bench growth`: the cost of more ranges, connections, keys and logs (P11).
 
-Each point has fresh nodes, and as many appends as go; the figures are held against the first of the
-sweep. Records go to all connections, keys and logs in turn. Memory is that of the largest node
-after, over that before the log was created.
+Each point has fresh nodes, and appends as fast as possible; the figures are compared with the first
+point of the sweep. Records go to all connections, keys and logs in turn. Memory is that of the
+largest node after the run, over that before the log was created.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ _QUICK = {"ranges": (1, 8), "connections": (1, 20), "keys": (100, 1_000), "logs"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, print, write the JSON."""
+    """Run the benchmark, print the table, write the JSON."""
     parser = harness.parser("growth", __doc__)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--rounds", type=int, default=1)

@@ -29,7 +29,7 @@ _VERIFIED_MAX = 20
 
 
 def started(servers: str, sweep: str, point: int, seconds: float) -> dict[str, Any]:
-    """Run it in a process of its own; the report."""
+    """Run the load in a process of its own; return the report."""
     paths = (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.growth_load", servers, sweep, str(point), str(seconds)],
@@ -43,7 +43,7 @@ def started(servers: str, sweep: str, point: int, seconds: float) -> dict[str, A
 
 
 async def run(servers: str, sweep: str, point: int, seconds: float) -> dict[str, Any]:
-    """The report of one point of a sweep."""
+    """Return the report of one point of a sweep."""
     count = {name: point if name == sweep else 1 for name in ("connections", "logs")}
     shape = Shape(point if sweep == "keys" else _KEYS)
     ranges = {"ranges": point, "logs": 1}.get(sweep, _RANGES)
@@ -59,7 +59,7 @@ async def run(servers: str, sweep: str, point: int, seconds: float) -> dict[str,
             Appender(client.log(name), shape, load) for client in clients for name in names
         ]
         for appender in appenders:
-            await appender.call(0, 0.0)  # connected, and led
+            await appender.call(0, 0.0)  # connected, and the range has a leader
 
         async def call(number: int, due: float) -> int:
             at, turn = number % len(appenders), number // len(appenders)
@@ -77,7 +77,7 @@ async def run(servers: str, sweep: str, point: int, seconds: float) -> dict[str,
 
 
 def main(servers: str, sweep: str, point: str, seconds: str) -> None:
-    """Run and print."""
+    """Run the load and print the report."""
     print(json.dumps(asyncio.run(run(servers, sweep, int(point), float(seconds)))))
 
 

@@ -1,8 +1,8 @@
 """`scripts/bench handover`: what clients notice when the lead of their range moves under load.
 
-Several clients append, each one record after the other, while the lead is handed over by `range
-transfer`, then while the leader's node is stopped by SIGTERM and started again. What is measured
-is the longest an append took around each move, beside the longest without any.
+Several clients append, each one record after the other. Meanwhile `range transfer` hands the lead
+over; then the leader's node is stopped by SIGTERM and started again. The benchmark measures the
+longest append around each move, beside the longest without any.
 """
 
 import argparse
@@ -23,7 +23,7 @@ _CALM_S = 1.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start three nodes, move the lead, print the figures. 1 when an append was lost."""
+    """Start three nodes, move the lead, print the figures. Return 1 when an append was lost."""
     parser = argparse.ArgumentParser(prog="scripts/bench handover", allow_abbrev=False)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--moves", type=int, default=20, help="of each kind")
@@ -48,7 +48,7 @@ class _Load:
         self._tasks = [asyncio.create_task(self._append(cluster, n)) for n in range(count)]
 
     def take_longest_s(self) -> float:
-        """The longest append since the last call, those that have not ended included."""
+        """Return the longest append since the last call, including unfinished ones."""
         now = time.perf_counter()
         longest_s = max([self._longest_s, *(now - at for at in self._under_way.values())])
         self._longest_s = 0.0
@@ -121,7 +121,7 @@ async def _stalls(
 
 
 async def _range(client: lognode.AsyncClient) -> tuple[int, int]:
-    """The log's range and its leader, once there is one."""
+    """Return the log's range and its leader, once there is one."""
     while True:
         for range_ in (await client.status())["ranges"]:
             if range_["log"] == _LOG and range_["leader"]:

@@ -1,4 +1,4 @@
-"""What the benchmarks of lognode alone have in common: options, nodes, output."""
+"""Common parts of the benchmarks of lognode alone: options, nodes, output."""
 
 import argparse
 import asyncio
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 
 def parser(name: str, about: str | None) -> argparse.ArgumentParser:
-    """With the options of all: --quick, --data, --json."""
+    """Return a parser with the common options: --quick, --data, --json."""
     made = argparse.ArgumentParser(
         prog=f"scripts/bench {name}", description=(about or "").split("\n")[0], allow_abbrev=False
     )
@@ -36,7 +36,7 @@ def parser(name: str, about: str | None) -> argparse.ArgumentParser:
 def cluster(
     data: Path, flags: Sequence[str] = (), count: int = NODES, *, tls: bool = False
 ) -> Iterator[LocalCluster]:
-    """So many healthy nodes under `data`, whose directories are removed after."""
+    """Start `count` healthy nodes under `data`; their directories are removed afterwards."""
     with (
         tempfile.TemporaryDirectory(dir=data) as directory,
         LocalCluster(Path(directory), count, flags=flags, tls=tls) as started,
@@ -46,7 +46,7 @@ def cluster(
 
 
 def wait_healthy(started: LocalCluster) -> None:
-    """Return when the nodes say so."""
+    """Return when the nodes report that they are healthy."""
 
     async def wait() -> None:
         async with lognode.AsyncClient(started.servers, timeout=60) as client:
@@ -56,7 +56,7 @@ def wait_healthy(started: LocalCluster) -> None:
 
 
 def show(options: argparse.Namespace, around: Row, results: Sequence[Row], **more: Any) -> None:
-    """Print the environment and a table; write both, and `more`, as JSON where asked for."""
+    """Print the environment and a table; write both, and `more`, as JSON if requested."""
     print("  ".join(f"{name}={value}" for name, value in around.items()))
     print(table(results))
     if options.json:
@@ -65,7 +65,7 @@ def show(options: argparse.Namespace, around: Row, results: Sequence[Row], **mor
 
 
 def table(results: Sequence[Row]) -> str:
-    """Rows as aligned text; what is no single figure is left to the JSON."""
+    """Return rows as aligned text; values that are no single figure go to the JSON only."""
     heads = list(dict.fromkeys(
         name for row in results for name, value in row.items() if not isinstance(value, dict | list)
     ))  # fmt: skip

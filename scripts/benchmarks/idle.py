@@ -1,8 +1,8 @@
-"""`scripts/bench idle`: what ranges cost that nobody uses, and what the death of a node costs then.
+"""`scripts/bench idle`: the cost of unused ranges, and the cost of a node's death then.
 
-CPU is the processor time of a node's process over a while, memory the growth of its resident set
-over that of the node before the log was created. The nodes themselves count the groups that cease
-to rest (`lognode_group_wakes_total`).
+CPU is the processor time of a node's process over a while. Memory is the growth of its resident set
+over that before the log was created. The nodes themselves count the groups that cease to rest
+(`lognode_group_wakes_total`).
 """
 
 import argparse
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _Run:
-    """One cluster with one log of so many ranges."""
+    """One cluster with one log of `ranges` ranges."""
 
     def __init__(self, cluster: LocalCluster, ranges: int) -> None:
         self._cluster = cluster
@@ -88,7 +88,7 @@ class _Run:
         return figures + await self._death()
 
     async def _cost(self, empty: list[int], seconds: float) -> list[Figure]:
-        await asyncio.sleep(2.0)  # the last of the creation's work
+        await asyncio.sleep(2.0)  # the creation's last work takes a moment
         before = [nodes.cpu_seconds(node) for node in self._alive]
         began = time.perf_counter()
         await asyncio.sleep(seconds)
@@ -106,7 +106,7 @@ class _Run:
 
     async def _appends(self, log: lognode.AsyncLog, appends: int) -> list[Figure]:
         rng = random.Random(self._ranges)
-        await log.append(rng.randbytes(8), b"warm")  # connections, and where the ranges are
+        await log.append(rng.randbytes(8), b"warm")  # opens connections, and finds the ranges
         resting: list[float] = []
         awake: list[float] = []
         for _ in range(appends):
@@ -164,7 +164,7 @@ class _Run:
             await asyncio.sleep(0.05)
 
     def _all_led(self) -> bool:
-        """The controller's group is one of them."""
+        """Whether all groups have a leader, the controller's included."""
         led = sum(_metric(node, 'replicas{role="leader"}') for node in self._alive)
         return led >= self._ranges + 1
 

@@ -1,8 +1,8 @@
-"""`scripts/bench latency`: how long an append takes, at 100 a second and at half of P1 (P2).
+"""`scripts/bench latency`: the latency of an append, at 100 a second and at half of P1 (P2).
 
-Open loop, from when each append was due, the time of the call itself beside it. One fdatasync and
-one round trip over loopback are measured in the same run; the first row is held against them. Half
-of P1 is taken from a short run as fast as it goes, unless --half says.
+Appends are an open loop, measured from their due time, with the time of the call itself beside it.
+One fdatasync and one round trip over loopback are measured in the same run; the first row is
+compared with them. Half of P1 comes from a short run at full speed, unless --half gives it.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _HALF_BATCH = 100
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, print, write the JSON."""
+    """Run the benchmark, print the table, write the JSON."""
     parser = harness.parser("latency", __doc__)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--rounds", type=int, default=1)

@@ -1,4 +1,4 @@
-"""`lognode bench` in a process of its own, so that the load does not share one with what counts."""
+"""`lognode bench` in a process of its own, apart from the process that measures."""
 
 import json
 import subprocess
@@ -11,11 +11,11 @@ from lognode.node.local.dev import LocalCluster
 
 
 class Load:
-    """One `lognode bench`, started; `report` waits for what it found."""
+    """A `lognode bench` that was started; `report` waits for its results."""
 
     def __init__(self, cluster: LocalCluster, *arguments: str | float) -> None:
         self._arguments = list(map(str, arguments))
-        # A file, since nobody reads a pipe before the end.
+        # A file, since no process reads a pipe before the end.
         self._out = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `end`
         self._process = subprocess.Popen(
             [
@@ -27,11 +27,14 @@ class Load:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the load still runs."""
         return self._process.poll() is None
 
     def report(self, limit_s: float | None = None) -> dict[str, Any]:
-        """Raises RuntimeError with what the program said when it failed or found wrong data."""
+        """Return the report.
+
+        Raises RuntimeError with the program's output on a failure or wrong data.
+        """
         try:
             _, said = self._process.communicate(timeout=limit_s)
             if self._process.returncode != 0:
@@ -43,7 +46,7 @@ class Load:
             self.end()
 
     def end(self) -> None:
-        """Kill it if it still runs."""
+        """Kill the load if it still runs."""
         if self.running:
             self._process.kill()
         self._process.wait()
@@ -51,12 +54,12 @@ class Load:
 
 
 def bench(cluster: LocalCluster, *arguments: str | float) -> dict[str, Any]:
-    """Run `lognode bench` to its end: the report."""
+    """Run `lognode bench` to its end; return the report."""
     return Load(cluster, *arguments).report()
 
 
 def age(seconds: float) -> str:
-    """Seconds as the command line takes them."""
+    """Return seconds as the command line takes them."""
     return f"{round(seconds * 1_000)}ms"
 
 
@@ -64,7 +67,7 @@ def fill(
     cluster: LocalCluster, log: str, keys: int, *, value_bytes: int = 128, ranges: int = 4,
     records: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Create a log and append to its keys in order, one entry to each unless `records` says."""
+    """Create a log and append to its keys in order, one entry each by default."""
     return bench(
         cluster, "append", log, "--ranges", ranges, "--keys", keys, "--records", records or keys,
         "--value-bytes", value_bytes, "--in-order", "--window", 16, "--seconds", "86400",
@@ -72,7 +75,7 @@ def fill(
 
 
 def flat(report: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Some figures of a report; `latency_ms.p50` is one inside another."""
+    """Return some figures of a report; `latency_ms.p50` is a nested one."""
     row = {}
     for name in names:
         value: Any = report

@@ -1,4 +1,4 @@
-"""The command line of scripts/bench: the benchmark that is named first."""
+"""The command line of scripts/bench: it runs the benchmark of the first argument."""
 
 import importlib
 import signal
@@ -31,15 +31,15 @@ NAMES = {
     "wal": "wal_files",
     "writeback": "write_back",
 }
-"""The module of each, which has a `main`."""
+"""The module of each benchmark, with its `main`."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code 0 when every value read back was right."""
+    """Run the benchmark. Return 0 when every value read back was right."""
     if not arguments or arguments[0] not in NAMES:
         print(f"scripts/bench {'|'.join(NAMES)} [--help]", file=sys.stderr)
         return 2
-    # What was started is ended on the way out, also when this is asked to end.
+    # All started processes end on the way out, also when this process is asked to end.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     module = importlib.import_module(f"benchmarks.{NAMES[arguments[0]]}")
     code: int = module.main(arguments[1:])

@@ -1,4 +1,4 @@
-"""What a benchmark asks the nodes it has started: health, counters, memory."""
+"""What a benchmark reads from the nodes it has started: health, counters, memory."""
 
 import asyncio
 import urllib.request
@@ -9,7 +9,7 @@ from lognode.node.local.dev import LocalCluster, LocalNode
 
 
 async def healthy(client: lognode.AsyncClient, nodes: int = 3) -> None:
-    """Return when the cluster says that it is. Raises Unavailable after 60 s."""
+    """Return when the cluster reports that it is healthy. Raises Unavailable after 60 s."""
     reasons: object = "no node answered"
     for _ in range(600):
         answer = await client.health(nodes=nodes)
@@ -21,7 +21,7 @@ async def healthy(client: lognode.AsyncClient, nodes: int = 3) -> None:
 
 
 def counters(cluster: LocalCluster) -> dict[str, float]:
-    """The nodes' counters without labels, summed."""
+    """Return the nodes' counters without labels, summed."""
     sums: dict[str, float] = {}
     for node in cluster.nodes:
         with urllib.request.urlopen(f"http://{node.http}/metrics", timeout=10) as answer:
@@ -33,7 +33,7 @@ def counters(cluster: LocalCluster) -> dict[str, float]:
 
 
 def resident_bytes(node: LocalNode, *, children: bool = False) -> int:
-    """The resident memory of a node's process; of its builder too, where that is asked for."""
+    """Return the resident memory of a node's process; with `children`, of its builder too."""
     total = 0
     for pid in _pids(node) if children else [node.pid]:
         for line in _lines(Path(f"/proc/{pid}/status")):
@@ -45,7 +45,7 @@ def resident_bytes(node: LocalNode, *, children: bool = False) -> int:
 
 
 def disk_bytes(node: LocalNode, counter: str) -> int:
-    """`write_bytes` or `read_bytes` of a node's process and its builder, from /proc/PID/io."""
+    """Return `write_bytes` or `read_bytes` of a node and its builder, from /proc/PID/io."""
     total = 0
     for pid in _pids(node):
         for line in _lines(Path(f"/proc/{pid}/io")):
@@ -56,19 +56,19 @@ def disk_bytes(node: LocalNode, counter: str) -> int:
 
 
 def open_files(node: LocalNode) -> int:
-    """Descriptors that a node's process holds."""
+    """Return the number of descriptors that a node's process holds."""
     return len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
 
 
 def _pids(node: LocalNode) -> list[int]:
-    """The node's process and its children, each a child of the thread that began it."""
+    """Return the node's process and its children; each is a child of the thread that started it."""
     lists = Path(f"/proc/{node.pid}/task").glob("*/children")
     children = {int(pid) for each in lists for line in _lines(each) for pid in line.split()}
     return [node.pid, *sorted(children)]
 
 
 def _lines(path: Path) -> list[str]:
-    """None of a process that has ended meanwhile."""
+    """Return the lines of the file, or none for a process that has ended meanwhile."""
     try:
         return path.read_text("ascii").splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -76,6 +76,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def cpu_seconds(node: LocalNode) -> float:
-    """Processor time that a node's process has used."""
+    """Return the processor time that a node's process has used."""
     fields = Path(f"/proc/{node.pid}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100

@@ -1,4 +1,4 @@
-"""The longest pause that clients saw while something was done to ranges."""
+"""The longest pause that clients saw during an operation on ranges."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _QUANTILES = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What was done, from when to when somebody may have noticed."""
+    """An operation, from when to when clients may have noticed it."""
 
     kind: str
     began: float
@@ -23,7 +23,7 @@ class Operation:
 
 
 def longest_s(times: Times, operation: Operation) -> float:
-    """The longest that anything took of which a part lies within the operation; 0 of nothing."""
+    """Return the longest call or delivery that overlaps the operation; 0 without any."""
     return max(
         (
             ended - due
@@ -37,7 +37,10 @@ def longest_s(times: Times, operation: Operation) -> float:
 def rows(
     operations: Sequence[Operation], clients: Mapping[str, Times], targets: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """A row for each kind, in the order in which they were first done; `each` has them singly."""
+    """Return a row for each kind, in order of first occurrence.
+
+    `each` has the single operations.
+    """
     found = []
     for kind in dict.fromkeys(each.kind for each in operations):
         some = [each for each in operations if each.kind == kind]

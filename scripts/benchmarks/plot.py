@@ -1,7 +1,7 @@
 """`scripts/bench plot`: SVG charts of the JSON files that other benchmarks have written.
 
-What a file holds is seen from its figures: peers, a sustained or steady run, polls by number of
-keys, or the sweeps of growth. NAME.json becomes NAME.svg, or NAME-PART.svg where it holds several.
+The figures of a file show its kind: peers, a sustained or steady run, polls by number of keys, or
+the sweeps of growth. NAME.json becomes NAME.svg, or NAME-PART.svg if it holds several charts.
 """
 
 import argparse
@@ -18,7 +18,7 @@ _MIB = 1 << 20
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Draw each file. 1 when one holds nothing that can be drawn."""
+    """Draw each file. Return 1 when a file holds nothing that can be drawn."""
     parser = argparse.ArgumentParser(prog="scripts/bench plot", allow_abbrev=False)
     parser.add_argument("files", nargs="+", type=Path, metavar="JSON")
     parser.add_argument("--out", type=Path, default=Path("docs/performance"))
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _charts(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The parts and their charts."""
+    """Yield the parts and their charts."""
     rows: list[dict[str, Any]] = body["results"]
     if "systems" in body:
         yield from _peers(rows)

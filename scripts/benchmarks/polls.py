@@ -1,10 +1,10 @@
 """`scripts/bench poll`: pages of single keys while 20 MB/s are ingested, by number of keys (P3).
 
-The shape is that of OpenData's `keyscale` (docs/performance.md#polls-beside-20-mbs): writers and
-readers draw keys from one Zipf distribution; a reader goes through a key from its beginning to its
-end, a page of 32 a poll. Each number of keys has nodes of its own and an entry a key at first.
-Polls are made for so long at any member (prefix), as keyscale's are by a replica that lags, and for
-as long linearizably. Both loads are open loops, each in a process of its own.
+The workload is that of OpenData's `keyscale` (docs/performance.md#polls-beside-20-mbs): writers and
+readers draw keys from one Zipf distribution; a reader reads a key from its beginning to its end, a
+page of 32 a poll. Each number of keys has nodes of its own, and at first one entry a key. Polls go
+to any member for a while (prefix), like keyscale's to a replica that lags, and then linearizably
+for as long. Both loads are open loops, each in a process of its own.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ _POLLS = ("calls", "latency_ms.p50", "latency_ms.p90", "latency_ms.p99", "latenc
 CONSISTENCIES = ("prefix", "linearizable")
 _KEY_BYTES = 16
 _LONGER_S = 5.0
-"""What the appends go on for after the polls: both start when their processes are there."""
+"""How long the appends go on after the polls: both start when their processes are there."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, print, write the JSON."""
+    """Run the benchmark, print the table, write the JSON."""
     parser = harness.parser("poll", __doc__)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--keys", help="comma-separated")

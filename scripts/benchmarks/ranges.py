@@ -1,11 +1,11 @@
 """`scripts/bench ranges`: what clients notice while ranges change and leaders die (P6, P7).
 
-Four nodes; producers and followers, in processes of their own. While they work: splits, merges,
-transfers of the lead, moves of followers and of leaders (part `operations`), the leader killed with
-SIGKILL (`kills`), and ranges of several sizes, filled some time before, split in their middle
-beside a light load (`sizes`). A pause of a producer lasts from when an append was due to its
-acknowledgement, one of a follower to the delivery; of each operation the longest counts. At the
-end every record is read back.
+There are four nodes; producers and followers run in processes of their own. While they work, there
+are splits, merges, transfers of the lead, moves of followers and of leaders (part `operations`);
+the leader is killed with SIGKILL (`kills`); and ranges of several sizes, filled some time before,
+are split in their middle beside a light load (`sizes`). A pause of a producer lasts from the due
+time of an append to its acknowledgement, a pause of a follower to the delivery. The longest pause
+of each operation counts. At the end every record is read back.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from .ranges_load import RangesLoad
 PARTS = ("operations", "kills", "sizes")
 _LOG = "ranges"
 _FLAGS = ("--balance", "off")
-"""Nothing moves but what is measured."""
+"""No replica moves except in the measured operations."""
 _PAUSE, _DEATH = "p99 of pauses < 250 ms", "p99 of pauses < 3 s"
 TARGETS = {
     "split": _PAUSE, "merge": _PAUSE, "transfer": _PAUSE, "move of a follower": _PAUSE,
@@ -46,11 +46,14 @@ _QUICK = {
 _SIZE_MIN_MB = 2.0
 _QUIET_S, _QUIET_MAX_S = 3.0, 300.0
 _LOOKED_S = 10.0
-"""In which nodes surely see that a memtable has rested for its time."""
+"""The time in which nodes surely see that a memtable has rested long enough."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, print, write the JSON. Raises CorruptData when a record is lost or wrong."""
+    """Run the benchmark, print the table, write the JSON.
+
+    Raises CorruptData when a record is lost or wrong.
+    """
     parser = _parser()
     if "--quick" in arguments:
         parser.set_defaults(**_QUICK)
@@ -139,7 +142,7 @@ async def _under_load(
 async def _figures(
     log: lognode.AsyncLog, load: RangesLoad, changes: Changes, clients: Clients
 ) -> list[dict[str, Any]]:
-    """End the load, read everything back; a row for each kind of operation."""
+    """End the load, read everything back; return a row for each kind of operation."""
     produced, followed = await clients.end()
     verified = await read_back(log, load, produced["counts"])
     seen = {"producer": produced, "follower": followed}
@@ -149,7 +152,7 @@ async def _figures(
 
 
 def _split_of(cluster: LocalCluster, size_mb: float, rounds: int, rest_s: float) -> dict[str, Any]:
-    """As many ranges of this size as rounds, filled, then split one after the other."""
+    """Fill as many ranges of this size as rounds, then split one after the other."""
     records = int(size_mb * 1e6 * rounds / (_FILL_VALUE_BYTES + 16))
     keys = max(_FILL_KEYS_MIN, records // 10)
     fill(cluster, _LOG, keys, value_bytes=_FILL_VALUE_BYTES, ranges=rounds, records=records)
@@ -177,7 +180,10 @@ async def _split_in_the_middle(
 
 
 async def _filled(log: lognode.AsyncLog, shape: Shape, number: int, records: int) -> int:
-    """How many records a key of the fill has, all of them. Raises CorruptData."""
+    """Return how many records each key of the fill has, by reading all of them.
+
+    Raises CorruptData.
+    """
     key = shape.key(number)
     found = [entry.value async for entry in log.scan(key)]
     if found != [shape.value(key, record) for record in range(number, records, shape.keys)]:

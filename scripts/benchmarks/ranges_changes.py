@@ -1,4 +1,4 @@
-"""What is done to the ranges of a log under load, one operation after the other."""
+"""Operations on the ranges of a log under load, one after the other."""
 
 import asyncio
 import time
@@ -14,17 +14,17 @@ from .pauses import Operation
 from .ranges_clients import Clients
 
 NODES = 4
-"""One more than a range has members, so that there is always one to move to."""
+"""One node more than a range has members, so that there is always a node to move to."""
 _CALM_S = 0.5
 _DOWN_S = 2.0
-"""How long a node that was killed stays away once others lead."""
+"""How long a killed node stays away once other nodes lead."""
 _LED_S = 60.0
 
 Act = Callable[[], Awaitable[None]]
 
 
 class Changes:
-    """Operations on one log, each begun when the cluster is healthy again after the last."""
+    """Operations on one log; each begins when the cluster is healthy again after the last."""
 
     def __init__(
         self, cluster: LocalCluster, client: lognode.AsyncClient, log: str, clients: Clients
@@ -37,11 +37,11 @@ class Changes:
         self.done: list[Operation] = []
 
     async def nothing(self) -> None:
-        """For comparison: as long as an operation takes, without any."""
+        """Do nothing for as long as an operation takes, for comparison."""
         await self.measured("nothing", lambda: asyncio.sleep(_CALM_S))
 
     async def split(self, keys: list[bytes]) -> None:
-        """The range with the most of these sorted keys, in their middle."""
+        """Split the range with the most of these sorted keys, in their middle."""
         found = []
         for span in await spans.of_log(self._client, self._log):
             end = len(keys) if span.end is None else bisect_left(keys, span.end)
@@ -53,7 +53,7 @@ class Changes:
         await self.measured(kind, lambda: self._client.admin.split(self._log, at=key))
 
     async def merge(self, keys: list[bytes]) -> None:
-        """The neighbours that have the fewest of these sorted keys together."""
+        """Merge the neighbours that have the fewest of these sorted keys together."""
         found = await spans.of_log(self._client, self._log)
         begins = [bisect_left(keys, span.start) for span in found] + [len(keys)]
         pairs = [(begins[n + 2] - begins[n], found[n + 1].start) for n in range(len(found) - 1)]
@@ -61,7 +61,7 @@ class Changes:
         await self.measured("merge", lambda: self._client.admin.merge(self._log, at=at))
 
     async def transfer(self) -> None:
-        """The lead of a range to another member."""
+        """Transfer the lead of a range to another member."""
         range_ = await self._next_range()
         members = range_["members"]
         to = members[(members.index(range_["leader"]) + 1) % len(members)]
@@ -70,7 +70,7 @@ class Changes:
         )
 
     async def move(self, *, leader: bool) -> None:
-        """The replica of a range's leader, or of a follower, to the node that has none."""
+        """Move the replica of a range's leader, or of a follower, to the node without one."""
         range_ = await self._next_range()
         leaves = next(n for n in range_["members"] if (n == range_["leader"]) == leader)
         comes = next(n for n in range(1, NODES + 1) if n not in range_["members"])
@@ -80,7 +80,7 @@ class Changes:
         )
 
     async def kill(self) -> None:
-        """kill -9 of the node that leads a range; it is over once others lead. Then it starts."""
+        """Kill the node that leads a range, wait until others lead, then start the node."""
         node = self._cluster.nodes[(await self._next_range())["leader"] - 1]
 
         async def act() -> None:
@@ -92,7 +92,10 @@ class Changes:
     async def measured(
         self, kind: str, act: Callable[[], Awaitable[Any]], after: Act | None = None
     ) -> None:
-        """Do it. What comes `after` may be noticed, too, but is not counted as the time it took."""
+        """Run and measure an operation.
+
+        Clients may notice `after` too, but its time does not count.
+        """
         await nodes.healthy(self._client, NODES)
         self._clients.check()
         await asyncio.sleep(_CALM_S)
@@ -110,13 +113,13 @@ class Changes:
         self.done.append(Operation(kind, began, until, took_s, given_up))
 
     async def _next_range(self) -> dict[str, Any]:
-        """The log's ranges in turn."""
+        """Return the log's ranges in turn."""
         ranges = await self._led()
         self._turn += 1
         return ranges[self._turn % len(ranges)]
 
     async def _led(self, without: int | None = None) -> list[dict[str, Any]]:
-        """The log's ranges once all have leaders, none of which is the node `without`."""
+        """Return the log's ranges once all have leaders, none of which is the node `without`."""
         deadline = time.perf_counter() + _LED_S
         while time.perf_counter() < deadline:
             status = await self._client.status()

@@ -1,4 +1,7 @@
-"""The processes of a load on ranges, started and ended; what they acknowledged is read back."""
+"""The processes of a load on ranges, started and ended.
+
+Their acknowledged records are read back.
+"""
 
 import asyncio
 import json
@@ -19,7 +22,10 @@ _END_S = 180.0
 
 
 class Clients:
-    """Followers and producers of a log under way; `end` has what they saw. A context manager."""
+    """Followers and producers of a log under way; `end` returns their figures.
+
+    It is a context manager.
+    """
 
     def __init__(self, servers: str, log: str, load: RangesLoad) -> None:
         self._servers = servers
@@ -29,7 +35,7 @@ class Clients:
 
     async def __aenter__(self) -> "Clients":
         try:
-            # The followers first: none has to catch up.
+            # The followers first: no follower has to catch up.
             for role in ("follow", "produce"):
                 await self._start(role)
         except BaseException:
@@ -45,7 +51,7 @@ class Clients:
             said.close()
 
     def check(self) -> None:
-        """Raises RuntimeError with what a process said that has ended: it found wrong data."""
+        """Raise RuntimeError with the output of a process that has ended: it found wrong data."""
         for role, process, said in self._started:
             if process.returncode is not None:
                 said.seek(0)
@@ -53,14 +59,14 @@ class Clients:
                 raise RuntimeError(f"the process that is to {role} has ended: {text}")
 
     async def end(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The figures of the producers and of the followers, once each has had everything."""
+        """Return the figures of producers and followers, once each has had everything."""
         (_, follow, _), (_, produce, _) = self._started
         produced = await self._told(produce, "")
         return produced, await self._told(follow, json.dumps(produced["counts"]))
 
     async def _start(self, role: str) -> None:
         paths = (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))
-        # A file, since nobody reads a pipe before the end.
+        # A file, since no process reads a pipe before the end.
         said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `__aexit__`
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "benchmarks.ranges_load", role, self._servers, self._log,
@@ -82,9 +88,9 @@ class Clients:
 
 
 async def read_back(log: lognode.AsyncLog, load: RangesLoad, counts: Sequence[int]) -> int:
-    """How many records are there: of every key those that were acknowledged, in their order.
+    """Return the number of records: each key has the acknowledged records, in their order.
 
-    Raises CorruptData when one is missing, wrong, in another place, or there twice.
+    Raises CorruptData when a record is missing, wrong, in another place, or there twice.
     """
     stamps, numbers = load.stamps(), iter(range(load.keys))
 

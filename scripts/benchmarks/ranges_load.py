@@ -1,10 +1,10 @@
 """The loads of `scripts/bench ranges`, each in a process of its own: producers, and followers.
 
-python -m benchmarks.ranges_load produce|follow SERVERS LOG LOAD
+    python -m benchmarks.ranges_load produce|follow SERVERS LOG LOAD
 
-Says `ready` once all are open, goes on until a line comes in on standard input, and prints its
-figures as JSON. The producers' line is empty, that of the followers says how many records each key
-has; they wait for what they have not had.
+The process prints `ready` once all connections are open, goes on until a line comes in on standard
+input, and prints its figures as JSON. The line to the producers is empty. The line to the followers
+says how many records each key has; the followers wait for the missing records.
 """
 
 import asyncio
@@ -28,10 +28,11 @@ _LINE_BYTES_MAX = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class RangesLoad:
-    """`producers` that append `rate` records a second together, in calls of `batch` records.
+    """The options of a load.
 
-    Each has keys of its own, neighbours, and takes them one after the other. `followers`, each of
-    one key, as far from each other as they can be.
+    `producers` append `rate` records a second together, in calls of `batch` records. Each producer
+    has neighbouring keys of its own, and takes them one after the other. `followers` follow one key
+    each, as far from each other as possible.
     """
 
     producers: int = 100
@@ -43,17 +44,17 @@ class RangesLoad:
     step: int = 1
 
     def stamps(self) -> Stamps:
-        """Of its keys and values; made anew, with megabytes of digits."""
+        """Return the stamps of its keys and values; made anew, with megabytes of digits."""
         return Stamps(self.keys, self.value_bytes, self.step)
 
     def own(self, producer: int) -> range:
-        """The keys of a producer."""
+        """Return the keys of a producer."""
         return range(self.keys * producer // self.producers,
                      self.keys * (producer + 1) // self.producers)  # fmt: skip
 
     @property
     def followed(self) -> list[int]:
-        """The keys that are followed."""
+        """Return the keys that are followed."""
         return [self.keys * n // self.followers for n in range(self.followers)]
 
     def to_json(self) -> str:
@@ -75,7 +76,7 @@ class _Times:
 
 
 class Producers:
-    """Open loops: a call is made when it is due, whatever became of those before."""
+    """Open loops: a call is made when it is due, whatever the outcome of earlier calls."""
 
     def __init__(self, log: lognode.AsyncLog, load: RangesLoad) -> None:
         self._log = log
@@ -88,7 +89,10 @@ class Producers:
     async def run(
         self, ready: Callable[[], None], told: Callable[[], Awaitable[str]]
     ) -> dict[str, Any]:
-        """All that was submitted is acknowledged. Raises what a producer raised."""
+        """Append until told to stop; then wait until everything is acknowledged.
+
+        Raises the errors of producers.
+        """
         load = self._load
         begun = asyncio.get_running_loop().create_future()
         opened = [asyncio.Event() for _ in range(load.producers)]
@@ -135,7 +139,7 @@ class Producers:
 
 
 class Followers:
-    """Each has every record of its key once, in order, from the first on."""
+    """Followers that each get every record of their key once, in order, from the first on."""
 
     def __init__(self, log: lognode.AsyncLog, load: RangesLoad) -> None:
         self._log = log
@@ -148,7 +152,10 @@ class Followers:
     async def run(
         self, ready: Callable[[], None], told: Callable[[], Awaitable[str]]
     ) -> dict[str, Any]:
-        """Raises CorruptData when a record is missing, wrong, out of order, or comes twice."""
+        """Follow until told how many records each key has; then wait for the rest.
+
+        Raises CorruptData when a record is missing, wrong, out of order, or arrives twice.
+        """
         opened = {number: asyncio.Event() for number in self._had}
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._follow(number, opened[number])) for number in opened]
@@ -188,7 +195,7 @@ class Followers:
 
 
 async def run(role: str, servers: str, log: str, load: RangesLoad) -> dict[str, Any]:
-    """The figures of one process."""
+    """Return the figures of one process."""
     async with lognode.AsyncClient(servers, timeout=_TIMEOUT_S) as client:
         made = (Producers if role == "produce" else Followers)(client.log(log), load)
         try:
@@ -199,7 +206,10 @@ async def run(role: str, servers: str, log: str, load: RangesLoad) -> dict[str, 
 
 
 async def _line() -> str:
-    """The next line of standard input. Raises Unavailable when who started this is gone."""
+    """Return the next line of standard input.
+
+    Raises Unavailable when the starting process is gone.
+    """
     reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
@@ -217,7 +227,7 @@ def _first(found: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def main(role: str, servers: str, log: str, load: str) -> None:
-    """Run and print."""
+    """Run the load and print the figures."""
     print(json.dumps(asyncio.run(run(role, servers, log, RangesLoad(**json.loads(load))))))
 
 

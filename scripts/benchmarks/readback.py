@@ -1,9 +1,9 @@
-"""`scripts/bench readback`: what was written is on every node, by span and by key.
+"""`scripts/bench readback`: check that every node has all entries, by span and by key.
 
-Entries are written in a known order to a known set of keys. Then every node's own replicas are
-read whole, by span (`node=ID`): each entry must be the one that is due next of its key, as many as
-were acknowledged, and the hash over keys, seqs and values the same on all nodes.
-At last some keys are read by key from every node, and hashed against what was written.
+Entries are written in a known order to a known set of keys. Then every node's own replicas are read
+whole, by span (`node=ID`). Each entry must be the next one of its key, their number must be that of
+the acknowledgements, and the hash over keys, seqs and values must be the same on all nodes. Finally
+some keys are read by key from every node, and hashed against the written entries.
 """
 
 import asyncio
@@ -56,8 +56,10 @@ async def _read_all(servers: str, shape: Shape, records: int, by_key: int) -> li
 async def _by_span(
     client: lognode.AsyncClient, log: lognode.AsyncLog, node: int, shape: Shape, records: int
 ) -> dict[str, Any]:
-    """Every entry of every range of a node, each the next one of its key. The hash is the sum of
-    those of all entries: nodes may have them in files of their own."""
+    """Read every entry of every range of a node; each must be the next one of its key.
+
+    The hash is the sum of the hashes of all entries: nodes may have the entries in different files.
+    """
     began = time.perf_counter()
     seen, seqs = array("Q", bytes(8 * shape.keys)), array("Q", bytes(8 * shape.keys))
     read = whole = 0
@@ -84,7 +86,7 @@ async def _by_span(
 async def _by_key(
     log: lognode.AsyncLog, node: int, shape: Shape, records: int, by_key: int
 ) -> dict[str, Any]:
-    """Keys at random, each hashed against what was written to it."""
+    """Read keys at random, and hash each against the written entries."""
     began = time.perf_counter()
     for number in random.Random(node).sample(range(shape.keys), by_key):
         key = shape.key(number)

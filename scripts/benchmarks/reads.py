@@ -1,8 +1,8 @@
-"""`scripts/bench reads`: linearizable reads over many ranges at once, and what they cost.
+"""`scripts/bench reads`: linearizable reads over many ranges at once, and their cost.
 
-Every range has a leader of its own that must confirm its lead for each read. What is measured is
-whether that is done for all of them together: reads a second, frames of Raft messages a second,
-and the processor time of the nodes.
+Every range has a leader of its own that must confirm its lead for each read. The benchmark measures
+whether this is done for all of them together: reads a second, frames of Raft messages a second, and
+the processor time of the nodes.
 """
 
 import argparse

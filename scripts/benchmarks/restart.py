@@ -1,10 +1,10 @@
 """`scripts/bench restart`: how long a node takes to serve again (P9).
 
-One node and one log. First its WAL is filled, with small records, and the node killed: it reads the
-log, and applies again what no segment holds. Then it holds more and more in segments, of large
-values, and is started after an orderly stop, after a kill, and after another kill, by which time
-nothing is new. Wall time is from starting the process to a linearizable read; CPU is that of the
-process until then.
+There are one node and one log. First the WAL is filled with small records, and the node killed: it
+reads the log, and applies again what no segment holds. Then the node holds more and more in
+segments, of large values. It is started after an orderly stop, after a kill, and after another
+kill, before which nothing new was written. Wall time is from starting the process to a linearizable
+read; CPU is that of the process until then.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from .figures import data_directory, environment
 _MIB = 1 << 20
 _LARGE = 64 << 10
 _CALL_BYTES = 4 << 20
-"""Of values, that one call appends."""
+"""Bytes of values in one call."""
 _RANGES = 8
 _READY_S = 600.0
 _BUILT_S = 120.0
@@ -40,9 +40,9 @@ class Restart:
     wal_mib: int
     segments_mib: int
     ready_s: float
-    """Until it serves."""
+    """The time until the node serves."""
     wall_s: float
-    """And has answered a read that asks every file."""
+    """The time until it has also answered a read that asks every file."""
     cpu_s: float
     goal: str
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _of_wal(root: Path, wal_mib: int, value_bytes: int) -> Restart:
-    """So much in the WAL, as few files as keep it there."""
+    """Measure with this much in the WAL, in as few files as keep it there."""
     flags = ("--wal-file-bytes", str(max(4, wal_mib // 4) * _MIB))
     with LocalCluster(root, 1, flags=flags) as cluster:
         (node,) = cluster.nodes
@@ -89,14 +89,14 @@ def _of_wal(root: Path, wal_mib: int, value_bytes: int) -> Restart:
 def _of_segments(root: Path, sizes: Sequence[int]) -> list[Restart]:
     found = []
     goal = "not more with more segments"
-    # Of small WAL files the entries are soon brought into segments.
+    # With small WAL files, the entries soon go into segments.
     wal_file = max(_MIB, min(16 * _MIB, sizes[0] * _MIB // 16))
     with LocalCluster(root, 1, flags=("--wal-file-bytes", str(wal_file))) as cluster:
         (node,) = cluster.nodes
         count = before = 0
         for size in sizes:
-            # A round that is larger than a file gets one of its own size: then the few files that
-            # stay would hold more than is waited for, and nothing would bring it into segments.
+            # A round that is larger than a file gets one of its own size: then the few remaining
+            # files would hold more than is waited for, and no flush would bring it into segments.
             call = min(_CALL_BYTES, wal_file - _LARGE)
             count += _fill(cluster, (size - before) * _MIB, _LARGE, 1, call)
             before = size
@@ -111,7 +111,7 @@ def _of_segments(root: Path, sizes: Sequence[int]) -> list[Restart]:
 
 
 def _fill(cluster: LocalCluster, total: int, value_bytes: int, ranges: int, call_bytes: int) -> int:
-    """Append so many bytes of values that do not compress; how many records that is."""
+    """Append values of this total size that do not compress; return the number of records."""
     rng = random.Random(total)
     step = max(1, call_bytes // value_bytes)
     count = 0
@@ -127,7 +127,7 @@ def _fill(cluster: LocalCluster, total: int, value_bytes: int, ranges: int, call
 
 
 def _until_built(node: LocalNode, left: int) -> None:
-    """Wait until no more than so much is left in memory."""
+    """Wait until no more than `left` is in memory."""
     deadline = time.monotonic() + _BUILT_S
     while sum(each["memtable_bytes"] for each in node.status()["replicas"]) > left:
         if time.monotonic() > deadline:

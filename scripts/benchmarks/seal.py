@@ -1,8 +1,8 @@
-"""`scripts/bench seal`: what building segments costs the appends beside it.
+"""`scripts/bench seal`: the cost of building segments for the appends beside it.
 
-Three nodes, single appends in an open loop, and a steady load into the same range that fills its
-memtable again and again. Afterwards the nodes' logs say when one of them was building; an append
-counts as one beside a build when any was under way between its due time and its answer.
+Three nodes get single appends in an open loop, and a steady load into the same range that fills its
+memtable repeatedly. Afterwards the nodes' logs say when one of them was building. An append counts
+as beside a build when any build was under way between its due time and its answer.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _Run:
-    """The load, and the timed appends beside it."""
+    """The load, and the timed appends beside the load."""
 
     def __init__(self, cluster: LocalCluster, options: argparse.Namespace) -> None:
         self._servers = cluster.servers
@@ -65,7 +65,7 @@ class _Run:
         self._probes: list[Span] = []
 
     async def run(self) -> None:
-        """Fill `_probes`. Raises CorruptData when they are not all there afterwards."""
+        """Fill `_probes`. Raises CorruptData when some are missing afterwards."""
         async with lognode.AsyncClient(self._servers, timeout=60) as client:
             await nodes.healthy(client)
             log = await client.create_log("seal")
@@ -102,7 +102,7 @@ class _Run:
                 number += 1
 
     def split(self, builds: Sequence[Span]) -> tuple[list[float], list[float]]:
-        """Latencies of the appends with no build beside them, and with one."""
+        """Return the latencies of the appends with no build beside them, and with one."""
         without: list[float] = []
         beside: list[float] = []
         for begin, end in self._probes:
@@ -111,7 +111,7 @@ class _Run:
         return without, beside
 
     def results(self, builds: Sequence[Span]) -> list[harness.Row]:
-        """The rows of the table."""
+        """Return the rows of the table."""
         beside = _covered(builds, self._probes[0][0], self._probes[-1][1])
         return [
             {
@@ -134,7 +134,7 @@ class _Run:
 
 
 def _covered(spans: Iterable[Span], begin: float, end: float) -> float:
-    """Seconds of [begin, end) that lie in some span."""
+    """Return the seconds of [begin, end) that lie in some span."""
     total, at = 0.0, begin
     for began, built in sorted(spans):
         began, built = max(began, at), min(built, end)
@@ -144,7 +144,7 @@ def _covered(spans: Iterable[Span], begin: float, end: float) -> float:
 
 
 def _builds(log: Path) -> list[Span]:
-    """When a node built segments, from the lines of its log."""
+    """Return when a node built segments, from the lines of its log."""
     spans = []
     for line in log.read_text("utf-8").splitlines():
         if '"segment built"' in line:

@@ -83,7 +83,7 @@ def _values(rng: random.Random, kind: str, size: int) -> Callable[[], bytes]:
 
 
 def _sources(rng: random.Random, value: Callable[[], bytes], records: int) -> list[Source]:
-    """Batches as a range keeps them: keys at random, 16 bytes each."""
+    """Return batches as a range keeps them: keys at random, 16 bytes each."""
     sources = []
     for at in range(0, records, _BATCH):
         keys = [b"%016d" % rng.randrange(records) for _ in range(min(_BATCH, records - at))]

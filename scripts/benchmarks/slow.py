@@ -1,8 +1,8 @@
-"""`scripts/bench slow`: what a follower that stands still costs (promise L3).
+"""`scripts/bench slow`: the cost of a follower that stands still (promise L3).
 
-Three nodes under a steady load in an open loop. One follower is stopped with SIGSTOP, its sockets
-stay open, and goes on a while later. Appends must cost the same meanwhile, the leader's memory
-must stay within the window for the peer and the log cache, and the follower must catch up.
+Three nodes are under a steady load in an open loop. One follower is stopped with SIGSTOP, while its
+sockets stay open, and goes on a while later. Appends must cost the same meanwhile. The leader's
+memory must stay within the window for the peer and the log cache, and the follower must catch up.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _MIB = 1 << 20
 
 @dataclass
 class _Phase:
-    """Latencies of the appends that fell due in it, and the leader's memory."""
+    """Latencies of the appends that fell due in a phase, and the leader's memory."""
 
     name: str
     latencies_s: list[float] = field(default_factory=list)
@@ -75,7 +75,7 @@ class _Run:
         self._over = False
 
     async def run(self) -> list[str]:
-        """The lines to print."""
+        """Return the lines to print."""
         async with lognode.AsyncClient(self._cluster.servers, timeout=60) as client:
             await nodes.healthy(client)
             log = await client.create_log("slow")
@@ -104,7 +104,7 @@ class _Run:
     async def _roles(
         self, client: lognode.AsyncClient
     ) -> tuple[testing.LocalNode, testing.LocalNode]:
-        """The leader, and a node that leads neither the log nor the controller."""
+        """Return the leader, and a node that leads neither the log nor the controller."""
         status = await client.status()
         (range_,) = (each for each in status["ranges"] if each["log"] == "slow")
         leads = {range_["leader"], status["cluster"]["controller_leader"]}
@@ -147,7 +147,7 @@ class _Run:
             await asyncio.sleep(_SAMPLE_S)
 
     async def _caught_up(self, log: lognode.AsyncLog, follower: testing.LocalNode) -> float:
-        """Seconds until it has what was acknowledged when it went on."""
+        """Return the seconds until the follower has what was acknowledged when it went on."""
         began, seq = time.perf_counter(), self._last_seq
         await log.latest(_KEY, node=follower.number, through=seq, consistency="prefix")
         return time.perf_counter() - began

@@ -18,7 +18,7 @@ class KeySpan:
 
 
 async def of_log(client: lognode.AsyncClient, log: str) -> list[KeySpan]:
-    """The spans of the log's ranges, in order."""
+    """Return the spans of the log's ranges, in order."""
     ranges = (await client.metadata(log))["ranges"]
     found = [KeySpan(bytes(each["start"]), each["end"]) for each in ranges]
     return sorted(found, key=lambda span: span.start)
@@ -27,7 +27,7 @@ async def of_log(client: lognode.AsyncClient, log: str) -> list[KeySpan]:
 async def entries(
     log: lognode.AsyncLog, span: KeySpan, node: int
 ) -> AsyncIterator[Sequence[lognode.Entry]]:
-    """Pages of the span's entries, of that node's own replica."""
+    """Yield pages of the span's entries, of that node's own replica."""
     position = None
     while True:
         body = {"start_key": span.start, "end_key": span.end, "position": position,

@@ -1,16 +1,16 @@
-"""`scripts/bench spark`: a log is read as a committed snapshot by Spark, local[2].
+"""`scripts/bench spark`: Spark reads a log as a committed snapshot, local[2].
 
 Entries are written in a known order to a known set of keys. Then Spark counts them and sums up
-checksums of all columns, so that none can be left out, and they must be those of what was written.
-entries_per_second counts from the start of the query, its planning and its snapshot included.
+checksums of all columns, so that no column can be left out; both must match the written entries.
+entries_per_second counts from the start of the query, including its planning and its snapshot.
 
-Where the time goes is measured in the tasks, by clocks around the reader's own parts, which are
-read a few times a page: the shares are of the tasks' time, added up over all tasks. `nodes`: a
-task waits for a page (network, the nodes, and the client's thread, which decodes it); `columns`:
-pages become Arrow columns and are put in order, in Python; `jvm`: Arrow's writing of batches to the
-JVM, and waiting until that takes them. `cpu_` is processor time: `cpu_jvm` of writing alone,
-`cpu_client` of the client's thread; and `nodes_cpu` that of the three nodes meanwhile. A round on
-a JVM that has just started is slower than the next.
+Clocks around the reader's own parts, read a few times a page, measure where the tasks spend their
+time: the shares are of the tasks' time, added up over all tasks. `nodes`: a task waits for a page
+(network, the nodes, and the client's thread, which decodes it); `columns`: pages become Arrow
+columns and are put in order, in Python; `jvm`: Arrow writes batches to the JVM, and waits until the
+JVM takes them. `cpu_` is processor time: `cpu_jvm` of writing alone, `cpu_client` of the client's
+thread; and `nodes_cpu` that of the three nodes meanwhile. A round on a JVM that has just started is
+slower than the next.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _CHECKED: Final = (
 
 
 def main(arguments: list[str]) -> int:
-    """Write, read, print. Raises CorruptData where Spark has not read what was written."""
+    """Write, read, print. Raises CorruptData if Spark has not read the written entries."""
     parser = harness.parser("spark", __doc__)
     parser.add_argument("--records", type=int)
     parser.add_argument("--keys", type=int)
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _due(cluster: LocalCluster, shape: Shape, records: int) -> dict[str, Any]:
-    """What Spark must find. Of the seqs of a range none is left out."""
+    """Return what Spark must find. No seq of a range is left out."""
     keys = values = 0
     for first in range(0, records, _AT_ONCE):
         some = shape.in_order(first, min(_AT_ONCE, records - first))
@@ -97,7 +97,7 @@ def _rounds(
 
 @contextlib.contextmanager
 def _spark(place: str, options: argparse.Namespace) -> Iterator[Any]:
-    """A session whose workers find lognode and this package where this process does."""
+    """Yield a session whose workers find lognode and this package where this process does."""
     scripts = Path(__file__).resolve().parents[1]
     path = [str(Path(lognode.__file__).resolve().parents[1]), str(scripts)]
     os.environ.update(

@@ -1,9 +1,9 @@
-"""What the tasks of a Spark read spend their time on: lognode's own reader, with clocks around it.
+"""Where the tasks of a Spark read spend their time: lognode's own reader, with clocks around it.
 
-A task has one thread that Spark runs, and one of the client's own, which receives. The first waits
-for pages, makes columns of them, and hands batches over to the JVM, by turns. Clocks are read when
-it passes from one to the next, a few times a page of some thousand entries, and each task leaves
-what it found in a file.
+A task has one thread that Spark runs, and one of the client's own, which receives. The first thread
+waits for pages, makes columns of them, and hands batches over to the JVM, in turn. Clocks are read
+at each change between these, a few times a page of some thousand entries. Each task writes its
+times to a file.
 """
 
 import json
@@ -30,25 +30,25 @@ from lognode.client.vector import Vector
 
 @dataclass
 class Times:
-    """Seconds of one task; `cpu_` of the processor, in the thread that Spark runs unless said."""
+    """Seconds of one task; `cpu_` is processor time, by default of the thread that Spark runs."""
 
     whole: float = 0.0
     nodes: float = 0.0
-    """It waited for pages, which the client's thread received and decoded meanwhile."""
+    """Waiting for pages, which the client's thread received and decoded meanwhile."""
     columns: float = 0.0
     jvm: float = 0.0
-    """From when a batch was given to Spark until it wanted the next one."""
+    """From when a batch was given to Spark until Spark wanted the next batch."""
     cpu_columns: float = 0.0
     cpu_jvm: float = 0.0
-    """Arrow's writing; what `jvm` has beyond it is waiting for the JVM."""
+    """Arrow's writing; the rest of `jvm` is waiting for the JVM."""
     cpu_client: float = 0.0
-    """Of all other threads of the process."""
+    """Processor time of all other threads of the process."""
     pages: int = 0
     batches: int = 0
 
 
 class MeasuredSource(LognodeSource):
-    """`lognode`, and an option `times`: the directory for what the tasks find."""
+    """`lognode`, and an option `times`: the directory for the tasks' times."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         given = dict(options)
@@ -57,11 +57,11 @@ class MeasuredSource(LognodeSource):
 
     @classmethod
     def name(cls) -> str:
-        """Another one than that of what is measured."""
+        """Return a name that differs from the measured source's name."""
         return "lognode-measured"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """That of lognode, with clocks."""
+        """Return lognode's reader, with clocks."""
         return _MeasuredReader(super().reader(schema), self._times)
 
 
@@ -127,7 +127,7 @@ def _passed(times: Times, began: tuple[float, float]) -> None:
 
 
 def total(directory: Path) -> dict[str, Any]:
-    """Of all tasks: their number, their times added up, and the shares of the whole."""
+    """Return the number of all tasks, their times added up, and the shares of the whole."""
     found = [json.loads(file.read_text()) for file in directory.glob("*.json")]
     sums = {name: sum(row[name] for row in found) for name in asdict(Times())}
     named = ("nodes", "columns", "jvm")

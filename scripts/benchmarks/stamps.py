@@ -1,7 +1,7 @@
-"""Keys and values that say when they were due: how long a record takes is seen in another process.
+"""Keys and values that contain their due time: another process sees how long a record takes.
 
-A value holds its key, the record's place among those of its key, when it was due by the clock that
-all processes of a machine share (`time.perf_counter`), and a CRC over all of that.
+A value holds its key, the record's place among those of its key, its due time by the clock that all
+processes of a machine share (`time.perf_counter`), and a CRC over all of that.
 """
 
 import zlib
@@ -18,8 +18,8 @@ _TAIL = _DUE + _CRC
 class Stamps:
     """Keys `0 .. keys - 1`; no decimal number of 16 digits is one of them.
 
-    `step` apart: key n comes after all numbers that begin with the 15 digits of `n * step`. Raises
-    InvalidArgument for values of under 49 bytes.
+    Keys are `step` apart: key n comes after all numbers that begin with the 15 digits of `n *
+    step`. Raises InvalidArgument for values of under 49 bytes.
     """
 
     keys: int
@@ -31,16 +31,19 @@ class Stamps:
         object.__setattr__(self, "_shape", Shape(self.keys, value_bytes=self.value_bytes - _TAIL))
 
     def key(self, number: int) -> bytes:
-        """The key of a number."""
+        """Return the key of a number."""
         return b"%015d~" % (number * self.step)
 
     def value(self, key: bytes, nth: int, due: float) -> bytes:
-        """The value of a key's record with this place, from 0."""
+        """Return the value of a key's record with this place, from 0."""
         body = self._shape.value(key, nth) + b"%016x" % round(due * 1e9)
         return body + b"%08x" % zlib.crc32(body)
 
     def due(self, key: bytes, nth: int, value: bytes | None) -> float:
-        """When the record was due. Raises CorruptData unless it is the one of that place, whole."""
+        """Return when the record was due.
+
+        Raises CorruptData unless it is the whole one of that place.
+        """
         if value is not None and len(value) == self.value_bytes:
             body, crc = value[:-_CRC], value[-_CRC:]
             if crc == b"%08x" % zlib.crc32(body) and body[:-_DUE] == self._shape.value(key, nth):

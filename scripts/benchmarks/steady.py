@@ -1,8 +1,8 @@
 """`scripts/bench steady`: half of P1 for half an hour, with sealing, merging and retention.
 
-Every few seconds: resident memory of a node and of its builder, open files, bytes on disk, and the
-latency of the appends from when they were due. All should stay level once retention has set in.
-`scripts/bench plot` draws them.
+Every few seconds it samples resident memory of a node and of its builder, open files, bytes on
+disk, and the latency of the appends from their due time. All should stay level once retention has
+set in. `scripts/bench plot` draws them.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from .load import Load, age, bench
 
 _LOG = "steady"
 _FULL_S = 120.0
-"""How long it goes as fast as it can first; in less hardly anything is merged."""
+"""How long the load runs at full speed first; in less time hardly anything is merged."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -71,7 +71,7 @@ async def _create(servers: str, keys: int, ranges: int, retention: float) -> Non
 def _watch(
     cluster: LocalCluster, load: Load, every: float
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Samples until the load ends, and its report."""
+    """Return samples until the load ends, and its report."""
     samples: list[dict[str, Any]] = []
     began = time.monotonic()
     try:
@@ -90,7 +90,7 @@ def _watch(
 
 
 def _disk(directory: Path) -> int:
-    """Bytes that the files take; some may go meanwhile."""
+    """Return the bytes that the files take; some files may go meanwhile."""
     total = 0
     for path in directory.rglob("*"):
         try:
@@ -104,7 +104,7 @@ def _phase(
     samples: Sequence[dict[str, Any]], series: Sequence[dict[str, Any]], start: int, end: int,
     of: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """The largest of each figure in a part of the run."""
+    """Return the largest of each figure in a part of the run."""
 
     def part(rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
         return rows[len(rows) * start // of : max(len(rows) * end // of, 1)] or rows[-1:]

@@ -1,7 +1,7 @@
-"""`scripts/bench sustained`: durable appends, as many as go, for five minutes (P1 alone).
+"""`scripts/bench sustained`: durable appends at full speed for five minutes (P1 alone).
 
-Uniform over a million keys, three replicas, with sealing and merging. A sample of what was
-acknowledged is read back.
+Appends are uniform over a million keys, with three replicas, with sealing and merging. A sample of
+the acknowledged records is read back.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ COLUMNS = ("records", "seconds", "records_per_second", "service_ms.p50", "servic
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, print, write the JSON."""
+    """Run the benchmark, print the table, write the JSON."""
     parser = harness.parser("sustained", __doc__)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--keys", type=int)

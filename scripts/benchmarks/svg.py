@@ -17,7 +17,7 @@ _Scale = Callable[[float], float]
 def lines(
     title: str, across: str, up: str, series: Mapping[str, Points], *, log_x: bool = False
 ) -> str:
-    """One line a series; both axes begin at 0 unless `log_x`."""
+    """Return one line a series; both axes begin at 0 unless `log_x`."""
     places = [(_place(x, log_x), y) for points in series.values() for x, y in points]
     left = min((x for x, _ in places), default=0.0) if log_x else 0.0
     right = max((x for x, _ in places), default=1.0)
@@ -48,7 +48,7 @@ def lines(
 
 
 def bars(title: str, unit: str, rows: Sequence[tuple[str, float]]) -> str:
-    """One bar a row, with its name before and its value behind it."""
+    """Return one bar a row, with its name before and its value behind it."""
     names = 300
     top = max((value for _, value in rows), default=1.0) or 1.0
     height = _TOP + _BAR * len(rows) + 16
@@ -84,7 +84,7 @@ def _place(x: float, log_x: bool) -> float:
 
 
 def _ticks(top: float) -> list[float]:
-    """Round values from 0 to at least `top`."""
+    """Return round values from 0 to at least `top`."""
     if top <= 0:
         return [0.0, 1.0]
     power = 10 ** math.floor(math.log10(top))

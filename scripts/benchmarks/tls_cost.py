@@ -1,7 +1,7 @@
-"""`scripts/bench tls`: what TLS costs, of throughput (P1) and of the latency of an append (P2).
+"""`scripts/bench tls`: the cost of TLS, in throughput (P1) and in the latency of an append (P2).
 
-Clusters without and with TLS, mutual between nodes and with clients, take turns; so what else the
-machine does meets both. The last row has the medians of all turns.
+Clusters without and with TLS, mutual between nodes and with clients, take turns, so that other work
+of the machine hits both. The last row has the medians of all turns.
 """
 
 import statistics
@@ -14,7 +14,7 @@ _WORDS = ("plain", "TLS")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, print, write the JSON."""
+    """Run the benchmark, print the table, write the JSON."""
     parser = harness.parser("tls", __doc__)
     parser.add_argument("--seconds", type=float, help="of each load")
     parser.add_argument("--rounds", type=int, default=4)

@@ -1,10 +1,10 @@
-"""What it gains to use WAL files again: beginning one, and syncing rounds into it.
+"""The gain of using WAL files again: beginning a file, and syncing rounds into it.
 
     scripts/bench wal [--rounds 2000] [--bytes 4096] [--file-mib 64] [--repeats 5] [--data DIR]
 
-A file is begun in each of four ways: grown as it is written, preallocated, written with zeros,
-used again. Then rounds are written and synced into it, one after the other. The ways take turns,
-so that what else the machine does hits all of them.
+A file is begun in each of four ways: grown as it is written, preallocated, written with zeros, used
+again. Then rounds are written and synced into the file, one after the other. The ways take turns,
+so that other work of the machine hits all of them.
 """
 
 import argparse
@@ -52,7 +52,7 @@ _WAYS: dict[str, Callable[[Path, int], int]] = {
 
 
 def _begin(way: str, path: Path, size: int) -> tuple[int, float]:
-    """The file's descriptor, and the seconds it took to have it durable with a header."""
+    """Return the file's descriptor, and the seconds until it was durable with a header."""
     began = time.perf_counter()
     fd = _WAYS[way](path, size)
     os.pwrite(fd, bytes(64), 0)
@@ -64,7 +64,7 @@ def _begin(way: str, path: Path, size: int) -> tuple[int, float]:
 
 
 def _rounds(fd: int, data: bytes, count: int) -> list[float]:
-    """Seconds of each write and sync."""
+    """Return the seconds of each write and sync."""
     taken = []
     for number in range(count):
         began = time.perf_counter()
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
     syncs: dict[str, list[float]] = {way: [] for way in _WAYS}
     with tempfile.TemporaryDirectory(dir=options.data) as directory:
         for _ in range(options.repeats):
-            for way in _WAYS:  # the file that was zeroed is the one that is used again
+            for way in _WAYS:  # the zeroed file is the one that is used again
                 fd, seconds = _begin(way, Path(directory, "file"), size)
                 begins[way].append(seconds)
                 syncs[way] += _rounds(fd, data, options.rounds)

@@ -1,8 +1,8 @@
 """`scripts/bench writeback`: what the WAL's syncs wait for while segments go to the same disk.
 
-A small file is written and synced over and over, as the WAL is, while several files of the size of
-a segment are written and synced beside it: by an fsync at their end, or in steps before it, as the
-builder does. By turns, so that a noisy machine spoils both alike.
+A small file is written and synced repeatedly, like the WAL. Beside it, several files of the size of
+a segment are written and synced: by an fsync at their end, or in steps before it, as the builder
+does. The ways take turns, so that a noisy machine spoils both alike.
 """
 
 import os
@@ -24,7 +24,7 @@ _WAL_BYTES = 16 * _MIB
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run all ways by turns and print the figures."""
+    """Run all ways in turn and print the figures."""
     parser = harness.parser("writeback", __doc__)
     parser.add_argument("--repeats", type=int)
     parser.add_argument("--files", type=int, default=3, help="segments written at once")
@@ -91,7 +91,7 @@ class _Wal:
             offset = (offset + _ROUND_BYTES) % _WAL_BYTES
 
     def stop(self) -> list[float]:
-        """What each write and sync took."""
+        """Return the seconds of each write and sync."""
         self._over.set()
         self._thread.join()
         os.close(self._fd)

@@ -1,8 +1,10 @@
-"""Systems that lognode is measured beside, each in a module: how to get it, its configuration and
-what that says of durability, how to start and end it, and a client that appends.
+"""The systems that lognode is compared with, each in a module.
 
-    system       what the modules have in common
+A module says how to get its system, its configuration and what that means for durability, how to
+start and end the system, and has a client that appends.
+
+    system       the common interface of the modules
     run          `scripts/bench peers`: turns, medians, ratios
     fetch        `scripts/bench fetch`: gets the programs
-    load         the load on one of them, in a process of its own
+    load         the load on one system, in a process of its own
 """

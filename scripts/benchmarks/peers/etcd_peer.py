@@ -1,4 +1,4 @@
-"""etcd: three members; puts through its JSON gateway, in transactions where many go at once."""
+"""etcd: three members; puts through its JSON gateway, in transactions if several go at once."""
 
 import asyncio
 import base64
@@ -15,7 +15,7 @@ from .system import Client, Record, System, processes, said, wait_listening
 
 
 class Etcd(System):
-    """As it comes: it syncs before it acknowledges."""
+    """etcd with its defaults: it syncs before it acknowledges."""
 
     name: ClassVar[str] = "etcd"
     durability = "fsync on a majority"
@@ -87,7 +87,7 @@ class _EtcdClient(Client):
             ((key, value),) = records
             answer = await self._call("kv/put", {"key": _text(key), "value": _text(value)})
         else:
-            # A key may stand once in a transaction; the first of it counts.
+            # A key may occur once in a transaction; the first record of it counts.
             puts = [
                 {"requestPut": {"key": _text(key), "value": _text(value)}}
                 for key, value in dict(reversed(records)).items()

@@ -1,8 +1,8 @@
-"""`scripts/bench fetch`: gets what `scripts/bench peers` runs, each by its own client.
+"""`scripts/bench fetch`: gets the systems of `scripts/bench peers`, each by its own client.
 
-NATS and etcd of Debian by apt, a current NATS server as a Go module,
-Kafka's jars by Maven coordinates (peers/kafka/pom.xml), Python clients by pip. What cannot be had
-is named, the rest is fetched.
+NATS and etcd of Debian come by apt, a current NATS server as a Go module, Kafka's jars by Maven
+coordinates (peers/kafka/pom.xml), Python clients by pip. Missing systems are named, the rest is
+fetched.
 """
 
 import argparse
@@ -19,7 +19,7 @@ _POM = Path(__file__).parent / "kafka" / "pom.xml"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fetch all that is not there. 1 when something could not be had."""
+    """Fetch everything that is missing. Return 1 when something could not be fetched."""
     parser = argparse.ArgumentParser(prog="scripts/bench fetch", allow_abbrev=False)
     parser.add_argument("--cache", type=Path, default=Path("peers"), help="default ./peers")
     cache: Path = parser.parse_args(arguments).cache.resolve()

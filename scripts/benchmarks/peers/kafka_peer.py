@@ -25,7 +25,7 @@ _HEAP = "-Xmx512m"
 
 
 class Kafka(System):
-    """As it comes, with acks=all and two replicas in sync demanded."""
+    """Kafka with its defaults, with acks=all and two replicas in sync required."""
 
     name: ClassVar[str] = "kafka"
     durability = "in the page cache of all in-sync replicas; the kernel writes back"
@@ -102,7 +102,7 @@ class Kafka(System):
 
 
 class KafkaSynced(Kafka):
-    """Synced by every replica before it counts as written."""
+    """Kafka whose replicas all sync before a record counts as written."""
 
     name: ClassVar[str] = "kafka-fsync"
     durability = "fsync on all in-sync replicas"

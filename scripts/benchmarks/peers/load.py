@@ -2,8 +2,8 @@
 
     python -m benchmarks.peers.load NAME ADDRESS,... KEYS VALUE_BYTES SECONDS RATE
 
-First as many appends as go with the system's window, then (RATE a second) one at a time, open
-loop. Some of the records of both are read back. Prints two reports as JSON.
+It first appends at full speed with the system's window, then RATE a second, one at a time, in an
+open loop. Some of the records of both are read back. It prints two reports as JSON.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from .system import Client, Record, System
 
 _SAMPLES_MAX = 300
 _WARMUP_MAX_S = 10.0
-"""Of each workload; a JVM compiles meanwhile."""
+"""The longest warm-up of each workload; a JVM compiles meanwhile."""
 
 
 class _Workload:
-    """Appends of so many records a call; a sample of them to read back."""
+    """Appends of `batch` records a call; a sample of the records to read back."""
 
     def __init__(self, client: Client, shape: Shape, batch: int) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class _Workload:
 
 async def run(system: System, addresses: list[str], shape: Shape, seconds: float,
               rate: float) -> list[dict[str, Any]]:  # fmt: skip
-    """The reports of both workloads."""
+    """Return the reports of both workloads."""
     client = system.client()
     await client.open(addresses, shape)
     warmup_s = min(_WARMUP_MAX_S, seconds / 5)
@@ -78,7 +78,7 @@ async def run(system: System, addresses: list[str], shape: Shape, seconds: float
 
 
 def main(name: str, addresses: str, *figures: str) -> None:
-    """Run and print."""
+    """Run both workloads and print the reports."""
     keys, value_bytes, seconds, rate = figures
     shape = Shape(int(keys), value_bytes=int(value_bytes))
     system = SYSTEMS[name]

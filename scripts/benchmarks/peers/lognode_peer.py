@@ -1,4 +1,4 @@
-"""lognode itself, as it comes."""
+"""lognode itself, with its defaults."""
 
 import contextlib
 import subprocess
@@ -18,7 +18,7 @@ RANGES = 4
 
 
 class Lognode(System):
-    """Three nodes, a log of four ranges."""
+    """Three nodes, and a log of four ranges."""
 
     name: ClassVar[str] = "lognode"
     durability = "fsync on a majority"

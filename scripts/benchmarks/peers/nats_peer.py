@@ -17,7 +17,7 @@ _STREAM = "bench"
 
 
 class Nats(System):
-    """Debian's server as it comes."""
+    """Debian's server with its defaults."""
 
     name: ClassVar[str] = "nats-debian"
     durability = "in the page cache of a majority; fsync every 2 minutes"
@@ -61,7 +61,7 @@ class Nats(System):
 
 
 class NatsNew(Nats):
-    """A current server, as it comes."""
+    """A current server with its defaults."""
 
     name: ClassVar[str] = "nats"
 
@@ -76,7 +76,7 @@ class NatsNew(Nats):
 
 
 class NatsSynced(NatsNew):
-    """A current server that syncs before it acknowledges; Debian's does not know how."""
+    """A current server that syncs before it acknowledges; Debian's server has no such option."""
 
     name: ClassVar[str] = "nats-fsync"
     durability = "fsync on a majority"

@@ -1,10 +1,10 @@
 """`scripts/bench peers`: lognode and others in turn, in one run (P1 and P2).
 
-A round gives each system a turn: three fresh members on this machine, appends as many as go, then
-100 a second in an open loop, some records of both read back, members ended. The first system's
-figures are divided by those of each other of the same round; what is printed are medians over the
-rounds. Kafka's own tool runs after its Python client. A system that
-cannot be run is named with the reason.
+A round gives each system a turn: three fresh members on this machine, appends at full speed, then
+100 a second in an open loop. Some records of both are read back, and the members are ended. The
+first system's figures are divided by those of each other system of the same round; the output has
+medians over the rounds. Kafka's own tool runs after its Python client. A system that cannot be run
+is named with the reason.
 """
 
 import json
@@ -22,7 +22,7 @@ from .system import System, scratch, with_modules
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, print, write the JSON. 1 when a system failed."""
+    """Run the benchmark, print the table, write the JSON. Return 1 when a system failed."""
     parser = harness.parser("peers", __doc__)
     parser.add_argument("--seconds", type=float, help="of each workload in a turn (default 60)")
     parser.add_argument("--rounds", type=int, help="default 3")
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _turn(system: System, options: Any) -> list[dict[str, Any]]:
-    """The reports of one turn of a system."""
+    """Return the reports of one turn of a system."""
     with (
         scratch(options.data) as directory,
         system.start(directory, options.cache.resolve()) as addresses,
@@ -93,7 +93,7 @@ def _show(
     options: Any, around: harness.Row, systems: dict[str, Any], skipped: dict[str, str],
     rows: list[dict[str, Any]],
 ) -> None:  # fmt: skip
-    """The table of medians and ratios; all of it as JSON."""
+    """Print the table of medians and ratios; write everything as JSON."""
     print("  ".join(f"{name}={value}" for name, value in around.items()))
     for name, system in systems.items():
         print(f"{name}: {system['version']}; acknowledged when {system['durability']}. "
@@ -108,7 +108,10 @@ def _show(
 
 
 def summary(rows: Sequence[harness.Row]) -> list[dict[str, Any]]:
-    """Medians of each system and workload, and of the first system's figure over them by round."""
+    """Return medians of each system and workload, and of the ratios to the first system.
+
+    A ratio is taken within a round.
+    """
     first: dict[tuple[int, str], harness.Row] = {}
     for row in rows:
         if row["system"] == rows[0]["system"]:

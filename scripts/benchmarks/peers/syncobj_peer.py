@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.syncobj_peer SELF PARTNER,PARTNER JOURNAL
 
-is one member. The load takes part as an observer, which hands its commands to the leader.
+starts one member. The load takes part as an observer, which passes its commands to the leader.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ class Records(SyncObj):  # type: ignore[misc]
 
     @replicated  # type: ignore[untyped-decorator]
     def append(self, records: list[Record]) -> int:
-        """Where the first of them stands."""
+        """Append the records; return the place of the first."""
         at = len(self.records)
         self.records += records
         return at
 
 
 class PySyncObj(System):
-    """The library as it comes, with a journal file."""
+    """PySyncObj with its defaults, with a journal file."""
 
     name: ClassVar[str] = "pysyncobj"
     durability = "in a mapped file of a majority, which the kernel writes back"
@@ -121,6 +121,7 @@ class _Observer(Client):
 
 if __name__ == "__main__":
     _own, _partners, _journal = sys.argv[1:]
-    # Held, since its thread knows it only weakly: a collection of garbage would end the member.
+    # A reference is held, since its thread has a weak one: a garbage collection would end the
+    # member.
     _member = Records(_own, _partners.split(","), _journal)
     threading.Event().wait()

@@ -1,4 +1,4 @@
-"""What every system measured has: a name, settings, a way to start it, a client that appends."""
+"""The interface of every measured system: a name, settings, a way to start it, a client."""
 
 import contextlib
 import os
@@ -26,15 +26,15 @@ class Client(ABC):
 
     @abstractmethod
     async def open(self, addresses: Sequence[str], shape: Shape) -> None:
-        """Connect; create what is appended to, for keys of the shape."""
+        """Connect; create the target of appends, for keys of the shape."""
 
     @abstractmethod
     async def append(self, records: Sequence[Record]) -> Any:
-        """Append all; what finds the first of them again."""
+        """Append all records; return what finds the first of them again."""
 
     @abstractmethod
     async def read(self, record: Record, found_by: Any) -> bytes | None:
-        """The value of a record, by what `append` returned."""
+        """Return the value of a record, by what `append` returned."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -42,8 +42,10 @@ class Client(ABC):
 
 
 class System(ABC):
-    """A system with one way of being configured. `batch` records go in a call, `window` calls are
-    in flight in the throughput run."""
+    """A system with one configuration.
+
+    `batch` records go in a call, `window` calls are in flight in the throughput run.
+    """
 
     name: ClassVar[str]
     durability: str
@@ -51,34 +53,35 @@ class System(ABC):
     batch: int = 1
     window: int = 64
     limits: str = ""
-    """What to know when reading the figures."""
+    """What readers of the figures have to know."""
 
     @abstractmethod
     def missing(self, cache: Path) -> str | None:
-        """Why it cannot be run here, None when it can."""
+        """Return why the system cannot run here, or None when it can."""
 
     @abstractmethod
     def version(self, cache: Path) -> str:
-        """What it says of itself."""
+        """Return the version that the system reports."""
 
     @abstractmethod
     def settings(self) -> str:
-        """The configuration that matters, in its own words."""
+        """The configuration that matters, in the system's own words."""
 
     @abstractmethod
     def start(self, directory: Path, cache: Path) -> contextlib.AbstractContextManager[list[str]]:
-        """Three members with their data in the directory; their addresses."""
+        """Start three members with their data in the directory; yield their addresses."""
 
     @abstractmethod
     def client(self) -> Client:
-        """For the process of the load."""
+        """Return a client for the process of the load."""
 
     def own_tool(
         self, addresses: Sequence[str], cache: Path, seconds: float, rate: float
     ) -> Mapping[str, Any] | None:
-        """The throughput that the system's own tool finds, None where there is no such tool.
+        """Return the throughput that the system's own tool measures, or None without such a tool.
 
-        `rate`: what was found just before, for tools that want a number of records."""
+        `rate` is the result just before, for tools that want a number of records.
+        """
         return None
 
 
@@ -86,7 +89,7 @@ class System(ABC):
 def processes(
     commands: Sequence[Sequence[str]], directory: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The commands, running; ended by their ids with the block. Output goes to files beside."""
+    """Run the commands; end them by their ids with the block. Output goes to files beside."""
     started: list[subprocess.Popen[bytes]] = []
     with contextlib.ExitStack() as files:
         try:
@@ -129,7 +132,7 @@ def wait_listening(ports: Sequence[int], started: Sequence[subprocess.Popen[byte
 
 @contextlib.contextmanager
 def scratch(data: Path) -> Iterator[Path]:
-    """A directory that is removed after, with what the programs leave in it."""
+    """Yield a directory that is removed afterwards, with all files of the programs."""
     directory = Path(tempfile.mkdtemp(dir=data, prefix="bench-")).resolve()
     try:
         yield directory
@@ -138,12 +141,12 @@ def scratch(data: Path) -> Iterator[Path]:
 
 
 def with_modules() -> dict[str, str]:
-    """An environment in which Python finds the modules of these benchmarks."""
+    """Return an environment in which Python finds the modules of these benchmarks."""
     paths = (str(_SCRIPTS), os.environ.get("PYTHONPATH"))
     return {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def said(*command: str) -> str:
-    """The first line a program prints."""
+    """Return the first line that a program prints."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return (done.stdout.strip() or done.stderr.strip()).split("\n")[0]
