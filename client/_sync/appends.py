@@ -8,14 +8,14 @@ from ..protocol.types import Ack
 
 
 class Ticket:
-    """The promise of an acknowledgement; `result` gives the Ack, or raises why not."""
+    """The promise of an acknowledgement; `result` returns the Ack, or raises the error."""
 
     def __init__(self, loop: LoopThread, twin: AsyncTicket) -> None:
         self._loop = loop
         self._twin = twin
 
     def result(self) -> Ack:
-        """Wait for the Ack. Raises what became of the record instead."""
+        """Wait for the Ack, or raise the error of the record."""
         return self._loop.call(self._twin.result())
 
     @property
@@ -25,5 +25,5 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        """Whether awaiting returns, or raises, at once."""
+        """Whether awaiting the ticket returns or raises at once."""
         return self._twin.done

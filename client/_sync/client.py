@@ -16,19 +16,18 @@ from .log import Log
 
 
 class Client:
-    """A connection to a cluster, by any of its nodes' addresses.
+    """A connection to a cluster, through the address of any of its nodes.
 
-    `address`: `lognode://host:port[,host:port...]`; the rest of the nodes is found out.
-    `lognodes://` is the same with TLS, and may name the files of `tls` itself:
+    `address`: `lognode://host:port[,host:port...]`. The client discovers the other nodes.
+    `lognodes://` is the same with TLS, and may name the files of `tls`:
     `lognodes://host:port?ca=FILE&cert=FILE&key=FILE`.
-    `tls`: the files for TLS, see `lognode.Tls`; with them `lognode://` means TLS too.
-    `token`: what this client proves its identity with, as `lognode token create` prints it; the
-    address may name a file that has the token, `lognode://host:port?token=FILE`. The token is sent
-    inside TLS or to this very machine only.
-    `timeout`: seconds, the default deadline of every call. Nothing is dialled before the first
-    call. All use is on the loop that is running when it is first used.
-    Raises InvalidArgument for a bad address, for files that cannot be used, and for text that is
-    not a token.
+    `tls`: the files for TLS, see `lognode.Tls`. With `tls`, `lognode://` means TLS too.
+    `token`: the credential of this client, as `lognode token create` prints it. The address may
+    name a file that holds the token: `lognode://host:port?token=FILE`. The client sends the token
+    only inside TLS or to its own machine.
+    `timeout`: seconds, the default deadline of every call.
+    The client connects at its first call. Every call must run on the event loop of the first call.
+    Raises InvalidArgument for a bad address, for unusable files, and for a malformed token.
     """
 
     def __init__(
@@ -47,11 +46,12 @@ class Client:
 
     @property
     def admin(self) -> Admin:
-        """The verbs of operators."""
+        """Return the operations for operators."""
         return Admin(self._loop, self._twin.admin)
 
     def log(self, name: str) -> Log:
-        """The log of that name. Raises LimitExceeded, InvalidArgument for an impossible name."""
+        """Return the log with this name. Raises LimitExceeded or InvalidArgument for an invalid
+        name."""
         return Log(self._loop, self._loop.run(lambda: self._twin.log(name)))
 
     def create_log(
@@ -71,18 +71,20 @@ class Client:
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> Log:
-        """Create a log of `ranges` even ranges, or split at the given keys.
+        """Create a log with `ranges` even ranges, or split at the given keys.
 
-        `replicas`: 1 to `replicas_max`; with fewer nodes the log grows to it later.
-        `retention_ms`: entries older may go. `retention_bytes`: of each range so many bytes of
-        segments stay at least, the newest. `snapshot_delay_ms`: what a key had before a logical
-        snapshot goes so long after it. Both go by whole segments, so that entries may stay longer.
-        `cleanup="compact"`, instead of these: of each key the last entry stays, tombstones for
-        `delete_retention_ms`, a day by default. Seqs never change (S6).
-        `split_bytes`: a range with more bytes of segments is split by itself; None: never.
-        `split_rate`: so is one that appends more records and answers more reads a second, for ten
-        seconds and where they halve; at least 100. None: never.
-        A call that repeats itself because an answer was lost recognises its own log.
+        `replicas`: 1 to `replicas_max`; with fewer nodes the log grows to this number later.
+        `retention_ms`: entries older than this may be removed.
+        `retention_bytes`: each range keeps at least this many bytes of its newest segments.
+        `snapshot_delay_ms`: how long after a logical snapshot the older entries of its key are
+        removed.
+        These rules remove whole segments, so entries may stay longer.
+        `cleanup="compact"` replaces these rules: the last entry of each key stays, tombstones stay
+        for `delete_retention_ms`, a day by default. Seqs never change (S6).
+        `split_bytes`: a range with more bytes of segments is split automatically; None: never.
+        `split_rate`: a range that handles more appended records and reads a second than this, for
+        ten seconds, is split at the key that halves the load; at least 100. None: never.
+        A retry after a lost answer recognises the log that the same call created.
         Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
         """
         return Log(
@@ -119,10 +121,10 @@ class Client:
         split_rate: int | Unchanged | None = UNCHANGED,
         timeout: float | None = None,
     ) -> dict[str, Any]:
-        """Change the policy of a log; None takes a rule away. The whole policy as it is then.
+        """Change the policy of a log and return the whole new policy; None removes a rule.
 
-        What is already removed does not come back. Ranges and replicas stay as they are.
-        Doing it twice is doing it once. Raises LogNotFound, InvalidArgument for a policy that
+        Entries that are already removed do not come back. Ranges and replicas stay unchanged.
+        The call is idempotent. Raises LogNotFound, and InvalidArgument for a policy that
         contradicts itself.
         """
         return self._loop.call(
@@ -140,31 +142,32 @@ class Client:
         )
 
     def delete_log(self, name: str, *, timeout: float | None = None) -> None:
-        """Delete a log and all its entries. A call that repeats itself because an answer was lost
-        deletes no log that was created under the same name meanwhile. Raises LogNotFound."""
+        """Delete a log and all its entries. A retry after a lost answer does not delete a log
+        that was created under the same name meanwhile. Raises LogNotFound."""
         self._loop.call(self._twin.delete_log(name, timeout=timeout))
 
     def logs(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
-        """The logs: id, name and policy of each, by name."""
+        """Return the id, name and policy of each log, ordered by name."""
         return self._loop.call(self._twin.logs(timeout=timeout))
 
     def metadata(self, log: str | None = None, *, timeout: float | None = None) -> dict[str, Any]:
-        """Nodes, logs and ranges as the cluster's metadata has them. Raises LogNotFound."""
+        """Return nodes, logs and ranges from the cluster's metadata. Raises LogNotFound."""
         return self._loop.call(self._twin.metadata(log, timeout=timeout))
 
     def status(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """The dict of /status.json, as one node sees the cluster."""
+        """Return the dict of /status.json, as one node sees the cluster."""
         return self._loop.call(self._twin.status(timeout=timeout))
 
     def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
-        """`ok`, and if not the `reasons`: too few nodes, ranges without leader or members."""
+        """Return `ok`, and when it is false the `reasons`: too few nodes, or ranges without a
+        leader or members."""
         return self._loop.call(self._twin.health(nodes=nodes, timeout=timeout))
 
     def close(self, timeout: float = 5.0) -> None:
-        """Deliver what is under way for at most `timeout` seconds, then close; always returns.
+        """Deliver pending records for at most `timeout` seconds, then close; always returns.
 
-        The timeout is that of all logs together. A call that waits meanwhile ends with an error
-        that says what became of the call.
+        All logs share the timeout. A call that is still waiting ends with an error that states the
+        outcome of the call.
         """
         self._loop.close(self._twin.close(timeout), timeout + 2.0)
 

@@ -14,8 +14,8 @@ from ..protocol.types import Cursor, Entry, FollowBatch
 class Feed:
     """An open follow: `for batch in feed`. Made by `Log.follow`; a context manager.
 
-    Batches come in the order of seq per key. A slow caller slows the servers down and costs
-    bounded memory.
+    Batches come in the order of seq per key. A slow caller slows the servers down; memory stays
+    bounded.
     """
 
     def __init__(self, loop: LoopThread, twin: AsyncFeed) -> None:
@@ -23,7 +23,7 @@ class Feed:
         self._twin = twin
 
     def open(self) -> None:
-        """Find the starting positions and begin. Entering the context does it.
+        """Find the starting positions and begin. Entering the context calls `open`.
 
         Raises LogNotFound, Unavailable, Timeout, and Unauthorized for keys that the client may not
         use.
@@ -31,13 +31,13 @@ class Feed:
         self._loop.call(self._twin.open())
 
     def close(self) -> None:
-        """End the follow; the cursor of the last batch says where to go on. Whoever waits for a
-        batch, in another task or thread, waits no longer: the iteration ends."""
+        """End the follow; the cursor of the last batch says where to continue. The iteration
+        ends for every task or thread that waits for a batch."""
         self._loop.call(self._twin.close())
 
     @property
     def cursor(self) -> Cursor:
-        """The position after everything taken so far."""
+        """The position after every batch taken so far."""
         return self._loop.run(lambda: self._twin.cursor)
 
     def __enter__(self) -> Self:
@@ -60,11 +60,12 @@ class Feed:
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything committed when the last pushes left has been taken. False while a
-        range is followed nowhere, and where its member is cut off from the other members."""
+        """Whether the caller has taken everything that was committed when the last pushes left.
+        False while a range is followed nowhere, and while its member is cut off from the other
+        members."""
         return self._loop.run(lambda: self._twin.caught_up)
 
     def entries(self) -> Iterator[Entry]:
-        """The entries of all batches, one by one."""
+        """Yield the entries of all batches."""
         for batch in self:
             yield from batch

@@ -18,18 +18,19 @@ from .snapshot import Snapshot
 
 
 class Log:
-    """A log by name; made by `Client.log`. That it exists is found out by its first use.
+    """A log by name; made by `Client.log`. The first use finds out whether the log exists.
 
     Every method takes `timeout`, seconds, the client's by default: one deadline for waits and
-    retries; scans and key listings have it per page.
+    retries. For scans and key listings the timeout holds per page.
 
     Reads are linearizable: they show every append acknowledged before they began (S7), whichever
-    member serves them. With `consistency="prefix"` a read may lag and needs no leader: a client has
-    a member that it stays with, and what it sees of a log never goes back, also from one member or
-    generation to another. `node=ID` reads from that node's own replica, at either consistency;
-    `through=SEQ` after it has applied that far.
+    member serves them. With `consistency="prefix"` a read may lag and needs no leader. A client
+    then stays with one member, and its view of a log never goes back, even across members and
+    generations. `node=ID` reads from the replica on that node, at either consistency; `through=SEQ`
+    reads after the replica has applied that seq.
 
-    All raise LogNotFound, Unavailable, Timeout, InvalidArgument; others are named where they occur.
+    All methods raise LogNotFound, Unavailable, Timeout, InvalidArgument; each method names its
+    other errors.
     """
 
     def __init__(self, loop: LoopThread, twin: AsyncLog) -> None:
@@ -41,7 +42,7 @@ class Log:
 
     @property
     def name(self) -> str:
-        """The log's name."""
+        """The name of the log."""
         return self._twin.name
 
     def append(
@@ -67,19 +68,20 @@ class Log:
         )
 
     def append_many(self, records: Iterable[Record], *, timeout: float | None = None) -> list[Ack]:
-        """Append any number of entries of any ranges; order is kept per key.
+        """Append any number of entries to any ranges; the order is kept per key.
 
-        Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some were
-        appended, with `acks` and `errors` in the order of the records; when none was, and all for
-        one reason, that error. Raises LimitExceeded before anything is sent.
+        Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some
+        records were appended, with `acks` and `errors` in the order of the records. When no record
+        was appended and all failed for one reason, raises that error. Raises LimitExceeded before
+        anything is sent.
         """
         return self._loop.call(self._twin.append_many(records, timeout=timeout))
 
     def append_batch(self, records: Sequence[Record], *, timeout: float | None = None) -> Ack:
-        """Append entries of one range, all or nothing (S10).
+        """Append entries to one range, all or nothing (S10).
 
-        The Ack's `seq` is that of the first record; the others follow without a gap. At most
-        `batch_records_max` records of together `batch_bytes_max` bytes. Raises LimitExceeded, and
+        The Ack's `seq` is that of the first record; the others follow without a gap. A batch has at
+        most `batch_records_max` records and `batch_bytes_max` bytes. Raises LimitExceeded, and
         BatchSpansRanges when the keys lie in several ranges.
         """
         return self._loop.call(self._twin.append_batch(records, timeout=timeout))
@@ -92,10 +94,11 @@ class Log:
         unacked_bytes_max: int = limits.producer_unacked_bytes_default,
         timeout: float = delivery_timeout_s,
     ) -> Producer:
-        """A producer, for many records with few waits; see Producer.
+        """Return a producer, which appends many records with few waits; see Producer.
 
-        `linger_ms`: how long a batch waits for more records. `unacked_bytes_max`: where `submit`
-        begins to wait. `timeout`: seconds after which a record is given up.
+        `linger_ms`: how long a batch waits for more records. `unacked_bytes_max`: the
+        unacknowledged bytes at which `submit` begins to wait. `timeout`: seconds after which the
+        producer gives a record up.
         """
         return Producer(
             self._loop,
@@ -122,13 +125,14 @@ class Log:
         through: int | None = None,
         timeout: float | None = None,
     ) -> Iterator[Entry]:
-        """The key's entries with seq in [start, end), oldest first, or newest first.
+        """Yield the key's entries with seq in [start, end), oldest first or newest first.
 
         `start` may also be "earliest", "latest", "snapshot" (the newest entry that was appended
-        with snapshot=True), Tail(n) or Timestamp(ms), `end` Timestamp(ms); at most `limit`.
+        with snapshot=True), Tail(n) or Timestamp(ms); `end` may be Timestamp(ms). `limit` bounds
+        the number of entries.
 
-        Entries are read page by page: what is trimmed, deleted or compacted, or goes by retention,
-        while the scan runs is missing from the pages that follow.
+        The scan reads page by page. Entries that are trimmed, deleted, compacted or removed by
+        retention during the scan are missing from the later pages.
         """
         return self._loop.iterate(
             lambda: self._twin.scan(
@@ -153,7 +157,7 @@ class Log:
         through: int | None = None,
         timeout: float | None = None,
     ) -> Entry | None:
-        """The key's last entry, None when it has none."""
+        """Return the key's last entry, or None."""
         return self._loop.call(
             self._twin.latest(
                 key, consistency=consistency, node=node, through=through, timeout=timeout
@@ -171,7 +175,8 @@ class Log:
         through: int | None = None,
         timeout: float | None = None,
     ) -> int:
-        """How many entries of the key lie in [start, end), which are as those of `scan`."""
+        """Return the number of the key's entries in [start, end); the bounds are those of
+        `scan`."""
         return self._loop.call(
             self._twin.count(
                 key,
@@ -194,7 +199,7 @@ class Log:
         node: int | None = None,
         timeout: float | None = None,
     ) -> Iterator[bytes]:
-        """The log's keys that begin with `prefix` and follow `start_after`, in byte order."""
+        """Yield the log's keys that begin with `prefix` and follow `start_after`, in byte order."""
         return self._loop.iterate(
             lambda: self._twin.keys(
                 prefix=prefix,
@@ -214,10 +219,11 @@ class Log:
         start: FollowStart = "latest",
         timeout: float | None = None,
     ) -> Feed:
-        """Entries as they are committed: of `keys`, of all keys with `prefix`, or of the log.
+        """Follow entries as they are committed: of `keys`, of all keys with `prefix`, or of the
+        log.
 
         `start`: a seq, "earliest", "latest", "snapshot" or Tail(n) (with keys), Timestamp(ms), a
-        {key: seq} mapping, or a batch's cursor. `timeout` bounds the opening only.
+        {key: seq} mapping, or a batch's cursor. `timeout` bounds only the opening.
         """
         return Feed(
             self._loop,
@@ -229,42 +235,43 @@ class Log:
     def snapshot(
         self, *, lease_s: float = lease_s_default, timeout: float | None = None
     ) -> Snapshot:
-        """A committed prefix of every range, with all that was acknowledged before the call.
+        """Take a snapshot: a committed prefix of every range, with every append acknowledged before
+        the call.
 
-        It reads the same however often, whatever happens to the log, for `lease_s` seconds, at most
-        7 days: so long a lease keeps what is removed meanwhile. While a range has 64 leases it is
-        waited for, until Timeout. Raises LimitExceeded.
+        The snapshot reads the same every time for `lease_s` seconds, at most 7 days, whatever
+        happens to the log. The lease keeps entries that are removed meanwhile. While a range has 64
+        leases, the call waits for a free one until Timeout. Raises LimitExceeded.
         """
         return Snapshot(
             self._loop, self._loop.call(self._twin.snapshot(lease_s=lease_s, timeout=timeout))
         )
 
     def open_snapshot(self, saved: str | Vector) -> Snapshot:
-        """A snapshot of this log that was taken before, maybe by another program: the JSON of its
-        `to_json`, or its vector."""
+        """Open a snapshot of this log that was taken before, also by another program. `saved` is
+        the JSON of its `to_json`, or its vector."""
         return Snapshot(self._loop, self._loop.run(lambda: self._twin.open_snapshot(saved)))
 
     def trim(self, key: bytes | str, before: int, *, timeout: float | None = None) -> None:
-        """Remove the key's entries below the seq `before`; the others keep theirs (S6).
+        """Remove the key's entries below the seq `before`; the other entries keep their seqs (S6).
 
-        All replicas hide them from now on, and give their room back in the background. `before`
-        beyond the key's end is its end. A call that failed may be made again: doing it twice is
-        doing it once.
+        All replicas hide the entries from now on, and free their space in the background. A
+        `before` beyond the key's end means its end. The call is idempotent: after a failure, call
+        again.
         """
         self._loop.call(self._twin.trim(key, before, timeout=timeout))
 
     def delete_key(self, key: bytes | str, *, timeout: float | None = None) -> None:
-        """Remove all entries that the key has now; `expect=ABSENT` holds for it again.
+        """Remove all entries that the key has now; `expect=ABSENT` holds for the key again.
 
-        An append revives the key, with a higher seq than any before. What others append meanwhile
-        stays, also when a call that failed is made again.
+        A later append gets a higher seq than any before. Entries that others append meanwhile stay,
+        also when a failed call is made again.
         """
         self._loop.call(self._twin.delete_key(key, timeout=timeout))
 
     def describe(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """`id`, `name`, `policy` and `ranges` of the log, as the cluster's metadata has them."""
+        """Return `id`, `name`, `policy` and `ranges` of the log from the cluster's metadata."""
         return self._loop.call(self._twin.describe(timeout=timeout))
 
     def close(self, timeout: float = 1.0) -> None:
-        """Flush what `append` has under way; called by `Client.close`."""
+        """Flush the pending records of `append`; called by `Client.close`."""
         self._loop.call(self._twin.close(timeout))

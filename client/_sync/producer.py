@@ -19,10 +19,10 @@ class Producer:
     the ticket's `result` is the Ack. Leaving the context flushes, and raises PartialFailure unless
     every record was acknowledged.
 
-    With a `name` the numbering is the caller's: the same number is applied once, also by a later
-    session of the same name, for 24 h of log time. Opening it fences older holders of the name. A
-    failure ends a named session: resume by opening it again and submitting what was not
-    acknowledged with the same numbers.
+    With a `name` the caller numbers the records. A number is applied once, also when a later
+    session of the same name sends it, for 24 h of log time. Opening a name fences the older holders
+    of the name. A failure ends a named session: open the name again, and submit the unacknowledged
+    records with the same numbers.
     """
 
     def __init__(self, loop: LoopThread, twin: AsyncProducer) -> None:
@@ -31,13 +31,13 @@ class Producer:
 
     @property
     def name(self) -> str | None:
-        """The producer's name, None when it is anonymous."""
+        """The name of the producer; None when it is anonymous."""
         return self._twin.name
 
     def open(self) -> None:
-        """Get the producer's id; with a name, fence its older holders.
+        """Get the producer's id; with a name, fence the older holders of the name.
 
-        Entering the context does it. Raises LogNotFound, Unavailable, Timeout.
+        Entering the context calls `open`. Raises LogNotFound, Unavailable, Timeout.
         """
         self._loop.call(self._twin.open())
 
@@ -50,11 +50,12 @@ class Producer:
         number: int | None = None,
         snapshot: bool = False,
     ) -> Ticket:
-        """Take one record; waits only for room.
+        """Take one record; wait only for room.
 
-        `snapshot=True` marks a logical snapshot of the key. `number`, with a named producer: the
-        record's number, above all those submitted before.
-        Raises InvalidArgument, LimitExceeded, Timeout (no room in time), or what ended the session.
+        `snapshot=True` marks a logical snapshot of the key. `number`, for a named producer: the
+        record's number, above all numbers submitted before.
+        Raises InvalidArgument, LimitExceeded, Timeout (no room in time), or the error that ended
+        the session.
         """
         return Ticket(
             self._loop,
@@ -66,19 +67,19 @@ class Producer:
     def flush(self) -> None:
         """Return when every record submitted so far is acknowledged or has failed.
 
-        Says nothing about which: the tickets do, and `close`.
+        The tickets and `close` report which records failed.
         """
         self._loop.call(self._twin.flush())
 
     @property
     def delivery(self) -> Delivery:
-        """What became of the records settled so far."""
+        """Return the outcome of the records settled so far."""
         return self._twin.delivery
 
     def close(self, timeout: float | None = None) -> Delivery:
         """Flush for at most `timeout` seconds, then give up; always returns.
 
-        The result counts the records acknowledged, not applied, and of unknown outcome.
+        Returns the numbers of records that were acknowledged, not applied, and of unknown outcome.
         """
         return self._loop.call(self._twin.close(timeout))
 
