@@ -88,7 +88,8 @@ def test_hole_19_a_node_that_loads_a_pickle_is_found(tmp_path: Path, trap: Path)
     """In a real node, on the loop's thread, with the library's own function."""
     program = (
         "import sys\n"
-        "from lognode.node import heartbeat, main\n"
+        "from lognode.node import main\n"
+        "from lognode.node.control import heartbeat\n"
         "from pysyncobj import pickle\n"
         "note = heartbeat.Heartbeat._note_own\n"
         "def noted(self):\n"

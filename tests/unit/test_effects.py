@@ -92,6 +92,7 @@ def test_the_hash_of_effects_goes_on_from_a_base_of_exactly_its_index(tmp_path: 
     expected = applied(whole)
     frozen = whole.queue[0]  # by the FREEZE, before the last three entries
     assert frozen.applied_index == FIRST + 6
+    frozen.producers.finish()
     base = Base(frozen.applied_index, frozen.applied_term, [], frozen.tables)
     assert applied(begun(tmp_path, base), ENTRIES[6:]) == expected
     whole.apply(whole.applied_index + 1, 2, ENTRIES[0])
@@ -101,7 +102,9 @@ def test_the_hash_of_effects_goes_on_from_a_base_of_exactly_its_index(tmp_path: 
 def test_members_that_cannot_be_compared_do_not_differ(tmp_path: Path) -> None:
     state = begun(tmp_path)
     expected = applied(state)
-    tables = dict(state.queue[0].tables)
+    frozen = state.queue[0]
+    frozen.producers.finish()
+    tables = dict(frozen.tables)
     for stored in (b"", bytes([VERSION + 1]) + tables["effects"][1:]):
         # An upgrade in the middle of a generation: no hash of this program's version is there.
         old = begun(tmp_path, Base(FIRST + 6, 1, [], {**tables, "effects": stored}))

@@ -42,6 +42,7 @@ def base(tmp_path: Path) -> dict[str, Any]:
         assert reply["status"] == "ok", (kind, reply)
     frozen = state.freeze()
     assert frozen is not None
+    frozen.producers.finish()
     found = Base(frozen.applied_index, frozen.applied_term, [], frozen.tables)
     body: dict[str, Any] = msgpack.unpackb(msgpack.packb(found.to_wire()), strict_map_key=False)
     return body
@@ -95,6 +96,8 @@ def test_a_base_with_one_thing_that_is_wrong_is_refused_or_can_be_begun_from(
                 continue
             taken += 1
             state = RangeState(start=b"", end=None, store=SegmentStore(tmp_path), base=found)
-            msgpack.packb(state._tables())
+            producers = state.producers.capture()
+            producers.finish()
+            msgpack.packb(state._tables(producers))
     assert len(told) > 4 * taken
     assert max(map(len, told)) < 500
