@@ -93,7 +93,7 @@ def note(text: str) -> None:
 
 def cause(text: str) -> str:
     """Return the line with the cause from Spark's report of a failure."""
-    found = re.findall(r"lognode\.client\.errors\.\w+: (.+)", text)
+    found = re.findall(r"lognode\.client\.protocol\.errors\.\w+: (.+)", text)
     found = (
         found or re.findall(r"^\s*((?!org\.|java\.)[\w.]+(?:Error|Exception): .+)", text, re.M)[:1]
     )
