@@ -29,7 +29,9 @@ _RESULT: Final = Record(
         "timestamp_ms": Optional(Integer()),
         "refused": Optional(Column(int, limits.batch_records_max)),
         "actual": Optional(Column(int, limits.batch_records_max)),
-        "error": Optional(Opaque("client.protocol.errors", about="the body of an ERROR frame"), OMIT),
+        "error": Optional(
+            Opaque("client.protocol.errors", about="the body of an ERROR frame"), OMIT
+        ),
     },
     loose=True,
 )

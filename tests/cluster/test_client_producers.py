@@ -43,7 +43,7 @@ def test_x17_a_range_knows_the_numbers_it_applied(tmp_path: Path) -> None:
                 async with log.producer() as producer:
                     await (await producer.submit("k", b"v")).result()
                     sender = producer._sender
-                    identity, _ = await sender.opened(client._deadline(5.0))
+                    identity, _ = await sender.identity.opened(client._deadline(5.0))
                     answer, _ = await client._cluster.call(
                         client._cluster.log("log"), b"k", PRODUCER_NUMBER,
                         {"producer": identity, "number": number}, deadline=client._deadline(5.0),

@@ -167,9 +167,8 @@ RANGE = Work(
             after("    FREEZE: lambda payload", "    DUMMY: lambda payload: payload is None,\n"),
         ),
         "statemachine/range_state.py": before(
-            "        if decoded.kind == commands.FREEZE:",
-            "        if decoded.kind == commands.DUMMY:\n"
-            '            return Applied(({"status": "ok"},))\n',
+            "        if command.kind == commands.RETIRE_PRODUCERS:",
+            "        if command.kind == commands.DUMMY:\n            return None, None\n",
         ),
         "tests/support/fuzz_targets.py": lambda text: text.replace(
             "(commands.FREEZE, None),", "(commands.FREEZE, None), (commands.DUMMY, None),"

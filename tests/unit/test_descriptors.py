@@ -81,7 +81,7 @@ def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     wanted = min(hard, 700) if hard != resource.RLIM_INFINITY else 700
     program = (
-        "import resource; from lognode.node import descriptors\n"
+        "import resource; from lognode.node.runtime import descriptors\n"
         f"resource.setrlimit(resource.RLIMIT_NOFILE, (100, {wanted}))\n"
         "print(descriptors.raise_limit(), *resource.getrlimit(resource.RLIMIT_NOFILE))"
     )
