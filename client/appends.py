@@ -520,6 +520,6 @@ def check_one_batch(columns: Columns) -> None:
         if value > allowed and len(columns) > 1:
             raise LimitExceeded(
                 f"a batch of {value} {'records' if 'records' in limit else 'bytes'}; an "
-                    f"atomic batch has at most {allowed}: use append_many, which is not atomic",
+                f"atomic batch has at most {allowed}: use append_many, which is not atomic",
                 limit=limit, value=value, allowed=allowed,
             )  # fmt: skip

@@ -283,7 +283,7 @@ def _check_log_name(name: str) -> None:
     if size > limits.log_name_bytes_max:
         raise LimitExceeded(
             f"the log name has {size} bytes; at most {limits.log_name_bytes_max} are "
-                "allowed. Give a shorter name",
+            "allowed. Give a shorter name",
             limit="log_name_bytes_max", value=size, allowed=limits.log_name_bytes_max,
         )  # fmt: skip
     if not name or not name.isprintable() or name != name.strip():

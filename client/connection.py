@@ -492,7 +492,7 @@ def _check_may_tell(hello: Hello, transport: FrameTransport) -> None:
     if hello.token is not None and transport.channel is None and not is_loopback(host):
         raise InvalidArgument(
             f"the token for {transport.peer_address} needs an encrypted connection; use TLS "
-                "(lognodes:// instead of lognode://), or leave the token out", what="token",
+            "(lognodes:// instead of lognode://), or leave the token out", what="token",
         )  # fmt: skip
 
 

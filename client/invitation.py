@@ -64,7 +64,7 @@ def parse(text: str) -> Invitation:
     if match is None or checksum != _checksum(body):
         raise InvalidArgument(
             "the checksum of the invitation does not match its text: characters were "
-                f"changed or lost; {_ADVICE}", what="invitation",
+            f"changed or lost; {_ADVICE}", what="invitation",
         )  # fmt: skip
     return Invitation(*match.groups())
 

@@ -35,7 +35,7 @@ class AsyncProducer:
         if name == "" or size > limits.producer_name_bytes_max:
             raise LimitExceeded(
                 f"the producer name has {size} bytes; 1 to {limits.producer_name_bytes_max} "
-                    "are allowed",
+                "are allowed",
                 limit="producer_name_bytes_max", value=size,
                 allowed=limits.producer_name_bytes_max,
             )  # fmt: skip

@@ -38,7 +38,7 @@ def _common(parser: Parser) -> None:
     )
     parser.add_argument("--ranges", type=_some, metavar="N",
                         help="create a log that does not exist with this number of "
-                            "ranges")  # fmt: skip
+                             "ranges")  # fmt: skip
     parser.add_argument("--every", type=age_s, metavar="AGE",
                         help="also show the figures of each such interval")  # fmt: skip
 
@@ -56,7 +56,7 @@ def _append_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--conditional", action="store_true",
                         help="make each append conditional on the entry that the "
-                            "client read before")  # fmt: skip
+                             "client read before")  # fmt: skip
 
 
 def _poll_arguments(parser: Parser) -> None:

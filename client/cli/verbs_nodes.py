@@ -45,7 +45,7 @@ def _remove_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--dead", action="store_true",
                         help="the node is DEAD for ever: other nodes get its replicas "
-                            "at once")  # fmt: skip
+                             "at once")  # fmt: skip
 
 
 async def _remove(call: Call) -> None:
@@ -72,7 +72,7 @@ def _invite_arguments(parser: Parser) -> None:
                         help="time until the invitation ends, up to 7d (default 1h)")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help="write the invitation to a file that only its owner may "
-                            "read")  # fmt: skip
+                             "read")  # fmt: skip
 
 
 async def _invite(call: Call) -> None:

@@ -26,7 +26,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "--wide", action="store_true",
         help="with sizes, rates over the last minute, and the last change of each range with its "
-            "reason",
+             "reason",
     )  # fmt: skip
 
 

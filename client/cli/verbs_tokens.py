@@ -29,8 +29,8 @@ def _create_arguments(parser: Parser) -> None:
                         help="quota of the principal (default default)")  # fmt: skip
     parser.add_argument("--certificate", metavar="'client NAME'",
                         help="give the rights to the holder of this certificate "
-                            "instead of a token; 'name COMMON-NAME' for a "
-                            "certificate of another CA")  # fmt: skip
+                             "instead of a token; 'name COMMON-NAME' for a "
+                             "certificate of another CA")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help="write the token to a file that only its owner may read")  # fmt: skip
 

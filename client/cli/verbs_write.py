@@ -89,14 +89,14 @@ def _import_arguments(parser: Parser) -> None:
     parser.add_argument("--key", required=True, metavar="COLUMN", help="column of the key")
     parser.add_argument("--input", choices=("csv", "jsonl", "parquet"), metavar="KIND",
                         help="format of FILE, when its name does not tell: csv, jsonl "
-                            "or parquet")  # fmt: skip
+                             "or parquet")  # fmt: skip
     parser.add_argument("--key-missing", metavar="K",
                         help="key of the rows whose key column is empty or NA")  # fmt: skip
     parser.add_argument("--on-error", choices=("stop", "skip"), default="stop",
                         help="action on a bad row (default stop)")  # fmt: skip
     parser.add_argument("--producer", metavar="NAME",
                         help="name of the import: a second import of the same file "
-                            "under this name adds nothing")  # fmt: skip
+                             "under this name adds nothing")  # fmt: skip
 
 
 async def _import(call: Call) -> None:

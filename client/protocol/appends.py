@@ -111,7 +111,7 @@ TRIM: Final = Operation(
 DELETE_KEYS: Final = Operation(
     "delete_keys", 37,
     "Do the same as `trim`, to delete keys: `before` is the answer of `resolve` to "
-        "`latest`. Therefore a repetition removes no entry that was appended later.",
+    "`latest`. Therefore a repetition removes no entry that was appended later.",
     Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
     Record({**GROUP, "keys": _KEYS, "node": Optional(Integer())}),
     EMPTY, SMALL_BYTES,
@@ -120,7 +120,7 @@ DELETE_KEYS: Final = Operation(
 LEASE_TAKE: Final = Operation(
     "lease", 38,
     "Keep the entries up to the seq `through` readable in spite of retention and trims. The "
-        "same request again renews the lease.",
+    "same request again renews the lease.",
     Sender.CLIENT, Permission.READ, Retry.IDEMPOTENT,
     Record({
         **GROUP,

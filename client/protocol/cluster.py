@@ -105,7 +105,7 @@ _PAGE_BYTES: Final = 4 * limits.MIB
 METADATA: Final = Operation(
     "metadata", 64,
     "Return a page of the metadata. With `log`: the ranges of that log with their leaders, "
-        "all of them if they fit in a page. Without `log`: logs.",
+    "all of them if they fit in a page. Without `log`: logs.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "log": Optional(LOG_NAME),
@@ -131,7 +131,7 @@ METADATA: Final = Operation(
 RANGES: Final = Operation(
     "ranges", 81,
     "Return a page of the ranges of all logs with their leaders, or a single range. The "
-        "answer leaves out a range that no longer exists.",
+    "answer leaves out a range that no longer exists.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "range": Optional(Integer()),
@@ -162,7 +162,7 @@ _STATUS: Final = Record({
 STATUS: Final = Operation(
     "status", 65,
     "Return a page of what `/status.json` shows. The client appends the rows of later pages "
-        "to those of the first page.",
+    "to those of the first page.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record({
         "after": Optional(Row(section=Integer(0, 63), position=Integer())),
@@ -174,7 +174,7 @@ STATUS: Final = Operation(
 HEALTH: Final = Operation(
     "health", 66,
     "Say whether the cluster is healthy, and give the reasons if it is not. The last of "
-        "many reasons says how many reasons are left out.",
+    "many reasons says how many reasons are left out.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record({"nodes": Optional(Integer(0, limits.nodes_max), 1)}),
     Record({
@@ -223,8 +223,8 @@ DELETE_LOG: Final = Operation(
 PRODUCER_OPEN: Final = Operation(
     "producer_open", 70,
     "Return the id of a named producer with a higher epoch than before, or a block of "
-        "anonymous ids. On a cluster with tokens the requests that name these ids need the "
-        "`grant`, which is valid only for the principal that opened the ids.",
+    "anonymous ids. On a cluster with tokens the requests that name these ids need the "
+    "`grant`, which is valid only for the principal that opened the ids.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({"name": Optional(Text(
         limits.producer_name_bytes_max, 1, limit="producer_name_bytes_max"))}),
@@ -399,7 +399,7 @@ _TOKEN_ROW: Final = Record(
 TOKEN_LIST: Final = Operation(
     "token_list", 89,
     "Return a page of the tokens by id, without their secrets. A page has fewer tokens than "
-        "`limit` if their scopes are long.",
+    "`limit` if their scopes are long.",
     Sender.OPERATOR, Permission.ADMIN, Retry.SAFE,
     Record({
         "after": Optional(_TOKEN_ID),

@@ -15,9 +15,9 @@ CLUSTER_ID: Final = Text(limits.cluster_id_bytes_max, 1)
 NODE_INVITE: Final = Operation(
     "node_invite", 91,
     "Let one new node join, once, before the invitation expires. The client draws "
-        "`ID.SECRET` as for a token, and gives the node the line "
-        "`ID.SECRET.CLUSTER.CA.CHECKSUM`. `cluster` and `ca` come from the answer. The checksum "
-        "is the CRC-32 (zlib) of the text before the last dot, in 8 hexadecimal digits.",
+    "`ID.SECRET` as for a token, and gives the node the line "
+    "`ID.SECRET.CLUSTER.CA.CHECKSUM`. `cluster` and `ca` come from the answer. The checksum "
+    "is the CRC-32 (zlib) of the text before the last dot, in 8 hexadecimal digits.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({"id": INVITE_ID, "digest": Binary(32, 32), "expires_ms": Integer(1)}),
     Record({"cluster": CLUSTER_ID, "ca": Text(64, 1)}, loose=True), SMALL_BYTES,

@@ -137,7 +137,7 @@ REGISTRATION: Final[Shape] = {
 JOIN: Final = Operation(
     "join", 97,
     "Register a node and return its id. The node then asks for the metadata at `peer`, "
-        "where the node that answers listens for other nodes.",
+    "where the node that answers listens for other nodes.",
     Sender.STRANGER, Permission.PEER, Retry.IDEMPOTENT,
     Record({**REGISTRATION, "invitation": Optional(SecretText(256, 1))}),
     Record({"cluster": Text(256), "node": Integer(), "peer": ADDRESS}, loose=True), SMALL_BYTES,
@@ -198,8 +198,8 @@ HEARTBEAT: Final = _between_nodes(
 IMAGE_PAGE: Final = _between_nodes(
     "image_page", 114,
     "Return a page of the changes of the metadata since a version. `newest`: the metadata "
-        "of the controller's leader, confirmed by a quorum. `known`: the metadata that this "
-        "node knows; nil if it is not newer.",
+    "of the controller's leader, confirmed by a quorum. `known`: the metadata that this "
+    "node knows; nil if it is not newer.",
     {
         "source": Text(0, among=("newest", "known")),
         "since": Row(generation=Integer(), version=Integer()),
@@ -237,8 +237,8 @@ REPLICA_END: Final = _between_nodes(
 CONTROLLER_INSTALL: Final = _between_nodes(
     "controller_install", 106,
     "Send a page of the metadata. With the last page, the receiver begins a generation of "
-        "the controller, or takes its base if entries are missing. `done`: the receiver wants "
-        "no further page.",
+    "the controller, or takes its base if entries are missing. `done`: the receiver wants "
+    "no further page.",
     {
         "descriptor": Opaque("partitions.model"),
         "page": _IMAGE_PAGE,

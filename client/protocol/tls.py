@@ -202,7 +202,7 @@ def _identify(context: ssl.SSLContext, cert: "Path", key: "Path") -> None:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise InvalidArgument(
                 f"TLS key {key} does not belong to certificate {cert}; give the key of this "
-                    "certificate", what="tls_key",
+                "certificate", what="tls_key",
             ) from None  # fmt: skip
         raise InvalidArgument(
             f"cannot use certificate {cert} with key {key}: {error.reason or error}; give PEM "
@@ -217,7 +217,7 @@ def _identify(context: ssl.SSLContext, cert: "Path", key: "Path") -> None:
 def _no_password() -> str:
     raise InvalidArgument(
         "the TLS key is encrypted, and no terminal is there for its password; store the key "
-            "without a password, readable only by its owner", what="tls_key",
+        "without a password, readable only by its owner", what="tls_key",
     )  # fmt: skip
 
 

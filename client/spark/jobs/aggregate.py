@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
         "aggregate", "Counts, bytes, first and last entry and gaps of each key; prints the top "
-        "keys.",
+                     "keys.",
         ["flights --server h1:4600 --top 10",
          "flights --server h1:4600 --by longest_gap_s --out lake/flights-keys"],
     )  # fmt: skip

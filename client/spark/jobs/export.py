@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
         "export", "Export a committed snapshot of a log to Parquet, by day; the next run "
-            "exports the newer entries.",
+                  "exports the newer entries.",
         ["flights --server h1:4600 --out lake/flights",
          "flights --server h1:4600 --out hdfs:///lake/flights --master spark://h9:7077"],
     )  # fmt: skip

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
         "fold", "Call a function with each key's history; the result becomes the logical snapshot "
-            "of the key.",
+                "of the key.",
         ["flights --server h1:4600 --function delays.py:total",
          "flights --server h1:4600 --function mypackage.folds:total --key-prefix N1"],
     )  # fmt: skip

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
         "replay", "Append the entries of an export to a log that exists. Entries get new seqs and "
-            "timestamps; values, headers, logical snapshots and the order of each key stay.",
+                  "timestamps; values, headers, logical snapshots and the order of each key stay.",
         ["flights-copy --server h1:4600 --source lake/flights"],
     )  # fmt: skip
     parser.add_argument("--source", required=True, help="directory that the export job wrote")
