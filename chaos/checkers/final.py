@@ -54,7 +54,7 @@ def _lost(sent: Sent, seqs: list[int], end: Operation) -> Anomaly:
     if not seqs:
         where = "the whole key is gone"
     elif sent.seq is None:
-        where = "its seq was never told"
+        where = "its seq is unknown"
     elif sent.seq < seqs[0]:
         where = "before all that is left of the key (prefix)"
     elif sent.seq > seqs[-1]:
