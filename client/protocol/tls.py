@@ -39,7 +39,7 @@ _PURPOSE: Final = 26
 
 _ALERTS: Final = {
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": (
-        "its listener requires a client certificate: give a certificate and its key (--tls-cert "
+        "it requires a client certificate: give a certificate and its key (--tls-cert "
         "and --tls-key; `cert` and `key` of lognode.Tls)"
     ),
     "TLSV1_ALERT_UNKNOWN_CA": (
@@ -49,9 +49,9 @@ _ALERTS: Final = {
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "this side's certificate has expired: renew the certificate",
     "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "this side's certificate is not for this use: "
     "a node needs a node's certificate, a client a client's",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "its listener does not accept this side's certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "its listener does not accept this side's certificate",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "its listener does not speak TLS 1.3: upgrade the listener",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept this side's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept this side's certificate",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it does not speak TLS 1.3: upgrade the other side",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "the two sides have no cipher in common",
 }
 """The meanings of the other side's alerts."""

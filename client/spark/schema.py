@@ -62,8 +62,8 @@ def check_sink_schema(given: StructType) -> None:
     if missing or others:
         what = f"no column {missing[0]!r}" if missing else f"a column {others[0]!r}"
         raise InvalidArgument(
-            f"{what} is not allowed for a write to a log; select key and value, both binary "
-            "or string, and optionally headers and snapshot",
+            f"the rows have {what}; a write to a log takes key and value, both binary or "
+            "string, and optionally headers and snapshot. Select these columns",
             what="schema",
         )
     for name in ("key", "value"):

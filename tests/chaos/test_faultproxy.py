@@ -147,7 +147,7 @@ def test_it_runs_as_a_program_and_ends_on_sigterm() -> None:
         port = address[1].rsplit(":", 1)[1]
         second = subprocess.run([*command, port], capture_output=True, text=True, timeout=20)
         assert second.returncode == 1
-        assert "choose another with --port" in second.stderr
+        assert "choose another port with --port" in second.stderr
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
 

@@ -360,7 +360,10 @@ def test_what_cannot_be_mounted_is_told_and_comes_back(tmp_path: Path) -> None:
         disk = PowerDisk(point)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("lognode.chaos.power_disk.LIBRARY", "no-such-library")
-            with pytest.raises(lognode.Unavailable, match="could be mounted at"):
+            with pytest.raises(
+                lognode.Unavailable,
+                match="mounting a file system that can lose power or be slow at",
+            ):
                 await disk.mount()
         await disk.close()
 

@@ -146,7 +146,7 @@ def test_S2_what_nobody_else_has_waits_for_its_node(tmp_path: Path) -> None:
         before = client.status()["ranges"]
         cluster.nodes[2].kill()
         testing.eventually(lambda: state_of(client, 3) == "DEAD", what="it is DEAD")
-        said = "2 replicas of node 3 have no other node to go to: let another one join"
+        said = "2 replicas of node 3 have no other node to go to: add another node"
 
         def told() -> bool:
             return said in client.health(nodes=1)["reasons"]

@@ -154,7 +154,7 @@ def test_a_busy_range_is_split_at_its_median_of_load_and_a_hot_key_is_named(tmp_
         below = sum(len(values) for key, values in acked.items() if key < at)
         assert 0.35 < below / total < 0.65, f"split at {at!r}: {below} of {total} below"
         for row in (left, right):
-            assert row["last_operation"]["reason"].endswith(f"halves at key {at.decode()!r}")
+            assert row["last_operation"]["reason"].endswith(f"split at key {at.decode()!r}")
             assert row["last_operation"]["reason"].startswith("load: ")
         assert [each.split("\t")[7] for each in listed(cluster.servers, "many").splitlines()] == [
             "ACTIVE"

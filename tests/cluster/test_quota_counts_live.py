@@ -142,7 +142,7 @@ def test_X7_usage_is_kept_as_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 await asyncio.sleep(0.1)
                 await look()
             assert found[-1]["tenant"] == "acme/"
-            with pytest.raises(lognode.Unauthorized, match="written by the cluster alone"):
+            with pytest.raises(lognode.Unauthorized, match="only the cluster writes this log"):
                 await client.log("_usage").append("acme", b"{}")
             with pytest.raises(lognode.Unauthorized, match="the cluster's own"):
                 await client.create_log("_usage")

@@ -50,7 +50,7 @@ def test_a_node_on_every_interface_needs_insecure_and_tells_that_it_has_it(tmp_p
         servers = cluster.servers
         open_up(first)
         first.http = f"0.0.0.0:{free_ports(1)[0]}"
-        assert "and it has no TLS" in refusal(first)
+        assert "and the node has no TLS" in refusal(first)
         assert f"http is {first.http} (flag --http)" in first.log_tail(1)
         assert not first.data.exists(), "nothing was founded"
 

@@ -190,11 +190,13 @@ def test_what_a_stream_cannot_do_is_refused_with_the_reason(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
     filled(client, "refusing", 100)
-    with pytest.raises(PySparkException, match="no start of its own to remember"):
+    with pytest.raises(
+        PySparkException, match="a stream remembers no start before its first micro-batch is"
+    ):
         stream(spark, cluster, "refusing", startingSeq="latest")
     with pytest.raises(PySparkException, match="asOf: is one of a batch"):
         run(stream(spark, cluster, "refusing", asOf="5"), tmp_path)
     run(stream(spark, cluster, "refusing"), tmp_path)
     filled(client, "refusing-2", 100)
-    with pytest.raises(PySparkException, match="a snapshot of log 'refusing', not of"):
+    with pytest.raises(PySparkException, match="the snapshot is of log 'refusing'; this log is"):
         run(stream(spark, cluster, "refusing-2"), tmp_path)

@@ -59,7 +59,7 @@ def test_a_run_with_nothing_new_writes_no_manifest(
     for _ in range(2):
         assert job("export", "still", "--server", cluster.servers, "--out", tmp_path) == 0
     assert len(manifest.all_of(Place(spark, str(tmp_path)))) == 1
-    assert "nothing new in log 'still' since manifest 1" in capfd.readouterr().err
+    assert "log 'still' has no new entries since manifest 1" in capfd.readouterr().err
 
 
 def test_an_export_that_is_killed_while_it_writes_neither_loses_nor_doubles(
@@ -127,4 +127,4 @@ def test_what_is_wrong_is_said_before_spark_starts(
     assert job("export", "one", "--server", cluster.servers, "--out", tmp_path) == 0
     capfd.readouterr()
     assert job("export", "two", "--server", cluster.servers, "--out", tmp_path) == 2
-    assert "a snapshot of log 'one', not of 'two'" in capfd.readouterr().err
+    assert "the snapshot is of log 'one'; this log is 'two'" in capfd.readouterr().err

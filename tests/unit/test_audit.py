@@ -147,7 +147,7 @@ def test_X7_a_command_whose_asker_has_left_is_not_recorded_as_done() -> None:
     asyncio.run(main())
     (record,) = kept.records
     assert (record["event"], record["outcome"]) == ("command", "UNAVAILABLE")
-    assert record["message"] == "the asker left before the answer"
+    assert record["message"] == "the client left before the answer"
 
 
 def test_X7_equal_refusals_are_told_once_and_counted_for_a_minute() -> None:

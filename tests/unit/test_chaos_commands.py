@@ -19,8 +19,8 @@ from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
         (["test", "--time-limit", "soon"], "'soon' is not a number above 0"),
         (["test", "--test-count", "0"], "'0' is not a whole number from 1 to 10,000"),
         (["test", "-w", "bank"], "invalid choice: 'bank'"),
-        (["test", "--source", "/nowhere"], "holds no package lognode"),
-        (["analyze", "/nowhere"], "is no folder of a test"),
+        (["test", "--source", "/nowhere"], "contains no package lognode"),
+        (["analyze", "/nowhere"], "is not the folder of a test"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_the_reason(

@@ -46,7 +46,10 @@ def test_operations_pair_what_was_asked_with_how_it_ended(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("types", "why"),
-    [(("invoke", "invoke"), "is not done"), (("ok",), "asked nothing")],
+    [
+        (("invoke", "invoke"), "has not ended its operation before"),
+        (("ok",), "has no operation to end"),
+    ],
 )
 def test_a_process_does_one_thing_at_a_time(tmp_path: Path, types: list[str], why: str) -> None:
     recorder = _recorder(tmp_path / "h")
@@ -78,5 +81,5 @@ def test_what_is_no_history_is_refused_with_its_line(tmp_path: Path, line: str) 
     recorder.close()
     with open(tmp_path / "h", "a") as file:
         file.write(line + "\n")
-    with pytest.raises(InvalidArgument, match="line 2 is no event"):
+    with pytest.raises(InvalidArgument, match="line 2 is not an event"):
         History.read(tmp_path / "h")

@@ -89,7 +89,7 @@ def test_the_operation_without_a_place_is_named() -> None:
     assert judged.states == ["2"]
     assert judged.why() == (
         "key k: ('read', 1) at 5 has no place; "
-        "with all that ended before placed, the state may be: 2"
+        "after all operations that ended before it, the state may be: 2"
     )
 
 

@@ -38,9 +38,9 @@ def test_a_hot_key_is_shown_with_the_state() -> None:
 
 
 def test_what_runs_is_shown_before_what_ended() -> None:
-    running = {"id": 5, "kind": "expand", "phase": "SEALING", "reason": "3 replicas wanted"}
+    running = {"id": 5, "kind": "expand", "phase": "SEALING", "reason": "needs 3 replicas"}
     row = words({**KNOWN, "operation": 5}, running)
-    assert row["last"] == "expand is SEALING: 3 replicas wanted"
+    assert row["last"] == "expand is SEALING: the range needs 3 replicas"
     assert row["running_operation"] == running
 
 

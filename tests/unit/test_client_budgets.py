@@ -291,7 +291,7 @@ def test_a_reader_that_makes_no_progress_is_closed_and_one_that_does_is_not(
         assert loop.time() - began >= 1.0
         reading.cancel()
         assert [error.fields["reason"] for error in server.ended] == [acceptor.UNREAD]
-        assert "bytes of answers wait for a reader" in server.ended[0].message
+        assert "bytes of answers unread and made no progress for" in server.ended[0].message
         assert server.connections[0].lost is None
         assert server.connections[1].lost is server.ended[0]
         slow.close()

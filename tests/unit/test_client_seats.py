@@ -80,7 +80,7 @@ def test_where_all_are_busy_a_new_one_is_refused_and_may_come_back() -> None:
     one, _ = seated(among, [Guest(), Guest()])
     new = Guest()
     among.arrive(new)
-    with pytest.raises(Overloaded, match="this node has 2 connections, as many as it may have"):
+    with pytest.raises(Overloaded, match="this node has 2 connections, the limit of the node"):
         among.sit(new)
     one.idle_since = 1.0
     assert among.sit(new) is one

@@ -80,7 +80,7 @@ def test_a_lease_is_renewed_and_released_and_over_when_it_is_over() -> None:
         for _ in range(2):
             await snapshot.release()
         for reading in (snapshot.read(), snapshot.read("k")):
-            with pytest.raises(lognode.NotFound, match="has ended, and what it held may be gone"):
+            with pytest.raises(lognode.NotFound, match="has ended, and its entries may be removed"):
                 _ = [e async for e in reading]
         with pytest.raises(lognode.NotFound):
             await snapshot.renew()

@@ -91,8 +91,10 @@ def test_a_change_is_told_in_one_line(
     asyncio.run(run())
     assert changes == [799, 300, 500, 10_000]
     assert caplog.messages == [
-        "little disk is left: appends to ranges led here are refused", "less disk is left",
-        "more disk is left, and little", "the disk has room again",
+        "the disk has little space: ranges that this node leads refuse appends", "the disk has "
+                                                                                 "less space than "
+                                                                                 "before",
+        "the disk has more space than before, but still little", "the disk has enough space again",
     ]  # fmt: skip
     lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
     assert [(line["level"], line["disk_level"]) for line in lines] == [

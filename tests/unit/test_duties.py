@@ -179,7 +179,7 @@ def test_S12_x6_other_effects_at_the_same_end_are_damage() -> None:
     metadata.ranges[1] = range_
     damage, begin = asked(metadata, 1, replicas={OLD: ENDED._replace(effects=other)})
     assert isinstance(damage, Damage)
-    assert "did something else here" in damage.reason
+    assert "the entries of the generation had another effect on this" in damage.reason
     assert begin == Begin(range_, False, ("peers",))
     for effects in (one, elsewhere, b""):
         held = ENDED._replace(effects=effects)

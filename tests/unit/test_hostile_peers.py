@@ -302,7 +302,9 @@ def test_an_answer_to_a_join_takes_this_node_in_or_is_none() -> None:
         assert image is not None
         await _check_taken_in(Identity("c", 2, 7, 0), image)
         for cluster, node, incarnation in (("d", 2, 7), ("c", 1, 7), ("c", 9, 7), ("c", 2, 8)):
-            with pytest.raises(RemoteProtocolError, match="does not take this node in"):
+            with pytest.raises(
+                RemoteProtocolError, match="the answer to the join does not register this node"
+            ):
                 await _check_taken_in(Identity(cluster, node, incarnation, 0), image)
 
     asyncio.run(main())

@@ -113,7 +113,10 @@ def test_X4_an_invitation_is_used_once_and_a_lost_answer_costs_nothing(one: Cont
     assert join(one, 7, token)["ok"]["node"] == 2
     assert join(one, 7, token)["ok"]["node"] == 2, "the same node, whose answer was lost"
     for key in ("d" * 64, ""):
-        refused(join(one, 8, token, key=key), "it was used, taken back, or is of another cluster")
+        refused(
+            join(one, 8, token, key=key),
+            "a node has used the invitation, an operator revoked it, or it is of another cluster",
+        )
     refused(join(one, 7, token, key="c" * 64), "registered with another TLS key")
     unused = invited(one)
     for other in (None, unused, tokens.draw()):
@@ -131,7 +134,7 @@ def test_X4_an_invitation_is_used_once_and_a_lost_answer_costs_nothing(one: Cont
 def test_X4_an_invitation_that_is_refused_is_not_used_up(one: Controller) -> None:
     token, other = invited(one), tokens.draw()
     wrong = tokens.id_of(token) + other[16:]
-    refused(join(one, 7, wrong), "does not have that secret")
+    refused(join(one, 7, wrong), "the secret does not belong")
     refused(join(one, 7, token, at_ms=HOUR_MS), "has expired")
     assert "error" in join(one, 7, token, address=5)
     assert join(one, 7, token, at_ms=HOUR_MS - 1)["ok"]["node"] == 2
@@ -263,8 +266,11 @@ def test_a_machine_that_lost_its_disk_may_still_show_the_invitation_of_its_old_n
     assert join(one, 7, token)["ok"]["node"] == 2
     refused(join(one, 8, token), "node 2 has the same TLS key and is ACTIVE")
     one.do("node_state", node=2, state="DEAD")
-    refused(join(one, 8, token, key="c" * 64), "it was used")
-    refused(join(one, 8, tokens.draw()), "it was used, taken back, or is of another cluster")
+    refused(join(one, 8, token, key="c" * 64), "a node has used the invitation")
+    refused(
+        join(one, 8, tokens.draw()),
+        "a node has used the invitation, an operator revoked it, or it is of another cluster",
+    )
     for _ in range(2):
         assert join(one, 8, token)["ok"]["node"] == 3
     for number in (2, 3):

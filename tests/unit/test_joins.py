@@ -98,12 +98,12 @@ def test_x26_a_merged_range_is_above_both_of_its_parents() -> None:
 @pytest.mark.parametrize(
     ("log", "at", "code", "told"),
     [
-        ("none", b"m", "LOG_NOT_FOUND", "no log named 'none'"),
+        ("none", b"m", "LOG_NOT_FOUND", "log 'none' does not exist"),
         ("orders", b"k", "INVALID_ARGUMENT", "no two ranges of the log meet at key 'k'; they "
-         "meet at 'd', 'm': give the first key of the right one"),
+         "meet at 'd', 'm': give the first key of the right range"),
         ("orders", b"", "INVALID_ARGUMENT", "no two ranges of the log meet at key ''"),
         ("whole", b"m", "INVALID_ARGUMENT", "meet at key 'm'; it has one range only"),
-        ("orders", "m", "INVALID_ARGUMENT", "at is 'm'; a key is wanted"),
+        ("orders", "m", "INVALID_ARGUMENT", "at is 'm'; give a key"),
         ("orders", None, "INVALID_ARGUMENT", "at is None; a key is wanted"),
     ],
 )  # fmt: skip

@@ -188,7 +188,7 @@ def test_a_busy_range_is_split_where_its_load_halves_and_says_why() -> None:
     (step,) = next_steps(metadata, facts, 100.0, leads_for_s=100.0)
     do(metadata, **step)
     (operation,) = metadata.operations.values()
-    assert operation.reason == "load: 30,000/s, more than 20,000/s: halves at key 'm'"
+    assert operation.reason == "load: 30,000/s, more than 20,000/s: split at key 'm'"
     assert [output.span for output in operation.outputs] == [Span(b"", b"m"), Span(b"m", None)]
     do(metadata, op=commands.ABORT, operation=1)
     assert next_steps(metadata, facts, 101.0, leads_for_s=100.0) == [], "not at once again"
@@ -196,7 +196,7 @@ def test_a_busy_range_is_split_where_its_load_halves_and_says_why() -> None:
 
 def test_a_key_without_text_is_shown_by_its_digits() -> None:
     (planned,) = asked(cluster(), BUSY._replace(at=b"\xff\x00"))
-    assert planned.reason.endswith("halves at key 0xff00")
+    assert planned.reason.endswith("split at key 0xff00")
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_S12_a_damaged_input_is_named_and_not_merged_over(tmp_path: Path) -> Non
     with pytest.raises(CorruptData, match="is missing"):
         Merger().merge(task(tmp_path / "merged", inputs))
     path.write_bytes(whole)
-    with pytest.raises(Unavailable, match=r"could not be merged: .*No such file"):
+    with pytest.raises(Unavailable, match=r"merging segments failed: .*No such file"):
         Merger().merge(task(tmp_path / "none" / "merged", inputs))
     assert not (tmp_path / "merged").exists()
 

@@ -282,7 +282,7 @@ def test_S3_segments_of_each_parent_are_merged_and_the_node_begins_again(tmp_pat
         base.manifest.sort(key=lambda info: info.first_seq)
         assert check_bases(node.directory.files, [known])[1] == [], "spans are in any order"
         strange = KnownBase("it", Span(b"", b"m"), base)
-        assert "for keys of others" in check_bases(node.directory.files, [strange])[1][0]
+        assert "for keys of other ranges" in check_bases(node.directory.files, [strange])[1][0]
         node.stop()
 
     on_node(tmp_path, test)

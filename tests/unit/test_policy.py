@@ -46,8 +46,8 @@ def test_policies_that_remove(body: dict[str, Any]) -> None:
             "compact with retention_ms 5: compaction keeps",
         ),
         ({"cleanup": "compact", "retention_bytes": 5}, "retention_bytes would remove it"),
-        ({"cleanup": "compact", "snapshot_delay_ms": 0}, "take one of them away"),
-        ({"delete_retention_ms": 5}, "it needs cleanup compact"),
+        ({"cleanup": "compact", "snapshot_delay_ms": 0}, "unset one of the two"),
+        ({"delete_retention_ms": 5}, "and needs cleanup compact"),
         ({"cleanup": ["compact"]}, "cleanup ['compact']"),
     ],
 )
@@ -73,11 +73,11 @@ def test_altering_changes_what_is_named_and_nil_takes_a_rule_away() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cleanup": "compact"}, "take one of them away"),
+        ({"cleanup": "compact"}, "unset one of the two"),
         ({"replicas": 5}, "the replicas of a log cannot be altered: create a log"),
         ({"ranges": 5}, "the ranges of a log cannot be altered"),
-        ({"ranges_min": 5}, "no policy 'ranges_min'; retention_ms, "),
-        ({7: 5}, "no policy 7"),
+        ({"ranges_min": 5}, "the policy 'ranges_min' does not exist; retention_ms, "),
+        ({7: 5}, "the policy 7 does not exist"),
         ({}, "nothing to alter; give one of retention_ms"),
         (None, "a map of names"),
         ([], "a map of names"),

@@ -78,7 +78,9 @@ def test_x15_what_is_durably_applied_was_committed() -> None:
 
 def test_x15_a_log_that_ends_below_the_applied_state_does_not_start() -> None:
     net = Net(3)
-    with pytest.raises(InvariantError, match="does not meet"):
+    with pytest.raises(
+        InvariantError, match="the log of the group does not begin at the applied state"
+    ):
         net._member(1, MemoryLog(), []).group.__init__(
             log=MemoryLog(),
             node_id=1,

@@ -77,18 +77,18 @@ def test_it_is_sealing_from_the_start_and_names_the_survivor_alone() -> None:
     ("dead", "command", "code", "said"),
     [
         ((2,), {}, "CONFLICT", "of its members 1, 2, 3 nodes 1, 3 are there"),
-        ((), {}, "CONFLICT", "has not lost its majority"),
+        ((), {}, "CONFLICT", "has a majority"),
         ((2, 3), {"range": 9}, "RANGE_NOT_FOUND", "no range 9"),
         ((2, 3), {"range": 0}, "INVALID_ARGUMENT", "range 0 is the controller's"),
         ((2, 3), {"range": None}, "INVALID_ARGUMENT", "range 0 is the controller's"),
-        ((2, 3), {"range": "1"}, "INVALID_ARGUMENT", "range is '1'; an integer is wanted"),
+        ((2, 3), {"range": "1"}, "INVALID_ARGUMENT", "range is '1'; give an integer"),
         ((2, 3), {"from": 4}, "NODE_NOT_FOUND", "node 4 has no replica .* members are 1, 2, 3"),
         ((2, 3), {"from": 99}, "NODE_NOT_FOUND", "node 99 has no replica of range 1"),
         ((2, 3), {"from": None}, "NODE_NOT_FOUND", "node 0 has no replica of range 1"),
         ((2, 3), {"from": 2}, "CONFLICT", r"node 2 is DEAD: .* \(1\)"),
         ((1, 2, 3), {}, "CONFLICT", r"node 1 is DEAD: .* \(none is\)"),
         ((2,), {"damaged": [1, 3]}, "CONFLICT", "the replica of node 1 is damaged"),
-        ((2, 3), {"damaged": "x"}, "INVALID_ARGUMENT", "damaged is 'x'; integers are wanted"),
+        ((2, 3), {"damaged": "x"}, "INVALID_ARGUMENT", "damaged is 'x'; give integers"),
     ],
 )
 def test_what_is_refused_says_why_and_changes_nothing(

@@ -168,8 +168,11 @@ def test_rows_that_are_no_records_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="the key of row 11 of the task is null"):
         records(batch, 10)
     for rows, said in (
-        ([[{"key": b"h", "value": b"1"}, {"key": b"h", "value": b"2"}]], "two headers of one name"),
-        ([[{"key": b"h", "value": None}]], "neither is null"),
+        (
+            [[{"key": b"h", "value": b"1"}, {"key": b"h", "value": b"2"}]],
+            "two headers with the same name",
+        ),
+        ([[{"key": b"h", "value": None}]], "a null name or a null value"),
     ):
         headers = pa.array(
             rows, pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))

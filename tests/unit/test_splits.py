@@ -72,11 +72,11 @@ def test_a_split_keeps_the_range_for_the_left_keys_and_makes_one_for_the_right()
 @pytest.mark.parametrize(
     ("log", "at", "code", "told"),
     [
-        ("none", b"k", "LOG_NOT_FOUND", "no log named 'none'"),
+        ("none", b"k", "LOG_NOT_FOUND", "log 'none' does not exist"),
         ("orders", b"d", "INVALID_ARGUMENT", "range 2 begins at key 'd' already"),
-        ("orders", b"", "INVALID_ARGUMENT", "split key of 0 bytes; 1 to 480"),
-        ("orders", b"\xff" * 481, "INVALID_ARGUMENT", "split key of 481 bytes; 1 to 480"),
-        ("orders", "k", "INVALID_ARGUMENT", "at is 'k'; a key is wanted"),
+        ("orders", b"", "INVALID_ARGUMENT", "split key has 0 bytes; 1 to 480"),
+        ("orders", b"\xff" * 481, "INVALID_ARGUMENT", "split key has 481 bytes; 1 to 480"),
+        ("orders", "k", "INVALID_ARGUMENT", "at is 'k'; give a key"),
         ("orders", None, "INVALID_ARGUMENT", "at is None; a key is wanted"),
     ],
 )
@@ -218,7 +218,7 @@ def test_a_range_that_is_too_large_is_split_at_its_half_and_says_why() -> None:
     (step,) = next_steps(metadata, facts, 100.0, leads_for_s=100.0)
     do(metadata, **step)
     (operation,) = metadata.operations.values()
-    assert operation.reason == (f"{600 * MIB} bytes, more than {512 * MIB}: at its half")
+    assert operation.reason == (f"{600 * MIB} bytes, more than {512 * MIB}: split in the middle")
     assert [output.span for output in operation.outputs] == [Span(b"", b"m"), Span(b"m", None)]
     do(metadata, op=commands.ABORT, operation=1)
     assert next_steps(metadata, facts, 101.0, leads_for_s=100.0) == [], "not at once again"

@@ -423,7 +423,7 @@ def test_L3_the_memtables_of_a_node_are_bounded_frozen_ones_included(
 
         monkeypatch.setattr(limits, "memtables_hard_bytes_max", sum(sizes) // 2)
         node.memtables.look(time.monotonic())
-        with pytest.raises(Overloaded, match="the node waits for segments"):
+        with pytest.raises(Overloaded, match="the node waits until it has built segments"):
             await replica.append(numbered_batch(5, [b"a"]))
         building = asyncio.ensure_future(node.memtables.build())
         builder.may.set()

@@ -499,7 +499,7 @@ def test_x28_a_file_that_rotted_is_found_by_whoever_prepares_it(tmp_path: Path) 
     with open(made.store.path(info.content_id), "r+b") as file:
         file.seek(2 * 4096)
         file.write(bytes(8))  # hashed it was, as this process made it
-    with pytest.raises(CorruptData, match="page 2 is another one"):
+    with pytest.raises(CorruptData, match="page 2 has the number of another page"):
         made.store.prepare(info.content_id, nothing)
 
 

@@ -410,7 +410,7 @@ def test_x3_a_retired_group_is_never_created_again() -> None:
     wal.retire_group(G1)
     sync(wal)
     for reopened in (wal, open_wal(disk)):
-        with pytest.raises(InvariantError, match="retired group is created again"):
+        with pytest.raises(InvariantError, match="the node would create a retired group again"):
             reopened.create_group(G1)
 
 
