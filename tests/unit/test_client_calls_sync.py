@@ -365,7 +365,7 @@ def test_a_recovery_returns_when_it_is_over_or_at_once_and_says_when_it_gave_way
                 known.operation = 8
 
         cluster.faults.append(gives_way)
-        with pytest.raises(lognode.Conflict, match="another operation replaced .*: operation 8"):
+        with pytest.raises(lognode.Conflict, match=r"another operation replaced .*: operation 8"):
             client.admin.recover(1, **accept)
         cluster.faults[:] = [ends]
         assert client.admin.recover(1, **accept) == begun
