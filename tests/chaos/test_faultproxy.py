@@ -113,7 +113,7 @@ async def pour(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-def test_what_it_holds_is_bounded() -> None:
+def test_the_proxy_buffers_a_bounded_number_of_bytes() -> None:
     async def body() -> int:
         async with (
             FaultProxy() as server,
@@ -152,7 +152,7 @@ def test_it_runs_as_a_program_and_ends_on_sigterm() -> None:
         assert process.wait(10) == 0
 
 
-def test_who_is_told_of_after_the_end_of_the_proxy_is_not_let_through() -> None:
+def test_a_connection_accepted_after_the_end_of_the_proxy_is_refused() -> None:
     """Accepted by then, it dialled through the toxics of a proxy that nobody could heal."""
 
     async def body() -> None:

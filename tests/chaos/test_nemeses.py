@@ -114,7 +114,7 @@ async def ranges_of(target: Target) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("phase", [None, *PHASES])
-def test_a_range_is_split_whoever_dies(tmp_path: Path, phase: str | None) -> None:
+def test_a_range_is_split_after_the_death_of_any_node(tmp_path: Path, phase: str | None) -> None:
     """`phase`: the controller's leader is killed in it."""
 
     async def run() -> None:

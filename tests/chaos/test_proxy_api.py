@@ -202,7 +202,7 @@ def test_a_server_that_hangs_is_told_in_time_and_restarted(server: Program) -> N
     asyncio.run(body())
 
 
-def test_a_program_that_is_no_server_is_named() -> None:
+def test_an_unusable_program_is_named() -> None:
     async def body() -> None:
         with pytest.raises(Unavailable, match="/bin/false ended with 1"):
             await ProxyServer(Program(("/bin/false",), "none")).start()

@@ -78,7 +78,7 @@ def load(guarded: testing.LocalCluster) -> Iterator[Load]:
 
 
 @pytest.mark.parametrize("what", BOMB)
-def test_S12_what_is_no_frame_ends_the_connection_with_a_reason(
+def test_S12_malformed_bytes_end_the_connection_with_a_reason(
     guarded: testing.LocalCluster, load: Load, what: str
 ) -> None:
     data, reason = BOMB[what]
@@ -93,7 +93,7 @@ def test_S12_what_is_no_frame_ends_the_connection_with_a_reason(
     load.go_on(10)
 
 
-def test_a_first_frame_that_is_no_hello_is_refused(guarded: testing.LocalCluster) -> None:
+def test_a_first_frame_other_than_a_hello_is_refused(guarded: testing.LocalCluster) -> None:
     with Stranger(guarded.nodes[0]) as stranger:
         stranger.send(GOOD)
         assert "hello" in stranger.refused()

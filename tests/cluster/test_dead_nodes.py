@@ -131,7 +131,7 @@ def test_x29_a_node_comes_back_to_a_controller_whose_leader_it_has_never_heard_o
         assert [entry.seq for entry in entries[b"k"]] == [ack.seq for ack in acks]
 
 
-def test_S2_what_nobody_else_has_waits_for_its_node(tmp_path: Path) -> None:
+def test_S2_data_without_another_copy_waits_for_its_node(tmp_path: Path) -> None:
     """Nothing is planned that could not end, and health says what is wanted."""
     with (
         testing.cluster(tmp_path, 3, flags=SOON) as cluster,

@@ -252,7 +252,7 @@ def test_a_machine_that_lost_its_disk_joins_again_once_its_node_is_dead(
         machine.node.stop()
 
 
-def test_who_may_not_administer_invites_nobody(
+def test_a_client_without_the_right_to_administer_cannot_invite(
     cluster: testing.LocalCluster, client: lognode.Client
 ) -> None:
     token = client.admin.create_token("app", ["read,append,trim,group,describe"])["token"]

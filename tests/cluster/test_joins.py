@@ -224,7 +224,7 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
     assert f"at key '{last}'" in listed.stdout
 
 
-def test_what_cannot_be_merged_is_one_line_and_changes_nothing(
+def test_an_impossible_merge_is_one_line_and_changes_nothing(
     three: testing.LocalCluster, client: lognode.Client
 ) -> None:
     client.create_log("kept", split_at=[b"m"])

@@ -235,7 +235,7 @@ def test_every_format_and_no_wait(four: testing.LocalCluster, client: lognode.Cl
     testing.eventually(lambda: comes in range_of(client, "formats")["members"], what="it is moved")
 
 
-def test_what_cannot_be_moved_is_one_line_and_changes_nothing(
+def test_an_impossible_move_is_one_line_and_changes_nothing(
     four: testing.LocalCluster, client: lognode.Client
 ) -> None:
     client.create_log("refused")

@@ -86,9 +86,7 @@ BAD: dict[str, tuple[Callable[[Path], list[str]], str]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_keeps_a_node_from_starting_is_one_line_and_exit_code_1(
-    what: str, tmp_path: Path
-) -> None:
+def test_a_failed_start_is_one_line_and_exit_code_1(what: str, tmp_path: Path) -> None:
     flags, said = BAD[what]
     given = flags(tmp_path)
     data = [] if "--data" in given else ["--data", str(tmp_path / "data")]

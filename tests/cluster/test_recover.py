@@ -213,7 +213,7 @@ def append_at(node: testing.LocalNode, range_id: int, generation: int) -> str:
     return asyncio.run(ask())
 
 
-def test_S2_it_ends_though_the_survivor_is_killed_and_who_comes_back_lets_go(
+def test_S2_a_recovery_ends_after_a_kill_of_the_survivor_and_returning_members_delete_their_data(
     five: testing.LocalCluster, client: lognode.Client
 ) -> None:
     """Killed at some moment of it and started again; nothing was lost here, and nothing is. The

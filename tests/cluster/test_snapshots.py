@@ -103,7 +103,7 @@ def test_x14_a_lease_outlives_all_nodes_and_ends_by_the_clock(tmp_path: Path) ->
             short.renew(60)
 
 
-def test_a_log_that_was_created_again_is_another_one(tmp_path: Path) -> None:
+def test_a_log_that_was_created_again_is_a_different_log(tmp_path: Path) -> None:
     with (
         testing.cluster(tmp_path, 1) as cluster,
         lognode.Client(cluster.servers, timeout=20) as client,

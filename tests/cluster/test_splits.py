@@ -161,7 +161,7 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
     assert "an operator splits it at key 'x'" in listed.stdout
 
 
-def test_what_cannot_be_split_is_one_line_and_changes_nothing(
+def test_an_impossible_split_is_one_line_and_changes_nothing(
     three: testing.LocalCluster, client: lognode.Client
 ) -> None:
     client.create_log("refused", split_at=[b"m"])

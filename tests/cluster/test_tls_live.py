@@ -233,7 +233,7 @@ def test_the_command_line_takes_files_by_flag_and_by_environment(
     assert "TLS has a cert and no key" in error
 
 
-def test_https_serves_whoever_shows_a_certificate(three: testing.LocalCluster) -> None:
+def test_https_serves_clients_with_a_certificate(three: testing.LocalCluster) -> None:
     node = three.nodes[1]
     with node.fetch("/metrics", 5) as answer:
         text = answer.read().decode()

@@ -263,7 +263,7 @@ def _http(node: LocalNode, path: str, **headers: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def test_http_shows_metrics_and_status_to_those_who_may_see_them(
+def test_http_shows_metrics_and_status_to_clients_with_the_right(
     three: testing.LocalCluster,
 ) -> None:
     node = three.nodes[2]

@@ -186,7 +186,7 @@ def test_trap_2_a_stream_whose_first_micro_batch_fails_loses_nothing(
     assert rows(spark.read.parquet(str(tmp_path / "out"))) == entries(log)
 
 
-def test_what_a_stream_cannot_do_is_refused_with_the_reason(
+def test_an_impossible_stream_is_refused_with_the_reason(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
     filled(client, "refusing", 100)

@@ -288,7 +288,7 @@ def total(key, history):
     assert [e.snapshot for e in log.scan(b"k05")] == [False, False, False, True]
 
 
-def test_a_function_that_is_none_is_refused(
+def test_an_unusable_function_is_refused(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

@@ -97,7 +97,9 @@ def test_an_export_that_ends_before_its_manifest_neither_loses_nor_doubles(
     assert len(attempts(tmp_path)) == 1
 
 
-def test_of_two_exports_at_once_one_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_second_of_two_simultaneous_exports_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     place = Place(spark, str(tmp_path))
     of = Vector("c", "flights", 1, "", 0, ())
     made = manifest.Manifest("e", 1, "data/00000001-a", 5, of)
@@ -108,7 +110,7 @@ def test_of_two_exports_at_once_one_is_refused(spark: SparkSession, tmp_path: Pa
     assert place.names("manifests") == ["00000001.json"]
 
 
-def test_what_is_wrong_is_said_before_spark_starts(
+def test_bad_arguments_are_refused_before_spark_starts(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

@@ -205,7 +205,7 @@ def test_S8_a_query_that_is_killed_behind_its_append_adds_nothing_twice(
     assert histories(other) == histories(log)
 
 
-def test_what_cannot_be_written_is_refused(
+def test_rows_of_a_wrong_shape_are_refused(
     spark: SparkSession, cluster: Cluster, client: lognode.Client
 ) -> None:
     client.create_log("refuses", exist_ok=True)

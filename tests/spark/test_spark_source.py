@@ -110,7 +110,7 @@ def test_trap_3_an_empty_log_is_an_empty_frame(
         ({"servers": "127.0.0.1:1", "timeout": "2s"}, "127.0.0.1:1"),
     ],
 )
-def test_what_is_wrong_is_said_before_a_task_starts(
+def test_bad_options_are_refused_before_a_task_starts(
     spark: SparkSession, cluster: Cluster, client: lognode.Client,
     options: dict[str, str], said: str,
 ) -> None:  # fmt: skip

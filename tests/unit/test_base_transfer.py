@@ -170,7 +170,7 @@ def test_two_fetches_of_one_file_at_once_do_not_take_it_from_each_other(tmp_path
     run(tmp_path, test)
 
 
-def test_what_a_peer_flushes_while_it_is_copied_from_is_copied_too(tmp_path: Path) -> None:
+def test_a_segment_flushed_during_the_copy_is_copied_too(tmp_path: Path) -> None:
     """It came with the seal, while appends waited: at a mebibyte a second for longer than a new
     member is waited for, so that the move was given up."""
 
@@ -256,7 +256,7 @@ def test_S12_a_torn_part_from_before_is_fetched_again(tmp_path: Path) -> None:
     run(tmp_path, test, pieces=8)
 
 
-def test_S12_what_was_spoilt_on_the_way_is_not_taken(tmp_path: Path) -> None:
+def test_S12_bytes_damaged_on_the_way_are_refused(tmp_path: Path) -> None:
     async def test(nodes: Nodes) -> None:
         wire = Wire(nodes.server)
         wire.spoil = lambda data: bytes([data[0] ^ 1]) + data[1:]

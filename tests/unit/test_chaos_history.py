@@ -14,7 +14,7 @@ def _recorder(path: Path) -> Recorder:
     return Recorder(path, lambda: next(clock))
 
 
-def test_what_is_recorded_is_read_again(tmp_path: Path) -> None:
+def test_recorded_events_are_read_back(tmp_path: Path) -> None:
     recorder = _recorder(tmp_path / "h")
     recorder.record(0, "invoke", "append", {"records": [["ключ", "v"]]})
     recorder.record(None, "info", "kill", {"id": 0, "what": "kill of one", "nodes": [2]})
@@ -75,7 +75,7 @@ _NO_TYPE = '{"index":0,"time":1,"process":1,"type":"no","f":"x"}'
 
 
 @pytest.mark.parametrize("line", ["", "{}", '{"index":1}', "[1]", "x", _NO_TYPE])
-def test_what_is_no_history_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+def test_a_malformed_history_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     recorder = _recorder(tmp_path / "h")
     recorder.record(0, "invoke", "read", "k")
     recorder.close()

@@ -56,7 +56,7 @@ def test_all_checkers_together() -> None:
         (_story(nodes=0), "no read of everything at the end from node 1, 2, 3"),
     ],
 )
-def test_what_is_missing_is_named(story: Story, why: str) -> None:
+def test_missing_evidence_is_named(story: Story, why: str) -> None:
     result = enough(story.history, TEST)
     assert result.verdict == "unknown"
     assert len(result.unknown) == 1
@@ -72,7 +72,7 @@ def test_a_fault_that_began_before_its_node_led_has_hit_a_leader() -> None:
     assert not any("no fault hit a leader" in why for why in enough(story.history, TEST).unknown)
 
 
-def test_who_led_before_a_fault_or_after_it_was_not_hit() -> None:
+def test_a_leader_before_or_after_a_fault_was_not_hit() -> None:
     story = Story()
     story.leaders({"r1": 1})
     story.leaders({"r1": 2})

@@ -110,7 +110,7 @@ def test_a_store_read_before_its_write_ended_may_see_it_or_not(tmp_path: Path) -
         ("INFO  jepsen.util - :nemesis\t:info\t:start\tnil\n", "the history has no operation"),
     ],
 )
-def test_what_is_no_history_is_refused_with_its_line(
+def test_a_malformed_history_is_refused_with_its_line(
     tmp_path: Path, text: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _check(tmp_path, text) == 2

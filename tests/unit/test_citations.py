@@ -182,5 +182,5 @@ def test_a_citation_that_leads_nowhere_is_found(said: str) -> None:
         "x1 = 5", "def test_x2_10_a_base_x15(): ...", "# 0.75 to 1.25", "# version 2.10",
     ],
 )  # fmt: skip
-def test_what_is_right_is_not_found(said: str) -> None:
+def test_correct_citations_are_not_reported(said: str) -> None:
     assert not list(wrong("tests/unit/test_nothing.py", f"{said}\n"))

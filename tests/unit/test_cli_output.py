@@ -125,7 +125,7 @@ def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> 
         (["--what"], "unrecognized arguments: --what"),
     ],
 )
-def test_what_the_parser_refuses_is_one_line_and_2(
+def test_bad_usage_is_one_line_and_exit_code_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert lognode(arguments) == 2

@@ -56,7 +56,7 @@ def test_warnings_of_a_member_that_says_nothing_or_of_what_is_refused() -> None:
     assert "it has none" in list(warnings(empty, 1, 0))[2]
 
 
-def test_what_a_member_says_it_has_is_numbers_or_nothing() -> None:
+def test_the_reported_end_of_a_log_is_numbers_or_nothing() -> None:
     has = {"last_term": 4, "last_index": 40, "applied": 38, "last_seq": 9, "last_timestamp_ms": 5}
     assert held_of({**has, "more": 1}) == has
     assert held_of(None) is None

@@ -161,7 +161,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("what", UNUSABLE)
-def test_what_nobody_can_dial_is_no_address(what: str) -> None:
+def test_an_undiallable_address_is_refused(what: str) -> None:
     text, said = UNUSABLE[what]
     with pytest.raises(InvalidArgument) as caught:
         split_address(text, "advertise")
@@ -176,13 +176,13 @@ def test_what_nobody_can_dial_is_no_address(what: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, b"h:1", ["h:1"], {}])
-def test_what_is_no_text_is_no_address(value: object) -> None:
+def test_an_address_must_be_text(value: object) -> None:
     with pytest.raises(InvalidArgument, match="the address is not text"):
         split_address(value)
 
 
 @pytest.mark.parametrize("text", [text for text, _ in UNUSABLE.values() if "," not in text])
-def test_what_is_no_address_of_a_node_is_none_of_a_list_either(text: str) -> None:
+def test_an_invalid_address_is_also_invalid_in_a_list(text: str) -> None:
     """But that there the port may be left out, and blanks around an address."""
     if text in ("h", "h:", " h:1"):
         assert parse(text)

@@ -414,7 +414,7 @@ def test_bad_bytes_close_the_connection_with_an_error_frame_and_hurt_nobody_else
     run(test)
 
 
-def test_L4_what_is_accepted_in_the_moment_of_the_end_is_closed_too() -> None:
+def test_L4_a_connection_accepted_during_the_close_is_closed_too() -> None:
     """It was left open until somebody collected garbage."""
 
     async def main() -> None:

@@ -258,7 +258,7 @@ def test_an_idle_client_dials_again_at_its_next_call_and_shows_no_error() -> Non
     run(Bounds(idle_s=0.2), test)
 
 
-def test_who_waits_for_an_answer_is_not_idle() -> None:
+def test_a_client_that_waits_for_an_answer_is_not_idle() -> None:
     async def test(made: Rig) -> None:
         made.gate.clear()
         waits, idle = await made.dial(), await made.dial()
@@ -273,7 +273,7 @@ def test_who_waits_for_an_answer_is_not_idle() -> None:
     run(Bounds(idle_s=0.2), test)
 
 
-def test_S11_what_is_sent_while_an_idle_connection_is_closed_was_not_applied() -> None:
+def test_S11_a_request_sent_while_an_idle_connection_closes_was_not_applied() -> None:
     async def test(made: Rig) -> None:
         link = await made.dial()
         (accepted,) = made.listener._seats.guests
@@ -289,7 +289,7 @@ def test_S11_what_is_sent_while_an_idle_connection_is_closed_was_not_applied() -
     run(Bounds(idle_s=60.0), test)
 
 
-def test_S11_what_is_sent_while_any_other_connection_ends_may_have_been_applied() -> None:
+def test_S11_a_request_sent_while_any_other_connection_ends_may_have_been_applied() -> None:
     async def test(made: Rig) -> None:
         link = await made.dial()
         (accepted,) = made.listener._seats.guests
@@ -403,7 +403,9 @@ def test_incomplete_frames_take_bounded_memory() -> None:
     run(Bounds(incomplete_bytes=350_000), test)
 
 
-def test_who_does_not_read_its_refusal_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_its_refusal_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It would hold a descriptor for as long as it likes."""
     monkeypatch.setattr(transport, "linger_s", 0.2)
 

@@ -52,7 +52,7 @@ def test_a_crowd_at_the_door_sends_nobody_of_another_host_away() -> None:
     assert {honest, other} <= set(among.guests)
 
 
-def test_who_never_ends_a_handshake_takes_a_seat_from_nobody() -> None:
+def test_an_endless_handshake_takes_no_seat_from_other_clients() -> None:
     among = seats(connections=2, handshakes=2)
     kept = seated(among, [Guest(), Guest()])
     for _ in range(100):

@@ -91,7 +91,7 @@ def test_a_lease_is_renewed_and_released_and_over_when_it_is_over() -> None:
     run_sync(test)
 
 
-def test_what_failed_to_be_leased_is_released() -> None:
+def test_leases_of_a_failed_snapshot_are_released() -> None:
     def test(cluster: FakeCluster, client: Client, log: Log) -> None:
         log.append_many([("a", b"v"), ("x", b"v")])
 

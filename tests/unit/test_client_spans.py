@@ -79,7 +79,7 @@ def test_a_key_of_no_known_range_is_refused_without_a_node(key: bytes) -> None:
     run(test)
 
 
-def test_what_is_about_the_whole_log_is_refused() -> None:
+def test_requests_about_the_whole_log_are_refused() -> None:
     async def test(cluster: FakeCluster, client: lognode.AsyncClient) -> None:
         log = client.log("log")
         await refused(listed(log.keys()))

@@ -256,7 +256,7 @@ def test_the_page_names_each_place(heading: str) -> None:
 
 
 @pytest.mark.parametrize("heading", LISTS)
-def test_whoever_follows_the_list_is_done(heading: str, tree: Path) -> None:
+def test_following_the_list_is_enough(heading: str, tree: Path) -> None:
     copy = Copy(tree, LISTS[heading])
     try:
         for place in copy.work.places:

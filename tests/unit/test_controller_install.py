@@ -221,7 +221,9 @@ def sealed_for(*members: int) -> Metadata:
     return metadata
 
 
-def test_x29_who_leaves_the_controller_pushes_until_a_later_leader_is_heard(tmp_path: Path) -> None:
+def test_x29_a_leaving_member_of_the_controller_pushes_until_it_hears_a_later_leader(
+    tmp_path: Path,
+) -> None:
     """The only member held the last record alone when another node was to take its place: nobody
     began the next generation. Then its replica goes, and not before."""
     asked: list[int] = []

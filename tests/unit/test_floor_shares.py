@@ -69,7 +69,7 @@ def test_a_change_of_leader_lets_nobody_fill_the_range() -> None:
     range_.trim("bob", b"bob's")
 
 
-def test_what_retention_has_passed_counts_no_more() -> None:
+def test_floors_below_retention_no_longer_count() -> None:
     range_ = Range()
     assert range_.fill("ann") == MOST // 2
     range_.removal.trim_spans([(b"", None, 9)])

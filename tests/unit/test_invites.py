@@ -140,7 +140,7 @@ def test_X4_an_invitation_that_is_refused_is_not_used_up(one: Controller) -> Non
     assert join(one, 7, token, at_ms=HOUR_MS - 1)["ok"]["node"] == 2
 
 
-def test_who_made_an_invitation_is_kept(one: Controller) -> None:
+def test_the_maker_of_an_invitation_is_recorded(one: Controller) -> None:
     """Images of a version that did not keep the principal still load."""
     token = invited(one)
     assert [each.by for each in one.metadata.invites.values()] == ["client ann"]
@@ -211,7 +211,7 @@ def founded(at_ms: int | None) -> Controller:
     return controller
 
 
-def test_those_who_found_a_cluster_together_need_none() -> None:
+def test_nodes_that_found_a_cluster_together_need_no_invitation() -> None:
     controller = founded(at_ms=HOUR_MS)
     late = HOUR_MS + HOUR_MS - 1
     assert [join(controller, n, key=f"{n}" * 64, at_ms=late)["ok"]["node"] for n in (7, 8)] == [
@@ -295,7 +295,7 @@ def test_a_copy_of_the_key_of_a_live_node_needs_an_invitation(one: Controller, s
     assert join(one, 9, invited(one), key=key)["ok"]["node"] == 4
 
 
-def test_what_a_version_before_has_committed_is_applied_as_it_was(one: Controller) -> None:
+def test_commands_of_an_older_version_keep_their_effect(one: Controller) -> None:
     """Its log would be replayed to another state, or not at all."""
     before = {"incarnation": 7, "boot": 0, "node": None, "address": "h:1", "key": "b" * 64}
     assert one.do("register", **before)["ok"]["node"] == 2

@@ -83,7 +83,7 @@ def given(
         ([ALL] * 6, [1, 1, 1, 0, 0, 0], [(1, 1, 2)]),  # nobody knows who leads these
     ],
 )
-def test_who_leads_most_gives_one_to_a_member_that_leads_fewest(
+def test_the_node_with_most_leads_gives_a_lead_to_the_member_with_fewest(
     homes: list[tuple[int, ...]], leaders: list[int], expected: list[Any]
 ) -> None:
     metadata = cluster(4, homes)
@@ -91,7 +91,7 @@ def test_who_leads_most_gives_one_to_a_member_that_leads_fewest(
     assert given(metadata, leaders, alive=alive) == expected
 
 
-def test_what_is_kept_or_in_operation_stays_and_not_all_get_any() -> None:
+def test_pinned_and_busy_ranges_keep_their_leader_and_some_nodes_get_none() -> None:
     metadata, leaders = cluster(4, [ALL] * 8), [1] * 8
     assert given(metadata, leaders) == [(1, 1, 2)]
     assert given(metadata, leaders, keepers={1: 1, 2: 1}) == [(3, 1, 2)]
@@ -199,7 +199,7 @@ class World:
 
 
 @pytest.mark.parametrize("node", [1, 3])
-def test_the_controllers_leader_asks_whoever_leads_and_the_range_rests(
+def test_the_controllers_leader_asks_the_leader_and_the_range_rests(
     clock: Clock, node: int
 ) -> None:
     world = World(clock, node, [1] * 5)
@@ -262,7 +262,7 @@ def test_all_ranges_are_gone_over_only_when_something_has_changed(
     assert looks() == 3, "as long as leads are handed over"
 
 
-def test_x2_23_who_does_not_lead_the_controller_or_only_just_does_asks_nobody(
+def test_x2_23_a_node_that_does_not_lead_the_controller_or_only_just_leads_asks_no_node(
     clock: Clock,
 ) -> None:
     world = World(clock, 1, [1] * 5)
@@ -323,7 +323,7 @@ class Heard:
         self.heartbeat._note_own()
 
 
-def test_what_an_operator_wants_to_be_led_by_a_node_is_told_and_kept(clock: Clock) -> None:
+def test_the_leader_that_an_operator_chose_is_reported_and_kept(clock: Clock) -> None:
     heard = Heard(clock)
     heard.serve(wishes=[[7, 3, 100.0]])
     assert heard.facts.keepers(clock.now) == {7: 3}
@@ -369,7 +369,7 @@ def test_a_wish_that_has_come_true_already_is_kept_too() -> None:
     assert (answer, wishes) == ({"leader": 1, "changed": False}, [(1, 1)])
 
 
-def test_who_is_short_of_disk_is_known_from_heartbeats(clock: Clock) -> None:
+def test_heartbeats_tell_which_nodes_are_short_of_disk(clock: Clock) -> None:
     heard = Heard(clock)
     heard.serve(disk_free=7)
     assert set(heard.facts.short) == {2}

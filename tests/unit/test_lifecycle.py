@@ -138,7 +138,7 @@ def test_a_node_is_not_removed_before_all_has_left_it() -> None:
         (3, 4, {}, "node 1 is ACTIVE: .* first .--dead is only for DEAD nodes"),
     ],
 )  # fmt: skip
-def test_what_a_range_could_not_lose_is_not_removed(
+def test_a_node_that_a_range_needs_is_not_removed(
     replicas: int, nodes: int, by_node: dict[str, str], told: str
 ) -> None:
     found = cluster(nodes, replicas=replicas, controller=(3,) if nodes > 2 else (2,))
@@ -174,7 +174,7 @@ def test_removed_nodes_do_not_count_for_the_limit(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("fields", [{}, {"node": "3"}, {"node": -1}, {"node": None}])
 @pytest.mark.parametrize("op", ["drain_node", "remove_node"])
-def test_what_is_no_node_is_refused(op: str, fields: dict[str, Any]) -> None:
+def test_an_unknown_node_is_refused(op: str, fields: dict[str, Any]) -> None:
     assert re.match("NODE_NOT_FOUND|INVALID_ARGUMENT", refused(cluster(4), op, **fields))
 
 
@@ -207,7 +207,7 @@ def test_a_node_that_cannot_hand_its_leads_over_is_drained_all_the_same() -> Non
     assert list(leaving(metadata, facts, NOW + LEADS_FIRST_S, 20.0, 0.0)) == [3]
 
 
-def test_what_a_node_led_when_it_drained_before_counts_no_more() -> None:
+def test_leads_of_an_earlier_drain_do_not_count() -> None:
     metadata, facts = draining()
     facts.leads_left[3] = 0
     assert leaving(metadata, facts, NOW, 20.0, 0.0)

@@ -479,7 +479,7 @@ def test_records_and_images_of_before_the_port_for_peers_are_still_read(one: Con
 
 
 @pytest.mark.parametrize("at_ms", [-1, "now", 1.5])
-def test_a_time_that_is_none_ends_no_operation(one: Controller, at_ms: Any) -> None:
+def test_a_malformed_time_ends_no_operation(one: Controller, at_ms: Any) -> None:
     three(one)
     one.do("plan", kind="expand", inputs=[[1, 1]], outputs=[{"range": 1, "members": [1, 2, 3]}])
     assert one.do("abort", operation=1, at_ms=at_ms)["error"]["code"] == "INVALID_ARGUMENT"

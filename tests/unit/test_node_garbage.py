@@ -36,7 +36,7 @@ def cycles(count: int) -> list[Any]:
     return made
 
 
-def test_what_is_old_is_not_collected_unasked_and_what_is_young_is() -> None:
+def test_young_garbage_is_collected_and_old_garbage_only_on_demand() -> None:
     before = collections()
     alive = cycles(300_000)
     assert collections() == before
@@ -83,7 +83,7 @@ def test_it_waits_a_minute_for_a_calm_moment_and_no_longer() -> None:
     assert alive
 
 
-def test_what_is_old_is_counted_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_objects_are_counted_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = []
 
     def count(**how: Any) -> list[Any]:

@@ -68,7 +68,7 @@ def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbea
     return Heartbeat(**parts)
 
 
-def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(view: View) -> None:
+def test_x29_a_node_that_answers_a_heartbeat_leads_even_if_the_asker_forgot(view: View) -> None:
     """It is told once who leads; after a break only the hint of another node was known."""
     heartbeat = heartbeat_of(view, Leader())
 

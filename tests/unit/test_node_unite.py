@@ -155,7 +155,7 @@ def test_x2_20_everything_of_a_merged_range_is_exported(tmp_path: Path, limit: i
         [[[1, 2, b"k", -1]], 3], [[None], 3], [[[1, 2, b"k", 3]] * 1_025, 3], [[], 1, 1],
     ],
 )  # fmt: skip
-def test_a_position_that_is_none_is_refused(tmp_path: Path, position: Any) -> None:
+def test_a_malformed_position_is_refused(tmp_path: Path, position: Any) -> None:
     async def test(node: StorageNode, replica: RangeReplica) -> None:
         with pytest.raises(InvalidArgument, match="position"):
             await reads.export(replica, asked(EXPORT, position=position))

@@ -11,7 +11,7 @@ from lognode.partitions.policy import Policy, altered, of_request
 DAY = 24 * 3_600_000
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_omitted_rules_have_their_defaults() -> None:
     assert of_request({"name": "x"}) == Policy()
     assert not Policy().removes
     assert of_request({"cleanup": "compact"}).tombstones_ms == policy.delete_retention_default_ms
@@ -51,7 +51,7 @@ def test_policies_that_remove(body: dict[str, Any]) -> None:
         ({"cleanup": ["compact"]}, "cleanup ['compact']"),
     ],
 )
-def test_what_contradicts_itself_is_refused_with_the_reason(
+def test_contradictory_rules_are_refused_with_the_reason(
     body: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidArgument) as refused:
@@ -83,7 +83,7 @@ def test_altering_changes_what_is_named_and_nil_takes_a_rule_away() -> None:
         ([], "a map of names"),
     ],
 )
-def test_what_cannot_be_altered_is_said(changes: object, message: str) -> None:
+def test_an_immutable_rule_is_named_in_the_error(changes: object, message: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         altered(Policy(retention_ms=DAY), changes)
     assert message in refused.value.message

@@ -134,7 +134,7 @@ def test_a_field_that_nobody_knows_is_not_committed() -> None:
 
 
 @pytest.mark.parametrize("op", [None, 5, [1], {}, "no such command", "x" * 1_000_000])
-def test_what_is_no_command(op: Any) -> None:
+def test_a_malformed_command_is_refused(op: Any) -> None:
     with pytest.raises(Unsupported) as caught:
         checked({"op": op}, {})
     assert len(caught.value.message) < 200
@@ -161,7 +161,7 @@ def test_a_node_without_http_or_zone_is_registered() -> None:
 
 
 @pytest.mark.parametrize("boot", [1, 10**9, limits.boot_max])
-def test_x2_24_who_joins_has_boot_0(boot: int) -> None:
+def test_x2_24_a_joining_node_has_boot_0(boot: int) -> None:
     """By a later boot whoever knew the incarnation of a node was taken for that node, and the true
     one was fenced for good."""
     assert checked({**REGISTER, "node": None, "boot": 0}, {})["boot"] == 0
@@ -187,7 +187,7 @@ def test_a_policy_is_checked_as_a_whole() -> None:
         checked({**body, "replicas": 8}, {})
 
 
-def test_what_an_older_version_committed_is_applied_as_ever() -> None:
+def test_commands_of_an_older_version_keep_their_effect() -> None:
     """All members answer a command alike, whatever their version, and a log of before replays."""
     metadata = Metadata()
     for number, command in enumerate(

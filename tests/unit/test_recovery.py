@@ -91,7 +91,7 @@ def test_it_is_sealing_from_the_start_and_names_the_survivor_alone() -> None:
         ((2, 3), {"damaged": "x"}, "INVALID_ARGUMENT", "damaged is 'x'; give integers"),
     ],
 )
-def test_what_is_refused_says_why_and_changes_nothing(
+def test_a_refusal_gives_the_reason_and_changes_nothing(
     dead: tuple[int, ...], command: dict[str, Any], code: str, said: str
 ) -> None:
     error = recover(cluster(dead=dead), **command)["error"]
@@ -208,7 +208,7 @@ def test_S2_the_others_take_no_part_and_delete_nothing_before_it_is_done() -> No
         assert asked(metadata, 2, replicas={OLD: held}) == [Retire((OLD,))]
 
 
-def test_who_wants_a_base_is_not_asked_to_fetch_one_once_it_is_stopped() -> None:
+def test_a_stopped_replica_is_not_asked_to_fetch_a_base() -> None:
     wants = SERVES._replace(base_wanted=True)
     assert asked(cluster(), 2, replicas={OLD: wants}) == [CatchUp(OLD)]
     assert asked(cluster(), 2, replicas={OLD: wants._replace(stopped=True)}) == []

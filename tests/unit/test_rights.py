@@ -429,7 +429,7 @@ def test_metadata_is_asked_with_the_keys_of_the_principal(metadata: Metadata) ->
     assert "spans" not in shown.asked(None, body(METADATA, log="acme/b"))
 
 
-def test_what_is_refused_does_not_tell_where_a_range_begins_or_ends(metadata: Metadata) -> None:
+def test_a_refusal_does_not_tell_where_a_range_begins_or_ends(metadata: Metadata) -> None:
     """Where the range has none of the keys asked for, the answer would say that the bound of the
     range lies behind them."""
     user = rights(metadata, "read acme/b user-*")

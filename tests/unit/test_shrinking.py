@@ -99,7 +99,7 @@ def steps(metadata: Metadata, facts: Facts, now: float, leads_for_s: float = LON
     return next_steps(metadata, facts, now, leads_for_s, balanced=False, merge_after_s=MERGE_S)
 
 
-def test_what_was_in_an_operation_rests_and_a_new_controller_leader_knows_of_none() -> None:
+def test_ranges_rest_after_an_operation_and_a_new_controller_leader_starts_afresh() -> None:
     metadata = grown(b"d", b"m")
     told = small(0, 0, 0)
     facts = heard(metadata, NOW, told)
@@ -119,7 +119,7 @@ def test_what_was_in_an_operation_rests_and_a_new_controller_leader_knows_of_non
     assert metadata.operations[2].reason == "the range and range 2 are small together"
 
 
-def test_what_was_gathered_is_merged_at_once() -> None:
+def test_collected_candidates_are_merged_at_once() -> None:
     metadata = grown(b"m", nodes=4)
     metadata.ranges[1] = replace(metadata.ranges[1], members=(1, 2, 3))
     metadata.ranges[2] = replace(metadata.ranges[2], members=(2, 3, 4))

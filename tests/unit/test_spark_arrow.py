@@ -111,7 +111,7 @@ def test_rows_are_in_the_order_of_key_and_seq_whatever_the_files(
         assert [(row["key"], row["seq"]) for row in found] == expected, f"seed={seed}"
 
 
-def test_what_is_settled_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settled_records_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "_HELD_BYTES", 1_000)
     rows, most, shown = Rows(schema("seq", "key"), log="l", range_start=b""), 0, 0
     for seq in range(1, 5_000):
@@ -138,7 +138,7 @@ def test_the_latest_of_each_key_without_tombstones(monkeypatch: pytest.MonkeyPat
     assert fed(LatestRows(schema("key"), log="l", range_start=b""), page([])) == []
 
 
-def test_headers_that_are_none_are_refused() -> None:
+def test_malformed_headers_are_refused() -> None:
     chunk = page([entry(b"a", 1)]).chunks[0]._replace(headers={0: {b"h": 7}})  # type: ignore[dict-item]
     rows = Rows(schema(*EVERY), log="l", range_start=b"")
     with pytest.raises(RemoteProtocolError):

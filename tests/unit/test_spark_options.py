@@ -100,7 +100,7 @@ def test_values_become_what_they_mean() -> None:
         ({"mode": "snapshot", "startingSeq": "5"}, "it starts with the earliest entry"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_is_allowed(given: dict[str, str], said: str) -> None:
+def test_a_bad_option_is_refused_with_the_allowed_values(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said) as raised:
         batch(**given)
     assert "\n" not in str(raised.value)
@@ -121,7 +121,7 @@ def test_a_stream_refuses_what_only_a_batch_has(given: dict[str, str], said: str
         stream(**given)
 
 
-def test_what_is_missing_is_named() -> None:
+def test_a_missing_option_is_named() -> None:
     for name in BASE:
         left = {key: value for key, value in BASE.items() if key != name}
         with pytest.raises(InvalidArgument, match=f"option {name}: is not given"):

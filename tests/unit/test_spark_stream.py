@@ -206,7 +206,7 @@ def test_trap_2_a_plan_that_goes_back_and_one_of_another_log_are_refused(
         stream(cluster).latestOffset(start, ReadAllAvailable())
 
 
-def test_what_retention_removed_fails_a_stream_unless_it_may(cluster: FakeCluster) -> None:
+def test_a_stream_below_retention_fails_unless_data_loss_is_allowed(cluster: FakeCluster) -> None:
     fill(cluster, 10)
     reader, lax = stream(cluster), stream(cluster, failOnDataLoss="false")
     start = reader.initialOffset()
@@ -223,7 +223,7 @@ def test_what_retention_removed_fails_a_stream_unless_it_may(cluster: FakeCluste
     assert len(partitions) == 2
 
 
-def test_what_retention_removed_fails_a_batch_that_begins_below_it_unless_it_may(
+def test_a_batch_below_retention_fails_unless_data_loss_is_allowed(
     cluster: FakeCluster,
 ) -> None:
     with Session(cluster.address, "log", timeout=5) as session:

@@ -136,7 +136,7 @@ def decided(metadata: Metadata) -> Metadata:
     return metadata
 
 
-def test_both_children_begin_from_the_parent_here_and_whoever_led_leads_both() -> None:
+def test_both_children_begin_from_the_local_parent_and_its_leader_leads_both() -> None:
     metadata, nodes = cluster(), Nodes(cluster())
     nodes.look(Facts(), 0.0)
     leader = nodes.leader(PARENT)
@@ -184,7 +184,7 @@ def test_x6_a_parent_with_another_hash_is_damaged_and_both_children_are_fetched(
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("back", [False, True], ids=["stays away", "comes back"])
-def test_whoever_dies_in_whatever_phase_the_split_ends_forwards(
+def test_a_split_completes_after_the_death_of_any_node_in_any_phase(
     victim: str, phase: str, back: bool
 ) -> None:
     nodes = Nodes(cluster())

@@ -551,7 +551,7 @@ def test_a_connection_keeps_no_memory_of_large_frames(trust: Pki) -> None:
     run(trust, test)
 
 
-def test_who_asks_for_new_keys_and_reads_no_answer_is_cut_off(
+def test_a_client_that_asks_for_new_keys_and_does_not_read_is_cut_off(
     trust: Pki, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answers to key updates leave past all frames, so that no queue of frames bounds them."""
@@ -631,7 +631,7 @@ class LateTurns:
         """Nobody counts."""
 
 
-def test_what_came_before_the_end_of_tls_is_taken_though_it_waits_for_its_turn(
+def test_bytes_before_the_end_of_tls_are_read_even_if_they_wait_for_their_turn(
     trust: Pki,
 ) -> None:
     async def test(listener: Listener, server: Server) -> None:
@@ -648,7 +648,7 @@ def test_what_came_before_the_end_of_tls_is_taken_though_it_waits_for_its_turn(
     run(trust, test)
 
 
-def test_what_came_before_the_end_of_tls_is_taken_though_there_was_no_room(trust: Pki) -> None:
+def test_bytes_before_the_end_of_tls_are_read_even_if_memory_was_short(trust: Pki) -> None:
     """The acceptor takes no more frames for a while, as when too many requests are in flight."""
 
     async def test(listener: Listener, server: Server) -> None:

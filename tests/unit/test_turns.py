@@ -450,7 +450,7 @@ def test_S7_a_read_comes_to_its_end_though_every_cache_is_empty_in_every_turn(
 # Opening.
 
 
-def test_x28_the_pages_of_a_file_are_walked_in_steps_and_not_by_whoever_opens_it(
+def test_x28_the_pages_of_a_file_are_walked_in_steps_and_not_by_its_opener(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Range(tmp_path)
@@ -490,7 +490,7 @@ def test_x28_the_pages_of_a_file_are_walked_in_steps_and_not_by_whoever_opens_it
         made.store.segment(info.content_id)
 
 
-def test_x28_a_file_that_rotted_is_found_by_whoever_prepares_it(tmp_path: Path) -> None:
+def test_x28_a_rotten_file_is_found_by_the_member_that_prepares_it(tmp_path: Path) -> None:
     made = Range(tmp_path)
     made.append(KEYS)
     made.flush()

@@ -46,7 +46,7 @@ def _with(**changed: Any) -> dict[str, Any]:
         (_with(parts=[{"start": 5, "end": None, "through_seq": 1}]), "a key is 5"),
     ],
 )
-def test_what_is_no_vector_is_refused(given: Any, why: str) -> None:
+def test_a_malformed_vector_is_refused(given: Any, why: str) -> None:
     text = given if isinstance(given, str) else json.dumps(given)
     with pytest.raises(
         InvalidArgument, match=r"the text is not a snapshot in the form of to_json\(\)"

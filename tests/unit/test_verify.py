@@ -141,7 +141,7 @@ def test_a_running_node_refuses(copy: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("what", ["nothing", "empty", "file"])
-def test_what_is_no_directory_of_a_node(
+def test_a_foreign_directory_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
     root = tmp_path / "x"
@@ -471,7 +471,7 @@ def test_S12_whatever_stands_in_a_row_ends_in_a_report(copy: Path) -> None:
 # What passes although a start has something to do.
 
 
-def test_what_a_start_mends_by_itself_passes(copy: Path) -> None:
+def test_states_that_a_start_repairs_pass_the_check(copy: Path) -> None:
     newest = wal_files(copy)[-1]
     with open(newest, "r+b") as file:  # a torn tail: a header of a round, and no more
         data = newest.read_bytes()

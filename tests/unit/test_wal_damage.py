@@ -115,7 +115,7 @@ def test_S2_S12_a_used_file_with_a_bad_header_is_damage_and_is_kept(which: str) 
     assert not damaged(disk)
 
 
-def test_S12_what_is_written_after_a_cut_file_is_whole_at_later_starts() -> None:
+def test_S12_entries_written_after_a_cut_file_are_whole_at_later_starts() -> None:
     disk = SimDisk(random.Random(1))
     wal = open_wal(disk)
     log = wal.create_group(G1)
