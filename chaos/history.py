@@ -97,7 +97,7 @@ class History:
     def read(cls, path: Path) -> Self:
         """Read `history.jsonl`.
 
-        Raises InvalidArgument, with the line, for a file that is no history.
+        Raises InvalidArgument, with the line, for a file that is not a history.
         """
         events = []
         with open(path, encoding="utf-8") as lines:

@@ -157,7 +157,7 @@ def _check_not_needed(number: int, nodes: Nodes, groups: Iterable[tuple[str, Des
         if 2 * len(left) <= len(range_.members):
             raise Conflict(
                 f"{name} needs node {number}: of its members {_listed(range_.members)} only "
-                f"{_listed(left)} would be left, which is no majority; start node {number}"
+                f"{_listed(left)} would be left, which is not a majority; start node {number}"
             )
 
 

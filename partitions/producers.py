@@ -240,7 +240,7 @@ def _drawn(command: Command) -> bytes:
     key = command_fields.key(command, "key")
     if len(key) != KEY_BYTES:
         raise InvalidArgument(
-            f"the key of the grants has {len(key)} bytes; it must have {KEY_BYTES}", what="key"
+            f"the key of the grants has {len(key)} bytes; the key must have {KEY_BYTES}", what="key"
         )
     return key
 

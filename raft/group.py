@@ -408,8 +408,8 @@ class Group:
     def answer_read(self, sender: int, term: int) -> int | None:
         """Return a number if this member takes part and is at `term`, else None.
 
-        The number is the commit index if this member leads and may tell it, else 0. A question is
-        no sign of a live leader: a former leader repeats its earlier questions.
+        The number is the commit index if this member leads and may tell it, else 0. A question
+        does not prove a live leader: a former leader repeats its earlier questions.
         """
         if not self._running or sender not in self._peers or term != self.term:
             return None

@@ -384,7 +384,7 @@ class Wal:
 
         `settle` is called with the name of the written file, before the file is synced: `settle`
         may write the file back at its own pace. Raises OSError, with nothing changed: a full disk
-        is no failure yet.
+        is not a failure yet.
         """
         self._on_disk.make_spare(settle)
 

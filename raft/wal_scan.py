@@ -81,8 +81,8 @@ def read_header(disk: Disk, number: int) -> Header | None:
     if version is not None:
         raise CorruptData(
             f"WAL file {file_name(number)} has format {version}, and this lognode reads "
-            f"format {wal_format.VERSION}: start the lognode that wrote the file, or start "
-            "this lognode as a new node with an empty directory and --join"
+            f"format {wal_format.VERSION}: start the lognode that wrote the file. Or "
+            "start a new node with an empty directory and --join"
         )
     return header if header is not None and header.number == number else None
 

@@ -98,7 +98,7 @@ class Producers:
             return None
         return Overloaded(
             f"the range remembers {self.remembered} record numbers that producers have not "
-            f"settled, {own} of them of producer {batch.producer}; wait for its "
+            f"settled, {own} by producer {batch.producer}; wait for its "
             "acknowledgements",
             retry_after=1.0,
         )

@@ -58,7 +58,7 @@ class _Filter:
 def check_lack(error: Exception) -> None:
     """Raise Overloaded when the process or the machine has too many files open.
 
-    Such an error is no sign of damage in the file.
+    Such an error is not a sign of damage in the file.
     """
     number = error.errno if isinstance(error, OSError) else getattr(error, "code", None)
     if number in (errno.EMFILE, errno.ENFILE):

@@ -2,7 +2,7 @@
 
 `lost-write`: acknowledged, and absent. `vanished-read`: read before, and absent. `lost-on-node`:
 absent on one node only. `unseen`: present, but missed by a reader that polled its key to the end
-after the final read. An entry that no process has read yet is counted, but is no error.
+after the final read. An entry that no process has read yet is counted, but is not an error.
 """
 
 from collections.abc import Iterator

@@ -155,7 +155,8 @@ class Source:
     def _check_columns(self, columns: list[str]) -> None:
         if self._key not in columns:
             raise InvalidArgument(
-                f"{self._name} has no column {self._key!r}; it has {', '.join(columns) or 'none'}",
+                f"{self._name} has no column {self._key!r}; the columns are "
+                f"{', '.join(columns) or 'none'}",
                 what="key",
             )
 

@@ -87,8 +87,9 @@ _RULES: Final[Shape] = {
     "split_bytes": Optional(Nullable(Integer()), OMIT),
     "split_rate": Optional(Nullable(Integer()), OMIT),
 }
-"""Rules of a policy; the controller checks that they fit together. For `split_bytes` and
-`split_rate` nil and a missing field differ: nil is no rule, a missing field means the default."""
+"""Rules of a policy. The controller checks that they fit together.
+
+For `split_bytes` and `split_rate` nil means no rule, and a missing field means the default."""
 _BEGUN: Final[Shape] = {
     "operation": Integer(), "version": Optional(Integer()), "generation": Optional(Integer(), OMIT),
 }  # fmt: skip

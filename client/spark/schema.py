@@ -78,8 +78,8 @@ def check_sink_schema(given: StructType) -> None:
         item = headers.elementType if isinstance(headers, ArrayType) else None
         if not isinstance(item, StructType) or item.fieldNames() != ["key", "value"]:
             raise InvalidArgument(
-                f"the column headers is {headers.simpleString()}; it must be "
-                "array<struct<key:binary,value:binary>>",
+                f"the column headers is {headers.simpleString()}; cast the column "
+                "to array<struct<key:binary,value:binary>>",
                 what="headers",
             )
         for field in item:

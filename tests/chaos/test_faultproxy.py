@@ -25,7 +25,7 @@ from lognode.chaos.toxiproxy import Toxiproxy
 pytestmark = pytest.mark.cluster
 
 
-def test_it_carries_50_MB_a_second() -> None:
+def test_the_proxy_carries_50_MB_a_second() -> None:
     async def body() -> float:
         size = 200_000_000
         done = asyncio.Event()
@@ -51,7 +51,7 @@ def test_it_carries_50_MB_a_second() -> None:
     assert rate > 50
 
 
-def test_it_adds_less_than_a_millisecond() -> None:
+def test_the_proxy_adds_less_than_a_millisecond() -> None:
     async def body() -> tuple[float, float]:
         async with rig(EMBEDDED) as made:
             through, direct = await made.connect(), await dial(made.upstream.address)
@@ -138,7 +138,7 @@ def test_the_proxy_buffers_a_bounded_number_of_bytes() -> None:
     assert held < 3_000_000, f"{held} bytes"
 
 
-def test_it_runs_as_a_program_and_ends_on_sigterm() -> None:
+def test_the_proxy_runs_as_a_program_and_ends_on_sigterm() -> None:
     command = [sys.executable, "-m", "lognode.chaos.faultproxy", "--host", "127.0.0.1", "--port"]
     with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

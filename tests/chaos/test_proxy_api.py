@@ -230,7 +230,9 @@ def test_the_server_is_chosen_by_variable_then_path_then_embedded(tmp_path: Path
         InvalidArgument, match=r"TOXIPROXY_SERVER is '/no/such', which is not a prog"
     ):
         choose("auto", {"TOXIPROXY_SERVER": "/no/such"})
-    with pytest.raises(InvalidArgument, match="'squid' is no proxy server; there are auto, toxi"):
+    with pytest.raises(
+        InvalidArgument, match="the proxy server 'squid' does not exist; the kinds are auto, toxi"
+    ):
         choose("squid")  # type: ignore[arg-type]
 
 

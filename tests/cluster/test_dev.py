@@ -112,7 +112,9 @@ def dev(tmp_path: Path) -> Iterator[Dev]:
         found.kill_nodes()
 
 
-def test_S2_it_starts_again_on_its_data_after_a_stop_and_after_kill_9_of_all(dev: Dev) -> None:
+def test_S2_a_dev_cluster_starts_again_on_its_data_after_a_stop_and_after_kill_9_of_all(
+    dev: Dev,
+) -> None:
     """It started one node and waited until that node served, which took a majority."""
     first = dev.start("--base-port", str(dev.base))
     assert [line.split("\t")[0] for line in first[:-1]] == ["node 1", "node 2", "node 3"]

@@ -216,7 +216,7 @@ def test_x11_made_up_nodes_and_clocks_move_no_timestamp(cluster: testing.LocalCl
                     connection.send(loosened(RAFT), body)
                     connection.close()
         connection = await intruder.as_node(cluster.nodes[0])
-        for clock in (1 << 63, BIG, -1):  # which is no number here: the connection ends
+        for clock in (1 << 63, BIG, -1):  # which is not a number here: the connection ends
             connection = await intruder.as_node(cluster.nodes[0])
             connection.send(loosened(RAFT), intruder.frame(intruder.number, clock=clock))
             await lost(connection)

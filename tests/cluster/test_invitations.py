@@ -274,10 +274,10 @@ PUSH: dict[str, Any] = {
 """A generation of the controller."""
 
 
-def test_X5_a_certificate_alone_is_no_operator_and_no_client(
+def test_X5_a_certificate_alone_makes_no_operator_and_no_client(
     cluster: testing.LocalCluster, client: lognode.Client
 ) -> None:
-    """No scope limits a node, and whoever had a certificate and the role of a node was one."""
+    """Any program with a certificate and the role of a node was a node, which no scope limits."""
     assert cluster.tls is not None
     issued = cluster.tls.authority.node("stranger", HOSTS, 5)
     context = dial_context(cluster.tls.directory / "ca.crt", issued.cert, issued.key,

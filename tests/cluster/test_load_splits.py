@@ -123,7 +123,7 @@ def test_a_busy_range_is_split_at_its_median_of_load_and_a_hot_key_is_named(tmp_
                     return len(of_log(cluster.nodes[0], log)) == 2
 
                 testing.eventually(is_split, what=f"{log} is split")
-            for node in cluster.nodes:  # whoever is asked
+            for node in cluster.nodes:  # whichever node is asked
 
                 def named(node: testing.LocalNode = node) -> bool:
                     return bool(of_log(node, "hot")[0]["hot_key"])

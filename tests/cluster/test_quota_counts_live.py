@@ -197,6 +197,6 @@ def test_a_tenant_that_stores_too_much_is_refused_on_all_nodes_and_nobody_else_i
             time.sleep(2.0)  # until all nodes have heard of it
             cluster.nodes[0].kill()
             for _ in range(3):
-                assert refusal("acme/a") is not None, "whoever leads the controller now"
+                assert refusal("acme/a") is not None, "the controller's leader now"
             admin.admin.set_quota("acme/", {"stored_bytes": 50_000_000})
             assert any(refusal("acme/a") is None for _ in range(20))

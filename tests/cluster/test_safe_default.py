@@ -68,7 +68,7 @@ def test_a_node_on_every_interface_needs_insecure_and_tells_that_it_has_it(tmp_p
             assert b"\nlognode_insecure 0.0\n" in page.read()
         with first.fetch("/metrics", 5) as page:
             assert b"\nlognode_insecure 1.0\n" in page.read()
-        testing.wait_healthy(cluster)  # it is no failure
+        testing.wait_healthy(cluster)  # it is not a failure
         assert [row[-1] for row in table(servers, "node", "list")] == ["yes", "no"]
         rows = table(servers, "status")
         assert rows[0][-1] == "yes"

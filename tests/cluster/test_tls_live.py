@@ -294,7 +294,7 @@ def test_a_node_gets_another_key_by_its_operator_only(three: testing.LocalCluste
     node.start()
     node.wait_ready()
     testing.wait_healthy(three)
-    # Whoever has the old key is node 2 no longer.
+    # The holder of the old key is no longer node 2.
     with lognode.Client(three.servers) as client:
         cluster_id = client.metadata()["cluster"]
     old = trust.authority.node("kept", HOSTS, 5)

@@ -382,7 +382,7 @@ def test_a_token_may_revoke_itself_but_for_the_last(tmp_path: Path) -> None:
 
 
 def test_nodes_without_a_secret_have_no_tokens(tmp_path: Path) -> None:
-    """Whoever says that it is a node would be believed."""
+    """Any client that claims to be a node would be believed."""
     with testing.cluster(tmp_path, 1) as cluster, lognode.Client(cluster.servers) as client:
         with pytest.raises(lognode.Conflict, match="--secret-file"):
             client.admin.create_token("admin", ["all"])

@@ -83,7 +83,7 @@ def test_S5_a_snapshot_counted_again_and_again_is_the_same_while_everything_chan
     assert again == once >= through
     assert seen == read
     assert len({(key, seq) for key, seq, _ in seen}) == through
-    # A rate is no promise of a machine with other work; that it went on through all of it is.
+    # A rate is not a promise of a machine with other work; that it went on through all of it is.
     assert appended > 10_000
     found = set(entries(log))
     assert set(seen) <= found

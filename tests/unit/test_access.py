@@ -1,4 +1,4 @@
-"""Who a client is: tokens and certificates against the metadata, and what becomes of connections
+"""Who a client is: tokens and certificates against the metadata, and the fate of connections
 whose rights change."""
 
 import asyncio

@@ -189,7 +189,7 @@ def test_a_segment_flushed_during_the_copy_is_copied_too(tmp_path: Path) -> None
         assert base.manifest == replica.state.manifest
         assert len(base.manifest) == len(before) + 1
         assert nodes.holds_all(base)
-        # Under load there is always more: that is no reason never to begin.
+        # Under load there is always more: which is not a reason never to begin.
         for number in range(TAIL_BYTES // PIECE + 1):
             await replica.append(_batch(100 + number))
         again = Wire(nodes.server)

@@ -59,7 +59,7 @@ def test_a_process_does_one_thing_at_a_time(tmp_path: Path, types: list[str], wh
         recorder.close().operations()
 
 
-def test_faults_are_bands_and_leaders_are_none(tmp_path: Path) -> None:
+def test_faults_are_bands_and_leaders_are_not(tmp_path: Path) -> None:
     recorder = _recorder(tmp_path / "h")
     recorder.record(None, "info", CLUSTER, {"leaders": {"1": 2}})
     recorder.record(None, "info", "kill", {"id": 0, "what": "kill of all", "nodes": [1, 2]})

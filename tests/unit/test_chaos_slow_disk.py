@@ -148,7 +148,7 @@ def test_one_that_is_cancelled_leaves_none_slow() -> None:
     asyncio.run(run())
 
 
-def test_it_needs_nodes_on_mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_slow_disk_needs_nodes_on_mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "slow-disk" in MOUNTED
     monkeypatch.setattr(needs, "DEVICE", tmp_path / "fuse")
     assert f"{tmp_path / 'fuse'} is not there" in str(SlowDisk().missing())

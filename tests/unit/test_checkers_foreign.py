@@ -96,9 +96,12 @@ def test_a_store_read_before_its_write_ended_may_see_it_or_not(tmp_path: Path) -
         ("", "line 1 is '', which does not begin a history"),
         ("process 0 reads\n", "line 1 is 'process 0 reads', which does not begin a history"),
         (ETCD.format("1") + "INFO etcd\n", "line 12: 'INFO etcd' is not an event of this format"),
-        (ETCD.format("x"), "line 11: 'x' is no value of :ok :read"),
-        (ETCD.format("1").replace("[1 2]", "1"), "line 4: '1' is no value of :invoke :cas"),
-        (STORE.format("x").replace(":put", ":del"), "line 1: '\"x\"' is no value of :invoke :del"),
+        (ETCD.format("x"), "line 11: 'x' is not a value of :ok :read"),
+        (ETCD.format("1").replace("[1 2]", "1"), "line 4: '1' is not a value of :invoke :cas"),
+        (
+            STORE.format("x").replace(":put", ":del"),
+            "line 1: '\"x\"' is not a value of :invoke :del",
+        ),
         (
             STORE.format("x").replace(":invoke", ":ok"),
             "line 1: process 0 did not ask for this operation",

@@ -162,7 +162,7 @@ def test_rules_that_are_not_given_stay_and_none_takes_them_away() -> None:
     assert (scan.start, scan.end) == ("snapshot", ("ago", 3_600_000))
 
 
-def test_options_stand_anywhere_and_an_age_is_no_flag() -> None:
+def test_options_stand_anywhere_and_an_age_is_not_a_flag() -> None:
     follow = main.VERBS["follow"].parser()
     options = follow.parse(["--format", "json", "l", "--from", "-10m", "k1", "-n", "2", "k2"])
     assert (options.keys, options.start, options.limit) == (["k1", "k2"], ("ago", 600_000), 2)

@@ -47,7 +47,7 @@ class Server:
         return Welcome(nonce=nonce, cluster="c1", node=7)
 
     def believe(self, connection: ServerConnection, hello: Hello) -> None:
-        """Whoever it is."""
+        """Any client."""
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         return self.known[number]

@@ -134,7 +134,7 @@ def test_a_lease_of_no_time_or_of_too_much_is_refused(lease_s: float) -> None:
     run_sync(test)
 
 
-def test_many_keys_of_bytes_that_are_no_text_travel_as_json() -> None:
+def test_many_keys_of_bytes_other_than_text_travel_as_json() -> None:
     def test(cluster: FakeCluster, client: Client, log: Log) -> None:
         cluster.split(b"\xff\xfe")
         log.append(b"\xff\xff", b"v")

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is complete: whoever follows its lists is done, and no place may be left out.
+"""CONTRIBUTING.md is complete: its lists name every place of a change.
 
 Each list is followed in a copy of the tree, with a dummy. Then the tests that guard the places
 pass. With one place left out they fail; that part takes minutes and runs by hand.

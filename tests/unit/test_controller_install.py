@@ -269,7 +269,7 @@ def test_x29_a_leaving_member_of_the_controller_pushes_until_it_hears_a_later_le
 
 
 @pytest.mark.parametrize(("members", "goes"), [((2, 3, 4), True), ((1, 2, 4), False)])
-def test_x29_a_replica_of_the_controller_that_was_away_goes_where_it_is_no_member(
+def test_x29_a_replica_of_the_controller_is_deleted_where_it_is_not_a_member(
     tmp_path: Path, members: tuple[int, ...], goes: bool
 ) -> None:
     async def test(node: StorageNode) -> None:

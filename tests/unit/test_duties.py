@@ -87,7 +87,7 @@ def test_an_old_member_leaves_little_for_the_seal() -> None:
     much = LEADS._replace(memtable_bytes=TAIL_BYTES + 1)
     has = {"replicas": {OLD: much}, "marks": {1: 1}}
     assert asked(metadata, 1, **has) == [Copy(OLD, 1)]
-    # Appends go on meanwhile: it flushes again, and is no obstacle.
+    # Appends go on meanwhile: it flushes again, and is not an obstacle.
     assert asked(metadata, 1, copied={(1, OLD)}, **has) == [Copy(OLD, 1), Tell(1, "copied")]
     more = {"replicas": {OLD: LEADS._replace(memtable_bytes=TAIL_BYTES)}, "marks": {1: 1}}
     assert asked(metadata, 1, **more) == [Copy(OLD, 1)], "less is left by who has not flushed yet"

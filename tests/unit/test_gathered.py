@@ -48,7 +48,7 @@ def test_one_batch_is_not_behind_the_many_of_another_principal() -> None:
     assert ("one", 0) in [each.future for each in gathered.take(1 << 20, 10_000)]
 
 
-def test_a_range_is_shared_until_one_principal_has_brought_much_in_a_row() -> None:
+def test_a_range_is_shared_until_one_principal_has_brought_many_consecutive_batches() -> None:
     gathered = Gathered()
     for number in range(10):
         gathered.add("a", batch("a", number, 1_000_000))

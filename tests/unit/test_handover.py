@@ -1,4 +1,4 @@
-"""Handing over the lead: one attempt a group at a time, whoever asks for it."""
+"""Handing over the lead: one attempt a group at a time, for every caller."""
 
 import asyncio
 from pathlib import Path

@@ -178,7 +178,7 @@ CALLS: dict[str, tuple[str, Call]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_whatever_a_node_answers_the_caller_gets_an_error_of_ours(
+def test_any_malformed_answer_gives_the_caller_an_error_of_ours(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lognode.client.cluster.metadata_timeout_s", 0.3)
@@ -196,7 +196,7 @@ def test_whatever_a_node_answers_the_caller_gets_an_error_of_ours(
             node.op, node.answer, node.error = op, mutated(ANSWERS[op], rng), None
             if not isinstance(node.answer, dict):
                 node.answer = {"unknown": node.answer}
-            if attempt % 5 == 4:  # an error that is none
+            if attempt % 5 == 4:  # a malformed error
                 node.error = mutated(errors.to_wire(Overloaded("full", retry_after=0.1)), rng)
                 node.error = node.error if isinstance(node.error, dict) else {"code": node.error}
             client = AsyncClient(node.address, timeout=0.3)

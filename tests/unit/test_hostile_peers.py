@@ -1,4 +1,4 @@
-"""Answers of other nodes that are none: each costs what was asked for, and ends nothing.
+"""Malformed answers of other nodes: each costs what was asked for, and ends nothing.
 
 A fake member, or one of another version, may answer anything. Each of these ended the node that had
 asked: its part raised KeyError or TypeError, which nobody expects.

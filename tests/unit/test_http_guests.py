@@ -309,7 +309,7 @@ def test_a_client_that_leaves_its_page_delays_no_other_client(
 
 
 def test_a_client_that_leaves_during_its_page_does_not_skip_the_pause() -> None:
-    """Else whoever leaves and asks again has pages begun all the time."""
+    """Else a client that leaves and asks again has pages begun all the time."""
 
     async def test(rig: Rig) -> None:
         rig.gate.clear()
@@ -327,7 +327,7 @@ def test_a_client_that_leaves_during_its_page_does_not_skip_the_pause() -> None:
     run(test)
 
 
-def test_a_reader_that_leaves_while_its_page_is_sent_is_no_error(
+def test_a_reader_that_leaves_during_its_page_is_not_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test(rig: Rig) -> None:

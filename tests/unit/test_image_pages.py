@@ -1,4 +1,4 @@
-"""Images of the metadata in pages: whoever takes all pages has the newest version exactly."""
+"""Images of the metadata in pages: a node with all pages has the newest version exactly."""
 
 import asyncio
 import random
@@ -134,7 +134,7 @@ async def all_of(metadata: Metadata, since: int) -> dict[str, Any]:
 
 
 def test_pages_of_another_process_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader changed between two pages: what came of the first one's pages is not used."""
+    """The leader changed between two pages: the pages of the first leader are not used."""
     monkeypatch.setattr(limits, "image_page_bytes", 2_000)
     one, other = Controller().nodes(3), Controller().nodes(3)
     for controller in (one, other):

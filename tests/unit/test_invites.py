@@ -102,7 +102,7 @@ def test_a_typing_error_is_found_before_anybody_is_asked() -> None:
 
 
 def test_X4_a_new_node_with_a_key_needs_an_invitation(one: Controller) -> None:
-    """A certificate of the CA was enough, whoever wanted the node."""
+    """A certificate of the CA was enough for any node."""
     refused(join(one, 7), "lognode node invite")
     assert join(one, 7, invited(one))["ok"]["node"] == 2
     assert join(one, 8, key="")["ok"]["node"] == 3, "without TLS the secret is what proves a node"
@@ -281,7 +281,7 @@ def test_a_machine_that_lost_its_disk_may_still_show_the_invitation_of_its_old_n
 
 @pytest.mark.parametrize("state", ["JOINING", "ACTIVE", "DRAINING"])
 def test_a_copy_of_the_key_of_a_live_node_needs_an_invitation(one: Controller, state: str) -> None:
-    """Whoever had a copy of any node's key could add nodes without end."""
+    """A program with a copy of any node's key could add nodes without end."""
     key = "c" * 64
     assert join(one, 7, invited(one), key=key)["ok"]["node"] == 2
     one.do("node_state", node=2, state="DEAD")

@@ -75,12 +75,16 @@ def given(
         ([ALL] * 12, [1] * 6 + [2] * 3 + [3] * 3, [(1, 1, 2)]),
         ([ALL] * 2, [1, 1], []),
         ([ALL] * 3, [1, 1, 1], [(1, 1, 2)]),
-        ([(1,)] * 5 + [ALL], [1] * 6, [(6, 1, 2)]),  # who leads what nobody else could counts
+        ([(1,)] * 5 + [ALL], [1] * 6, [(6, 1, 2)]),  # leads that no other node can take count
         ([(1,)] * 5, [1] * 5, []),
         ([(1, 2, 4)] * 4 + [(1, 3, 4)], [1] * 5, [(1, 1, 2)]),
-        ([(1, 2, 4)] * 4 + [(1, 2, 3)], [1, 1, 1, 2, 1], [(5, 1, 3)]),  # of who leads fewest
+        (
+            [(1, 2, 4)] * 4 + [(1, 2, 3)],
+            [1, 1, 1, 2, 1],
+            [(5, 1, 3)],
+        ),  # of the node with fewest leads
         ([(1, 2, 3)] * 4 + [(2, 3, 4)] * 4, [1] * 4 + [2] * 4, [(1, 1, 3), (5, 2, 4)]),
-        ([ALL] * 6, [1, 1, 1, 0, 0, 0], [(1, 1, 2)]),  # nobody knows who leads these
+        ([ALL] * 6, [1, 1, 1, 0, 0, 0], [(1, 1, 2)]),  # the leaders of these are unknown
     ],
 )
 def test_the_node_with_most_leads_gives_a_lead_to_the_member_with_fewest(
@@ -109,7 +113,7 @@ def test_pinned_and_busy_ranges_keep_their_leader_and_some_nodes_get_none() -> N
 
 @pytest.mark.parametrize("seed", range(100))
 def test_handovers_from_any_state_come_to_an_end(seed: int) -> None:
-    """Where no member of a range leads many fewer than who leads it."""
+    """Where no member of a range leads many fewer ranges than its leader."""
     rng = random.Random(seed)
     nodes = rng.randint(1, 8)
     sizes = [size for size in (1, 3, 5) if size <= nodes]

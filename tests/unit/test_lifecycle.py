@@ -132,8 +132,8 @@ def test_a_node_is_not_removed_before_all_has_left_it() -> None:
     [
         (1, 2, {"n1": "DEAD"}, "has the last copy of range 1 of log a: start the node, or delete"),
         (3, 4, {"n1": "DEAD", "n2": "REMOVED"},
-         "range 1 of log a needs node 1: of its members 1, 2, 3 only 3 would be left, which is no "
-         "majority"),
+         "range 1 of log a needs node 1: of its members 1, 2, 3 only 3 would be left, which is "
+         "not a majority"),
         (3, 3, {"n1": "DEAD", "n2": "DEAD", "n3": "DEAD"}, "no other node is ACTIVE"),
         (3, 4, {}, "node 1 is ACTIVE: .* first .--dead is only for DEAD nodes"),
     ],

@@ -149,7 +149,7 @@ def test_L4_rounds_of_reads_that_cannot_be_sent_end_the_node() -> None:
 
 
 def test_L4_the_end_of_a_round_that_cannot_be_told_ends_the_node(tmp_path: Path) -> None:
-    """Whoever waited for the round waited for ever."""
+    """A caller that waited for the round waited for ever."""
 
     async def main() -> None:
         node = StorageNode(tmp_path)

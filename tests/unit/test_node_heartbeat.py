@@ -69,7 +69,7 @@ def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbea
 
 
 def test_x29_a_node_that_answers_a_heartbeat_leads_even_if_the_asker_forgot(view: View) -> None:
-    """It is told once who leads; after a break only the hint of another node was known."""
+    """It is told the leader once; after a break only the hint of another node was known."""
     heartbeat = heartbeat_of(view, Leader())
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""Who leads what: which statement holds, and that only changes travel."""
+"""The leaders of ranges: which statement holds, and that only changes travel."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +74,7 @@ def test_the_leader_of_an_ended_range_is_forgotten(tmp_path: Path) -> None:
     meta.close()
 
 
-def test_x29_whom_others_name_is_asked_and_not_taken_for_elected(tmp_path: Path) -> None:
+def test_x29_a_named_leader_is_asked_and_not_believed_to_be_elected(tmp_path: Path) -> None:
     """The founder was named as leader of a generation that had begun nowhere but there."""
     sync = SyncThread("files")
     meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)

@@ -160,7 +160,7 @@ class Survivor:
 
 
 @pytest.mark.parametrize("killed_after", range(1, 9))
-def test_it_goes_on_where_it_was_when_the_survivor_is_killed_after_any_step(
+def test_a_recovery_continues_after_a_kill_of_the_survivor_at_any_step(
     tmp_path: Path, killed_after: int
 ) -> None:
     survivor = Survivor()

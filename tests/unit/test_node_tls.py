@@ -341,7 +341,7 @@ def test_another_key_is_used_once_the_node_is_bound_to_it(
         async with asyncio.timeout(10):
             while made.key != fresh.certificate.key:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-        # Whoever is behind has no say.
+        # A node that is behind does not decide.
         made.refused_by_peer(Unauthorized("another key", registered=first))
         made.refused_by_peer(Unauthorized("another key", registered=7))
         await asyncio.sleep(0.05)

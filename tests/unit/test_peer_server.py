@@ -140,7 +140,7 @@ def test_a_stranger_has_short_turns_until_its_node_is_known(asks: bool) -> None:
     assert stranger.turns is STRANGER_TURNS, "it says nothing"
     speak(stranger)
     assert stranger.turns is OWN_TURNS
-    # It has a place among those of its node, and not among those of strangers.
+    # It has a place among those of its node, and takes none of the strangers.
     rig.server._is_known = (*KNOWN, 50).__contains__
     strangers = [rig.connect(100 + n) for n in range(2 * limits.stranger_connections_max)]
     assert not stranger.refused

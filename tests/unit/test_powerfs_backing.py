@@ -51,7 +51,7 @@ def test_a_file_synced_with_its_name_stays(tmp_path: Path) -> None:
     assert all(left == {"/wal": None, "/wal/1": b"content"} for left in after_cuts(tmp_path, work))
 
 
-def test_a_synced_file_needs_its_name_and_a_name_is_no_content(tmp_path: Path) -> None:
+def test_a_synced_file_needs_its_name_and_a_name_keeps_no_content(tmp_path: Path) -> None:
     def work(backing: Backing) -> None:
         put(backing, "/nameless", b"content", sync=True)
         put(backing, "/empty", b"content")

@@ -107,7 +107,7 @@ def test_each_field_is_of_its_type_and_within_bounds(op: str) -> None:
 
 @pytest.mark.parametrize("op", SOUND)
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_passes_can_be_packed_and_applied(op: str, seed: int) -> None:
+def test_every_accepted_command_can_be_packed_and_applied(op: str, seed: int) -> None:
     """A command in the log is applied by every member at each start."""
     body = proposals._RECORDS[op].sample(random.Random(seed))
     with contextlib.suppress(LognodeError):
@@ -162,8 +162,7 @@ def test_a_node_without_http_or_zone_is_registered() -> None:
 
 @pytest.mark.parametrize("boot", [1, 10**9, limits.boot_max])
 def test_x2_24_a_joining_node_has_boot_0(boot: int) -> None:
-    """By a later boot whoever knew the incarnation of a node was taken for that node, and the true
-    one was fenced for good."""
+    """A program that knew a node's incarnation and gave a later boot fenced the node for ever."""
     assert checked({**REGISTER, "node": None, "boot": 0}, {})["boot"] == 0
     with pytest.raises(InvalidArgument, match=f"a node that joins has boot 0, not {boot}"):
         checked({**REGISTER, "node": None, "boot": boot}, {})

@@ -81,7 +81,7 @@ def test_the_larger_id_of_two_simultaneous_candidates_gets_the_vote(
     elections, time, log = make()
     elections.begin()
     assert elections.grants(asker, 1, 0, tail=log, leads=False) is granted
-    time.now += 0.3  # whoever still asks after that is no rival any more
+    time.now += 0.3  # a candidate that still asks after that is not a rival any more
     assert elections.grants(asker, 1, 0, tail=log, leads=False)
 
 

@@ -49,7 +49,7 @@ def test_S7_a_follower_needs_the_leaders_word_and_a_majority() -> None:
     assert reads.take() == [(ticket, 7)]
 
 
-def test_S7_a_leaders_word_is_no_majority() -> None:
+def test_S7_the_word_of_a_leader_is_not_a_majority() -> None:
     reads = ReadIndex(node_id=1, majority=3)
     reads.request()
     question = ask(reads)
@@ -118,7 +118,7 @@ def test_S7_a_follower_serves_what_was_committed_before(members: int) -> None:
 
 
 def test_S7_a_deposed_leader_tells_no_follower_an_index() -> None:
-    """Members 1 and 5 have heard nothing of the new leader: they are no majority of five."""
+    """Members 1 and 5 have heard nothing of the new leader: two are not a majority of five."""
     net = Net(5)
     net.elect(1)
     net.propose(1, "old")

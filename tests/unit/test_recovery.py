@@ -60,7 +60,7 @@ def recover(metadata: Metadata, **command: Any) -> dict[str, Any]:
 # Whether it may begin.
 
 
-def test_it_is_sealing_from_the_start_and_names_the_survivor_alone() -> None:
+def test_a_recovery_is_sealing_from_the_start_and_names_the_survivor_alone() -> None:
     metadata = cluster()
     answer = recover(metadata)["ok"]
     assert answer == {"operation": 1, "generation": 2, "version": metadata.version}
@@ -151,7 +151,7 @@ def test_an_operation_that_waits_for_the_lost_to_install_gives_way_to_the_next_g
     assert metadata.is_done(*OLD)
 
 
-def test_it_is_asked_for_again_with_another_member_until_it_is_decided() -> None:
+def test_a_recovery_may_get_another_survivor_until_it_is_decided() -> None:
     metadata = cluster(nodes=7, dead=(1, 2, 3), replicas=5)
     metadata.controller = replace(metadata.controller, members=(5, 6, 7))
     assert "ok" in recover(metadata, **{"from": 4})
@@ -226,7 +226,7 @@ STEPS = 12
 @pytest.mark.parametrize("killed_at", range(STEPS))
 @pytest.mark.parametrize("new_leader", [False, True], ids=["", "a new leader of the controller"])
 @pytest.mark.parametrize("others_back", [False, True], ids=["others gone", "others come back"])
-def test_it_ends_forwards_though_the_survivor_dies_at_any_step(
+def test_a_recovery_completes_after_a_death_of_the_survivor_at_any_step(
     killed_at: int, new_leader: bool, others_back: bool
 ) -> None:
     """Each node does at once what it is asked; the controller commits what is next."""
@@ -261,7 +261,7 @@ def test_it_ends_forwards_though_the_survivor_dies_at_any_step(
     assert metadata.last_operations[1].kind == "recover"
     assert list(nodes.nodes[1].replicas) == [NEW]
     if others_back:
-        assert not nodes.nodes[2].replicas, "it has learned what became of it"
+        assert not nodes.nodes[2].replicas, "it has learned its outcome"
         assert not nodes.nodes[3].replicas
 
 

@@ -201,7 +201,7 @@ print(store.segment(name).last_seq(b"k"))
 """
 
 
-def test_a_lack_of_descriptors_is_no_damage(tmp_path: Path) -> None:
+def test_a_lack_of_descriptors_is_not_damage(tmp_path: Path) -> None:
     """The file would be fetched again from others, and the replica given up."""
     store, info = make(tmp_path, [(b"k", b"v")])
     store.close()

@@ -161,7 +161,7 @@ def test_records_of_binary_and_of_text() -> None:
     assert [record[3] for record in records(marked, 0)] == [True, False, False]
 
 
-def test_rows_that_are_no_records_are_refused() -> None:
+def test_rows_of_a_wrong_shape_are_refused() -> None:
     batch = pa.record_batch(
         [pa.array([b"a", None]), pa.array([b"1", b"2"])], names=["key", "value"]
     )

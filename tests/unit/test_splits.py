@@ -115,7 +115,7 @@ def test_the_number_of_operations_and_of_ranges_is_bounded(
 
 
 def test_outputs_that_do_not_cover_the_inputs_are_refused() -> None:
-    """The invariants of docs/design/ranges.md#metadata, for whoever plans."""
+    """The invariants of docs/design/ranges.md#metadata, for every planner."""
     metadata = cluster(split_at=[b"d"])
     answer = metadata.apply(1, 1, {
         "op": commands.PLAN, "kind": "move", "inputs": [[1, 1]],

@@ -310,7 +310,7 @@ def test_X1_producers_that_settle_nothing_are_bounded_and_others_go_on(
     assert append_some(3, 500)["status"] == "ok"
 
 
-def test_frozen_tables_are_no_view_of_the_live_ones_x16(tmp_path: Path) -> None:
+def test_frozen_tables_are_not_a_view_of_the_live_ones_x16(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     for number in (1, 2):
         data = encode_batch([b"k"], [b"v"], producer=7, epoch=1, low=1, numbers=number)

@@ -267,8 +267,8 @@ def test_the_host_is_checked(trust: Pki) -> None:
     run(trust, test, own=trust.node("far", hosts=["db.example", "10.1.2.3"]))
 
 
-def test_the_certificate_of_a_client_is_no_listener_s(trust: Pki) -> None:
-    """Whoever has the key of a client cannot take a node's place."""
+def test_the_certificate_of_a_client_is_not_for_a_listener(trust: Pki) -> None:
+    """The holder of a client's key cannot take a node's place."""
     with_hosts = trust.client("app")
 
     async def test(listener: Listener, server: Server) -> None:
@@ -372,7 +372,7 @@ def test_nodes_prove_the_secret_inside_tls_too(trust: Pki) -> None:
 
 
 def test_a_proof_is_of_one_tls_channel_only(trust: Pki) -> None:
-    """X: whoever ends TLS in between cannot pass the proofs on."""
+    """X: a man in the middle who ends TLS cannot pass the proofs on."""
     hello, welcome = Hello(role="node", nonce=b"a" * 32), Welcome(nonce=b"b" * 32)
     ours, theirs = (trust.node(name).certificate.fingerprint for name in ("a", "b"))
     proof = wire.prove(SECRET, "dialler", hello, welcome, ours)
@@ -674,7 +674,7 @@ def test_bytes_before_the_end_of_tls_are_read_even_if_memory_was_short(trust: Pk
 def test_a_frame_that_hardly_grows_inside_tls_ends_its_connection(
     trust: Pki, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte is a record: what the records cost is no growth of the frame."""
+    """Each byte is a record: what the records cost is not growth of the frame."""
     monkeypatch.setattr(limits, "frame_window_s", 0.2)
 
     async def test(listener: Listener, server: Server) -> None:
@@ -696,7 +696,7 @@ def test_a_frame_that_hardly_grows_inside_tls_ends_its_connection(
     run(trust, test, bounds=Bounds(frame_bytes_per_s=1_000))
 
 
-def test_a_tls_record_that_does_not_end_is_no_request(trust: Pki) -> None:
+def test_a_tls_record_without_an_end_is_not_a_request(trust: Pki) -> None:
     """A byte a second of a record of 16 KiB would last for hours."""
 
     async def test(listener: Listener, server: Server) -> None:

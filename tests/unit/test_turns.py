@@ -503,7 +503,7 @@ def test_x28_a_rotten_file_is_found_by_the_member_that_prepares_it(tmp_path: Pat
         made.store.prepare(info.content_id, nothing)
 
 
-def test_x28_a_file_that_a_merge_has_taken_away_is_no_damage(filled: Range) -> None:
+def test_x28_a_file_that_a_merge_has_removed_is_not_damage(filled: Range) -> None:
     old, kept = filled.state.manifest[0], filled.state.manifest[9]
     filled.merge(0, 8)
     asyncio.run(prepare(filled.state, old.content_id))

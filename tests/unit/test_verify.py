@@ -450,7 +450,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from _places(each)
 
 
-def test_S12_whatever_stands_in_a_row_ends_in_a_report(copy: Path) -> None:
+def test_S12_any_row_ends_with_a_report(copy: Path) -> None:
     """Rows with right checksums and wrong content: said, and never an error of Python's."""
     rng = random.Random(11)
     strange: list[Any] = [None, -1, 0, 1 << 63, "x", b"x", [], {}, [1, 2], {"a": 1}, True, 1.5]
@@ -525,7 +525,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(seed=st.integers(0, 1 << 32))
-def test_S12_whatever_stands_in_the_files_ends_in_a_report(
+def test_S12_any_content_of_the_files_ends_with_a_report(
     filled: Path, scratch: Path, seed: int
 ) -> None:
     rng = random.Random(seed)

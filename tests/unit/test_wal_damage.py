@@ -267,7 +267,7 @@ def test_S3_a_lost_reset_brings_nothing_back() -> None:
     assert (again.base_index, again.base_term, again.last_index) == (5, 9, 5)
 
 
-def test_x3_a_conflict_at_the_cut_is_no_damage() -> None:
+def test_x3_a_conflict_at_the_cut_is_not_damage() -> None:
     """Found by reading: the first entry that the files still held was above the one live."""
     disk = SimDisk(random.Random(1))
     wal = open_wal(disk)
@@ -401,7 +401,7 @@ def mutate(disk: SimDisk, rng: random.Random) -> str:
     return f"{kind} {name} {at} {length}"
 
 
-def test_S12_x5_whatever_happens_to_the_bytes_a_group_is_whole_or_damaged() -> None:
+def test_S12_x5_after_any_change_of_the_bytes_a_group_is_whole_or_damaged() -> None:
     refused = hit = 0
     for seed in range(600):
         rng = random.Random(seed)
@@ -469,7 +469,7 @@ def test_x2_a_file_of_another_format_is_refused_by_name_and_not_taken_for_a_dama
         open_wal(disk)
 
 
-def test_x2_a_header_whose_version_was_damaged_is_no_file_of_another_format() -> None:
+def test_x2_a_header_with_a_damaged_version_is_damage_and_not_another_format() -> None:
     disk = SimDisk(random.Random(1))
     wal = open_wal(disk)
     marked(wal)

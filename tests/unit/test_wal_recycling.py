@@ -229,7 +229,7 @@ def test_x2_26_a_spare_file_is_not_the_newest_file() -> None:
         assert (spare_name(99) in disk.names()) == (disk.names().count(spare_name(99)) == 1)
 
 
-def test_x2_26_a_file_that_was_begun_and_holds_nothing_yet_is_no_damage() -> None:
+def test_x2_26_an_empty_file_that_was_begun_is_not_damage() -> None:
     """Its header tells the first round, so that the file before is known to be whole."""
     for lost in range(2):
         disk = SimDisk(random.Random(1))
