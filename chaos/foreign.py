@@ -61,7 +61,7 @@ def _lines(
             continue
         found = shape.fullmatch(line.strip())
         if found is None:
-            raise _unreadable(number, f"{line.strip()[:80]!r} is no event of this format")
+            raise _unreadable(number, f"{line.strip()[:80]!r} is not an event of this format")
         parts = found.groupdict()
         if parts["process"] == ":nemesis":
             continue
@@ -69,7 +69,7 @@ def _lines(
             value = value_of(parts["f"], parts["type"], parts["value"])
         except (ValueError, KeyError):
             raise _unreadable(
-                number, f"{parts['value']!r} is no value of :{parts['type']} :{parts['f']}"
+                number, f"{parts['value']!r} is not a value of :{parts['type']} :{parts['f']}"
             ) from None
         key = json.loads(parts["key"]) if "key" in parts else ONE_KEY
         yield _Line(number, parts["process"], parts["type"], parts["f"], key, value)
@@ -132,12 +132,14 @@ def _calls(
     for line in lines:
         if line.type == "invoke":
             if line.process in pending:
-                raise _unreadable(line.number, f"process {line.process} is not done with another")
+                raise _unreadable(
+                    line.number, f"process {line.process} has not ended its operation before"
+                )
             pending[line.process] = line
             continue
         asked = pending.pop(line.process, None)
         if asked is None or (asked.f, asked.key) != (line.f, line.key):
-            raise _unreadable(line.number, f"process {line.process} did not ask this")
+            raise _unreadable(line.number, f"process {line.process} did not ask for this operation")
         if line.type != "fail":
             add(asked, line if line.type == "ok" else None)
     for asked in pending.values():

@@ -161,8 +161,8 @@ class Node:
     def _mount(self) -> PowerDisk:
         if self.disk is None:
             raise Unavailable(
-                f"the disk of node {self.number} is none that loses power or is slow; "
-                f"make Nodes mounted"
+                f"the disk of node {self.number} cannot lose power or be slow; mount the "
+                "disks with Nodes mounted"
             )
         return self.disk
 

@@ -116,11 +116,13 @@ class Test:
             running = group.create_task(clients.run())
             trying = group.create_task(self._let_strangers_try())
             await self._break_things(nemesis)
-            self._say("healed; waiting until the cluster is healthy")
+            self._say("all faults have ended; the test waits until the cluster is healthy")
             why = await healthy(client, plan.nodes, _CONVERGE_S)
             if why is not None:
                 self._describe(
-                    not_converged=f"not healthy {_CONVERGE_S:.0f} s after all faults ended: {why}"
+                    not_converged=f"the cluster is not healthy {_CONVERGE_S:.0f} s after the end "
+                    "of all "
+                    f"faults: {why}"
                 )
             with contextlib.suppress(LognodeError):
                 self._describe(insecure=(await client.status())["cluster"]["insecure"])

@@ -363,7 +363,8 @@ class AsyncLog:
         wanted = checked_key(key)
         if type(before) is not int or before < 0:
             raise InvalidArgument(
-                f"before is {before!r}; give a seq, all entries below it go", what="before"
+                f"before is {before!r}; give a seq: the call removes all entries below this seq",
+                what="before",
             )
         await self._remove(TRIM, wanted, before, self._deadline(timeout))
 
@@ -391,7 +392,9 @@ class AsyncLog:
         answer = await self._cluster.refresh(self._name, self._deadline(timeout))
         log = next((each for each in answer["logs"] if each["name"] == self._name), None)
         if log is None:
-            raise RemoteProtocolError(f"metadata of log {self._name!r} does not have the log")
+            raise RemoteProtocolError(
+                f"the metadata of log {self._name!r} does not contain the log"
+            )
         ranges = [
             {name: body.get(name) for name in _RANGE_FIELDS}
             for body in answer["ranges"]
@@ -429,7 +432,7 @@ class AsyncLog:
     async def _settled(self, batch: AppendBatch, deadline: float) -> None:
         # The batch's deadline is not before ours; at that deadline the batch knows its outcome.
         if not await batch.wait(deadline + 0.05):
-            raise Timeout(f"append to log {self._name!r} was not acknowledged in time")
+            raise Timeout(f"no majority acknowledged the append to log {self._name!r} in time")
 
     async def _resolve(
         self, key: bytes, start: Start, timeout: float | None, consistency: Consistency,

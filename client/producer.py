@@ -34,12 +34,15 @@ class AsyncProducer:
         size = 0 if name is None else len(name.encode())
         if name == "" or size > limits.producer_name_bytes_max:
             raise LimitExceeded(
-                f"producer name of {size} bytes; 1 to {limits.producer_name_bytes_max} are allowed",
+                f"the producer name has {size} bytes; 1 to {limits.producer_name_bytes_max} "
+                "are allowed",
                 limit="producer_name_bytes_max", value=size,
                 allowed=limits.producer_name_bytes_max,
             )  # fmt: skip
         if unacked_bytes_max < 1:
-            raise InvalidArgument("unacked_bytes_max is at least 1 byte", what="unacked_bytes_max")
+            raise InvalidArgument(
+                "unacked_bytes_max is below 1; give at least 1 byte", what="unacked_bytes_max"
+            )
         self._name = name
         self._timeout = timeout
         self._last_number = 0
@@ -82,12 +85,15 @@ class AsyncProducer:
         key, size = checked_record(key, value, headers)
         if (number is None) != (self._name is None):
             raise InvalidArgument(
-                "number= is for producers with a name, and needed there", what="number"
+                "number is only for producers with a name, and every record of such a "
+                "producer needs a number",
+                what="number",
             )
         if number is not None:
             if number <= self._last_number:
                 raise InvalidArgument(
-                    f"number {number} does not follow {self._last_number}: numbers rise from 1",
+                    f"number {number} does not follow {self._last_number}; give rising "
+                    "numbers from 1 on",
                     what="number",
                 )
             self._last_number = number
@@ -131,9 +137,9 @@ class AsyncProducer:
         delivery = await self.close(None if kind is None else min(self._timeout, 1.0))
         if kind is None and delivery.undelivered:
             raise PartialFailure(
-                f"{delivery.undelivered} of {delivery.undelivered + delivery.acknowledged} records "
-                f"were not acknowledged; outcome unknown for {delivery.unknown}; the last error: "
-                f"{self._sender.last_error}",
+                f"{delivery.undelivered} of {delivery.undelivered + delivery.acknowledged} "
+                f"records were not acknowledged; the outcome of {delivery.unknown} is "
+                f"unknown; the last error: {self._sender.last_error}",
                 outcome="unknown" if delivery.unknown else "not_applied",
                 not_applied=delivery.not_applied,
                 unknown=delivery.unknown,

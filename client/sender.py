@@ -137,7 +137,7 @@ class Sender:
                     await waiter
         except TimeoutError:
             raise Timeout(
-                "no room for more unacknowledged records", outcome="not_applied"
+                "the producer has no space for more unacknowledged records", outcome="not_applied"
             ) from None
         if self.fatal is not None:
             raise _copy(self.fatal, "not_applied")
@@ -330,7 +330,7 @@ class Sender:
                 await asyncio.gather(*(self._deliver_alone(*failed) for failed in failures))
         except asyncio.CancelledError:
             for batch in batches:
-                self._fail(batch, Unavailable("the producer was closed", reason="closed"))
+                self._fail(batch, Unavailable("the program closed the producer", reason="closed"))
         except Exception as error:
             for batch in batches:
                 self._fail(batch, LognodeError(f"internal error: {error!r}", outcome="unknown"))
@@ -377,7 +377,7 @@ class Sender:
         except LognodeError as error:
             self._fail(batch, error)
         except asyncio.CancelledError:
-            self._fail(batch, Unavailable("the producer was closed", reason="closed"))
+            self._fail(batch, Unavailable("the program closed the producer", reason="closed"))
         except Exception as error:
             self._fail(batch, LognodeError(f"internal error: {error!r}", outcome="unknown"))
             raise
@@ -515,8 +515,8 @@ class Sender:
         """
         attempts = batch.attempts
         spans = BatchSpansRanges(
-            "the keys of an atomic batch lie in several ranges: put only keys of one range into "
-            "it; `lognode range list` shows them"
+            "the keys of an atomic batch lie in several ranges; give only keys of one "
+            "range. `lognode range list` shows the ranges"
         )
         if attempts.outcome != "unknown":
             self._log.check_keys(batch.keys)  # the table omits keys it may not use
@@ -614,16 +614,16 @@ class Sender:
             async with asyncio.timeout(timeout_s):
                 await self.flush()
         except TimeoutError:
-            self._end_session(Unavailable("the producer was closed", reason="closed"))
+            self._end_session(Unavailable("the program closed the producer", reason="closed"))
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)
         for batch in list(self._unsettled):  # a task cancelled early has failed none
-            self._fail(batch, Unavailable("the producer was closed", reason="closed"))
+            self._fail(batch, Unavailable("the program closed the producer", reason="closed"))
         await self.identity.close()
         if self.fatal is None:
-            self.fatal = Unavailable("the producer is closed", reason="closed")
+            self.fatal = Unavailable("the program closed the producer", reason="closed")
         self._retire()
         return self.delivery
 
@@ -653,7 +653,7 @@ def _own(error: LognodeError) -> LognodeError:
 def _result(batch: AppendBatch, result: Any) -> dict[Any, Any] | LognodeError:
     """Return the result for one batch of an answer."""
     if type(result) is not dict:
-        return RemoteProtocolError("an append was answered without its result")
+        return RemoteProtocolError("the answer to an append has no result")
     if result.get("status") == "error":
         return errors.from_wire(result.get("error"))
     try:

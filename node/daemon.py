@@ -145,7 +145,7 @@ class Node:
                 self._parts.close()
                 raise
             log.info(
-                "node serves",
+                "node is ready and serves",
                 extra={"fields": {"node": self.identity.node_id, "listen": self._config.listen,
                                   "peers": self._config.peer_listened,
                                   "http": self._config.http, "data": self._config.data}},
@@ -609,7 +609,7 @@ class Node:
         if self._stopping.is_set():
             return "stopping"
         if not (self._membership.registered and self._entrance.accesses.is_ready):
-            return "not registered with the controller yet"
+            return "the node is not registered with the controller yet"
         silent_s = time.monotonic() - self._heartbeat.last_answer_at
         if silent_s > _SILENT_S:
             return f"the controller has not answered for {silent_s:.0f} s"
@@ -638,7 +638,7 @@ class Node:
 
     def _asked_to_stop(self) -> None:
         if self._stopping.is_set():
-            log.warning("asked to stop twice: stops now")
+            log.warning("a second signal arrived: the node stops now")
             _end(1)
         self._stopping.set()
 
@@ -673,7 +673,7 @@ class Node:
         if self._failure is None:
             await self._auditing.finish()
             left = await self._handover.all_groups(_HANDOVER_S)
-            log.info("handed over", extra={"fields": {"still_led": left}})
+            log.info("handed over the lead", extra={"fields": {"still_led": left}})
         for task in list(self._tasks):
             task.cancel()
         await self._doors.close()

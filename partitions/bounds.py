@@ -13,8 +13,8 @@ def check_logs(state: MetadataState) -> None:
     count = len(state.logs) + 1
     if count > limits.logs_max:
         raise LimitExceeded(
-            f"the cluster would have {count} logs; the limit is {limits.logs_max}. Delete logs "
-            "that are done, or put more keys into one log",
+            f"the cluster would have {count} logs; the limit is {limits.logs_max}. Delete "
+            "logs that are not in use, or put more keys into one log",
             limit="logs_max", value=count, allowed=limits.logs_max,
         )  # fmt: skip
 
@@ -29,8 +29,8 @@ def check_ranges(state: MetadataState, more: int) -> None:
     count = len(state.ranges) + coming + more
     if count > limits.ranges_max:
         raise LimitExceeded(
-            f"the cluster would have {count} ranges; the limit is {limits.ranges_max}. Create logs "
-            "with fewer ranges, or merge some",
+            f"the cluster would have {count} ranges; the limit is {limits.ranges_max}. "
+            "Create logs with fewer ranges, or merge ranges",
             limit="ranges_max", value=count, allowed=limits.ranges_max,
         )  # fmt: skip
 
@@ -45,7 +45,8 @@ def check_replicas(state: MetadataState, nodes: Collection[int], more: int) -> N
     count = max(*held, -(-(sum(held) + more) // len(held)), 0)
     if count > limits.replicas_per_node_max:
         raise LimitExceeded(
-            f"a node would have {count} replicas; the limit is {limits.replicas_per_node_max}. Let "
-            "more nodes join, or create logs with fewer ranges or replicas",
+            f"a node would have {count} replicas; the limit is "
+            f"{limits.replicas_per_node_max}. Add nodes, or create logs with fewer ranges "
+            "or replicas",
             limit="replicas_per_node_max", value=count, allowed=limits.replicas_per_node_max,
         )  # fmt: skip

@@ -94,5 +94,5 @@ def decode(data: bytes) -> dict[str, Any] | None:
     except ValueError as error:
         raise CorruptData(f"metadata command does not unpack: {error}") from None
     if data[:1] != _PREFIX or not isinstance(command, dict) or "op" not in command:
-        raise CorruptData("not a metadata command")
+        raise CorruptData("the bytes are not a metadata command")
     return command

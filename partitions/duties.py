@@ -24,10 +24,12 @@ TAIL_BYTES = limits.MIB
 """A member that is ready for the seal and waits for other members flushes again above this size."""
 
 
-_OTHER_HASH: Final = "the state at the seal has another hash than its peers'"
+_OTHER_HASH: Final = (
+    "the state of this replica at the seal has another hash than the state of its peers"
+)
 _OTHER_EFFECTS: Final = (
-    "the entries of the generation did something else here than with its peers: the hash of their "
-    "seqs, replies and changed rows is another one"
+    "the entries of the generation had another effect on this replica than on its peers: "
+    "the hashes of their seqs, replies and changed rows differ"
 )
 
 

@@ -206,7 +206,9 @@ class MetadataState:
         """Return the log of that name. Raises LogNotFound."""
         log_id = self.logs.ids.get(name)
         if log_id is None:
-            raise LogNotFound(f"no log named {name!r}; `lognode log list` shows all", log=name)
+            raise LogNotFound(
+                f"log {name!r} does not exist; `lognode log list` shows all logs", log=name
+            )
         return self.logs[log_id]
 
     def ranges_of(self, log_id: int) -> list[Descriptor]:
@@ -275,7 +277,8 @@ class MetadataState:
         range_ = self.ranges.get(range_id)
         if range_ is None:
             raise RangeNotFound(
-                f"no range {range_id}; `lognode range list` shows all", range=range_id
+                f"range {range_id} does not exist; `lognode range list` shows all ranges",
+                range=range_id,
             )
         return range_
 
@@ -283,10 +286,10 @@ class MetadataState:
         """Return the operation if it is in that phase. Raises InvalidArgument otherwise."""
         operation = self.operations.get(operation_id)
         if operation is None:
-            raise InvalidArgument(f"no operation {operation_id}", what="operation")
+            raise InvalidArgument(f"operation {operation_id} does not exist", what="operation")
         if operation.phase != phase:
             raise InvalidArgument(
-                f"operation {operation_id} is {operation.phase}, not {phase}", what="phase"
+                f"operation {operation_id} is in phase {operation.phase}, not {phase}", what="phase"
             )
         return operation
 
@@ -296,15 +299,15 @@ class MetadataState:
             raise InvalidArgument(f"members {members} are not distinct nodes", what="members")
         for member in members:
             if member not in self.nodes:
-                raise NodeNotFound(f"no node {member}", node=member)
+                raise NodeNotFound(f"node {member} does not exist", node=member)
 
     def check_log(self, log_id: int) -> None:
         """Check the invariant that the ranges of a log cover its key space exactly once."""
         spans = [range_.span for range_ in self.ranges_of(log_id)]
         borders = [b"", *(span.end for span in spans)]
         fits = [span.start for span in spans] == borders[:-1]
-        invariant(fits, "a log's ranges leave a gap or overlap", log=log_id)
-        invariant(borders[-1] is None, "a log's last range has an end", log=log_id)
+        invariant(fits, "the ranges of a log leave a gap or overlap", log=log_id)
+        invariant(borders[-1] is None, "the last range of a log has an end", log=log_id)
 
     def next_id(self, kind: str) -> int:
         """Return a number that no other node, log, range, operation or producer ever has."""
@@ -373,7 +376,7 @@ class MetadataState:
             ValueError,
             InvalidArgument,
         ) as error:
-            raise CorruptData(f"a metadata image that is none: {error!r}") from None
+            raise CorruptData(f"a metadata image is not valid: {error!r}") from None
         metadata.settle()
         metadata.changes.floor = metadata.version
         return metadata

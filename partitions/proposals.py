@@ -125,7 +125,7 @@ def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Comm
     op = command.get("op")
     record = _RECORDS.get(op) if isinstance(op, str) else None
     if record is None:
-        raise Unsupported(f"metadata command {shown(op)} is unknown to this node")
+        raise Unsupported(f"this node does not know the metadata command {shown(op)}")
     given = dict(command)
     if op == commands.REGISTER:
         # Optional fields default to the empty text; a command may be checked twice.
@@ -147,8 +147,8 @@ def _check_registration(command: Command, nodes: Mapping[int, NodeRecord]) -> No
     if node is None:
         if boot != 0:
             raise InvalidArgument(
-                f"a node that joins has boot 0, not {boot}; a node that has joined registers with "
-                "its own id", what="boot",
+                f"a node that joins has boot 0, not {boot}; a node that has joined "
+                "registers with its id", what="boot",
             )  # fmt: skip
         return
     known = nodes.get(node)

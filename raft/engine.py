@@ -59,8 +59,9 @@ def _check_library() -> None:
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != LIBRARY_SHA256:
         raise ImportError(
-            f"lognode needs the unmodified pysyncobj 0.3.17, and {path} is another text "
-            f"(sha256 {found}); reinstall it with: pip install --force-reinstall pysyncobj==0.3.17"
+            f"lognode needs the unmodified pysyncobj 0.3.17, but {path} differs (sha256 "
+            f"{found}); reinstall the package with: pip install --force-reinstall "
+            "pysyncobj==0.3.17"
         )
 
 

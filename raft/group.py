@@ -88,10 +88,13 @@ class Group:
         `on_refused(sender, reason)` is called for each message that no correct member sends; the
         reason is one word. `accepts` returns whether a follower has room for entries.
         """
-        invariant(node_id in members and len(set(members)) == len(members), "bad members")
+        invariant(
+            node_id in members and len(set(members)) == len(members),
+            "the members of the group are not valid",
+        )
         invariant(
             log.base_index <= max(applied_index, SENTINEL_INDEX) <= log.last_index,
-            "the log does not meet the applied state",
+            "the log of the group does not begin at the applied state",
             base_index=log.base_index, applied_index=applied_index, last_index=log.last_index,
         )  # fmt: skip
         self._log = log
@@ -341,7 +344,7 @@ class Group:
                 value=len(command),
                 allowed=limits.entry_bytes_max,
             )
-        invariant(command[:1] == bytes([messages.REGULAR]), "not a regular command")
+        invariant(command[:1] == bytes([messages.REGULAR]), "a Raft entry is not a regular command")
         self._wake()
         return self._engine.propose(command), self.term
 
@@ -405,8 +408,8 @@ class Group:
     def answer_read(self, sender: int, term: int) -> int | None:
         """Return a number if this member takes part and is at `term`, else None.
 
-        The number is the commit index if this member leads and may tell it, else 0. A question is
-        no sign of a live leader: a former leader repeats its earlier questions.
+        The number is the commit index if this member leads and may tell it, else 0. A question
+        does not prove a live leader: a former leader repeats its earlier questions.
         """
         if not self._running or sender not in self._peers or term != self.term:
             return None
@@ -655,7 +658,7 @@ class Group:
             return
         if isinstance(body, Ack):
             if body.next_index > self.last_index + 1:
-                raise RemoteProtocolError(f"node {sender} acknowledges entries that are not there")
+                raise RemoteProtocolError(f"node {sender} acknowledges entries that do not exist")
             self._replicator.on_ack(sender, body.next_index)
         else:
             self._replicator.on_reject(sender, body)

@@ -106,12 +106,13 @@ def proposal(kind: int, timestamp_ms: int, payload: Any) -> bytes:
     try:
         command = encode(kind, timestamp_ms, payload)
         if not 0 <= timestamp_ms <= NUMBER_MAX:
-            raise CorruptData(f"its time is {timestamp_ms} ms")
+            raise CorruptData(f"the time of the command is {timestamp_ms} ms")
         if kind != APPEND:
             decode(command)
     except (CorruptData, OverflowError, UnicodeEncodeError) as error:
         raise InvalidArgument(
-            f"a command of kind {kind} has a field out of bounds ({error}); nothing was proposed",
+            f"a command of kind {kind} has a field out of bounds ({error}); the node "
+            "proposed nothing",
             what="command",
         ) from None
     return command
@@ -122,17 +123,17 @@ def decode(command: bytes) -> Command | None:
     if command[:1] == NO_OP:
         return None
     if command[:1] != _PREFIX:
-        raise CorruptData(f"Raft entry of unknown type {command[:1]!r}")
+        raise CorruptData(f"a Raft entry has the unknown type {command[:1]!r}")
     try:
         kind, timestamp_ms, payload = packed.unpack(
             memoryview(command)[1:], Census(limits.frame_memory_max), array_max=_ARRAY_MAX
         )
     except (TypeError, ValueError) as error:
-        raise CorruptData(f"Raft entry does not unpack: {error}") from None
+        raise CorruptData(f"a Raft entry does not unpack: {error}") from None
     if type(kind) is not int or kind < 1:
-        raise CorruptData(f"Raft entry of kind {kind!r}, which no program has")
+        raise CorruptData(f"a Raft entry has kind {kind!r}, which no program uses")
     if type(timestamp_ms) is not int or not _fits(kind, payload):
-        raise CorruptData(f"Raft entry of kind {kind!r} with fields of other types")
+        raise CorruptData(f"a Raft entry of kind {kind!r} has fields of other types")
     return Command(kind, timestamp_ms, payload)
 
 

@@ -58,7 +58,7 @@ def merge(
             segments.append(Segment(source, info.content_id, cache))
             if (segments[-1].footer.first_seq, segments[-1].footer.end_seq) != info[3:5]:
                 raise CorruptData(
-                    f"segment {info.content_id} is not what its manifest says",
+                    f"segment {info.content_id} does not match its manifest",
                     segment=info.content_id,
                 )
         with SegmentOutput(

@@ -97,8 +97,9 @@ class Producers:
         if own <= max(_FEW, left // _SHARES):
             return None
         return Overloaded(
-            f"the range remembers {self.remembered} numbers of records that producers have not "
-            f"settled, {own} of them of producer {batch.producer}; wait for its acknowledgements",
+            f"the range remembers {self.remembered} record numbers that producers have not "
+            f"settled, {own} by producer {batch.producer}; wait for its "
+            "acknowledgements",
             retry_after=1.0,
         )
 
@@ -107,7 +108,11 @@ class Producers:
         if row is None:
             return self._full() or self._check_order(Row(), batch)
         if batch.epoch < row.epoch:
-            return Fenced(f"producer {batch.producer} was opened again elsewhere", epoch=row.epoch)
+            return Fenced(
+                f"another client has opened producer {batch.producer} later; open the producer "
+                "again to append",
+                epoch=row.epoch,
+            )
         return self._check_order(row, batch)
 
     def _full(self) -> LognodeError | None:
@@ -115,7 +120,8 @@ class Producers:
         if len(self.rows) < limits.producers_per_range_max:
             return None
         return Overloaded(
-            f"the range has {limits.producers_per_range_max} producers; close those that are done",
+            f"the range has {limits.producers_per_range_max} producers, the limit; close "
+            "producers that are not in use",
             retry_after=1.0,
         )
 
@@ -123,8 +129,8 @@ class Producers:
         numbers, low = batch.numbers, max(row.low, batch.low)
         if numbers[-1] >= low + limits.producer_window_max:
             return LimitExceeded(
-                f"record number {numbers[-1]} is {limits.producer_window_max} or more above the "
-                f"oldest unsettled one, {low}: wait for acknowledgements",
+                f"record number {numbers[-1]} is {limits.producer_window_max} or more above "
+                f"the oldest unsettled number, {low}: wait for acknowledgements",
                 limit="producer_window_max", value=numbers[-1] - low,
                 allowed=limits.producer_window_max,
             )  # fmt: skip
@@ -145,7 +151,7 @@ class Producers:
             found = prev < low or prev + SECRET in earlier
             if not found and not row.knows(prev, batch.keys[position]):
                 return OutOfOrder(
-                    f"record {prev} of the same key has not arrived here", number=prev
+                    f"record {prev} of the same key has not arrived at this range", number=prev
                 )
             if number >= low:
                 earlier.add(number + SECRET)

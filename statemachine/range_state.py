@@ -153,7 +153,7 @@ class Base:
             manifest = [SegmentInfo.from_wire(info) for info in body["manifest"]]
             return cls(index, term, manifest, dict(body["tables"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptData(f"a base that is none: {error}") from None
+            raise CorruptData(f"a base is not valid: {error}") from None
 
 
 class RangeState(BandReads):
@@ -223,7 +223,7 @@ class RangeState(BandReads):
             ahead = Ahead.of(command)
             self.look_up(ahead)
         invariant(
-            index == self.applied_index + 1, "an entry is applied out of order",
+            index == self.applied_index + 1, "an entry would be applied out of order",
             index=index, applied=self.applied_index,
         )  # fmt: skip
         if self.sealed is None:
@@ -321,9 +321,9 @@ class RangeState(BandReads):
         least, greatest = min(batch.keys, default=b""), max(batch.keys, default=b"")
         if not least or max(map(len, batch.keys)) > limits.key_bytes_max:
             # A leader accepts no such batch, and no segment could be built of it (x22).
-            return _refusal(CorruptData("a batch without records, or with a key of a bad length"))
+            return _refusal(CorruptData("a batch has no records, or a key with a bad length"))
         if least < self.start or (self.end is not None and greatest >= self.end):
-            return _refusal(GenerationMismatch("a key outside the range's span", ranges=[]))
+            return _refusal(GenerationMismatch("a key is outside of the range", ranges=[]))
         selected = self.producers.check(batch) if batch.producer else None
         if isinstance(selected, LognodeError):
             return _refusal(selected)
@@ -506,14 +506,12 @@ class RangeState(BandReads):
         base = self.durable_base
         begin, end = base.manifest.index(inputs[0]), base.manifest.index(inputs[-1]) + 1
         manifest = [info for info in base.manifest if info not in inputs]
-        invariant(
-            len(manifest) == len(base.manifest) - len(inputs), "a segment to be replaced is gone"
-        )
+        invariant(len(manifest) == len(base.manifest) - len(inputs), "a segment to replace is gone")
         if merged is not None:
             clip = inputs[0].clip
             invariant(
                 end - begin == len(inputs) and all(info.clip == clip for info in inputs),
-                "merged segments are not neighbours",
+                "the segments to merge are not neighbours",
             )
             manifest.insert(begin, merged._replace(start=clip[0], end=clip[1]))
         return Base(base.applied_index, base.applied_term, manifest, base.tables)

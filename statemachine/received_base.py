@@ -26,7 +26,7 @@ def received(body: object) -> Base:
     This takes some tenths of a second where 100,000 producers have written: too long for a loop.
     """
     if not isinstance(body, Mapping):
-        raise CorruptData("a base that is none: it is no map")
+        raise CorruptData("a base is not a map")
     base = Base.from_wire(body)
     tables = base.tables
     for what, holds in (
@@ -41,7 +41,7 @@ def received(body: object) -> Base:
         ("removal", _is_removal(tables.get("removal"))),
     ):
         if not holds:
-            raise CorruptData(f"a base whose {what} is not what it should be")
+            raise CorruptData(f"the {what} of a base is not valid")
     return base
 
 

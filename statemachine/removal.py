@@ -51,7 +51,9 @@ class Removal:
             view = lease.view(self.floors)
             if lease.lease_id == lease_id and lease.lives(log_ms) and view.covers(start, end):
                 return view
-        raise NotFound(f"no lease {lease_id!r} holds these keys: it has ended, or never was")
+        raise NotFound(
+            f"no lease {lease_id!r} holds these keys: the lease has ended, or never existed"
+        )
 
     # Commands.
 
@@ -89,8 +91,8 @@ class Removal:
         )
         if fresh and self.rows + fresh > limits.floors_max:
             return Overloaded(
-                f"the range keeps the floors of {limits.floors_max} trimmed or deleted keys; "
-                "retention frees them",
+                f"the range has floors of {limits.floors_max} trimmed or deleted keys, the "
+                "limit; retention frees floors",
                 retry_after=60.0,
             )
         self.changes += bool(rising)
@@ -106,7 +108,7 @@ class Removal:
         The error: it is over, holds other entries, or there are too many.
         """
         if not lease.lives(log_ms):
-            return InvalidArgument(f"lease {lease.lease_id} would be over", what="expires_ms")
+            return InvalidArgument(f"lease {lease.lease_id} would have ended", what="expires_ms")
         lease.expires_ms = min(lease.expires_ms, log_ms + limits.lease_ms_max)
         held = self._held(lease)
         if held is None:
@@ -114,7 +116,11 @@ class Removal:
         if held:
             return self.renew_lease(lease, log_ms)
         if len(self.leases) >= limits.leases_max:
-            return Overloaded(f"the range has {limits.leases_max} leases", retry_after=60.0)
+            return Overloaded(
+                f"the range has {limits.leases_max} leases, the limit; close snapshots that are "
+                "not in use",
+                retry_after=60.0,
+            )
         self.leases[lease.lease_id, lease.start] = lease
         return None
 
@@ -125,7 +131,7 @@ class Removal:
         """
         held = self._held(lease)
         if not held:
-            return NotFound(f"lease {lease.lease_id} has ended, or never was")
+            return NotFound(f"lease {lease.lease_id} has ended, or never existed")
         expires_ms = min(lease.expires_ms, log_ms + limits.lease_ms_max)
         for row in held:
             row.expires_ms = max(row.expires_ms, expires_ms)

@@ -55,7 +55,7 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     """
     invariant(
         len(parents) > 1 and all(left.end == right.start for left, right in pairwise(parents)),
-        "ranges that are no neighbours are merged", spans=[parent.span for parent in parents],
+        "the ranges of a merge are not neighbours", spans=[parent.span for parent in parents],
     )  # fmt: skip
     span = (parents[0].start, parents[-1].end)
     tables = [parent.base.tables for parent in parents]

@@ -119,10 +119,10 @@ def one_way(
         "requests": ("one-way partition: requests of", (("requests", out),)),
         "answers": ("one-way partition: answers to", (("answers", out),)),
         "leaves": (
-            "one-way partition: whatever leaves", (("requests", out), ("answers", back)),
+            "one-way partition: all traffic that leaves", (("requests", out), ("answers", back)),
         ),
         "arrives": (
-            "one-way partition: whatever is sent to", (("requests", back), ("answers", out)),
+            "one-way partition: all traffic to", (("requests", back), ("answers", out)),
         ),
     }  # fmt: skip
     what, cuts = words[which]

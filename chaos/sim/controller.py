@@ -154,7 +154,7 @@ class ControllerReplica(Member):
         try:
             self.facts.take(node, report, self.host.world.clock.now)
         except LognodeError as error:
-            raise Violation("protocol", "a report that is none", node=node, error=error) from None
+            raise Violation("protocol", "a malformed report", node=node, error=error) from None
         self.host.later(0.0, self.step)
 
     def take_heartbeat(self, node: int, has: tuple[int, int], damaged: list[Damage]) -> None:

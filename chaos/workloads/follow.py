@@ -64,7 +64,7 @@ class Follower:
         await self._take()
 
     async def drain(self) -> None:
-        """Take deliveries until two operations in a row bring none.
+        """Take deliveries until two consecutive operations bring none.
 
         Without faults this means that all entries have arrived.
         """

@@ -19,9 +19,10 @@ def _nothing(_: Parser) -> None:
 
 def _health_arguments(parser: Parser) -> None:
     parser.add_argument("--wait", type=age_s, default=0.0, metavar="AGE",
-                        help="wait so long for it to become healthy")  # fmt: skip
+                        help="wait until the cluster is healthy, at most this long")  # fmt: skip
     parser.add_argument("--nodes", type=whole, default=1, metavar="N",
-                        help="so many nodes are wanted (default 1)")  # fmt: skip
+                        help="number of ACTIVE nodes that the cluster must have "
+                             "(default 1)")  # fmt: skip
 
 
 async def _status(call: Call) -> None:
@@ -68,8 +69,10 @@ async def _health(call: Call) -> int:
 
 
 def _transfer_arguments(parser: Parser) -> None:
-    parser.add_argument("range", type=whole, metavar="RANGE", help="its id; 0: the controller")
-    parser.add_argument("node", type=whole, metavar="NODE", help="a member, to lead it")
+    parser.add_argument(
+        "range", type=whole, metavar="RANGE", help="id of the range; 0: the controller"
+    )
+    parser.add_argument("node", type=whole, metavar="NODE", help="member that takes over the lead")
 
 
 async def _transfer(call: Call) -> None:
@@ -82,7 +85,12 @@ async def _transfer(call: Call) -> None:
 
 
 VERBS = (
-    Verb("range transfer", "hand the lead of a range over", _transfer, _transfer_arguments),
-    Verb("status", "everything a node knows of the cluster", _status, _nothing),
-    Verb("health", "exit code 0 when all is well, else 3", _health, _health_arguments),
+    Verb("range transfer", "have another member lead a range", _transfer, _transfer_arguments),
+    Verb("status", "show everything that a node knows of the cluster", _status, _nothing),
+    Verb(
+        "health",
+        "say whether the cluster is healthy; exit code 3 when the cluster is not healthy",
+        _health,
+        _health_arguments,
+    ),
 )

@@ -87,8 +87,9 @@ _RULES: Final[Shape] = {
     "split_bytes": Optional(Nullable(Integer()), OMIT),
     "split_rate": Optional(Nullable(Integer()), OMIT),
 }
-"""Rules of a policy; the controller checks that they fit together. For `split_bytes` and
-`split_rate` nil and a missing field differ: nil is no rule, a missing field means the default."""
+"""Rules of a policy. The controller checks that they fit together.
+
+For `split_bytes` and `split_rate` nil means no rule, and a missing field means the default."""
 _BEGUN: Final[Shape] = {
     "operation": Integer(), "version": Optional(Integer()), "generation": Optional(Integer(), OMIT),
 }  # fmt: skip
@@ -104,8 +105,8 @@ _PAGE_BYTES: Final = 4 * limits.MIB
 
 METADATA: Final = Operation(
     "metadata", 64,
-    "Return a page of the metadata. With `log`: the ranges of that log with their leaders, all of "
-    "them where they fit a page. Without `log`: logs.",
+    "Return a page of the metadata. With `log`: the ranges of that log with their leaders, "
+    "all of them if they fit in a page. Without `log`: logs.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "log": Optional(LOG_NAME),
@@ -130,8 +131,8 @@ METADATA: Final = Operation(
 )  # fmt: skip
 RANGES: Final = Operation(
     "ranges", 81,
-    "Return a page of the ranges of all logs with their leaders, or one range alone. A range that "
-    "is gone is missing.",
+    "Return a page of the ranges of all logs with their leaders, or a single range. The "
+    "answer leaves out a range that no longer exists.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "range": Optional(Integer()),
@@ -161,8 +162,8 @@ _STATUS: Final = Record({
 """For people; later versions may show more."""
 STATUS: Final = Operation(
     "status", 65,
-    "Return a page of what `/status.json` shows. The rows of later pages go behind those that came "
-    "before.",
+    "Return a page of what `/status.json` shows. The client appends the rows of later pages "
+    "to those of the first page.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record({
         "after": Optional(Row(section=Integer(0, 63), position=Integer())),
@@ -173,8 +174,8 @@ STATUS: Final = Operation(
 )  # fmt: skip
 HEALTH: Final = Operation(
     "health", 66,
-    "Say whether the cluster is as it should be, and if not, why. The last of many reasons says "
-    "how many are left out.",
+    "Say whether the cluster is healthy, and give the reasons if it is not. The last of "
+    "many reasons says how many reasons are left out.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record({"nodes": Optional(Integer(0, limits.nodes_max), 1)}),
     Record({
@@ -202,7 +203,7 @@ CREATE_LOG: Final = Operation(
     subject=Subject.LOG,
 )  # fmt: skip
 ALTER_LOG: Final = Operation(
-    "alter_log", 68, "Change rules of a log.",
+    "alter_log", 68, "Change the rules of a log.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "name": LOG_NAME,
@@ -222,9 +223,9 @@ DELETE_LOG: Final = Operation(
 )  # fmt: skip
 PRODUCER_OPEN: Final = Operation(
     "producer_open", 70,
-    "Return the id of a named producer with a higher epoch than before, or a block of anonymous "
-    "ids. On a cluster with tokens the requests that name these ids need the `grant`, which serves "
-    "nobody but the principal that has opened them.",
+    "Return the id of a named producer with a higher epoch than before, or a block of "
+    "anonymous ids. On a cluster with tokens the requests that name these ids need the "
+    "`grant`, which is valid only for the principal that opened the ids.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({"name": Optional(Text(
         limits.producer_name_bytes_max, 1, limit="producer_name_bytes_max"))}),
@@ -330,7 +331,7 @@ _RECOVERY: Final = Record({
     "refused": Optional(AnyText(), OMIT),
 }, loose=True)  # fmt: skip
 RANGE_RECOVERY: Final = Operation(
-    "range_recovery", 76, "Say what there is to recover a range from. Nothing is changed.",
+    "range_recovery", 76, "Report the members to recover a range from. This changes nothing.",
     Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE,
     Record({"range": Integer()}),
     _RECOVERY, 64 * limits.KIB,
@@ -348,15 +349,14 @@ NODE_DRAIN: Final = Operation(
     Record({"node": Integer(), "undo": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 NODE_REMOVE: Final = Operation(
-    "node_remove", 79, "Take a node out of the cluster for ever, which is drained or DEAD.",
+    "node_remove", 79, "Remove a node from the cluster for ever. The node must be drained or DEAD.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({"node": Integer(), "dead": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 
 NODE_REKEY: Final = Operation(
     "node_rekey", 80,
-    "Bind a node to another TLS key: from now on only the holder of that key is believed to be "
-    "the node.",
+    "Bind a node to another TLS key: from now on the node must prove that it holds this key.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({"node": Integer(), "key": Text(128, 1)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
@@ -399,8 +399,8 @@ _TOKEN_ROW: Final = Record(
 )
 TOKEN_LIST: Final = Operation(
     "token_list", 89,
-    "Return a page of the tokens by id, without what proves them. A page has fewer tokens than "
-    "`limit` where their scopes are long.",
+    "Return a page of the tokens by id, without their secrets. A page has fewer tokens than "
+    "`limit` if their scopes are long.",
     Sender.OPERATOR, Permission.ADMIN, Retry.SAFE,
     Record({
         "after": Optional(_TOKEN_ID),
@@ -414,7 +414,7 @@ TOKEN_LIST: Final = Operation(
 )  # fmt: skip
 TOKEN_REVOKE: Final = Operation(
     "token_revoke", 90,
-    "Take a token's rights away; each node ends the connections that have them.",
+    "Revoke a token; each node ends the connections that use the token.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
     Record({"id": _TOKEN_ID}), Record({"version": Integer()}, loose=True), SMALL_BYTES,
 )  # fmt: skip

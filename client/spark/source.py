@@ -73,8 +73,8 @@ def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool)
 def _writable(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
     if overwrite:
         raise InvalidArgument(
-            "a log is appended to, nothing in it is overwritten: write with mode('append'), a "
-            "stream with outputMode('append') or 'update'",
+            "the write mode would overwrite entries; a log only grows. Write with "
+            "mode('append'), a stream with outputMode('append') or 'update'",
             what="mode",
         )
     check_sink_schema(schema)

@@ -266,16 +266,18 @@ class ControllerChanges:
             raise InvalidArgument(error.message, what="descriptor") from None
         members, generation = descriptor.members, descriptor.generation
         if (descriptor.range_id, descriptor.log_id, *descriptor.span) != (0, 0, b"", None):
-            raise InvalidArgument("not a controller", what="descriptor")
+            raise InvalidArgument("this group is not a controller", what="descriptor")
         if self._node_id not in members or len(set(members)) != len(members):
-            raise InvalidArgument("not a controller of this node", what="descriptor")
+            raise InvalidArgument("this node has no replica of this controller", what="descriptor")
         if generation - self._image().controller.generation > limits.generation_jump_max:
-            raise InvalidArgument(f"no controller is at generation {generation}", what="descriptor")
+            raise InvalidArgument(
+                f"this node has no controller of generation {generation}", what="descriptor"
+            )
         index, term = body["applied"]
         if index < 1 or term > limits.term_jump_max:
             raise InvalidArgument(
-                f"a controller begins behind entry 1 or later, in a term up to "
-                f"{limits.term_jump_max}; entry {index} of term {term} was given", what="applied",
+                f"entry {index} of term {term} was given; a controller begins behind entry "
+                f"1 or later, in a term up to {limits.term_jump_max}", what="applied",
             )  # fmt: skip
         return descriptor, (index, term)
 
@@ -291,7 +293,9 @@ class ControllerChanges:
             raise InvalidArgument(error.message, what="page") from None
         if not metadata.nodes.keys() >= {*members, sender} or is_removed(sender, metadata.nodes):
             raise InvalidArgument(
-                "a controller of nodes that its image does not have as registered", what="page"
+                "the image of the metadata does not contain all members of the controller "
+                "as registered nodes",
+                what="page",
             )
         next_ = metadata.controller
         if metadata.sealed:  # its last record names the members of the next generation
@@ -299,7 +303,7 @@ class ControllerChanges:
         else:
             sound = (next_.generation, next_.members) == (generation, members)
         if not sound:
-            raise InvalidArgument("an image of another generation", what="page")
+            raise InvalidArgument("the image is of another generation", what="page")
 
     async def _install(
         self, descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]

@@ -226,7 +226,9 @@ class Heartbeat:
         """Answer a heartbeat as the leader. Raises NotLeader."""
         replica = self._host.controller
         if replica is None or not replica.leads:
-            raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
+            raise NotLeader(
+                "this node does not lead the controller", hint=self._view.controller_leader()
+            )
         *seen, seen_number = body["seen"]
         has = (body["generation"], body["version"])
         await replica.ready()

@@ -50,7 +50,7 @@ async def join(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.join_timeout
-    last: LognodeError = Unavailable("nobody was asked")
+    last: LognodeError = Unavailable("the node has asked no other node yet")
     while True:
         for address in config.join:
             try:
@@ -63,8 +63,9 @@ async def join(
                 log.info("joining", extra={"fields": {"address": address, "error": str(error)}})
         if loop.time() >= deadline:
             raise Unavailable(
-                f"could not join {','.join(config.join)} within {config.join_timeout:g} s: "
-                f"{last.message}; check the addresses, and that a node runs there"
+                f"the node could not join {','.join(config.join)} within "
+                f"{config.join_timeout:g} s: {last.message}; check the addresses, and that "
+                "a node runs there"
             )
         await asyncio.sleep(_RETRY_S)
 
@@ -110,7 +111,7 @@ async def _ask(
             raise
         image = await _image(identity, resolve(told), secret, admission.tls)
     if image is None or not image.full:
-        raise Unavailable(f"{address} knows no metadata of cluster {cluster} yet")
+        raise Unavailable(f"{address} does not know the metadata of cluster {cluster} yet")
     await _check_taken_in(identity, image)
     stored = ImageRows(meta_keys.IMAGE_BUCKETS)
     head, puts = stored.all(image.version, packed_of(image.parts))
@@ -142,7 +143,7 @@ async def _check_taken_in(identity: Identity, image: Image) -> None:
         or record.incarnation != identity.incarnation
         or metadata.cluster_id != identity.cluster_id
     ):
-        raise RemoteProtocolError("the answer to the join does not take this node in")
+        raise RemoteProtocolError("the answer to the join does not register this node")
 
 
 def registration(

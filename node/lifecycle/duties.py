@@ -234,7 +234,7 @@ class Duties:
     def _replica(self, gid: tuple[int, int]) -> RangeReplica:
         replica = self._host.replica(GroupId(*gid))
         if replica is None:
-            raise RangeNotFound(f"no replica of {gid} on this node any more", range=gid[0])
+            raise RangeNotFound(f"this node no longer has a replica of {gid}", range=gid[0])
         return replica
 
     # Generations that are to begin.
@@ -264,7 +264,9 @@ class Duties:
             return own or await self._fetch_at(gid, end, pin=self._pin_of(duty, gid))
         row = self._host.meta.get(meta_keys.prepared_key(duty.range_.operation, gid.range_id))
         if row is None:
-            raise RangeNotFound(f"what was prepared of {gid} is gone", range=gid.range_id)
+            raise RangeNotFound(
+                f"the data that the node prepared for {gid} is gone", range=gid.range_id
+            )
         return Base.from_wire(row["base"])
 
     async def _own_end(self, gid: GroupId, end: End) -> Base | None:
@@ -324,7 +326,9 @@ class Duties:
 
     def _check_room(self) -> None:
         if not self._room.may_fetch:
-            raise Unavailable(f"{self._room.free} bytes are left on the disk: nothing is fetched")
+            raise Unavailable(
+                f"{self._room.free} bytes are free on the disk, too few to fetch files"
+            )
 
     def _others(self, gid: GroupId) -> list[int]:
         """Return the other nodes, beginning with the last known members of the range."""
@@ -386,7 +390,7 @@ class Duties:
         """Stop the replica. Its data stay until the metadata says that the generation is over."""
         replica.stop()
         gid = {"range": replica.gid.range_id, "generation": replica.gid.generation}
-        log.warning("replica takes no part: its range is recovered without it",
+        log.warning("the replica takes no part: its range is recovered without this member",
                     extra={"fields": gid})  # fmt: skip
 
     # Catching up.
@@ -394,7 +398,9 @@ class Duties:
     async def _catch_up(self, replica: RangeReplica, *, pin: Hashable) -> None:
         leader = replica.leader or self._view.leader(replica.gid.range_id, replica.gid.generation)
         if leader is None or leader == self._node_id:
-            raise RangeNotFound("no leader to fetch a base from", range=replica.gid.range_id)
+            raise RangeNotFound(
+                "the group has no leader to fetch a base from", range=replica.gid.range_id
+            )
         self._check_room()
         base = await self._fetcher.fetch(leader, replica.gid, pin=pin)
         if base.applied_index > replica.applied_index:

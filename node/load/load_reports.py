@@ -150,7 +150,7 @@ def of_range(range_: Descriptor, leader: int | None, by_node: ByNode) -> Body:
 def from_wire(told: object) -> dict[Gid, Load]:
     """Check the answer of `Loads.serve`. Raises RemoteProtocolError if the answer is invalid."""
     if not isinstance(told, list) or not all(map(_is_load, told)):
-        raise RemoteProtocolError("loads that are none")
+        raise RemoteProtocolError("the loads of a report are not valid")
     return {(range_id, generation): _load(load) for range_id, generation, *load in told}
 
 

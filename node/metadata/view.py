@@ -108,7 +108,7 @@ class View:
             if not self._is_newer(image.generation, image.version):
                 return
             if image.since > self.metadata.version:
-                raise CorruptData("an image that says what has changed since a later version")
+                raise CorruptData("the image contains only changes since a later version")
             metadata = await self._with(image)
             if await self._store(image) and self._is_newer(image.generation, image.version):
                 self.metadata = metadata
@@ -159,7 +159,7 @@ class View:
             await image_pages.changed(metadata, image)
             changed = [part.bucket for part in image.parts]
         if metadata.controller.generation != image.generation:
-            raise CorruptData("an image that is not of the generation that it says")
+            raise CorruptData("the image is not of the generation that it names")
         await stepped(received.steps(metadata, known, changed))
         return metadata
 

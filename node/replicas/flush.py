@@ -189,7 +189,7 @@ class Flusher:
             await flush(replica)
         except LognodeError as error:
             log.error(
-                "segment could not be built; it is tried again",
+                "building a segment failed; the node tries again",
                 extra={"fields": {"range": replica.gid.range_id, "error": str(error)}},
             )
             return False

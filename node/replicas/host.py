@@ -171,17 +171,24 @@ class Host:
         reason = row.get("damaged") or self._wal.recovery.damaged.get(gid)
         raft_log = self._wal.groups.get(gid)
         if reason is None and raft_log is None:
-            reason = "its log is not in the WAL"
+            reason = "the WAL does not contain the log of the replica"
         if reason is None and raft_log is not None and raft_log.base_index > applied[0]:
-            reason = f"meta ends at entry {applied[0]}, its log begins after {raft_log.base_index}"
+            reason = (
+                f"meta ends at entry {applied[0]}, but the log of the replica begins after "
+                f"{raft_log.base_index}"
+            )
         elif reason is None and raft_log is not None and not row.get("installed"):
             # An entry is durable here before it is applied; only a base comes before its log (x15).
             term = raft_log.term_at(applied[0])
             if term is None:
-                reason = f"its log ends at entry {raft_log.last_index}, meta applied {applied[0]}"
+                reason = (
+                    f"the log of the replica ends at entry {raft_log.last_index}, but meta has "
+                    f"applied {applied[0]}"
+                )
             elif term != applied[1]:
-                reason = (f"its log holds entry {applied[0]} of term {term}, "
-                          f"meta applied that of term {applied[1]}")  # fmt: skip
+                reason = (f"the log of the replica has entry {applied[0]} of term "
+                          f"{term}, but meta has applied that entry of term "
+                          f"{applied[1]}")  # fmt: skip
         if reason is not None or raft_log is None:
             # The damage is stored before anything is cut, so that no later start takes part (x2).
             await self._store_damage(gid, key, row, str(reason))
@@ -219,7 +226,7 @@ class Host:
         for info in base.manifest:
             path = self.store.path(info.content_id)
             if not path.exists() or path.stat().st_size != info.size:
-                bad[info.content_id] = f"segment {info.content_id} is missing or cut"
+                bad[info.content_id] = f"segment {info.content_id} is missing or too short"
             elif self._hash_files and not (
                 info.content_id in self._hashed or info.content_id in self.sound
             ):
@@ -271,7 +278,7 @@ class Host:
         if self.controller is replica:
             self.controller = None
         log.critical(
-            "replica stops at a command of a newer program; upgrade this node",
+            "the replica stops at a command of a newer program; upgrade this node",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                               "reason": str(error)}},
         )  # fmt: skip
@@ -295,7 +302,7 @@ class Host:
     def _put_aside(self, gid: GroupId, aside: Aside) -> None:
         self.aside[gid] = aside
         log.warning(
-            "replica waits for a damaged file",
+            "the replica waits for a damaged file",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                               "reason": "; ".join(aside.bad.values())}},
         )  # fmt: skip
@@ -313,7 +320,7 @@ class Host:
         base = Base.from_wire(row["base"])
         self._begin_range(aside.descriptor, raft_log, base, campaign=False)
         log.info(
-            "replica goes on",
+            "the replica continues",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation}},
         )
         self._on_change()
@@ -357,7 +364,7 @@ class Host:
     def _note_damage(self, gid: GroupId, reason: str) -> None:
         self.damaged[gid] = reason
         log.error(
-            "replica is damaged and takes no part; its peers go on without it",
+            "the replica is damaged and takes no part; its peers go on without the replica",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                               "reason": reason}},
         )  # fmt: skip
@@ -476,12 +483,13 @@ class Host:
             descriptor = replace(replica.descriptor, members=members, state="SEALING")
             row = self.meta.get(key)
             if row is None:
-                raise Unavailable(f"{gid} was retired meanwhile")
+                raise Unavailable(f"the node has retired {gid} meanwhile")
             row["descriptor"] = descriptor.to_wire()
             await self._sync.run(lambda: self.meta.commit({key: row}))
             self._check_not_retired(replica)
             log.warning(
-                "replica goes on alone to end its generation: its range is recovered from it",
+                "the replica goes on alone to end its generation: the cluster recovers its "
+                "range from this replica",
                 extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                                   "last_index": raft_log.last_index,
                                   "last_term": raft_log.last_term}},
@@ -500,7 +508,7 @@ class Host:
         """Raise Unavailable for a retired group: a new row would bring the group back."""
         gone = self._wal.groups.get(replica.gid) is not replica.raft_log
         if gone or replica.gid in self._retiring:
-            raise Unavailable(f"{replica.gid} was retired meanwhile")
+            raise Unavailable(f"the node has retired {replica.gid} meanwhile")
 
     async def retire(self, gids: Iterable[GroupId]) -> None:
         """Free the logs, rows and files of generations that are over for good.
@@ -621,11 +629,13 @@ class Host:
             # The node crashed between the WAL's record and meta's: the member promised nothing.
             if left.last_index != left.base_index or left.term > max(left.base_term, applied[1]):
                 raise CorruptData(
-                    f"the WAL holds a log of range {gid.range_id} generation {gid.generation} "
+                    f"the WAL has a log of range {gid.range_id} generation {gid.generation} "
                     "that meta does not know: meta is older than the WAL"
                 )
             if left.base_index > applied[0]:
-                raise Unavailable(f"{gid} was about to begin here from a later base: send that")
+                raise Unavailable(
+                    f"{gid} was about to begin on this node from a later base: send the later base"
+                )
             left.reset(*applied)  # the log may have been about to begin from an earlier base
             return left
         return self._wal.create_group(gid, index=applied[0], term=applied[1])

@@ -185,9 +185,11 @@ class RangeReplica(Replica):
             return
         is_light = memory.brought.is_light(principal)
         if range_is_full and not (is_light and held <= brim(limits.memtable_hard_bytes_max)):
-            raise Overloaded("the range waits for its segments to be built", retry_after=1.0)
+            raise Overloaded(
+                "the range waits until the node has built its segments", retry_after=1.0
+            )
         if memory.full and not (is_light and not memory.brim):
-            raise Overloaded("the node waits for segments to be built", retry_after=1.0)
+            raise Overloaded("the node waits until it has built segments", retry_after=1.0)
 
     def propose_gathered(self, *, all_of_it: bool = False) -> None:
         """Propose Raft entries of the gathered batches, when a WAL round begins.
@@ -524,8 +526,8 @@ def _name(payer: Payer | None) -> str:
 def _check_size(data: bytes) -> None:
     if len(data) > limits.entry_bytes_max - limits.KIB:
         raise InvalidArgument(
-            f"batch of {len(data)} bytes; at most {limits.entry_bytes_max - limits.KIB} "
-            "are allowed: send it in parts",
+            f"the batch has {len(data)} bytes; at most "
+            f"{limits.entry_bytes_max - limits.KIB} are allowed. Send several batches",
             what="batch",
         )
 

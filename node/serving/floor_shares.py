@@ -51,9 +51,9 @@ class FloorShares:
             kept.intersection_update(removal.floors)
         if len(kept) + len(fresh) > left:
             raise Overloaded(
-                f"{owner!r} keeps the floors of {len(kept):,} trimmed or deleted keys in range "
-                f"{replica.gid.range_id}, and {left:,} floors are left for everybody; retention "
-                "frees them",
+                f"{owner!r} has {len(kept):,} trimmed or deleted keys in "
+                f"range {replica.gid.range_id}, and the range has {left:,} floors left for "
+                "all owners; retention frees floors",
                 retry_after=_RETRY_S,
             )
         kept.update(fresh)

@@ -40,15 +40,16 @@ class Follows:
     def _check(self, connection: object, keys: int) -> None:
         if keys > limits.follow_keys_max:
             raise LimitExceeded(
-                f"a follow of {keys} keys; at most {limits.follow_keys_max} are allowed. Follow a "
-                "prefix, or several groups of keys",
+                f"a follow has {keys} keys; at most {limits.follow_keys_max} are allowed. "
+                "Follow a prefix, or several groups of keys",
                 limit="follow_keys_max", value=keys, allowed=limits.follow_keys_max,
             )  # fmt: skip
         own = self._of_connection.get(connection, 0) + 1
         if own > limits.follows_per_connection_max:
             raise LimitExceeded(
-                f"{own} follows of one connection; at most {limits.follows_per_connection_max} are "
-                "allowed. Follow several keys together, or use another client",
+                f"the connection has {own} follows; at most "
+                f"{limits.follows_per_connection_max} are allowed. Follow several keys "
+                "together, or use another client",
                 limit="follows_per_connection_max", value=own,
                 allowed=limits.follows_per_connection_max,
             )  # fmt: skip
@@ -58,8 +59,8 @@ class Follows:
         ):
             if value > allowed:
                 raise Overloaded(
-                    f"this node would have {value} {what}; it serves at most {allowed}. Let other "
-                    "follows end, or spread the ranges over more nodes",
+                    f"this node would have {value} {what}; at most {allowed} are allowed. "
+                    "End other follows, or spread the ranges over more nodes",
                     retry_after=RETRY_AFTER_S,
                     reason="follows",
                 )

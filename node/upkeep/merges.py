@@ -87,7 +87,7 @@ class Merges:
             replica.merge_failed += 1
             replica.merge_not_before = time.monotonic() + delay
             log.error(
-                "segments could not be merged; it is tried again",
+                "merging segments failed; the node tries again",
                 extra={"fields": {"range": replica.gid.range_id, "error": str(error),
                                   "in_seconds": delay}},
             )  # fmt: skip

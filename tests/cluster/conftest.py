@@ -16,7 +16,7 @@ from lognode import testing
 def shared_three(module_path: Path) -> Iterator[testing.LocalCluster]:
     """Three nodes for all tests of a file: growing to three takes longer than most of them.
 
-    Ranges stay with whoever leads them, since tests look who that is and then do something to it.
+    Ranges stay with their leaders, since tests look who that is and then do something to it.
     """
     flags = ("--balance", "off")
     with testing.cluster(module_path, 3, flags=flags) as cluster:

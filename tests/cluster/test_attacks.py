@@ -198,6 +198,6 @@ def test_a_node_closes_readers_whose_room_others_want(attacked: testing.LocalClu
     attacker.communicate()
     assert metric(node, 'lognode_connections_ended_total{reason="unread"}') > was
     text = node.log_path.read_text()
-    assert "bytes of answers wait for a reader that has made no progress" in text
+    assert "bytes of answers unread and made no progress for" in text
     assert "127.0.0.1:" in text
     testing.eventually(lambda: held(node) == 0.0, what="everything is given back")

@@ -51,7 +51,7 @@ SENDERS = 3
 REFRESH_EVERY = 100
 """Messages between two looks at the terms of the groups."""
 QUIET = ("debug", "info", "warning")
-TOLD = "a message of a member cannot be true and is dropped"
+TOLD = "the node drops a message of a member that cannot be true"
 """The one error that an operator is to see: once for each group and reason."""
 
 

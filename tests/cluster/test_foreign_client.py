@@ -306,7 +306,9 @@ def begins(client: Client, at: bytes) -> bool:
     return any(known.start == at for known in client.metadata("moves").ranges)
 
 
-def test_what_a_lease_holds_stays_until_it_ends(make: Make, three: testing.LocalCluster) -> None:
+def test_entries_under_a_lease_stay_until_the_lease_ends(
+    make: Make, three: testing.LocalCluster
+) -> None:
     client = make()
     reader = create(client, "leased", b"m")
     producer = Producer(client, "leased")

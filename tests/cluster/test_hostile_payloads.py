@@ -172,7 +172,7 @@ def test_a_flood_of_small_frames_and_long_ones_leaves_room_for_others(
         {"cluster": "c" * 10_000}, {"nonce": b""}, {"nonce": None}, {"magic": ["lognode"]},
     ],
 )  # fmt: skip
-def test_a_hello_that_is_none_is_refused_with_a_reason(
+def test_a_malformed_hello_is_refused_with_a_reason(
     cluster: testing.LocalCluster, change: dict[str, Any]
 ) -> None:
     node = random.choice(cluster.nodes)

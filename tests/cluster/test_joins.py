@@ -208,7 +208,9 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
     last = ranges_of(client, "joined")[-1]["start"].decode()
     answer = range_verb(three, "merge", "joined", "--at", last, "--no-wait", "--format", "json")
     number = json.loads(answer.stdout)["operation"]
-    assert answer.stderr == f"note: operation {number} goes on; `lognode status` shows it\n"
+    assert (
+        answer.stderr == f"note: operation {number} goes on; `lognode status` shows the operation\n"
+    )
     testing.eventually(
         lambda: all(each["start"] != last.encode() for each in ranges_of(client, "joined")),
         what="merge",
@@ -222,14 +224,14 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
     assert f"at key '{last}'" in listed.stdout
 
 
-def test_what_cannot_be_merged_is_one_line_and_changes_nothing(
+def test_an_impossible_merge_is_one_line_and_changes_nothing(
     three: testing.LocalCluster, client: lognode.Client
 ) -> None:
     client.create_log("kept", split_at=[b"m"])
     testing.wait_healthy(three)
     before = ranges_of(client, "kept")
     for words, code, said in (
-        (("none", "--at", "k"), 4, "no log named 'none'"),
+        (("none", "--at", "k"), 4, "log 'none' does not exist"),
         (("kept", "--at", "k"), 1, "no two ranges of the log meet at key 'k'; they meet at 'm'"),
         (("kept", "--at", ""), 1, "key"),
         (("kept", "--at", "k" * 481), 1, "481 bytes"),

@@ -20,7 +20,7 @@ def test_health_of_a_cluster_that_grows(tmp_path: Path) -> None:
             await cluster.settled()
             assert await client.health() == {"ok": True, "reasons": []}
             health = await client.health(nodes=3)
-            assert health == {"ok": False, "reasons": ["1 nodes are ACTIVE, 3 are wanted"]}
+            assert health == {"ok": False, "reasons": ["1 nodes are ACTIVE; the check wants 3"]}
             await cluster.join()
             await cluster.join()
             said: set[str] = set()

@@ -53,7 +53,7 @@ def test_x2_24_a_copied_directory_is_refused(tmp_path: Path) -> None:
             for _ in range(3):
                 copy.begin()
                 assert copy.task is not None
-                with pytest.raises(Conflict, match="was refused by its cluster"):
+                with pytest.raises(Conflict, match="the cluster has refused this data directory"):
                     await asyncio.wait_for(copy.task, 20)
             assert node.node._failure is None
 

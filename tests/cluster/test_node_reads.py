@@ -50,7 +50,7 @@ def test_S7_x2_19_prefix_reads_never_go_back_in_a_session(tmp_path: Path) -> Non
             assert seen["applied"] > before["applied"]
             with pytest.raises(Unavailable, match="the session has seen"):
                 await ask(behind, "latest", {**body, "applied": seen["applied"]})
-            # The SDK: what one read has seen, the next ones see too, whoever serves them.
+            # The SDK: what one read has seen, the next ones see too, whichever member serves them.
             entry = await log.latest(b"k")
             assert entry is not None
             assert entry.value == b"new"

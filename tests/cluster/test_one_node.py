@@ -229,7 +229,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("key", "value", "kind", "text"), BAD)
-def test_S11_what_is_too_large_is_refused_and_nothing_is_appended(
+def test_S11_an_oversized_append_is_refused_and_appends_nothing(
     log: lognode.Log, key: bytes, value: bytes, kind: type[lognode.LognodeError], text: str
 ) -> None:
     with pytest.raises(kind, match=text) as caught:

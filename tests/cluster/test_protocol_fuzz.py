@@ -33,7 +33,7 @@ async def linked(node: LiveNode, operation: Operation) -> Connection:
 
 
 async def answered(link: Connection, operation: Operation, body: dict[str, Any]) -> str:
-    """The code of the answer, or a word for what is no error."""
+    """The code of the answer, or a word for an answer without an error."""
     try:
         async with asyncio.timeout(3):
             if operation.streams:

@@ -25,7 +25,7 @@ ABOUT_TO = Heard(members=ALL, joins="c1")
     ("me", "joins", "heard", "step"),
     [
         ("a:1", None, {"b:1": EMPTY, "c:1": EMPTY}, Found()),
-        ("b:1", None, {"a:1": EMPTY, "c:1": EMPTY}, "a:1 is to found"),
+        ("b:1", None, {"a:1": EMPTY, "c:1": EMPTY}, "a:1 founds"),
         ("a:1", None, {"b:1": EMPTY}, "no answer from c:1"),
         ("a:1", None, {}, "no answer from b:1, c:1"),
         # The founder's disk is lost, or not mounted: the others have not forgotten it.

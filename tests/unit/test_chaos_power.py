@@ -218,6 +218,6 @@ def test_a_cut_that_is_cancelled_ends_on_the_disk_first(tmp_path: Path) -> None:
 def test_a_disk_that_cannot_lose_power_says_so(tmp_path: Path) -> None:
     node = Node(1, tmp_path, 1, 2, environment={})
     with pytest.raises(
-        lognode.Unavailable, match="node 1 is none that loses power or is slow; make Nodes"
+        lognode.Unavailable, match="node 1 cannot lose power or be slow; mount the disks with Nodes"
     ):
         asyncio.run(node.lose_power(1))

@@ -38,7 +38,7 @@ def test_X5_a_stranger_that_was_let_in_is_an_anomaly() -> None:
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        (None, "it was not recorded what strangers met"),
+        (None, "the test did not record the answers to strangers"),
         ({"refused": {"a": 0}, "let_in": {"a": 0}}, "no node refused a"),
     ],
 )

@@ -382,7 +382,7 @@ def test_S11_x18_the_parts_of_a_split_batch_inherit_its_outcome() -> None:
     run(test)
 
 
-def test_what_follows_a_number_given_up_costs_no_extra_round_trip() -> None:
+def test_records_after_an_abandoned_number_cost_no_extra_round_trip() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         def fault(node: FakeNode, request: Request, when: str) -> None:
             if when == "before" and request.body["range"] == stuck:

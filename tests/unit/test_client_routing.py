@@ -223,7 +223,7 @@ def test_attempts_wait_longer_each_time_never_past_the_deadline() -> None:
     assert calls.attempt_deadline(2.0) == 5.0
 
 
-def test_of_calls_that_fail_together_none_waits_for_the_news_of_another() -> None:
+def test_calls_that_fail_together_do_not_wait_for_each_other() -> None:
     """One of them has learnt the successors: the next, refused in the same way, goes there too,
     and takes no member for one that did not answer."""
     cluster = Cluster([])

@@ -52,7 +52,7 @@ def test_a_crowd_at_the_door_sends_nobody_of_another_host_away() -> None:
     assert {honest, other} <= set(among.guests)
 
 
-def test_who_never_ends_a_handshake_takes_a_seat_from_nobody() -> None:
+def test_an_endless_handshake_takes_no_seat_from_other_clients() -> None:
     among = seats(connections=2, handshakes=2)
     kept = seated(among, [Guest(), Guest()])
     for _ in range(100):
@@ -80,7 +80,7 @@ def test_where_all_are_busy_a_new_one_is_refused_and_may_come_back() -> None:
     one, _ = seated(among, [Guest(), Guest()])
     new = Guest()
     among.arrive(new)
-    with pytest.raises(Overloaded, match="this node has 2 connections, as many as it may have"):
+    with pytest.raises(Overloaded, match="this node has 2 connections, the limit of the node"):
         among.sit(new)
     one.idle_since = 1.0
     assert among.sit(new) is one

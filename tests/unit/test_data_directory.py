@@ -97,7 +97,10 @@ def test_a_directory_that_was_open_is_closed_with_a_warning(
     assert stat.S_IMODE(outside.stat().st_mode) == 0o644  # nothing is done behind a link
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.message == "the data directory was open to other users; it is closed now"
+    assert (
+        record.message
+        == "other users could open the data directory; the node has closed the directory to them"
+    )
     caplog.clear()
     directory.open()
     directory.close()

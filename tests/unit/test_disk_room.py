@@ -91,8 +91,10 @@ def test_a_change_is_told_in_one_line(
     asyncio.run(run())
     assert changes == [799, 300, 500, 10_000]
     assert caplog.messages == [
-        "little disk is left: appends to ranges led here are refused", "less disk is left",
-        "more disk is left, and little", "the disk has room again",
+        "the disk has little space: ranges that this node leads refuse appends", "the disk has "
+                                                                                 "less space than "
+                                                                                 "before",
+        "the disk has more space than before, but still little", "the disk has enough space again",
     ]  # fmt: skip
     lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
     assert [(line["level"], line["disk_level"]) for line in lines] == [
@@ -100,7 +102,7 @@ def test_a_change_is_told_in_one_line(
     ], "alerts on warnings see a disk that fills"  # fmt: skip
 
 
-def test_what_takes_room_ceases_step_by_step() -> None:
+def test_activities_that_need_disk_space_stop_step_by_step() -> None:
     room = DiskRoom(1, RESERVE)
     allowed = {}
     for free in (800, 799, 399, 199):
@@ -118,7 +120,7 @@ def test_what_takes_room_ceases_step_by_step() -> None:
     assert room.may_build(479)
 
 
-def test_S1_what_is_in_memory_counts_as_if_its_segments_were_built() -> None:
+def test_S1_memtables_count_as_if_their_segments_were_built() -> None:
     """Memory was full of what had no room to become a segment, and nothing ever made room."""
     room = DiskRoom(1, RESERVE)
     assert room.saw(2_000, 960) is False
@@ -132,7 +134,7 @@ def test_S1_what_is_in_memory_counts_as_if_its_segments_were_built() -> None:
     assert room.takes_entries()
 
 
-def test_S1_what_came_since_the_last_look_counts() -> None:
+def test_S1_bytes_since_the_last_check_count() -> None:
     """At 60 MB/s as much came between two looks as the reserve was."""
     room = DiskRoom(1, RESERVE)
     room.spent(10**9)

@@ -1,4 +1,4 @@
-"""Answers of other nodes that are none: each costs what was asked for, and ends nothing.
+"""Malformed answers of other nodes: each costs what was asked for, and ends nothing.
 
 A fake member, or one of another version, may answer anything. Each of these ended the node that had
 asked: its part raised KeyError or TypeError, which nobody expects.
@@ -93,7 +93,7 @@ def test_an_address_that_cannot_be_encoded_is_unavailable(host: str, port: int) 
     asyncio.run(main())
 
 
-def test_a_text_that_is_no_unicode_is_not_sent() -> None:
+def test_an_invalid_unicode_text_is_not_sent() -> None:
     with pytest.raises(InvalidArgument, match="is not valid Unicode"):
         encode(1, JOIN.number, {"zone": "\udcff"})
 
@@ -164,7 +164,7 @@ ANSWER = {"page": None, "leaders": [[0, 4, 7, 2]], "seen": [4, 7, 90], "damaged"
           "short": [[3, 10]]}  # fmt: skip
 
 
-def test_an_answer_to_a_heartbeat_that_is_none_is_an_error_of_its_own(view: View) -> None:
+def test_a_malformed_answer_to_a_heartbeat_is_an_error_of_its_own(view: View) -> None:
     async def main() -> None:
         told = 0
         for body in variants(ANSWER):
@@ -192,7 +192,7 @@ def test_a_refusal_of_a_heartbeat_may_hint_at_anything(view: View) -> None:
     asyncio.run(main())
 
 
-def test_who_cannot_lead_is_not_learnt(view: View) -> None:
+def test_a_hint_of_an_impossible_leader_is_ignored(view: View) -> None:
     """The statement of the highest term holds: one that is false would hold for ever."""
     view.learn_leaders(
         [
@@ -222,7 +222,7 @@ def test_a_row_of_leaders_of_another_shape_is_refused(view: View, row: Any) -> N
     assert view.controller_leader() == 2, "rows before it are learnt"
 
 
-def test_an_image_that_is_none_is_not_stored(view: View) -> None:
+def test_a_malformed_image_is_not_stored(view: View) -> None:
     async def main() -> None:
         before = view.metadata
         later = buckets.copy(before)
@@ -243,7 +243,7 @@ def test_an_image_that_is_none_is_not_stored(view: View) -> None:
     asyncio.run(main())
 
 
-def test_a_base_that_is_none_is_an_error_of_its_own(tmp_path: Path) -> None:
+def test_a_malformed_base_is_an_error_of_its_own(tmp_path: Path) -> None:
     """It ended the node that wanted to copy it."""
     sound = {"base": 1, "bytes": 9, "data": b"not packed", "tail_bytes": 5}
 
@@ -291,7 +291,7 @@ def test_a_lead_that_is_not_said_to_be_given_is_not(answer: Any) -> None:
     asyncio.run(main())
 
 
-def test_what_a_node_that_starts_is_told_by_others() -> None:
+def test_other_nodes_answer_a_starting_node_with_garbage() -> None:
     sound = {"members": ["a:1", "b:1"], "joins": None}
     assert BOOTSTRAP.check_answer(sound)["members"] == ["a:1", "b:1"]
     for body in variants(sound):
@@ -302,7 +302,7 @@ def test_what_a_node_that_starts_is_told_by_others() -> None:
         ", ".join(sorted(heard["members"]))
 
 
-def test_an_answer_to_a_join_takes_this_node_in_or_is_none() -> None:
+def test_an_answer_to_a_join_registers_this_node_or_is_refused() -> None:
     metadata = Metadata()
     metadata.apply(1, 1, {"op": "found", "cluster": "c", "node": 1})
     for incarnation in (5, 7):
@@ -315,7 +315,9 @@ def test_an_answer_to_a_join_takes_this_node_in_or_is_none() -> None:
         assert image is not None
         await _check_taken_in(Identity("c", 2, 7, 0), image)
         for cluster, node, incarnation in (("d", 2, 7), ("c", 1, 7), ("c", 9, 7), ("c", 2, 8)):
-            with pytest.raises(RemoteProtocolError, match="does not take this node in"):
+            with pytest.raises(
+                RemoteProtocolError, match="the answer to the join does not register this node"
+            ):
                 await _check_taken_in(Identity(cluster, node, incarnation, 0), image)
 
     asyncio.run(main())

@@ -40,7 +40,7 @@ async def image_of(metadata: Metadata, since: int) -> Image:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_x3_what_is_stored_is_what_is_acted_on(seed: int, tmp_path: Path) -> None:
+def test_x3_a_node_acts_on_its_stored_image(seed: int, tmp_path: Path) -> None:
     """Images come late, twice and out of order, as a replica of the controller comes and goes, and
     the process starts again."""
     rng = random.Random(seed)
@@ -121,7 +121,7 @@ def test_S12_a_row_that_is_missing_is_found() -> None:
 
 
 @pytest.mark.parametrize("row", [("image/ranges/strange", b""), ("image/none/000000000000", b"")])
-def test_S12_a_row_that_is_none_is_found(row: tuple[str, bytes]) -> None:
+def test_S12_a_malformed_row_is_found(row: tuple[str, bytes]) -> None:
     meta, _ = stored_image()
     meta.commit(dict([row]))
     with pytest.raises(CorruptData):

@@ -183,7 +183,7 @@ def test_x3_a_replica_that_is_retired_while_its_base_is_stored_stays_retired(
     run(tmp_path, later)
 
 
-def test_what_was_prepared_for_an_operation_that_is_over_goes(tmp_path: Path) -> None:
+def test_data_prepared_for_an_ended_operation_is_deleted(tmp_path: Path) -> None:
     """On a node that had nothing to retire it stayed, row and files, for good."""
 
     async def test(node: StorageNode) -> None:

@@ -149,7 +149,7 @@ def test_L4_rounds_of_reads_that_cannot_be_sent_end_the_node() -> None:
 
 
 def test_L4_the_end_of_a_round_that_cannot_be_told_ends_the_node(tmp_path: Path) -> None:
-    """Whoever waited for the round waited for ever."""
+    """A caller that waited for the round waited for ever."""
 
     async def main() -> None:
         node = StorageNode(tmp_path)
@@ -236,8 +236,8 @@ def test_L4_a_link_that_cannot_be_dialled_is_tried_again_and_ends_nothing(
     asyncio.run(main())
     told = [(record.levelname, record.message.partition(":")[0]) for record in caplog.records]
     assert told == [
-        ("ERROR", "nobody can dial the address of a peer"),
-        ("ERROR", "dialling a peer failed by a bug"),
+        ("ERROR", "the address of a peer cannot be dialled"),
+        ("ERROR", "dialling a peer failed because of a bug"),
     ], "one line a reason, however often it is tried"
 
 

@@ -68,8 +68,8 @@ def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbea
     return Heartbeat(**parts)
 
 
-def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(view: View) -> None:
-    """It is told once who leads; after a break only the hint of another node was known."""
+def test_x29_a_node_that_answers_a_heartbeat_leads_even_if_the_asker_forgot(view: View) -> None:
+    """It is told the leader once; after a break only the hint of another node was known."""
     heartbeat = heartbeat_of(view, Leader())
 
     async def run() -> None:
@@ -108,7 +108,7 @@ def test_an_answer_confirms_what_the_node_knew_when_it_asked(
     assert heartbeat.unsure_s() == 10.0
     asyncio.run(heartbeat._ask())
     assert heartbeat.unsure_s() == 3.0
-    leader.error = NotLeader("not the controller's leader", hint=2)
+    leader.error = NotLeader("this node does not lead the controller", hint=2)
     view.learn_leaders([(CONTROLLER_RANGE, 4, 7, 2)])
     with pytest.raises(NotLeader):
         asyncio.run(heartbeat._ask())
@@ -131,7 +131,7 @@ def test_a_leader_is_confirmed_by_its_quorum_when_it_is_asked(
 
         async def ready(self) -> None:
             if not self.has_quorum:
-                raise NotLeader("no quorum of the controller answers", hint=None)
+                raise NotLeader("the leader of the controller has no quorum", hint=None)
 
     replica = Replica()
     heartbeat = heartbeat_of(view, Leader(), replica)

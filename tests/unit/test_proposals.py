@@ -107,7 +107,7 @@ def test_each_field_is_of_its_type_and_within_bounds(op: str) -> None:
 
 @pytest.mark.parametrize("op", SOUND)
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_passes_can_be_packed_and_applied(op: str, seed: int) -> None:
+def test_every_accepted_command_can_be_packed_and_applied(op: str, seed: int) -> None:
     """A command in the log is applied by every member at each start."""
     body = proposals._RECORDS[op].sample(random.Random(seed))
     with contextlib.suppress(LognodeError):
@@ -134,7 +134,7 @@ def test_a_field_that_nobody_knows_is_not_committed() -> None:
 
 
 @pytest.mark.parametrize("op", [None, 5, [1], {}, "no such command", "x" * 1_000_000])
-def test_what_is_no_command(op: Any) -> None:
+def test_a_malformed_command_is_refused(op: Any) -> None:
     with pytest.raises(Unsupported) as caught:
         checked({"op": op}, {})
     assert len(caught.value.message) < 200
@@ -161,9 +161,8 @@ def test_a_node_without_http_or_zone_is_registered() -> None:
 
 
 @pytest.mark.parametrize("boot", [1, 10**9, limits.boot_max])
-def test_x2_24_who_joins_has_boot_0(boot: int) -> None:
-    """By a later boot whoever knew the incarnation of a node was taken for that node, and the true
-    one was fenced for good."""
+def test_x2_24_a_joining_node_has_boot_0(boot: int) -> None:
+    """A program that knew a node's incarnation and gave a later boot fenced the node for ever."""
     assert checked({**REGISTER, "node": None, "boot": 0}, {})["boot"] == 0
     with pytest.raises(InvalidArgument, match=f"a node that joins has boot 0, not {boot}"):
         checked({**REGISTER, "node": None, "boot": boot}, {})
@@ -187,7 +186,7 @@ def test_a_policy_is_checked_as_a_whole() -> None:
         checked({**body, "replicas": 8}, {})
 
 
-def test_what_an_older_version_committed_is_applied_as_ever() -> None:
+def test_commands_of_an_older_version_keep_their_effect() -> None:
     """All members answer a command alike, whatever their version, and a log of before replays."""
     metadata = Metadata()
     for number, command in enumerate(

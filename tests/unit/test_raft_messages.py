@@ -67,7 +67,7 @@ def test_every_message_survives_the_wire(body: Body) -> None:
         [1, 5, 1, 1, 6, 1, [[5, b"\x00"]]],
     ],
 )
-def test_what_is_no_message_is_refused(message: list[object]) -> None:
+def test_a_malformed_message_is_refused(message: list[object]) -> None:
     with pytest.raises(RemoteProtocolError):
         decode(message)
 

@@ -323,7 +323,7 @@ def test_S8_S9_a_retry_of_records_each_by_itself_appends_what_was_applied_once(
     assert history(range_.state, b"b") == [(3, b"other"), (4, b"2")]
 
 
-def test_S10_a_batch_with_one_fate_whose_records_have_each_their_own_is_none(
+def test_S10_a_batch_with_a_common_outcome_and_conditions_of_its_records_is_refused(
     range_: Range,
 ) -> None:
     data = batch([(b"a", b"1")], expects=[0], atomic=True, each=True)

@@ -31,11 +31,11 @@ def test_no_java_and_one_too_old_are_named(tmp_path: Path) -> None:
         check_java({})
     new = java(tmp_path / "new" / "bin", 'openjdk version "17.0.15" 2025-04-15')
     gone = str(tmp_path / "gone")
-    with pytest.raises(Unsupported, match=f"JAVA_HOME is {gone}, and there is no {gone}/bin/java"):
+    with pytest.raises(Unsupported, match=f"JAVA_HOME is {gone}, but {gone}/bin/java"):
         check_java({"PATH": new, "JAVA_HOME": gone})
     for said, version in (('java version "1.8.0_292"', "Java 8"),
                           ('openjdk version "16.0.2" 2021-07-20', "Java 16"),
-                          ("what?", "no Java that says its version")):  # fmt: skip
+                          ("what?", "a Java that does not tell its version")):  # fmt: skip
         place = java(tmp_path / version.replace(" ", "-"), said)
         with pytest.raises(Unsupported, match=f"{place}/java is {version}; Spark needs Java 17"):
             check_java({"PATH": place})

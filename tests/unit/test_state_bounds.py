@@ -310,7 +310,7 @@ def test_X1_producers_that_settle_nothing_are_bounded_and_others_go_on(
     assert append_some(3, 500)["status"] == "ok"
 
 
-def test_frozen_tables_are_no_view_of_the_live_ones_x16(tmp_path: Path) -> None:
+def test_frozen_tables_are_not_a_view_of_the_live_ones_x16(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     for number in (1, 2):
         data = encode_batch([b"k"], [b"v"], producer=7, epoch=1, low=1, numbers=number)
@@ -446,7 +446,7 @@ def test_a_frozen_memtable_is_packed_for_the_builder_in_bounded_portions(
     assert len(portions) <= 4 + len(sources) // 500 + (12 if size > 10_000 else 0)
 
 
-def test_what_a_memtable_holds_is_let_go_in_steps_and_is_no_work_for_the_collector(
+def test_a_memtable_is_freed_in_steps_without_the_garbage_collector(
     tmp_path: Path,
 ) -> None:
     state = state_in(tmp_path)

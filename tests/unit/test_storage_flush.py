@@ -270,7 +270,7 @@ def test_S2_x1_a_flush_never_writes_an_older_base_over_one_just_installed(tmp_pa
     run(tmp_path, test)
 
 
-def test_what_is_kept_of_flushes_goes_with_the_replica(tmp_path: Path) -> None:
+def test_the_records_of_flushes_end_with_the_replica(tmp_path: Path) -> None:
     """A row per generation that was ever flushed here stayed for as long as the process."""
 
     async def test(node: StorageNode, replica: RangeReplica) -> None:
@@ -423,7 +423,7 @@ def test_L3_the_memtables_of_a_node_are_bounded_frozen_ones_included(
 
         monkeypatch.setattr(limits, "memtables_hard_bytes_max", sum(sizes) // 2)
         node.memtables.look(time.monotonic())
-        with pytest.raises(Overloaded, match="the node waits for segments"):
+        with pytest.raises(Overloaded, match="the node waits until it has built segments"):
             await replica.append(numbered_batch(5, [b"a"]))
         building = asyncio.ensure_future(node.memtables.build())
         builder.may.set()
@@ -527,7 +527,7 @@ def test_a_cold_memtable_is_frozen_by_its_leader(
     run(tmp_path, test)
 
 
-def test_what_appends_wait_for_at_a_seal_is_built_in_a_hurry(tmp_path: Path) -> None:
+def test_a_flush_for_a_seal_is_urgent(tmp_path: Path) -> None:
     builder = Watched()
 
     async def test(node: StorageNode, replica: RangeReplica) -> None:

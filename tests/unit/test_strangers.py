@@ -87,7 +87,7 @@ def test_a_node_that_proves_the_secret_ends_a_fresh_founder() -> None:
     assert "cluster c1, the other side to c2" in founder.meet(**NODE, secret=SECRET)
     (error,) = founder.ended
     assert "a node of cluster c2 has asked for h:1" in error.message
-    assert "is that the right directory, and its volume mounted?" in error.message
+    assert "check the directory and its volume" in error.message
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_hello_without_a_proof_is_refused_and_changes_nothing(
     assert len(lines) <= 1, "not a line for each"
     if "secret" not in hello and not (secret and "node" in hello):
         assert lines[0].levelname == "ERROR"
-        assert "its volume mounted?" in lines[0].fields["reason"]  # type: ignore[attr-defined]
+        assert "check the directory and its volume" in lines[0].fields["reason"]  # type: ignore[attr-defined]
 
 
 def test_a_founder_that_others_use_only_tells_of_strangers(
