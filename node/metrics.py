@@ -98,6 +98,14 @@ class Metrics:
             "lognode_insecure", "1: this node runs with --insecure, and may be open to everybody.",
             registry=registry,
         )  # fmt: skip
+        self.feature_level = Gauge(
+            "lognode_feature_level", "The feature level of the cluster, as this node knows it.",
+            registry=registry,
+        )  # fmt: skip
+        self.feature_level_max = Gauge(
+            "lognode_feature_level_max", "The highest feature level that this program knows.",
+            registry=registry,
+        )  # fmt: skip
         self.clients_refused = Counter(
             "lognode_clients_refused", "Clients that were refused for lack of a valid token or "
             "certificate.", registry=self.registry,

@@ -13,6 +13,7 @@ from ...client.protocol.errors import (
     Unauthorized,
     Unavailable,
 )
+from ...client.protocol.levels import LEVEL_MAX, LEVEL_MIN
 from ...client.protocol.peers import JOIN
 from ...client.protocol.tls import DialTls
 from ...partitions import received
@@ -167,4 +168,5 @@ def registration(
         "http": config.advertised_http,
         "zone": config.zone,
         "key": key,
+        "levels": [LEVEL_MIN, LEVEL_MAX],
     }

@@ -16,6 +16,7 @@ from functools import partial
 from ...client.protocol import limits
 from ...client.protocol.errors import CorruptData
 from ...partitions import buckets, received
+from ...partitions.levels import Program
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE
 from ...partitions.planner import Damage
@@ -56,6 +57,8 @@ class View:
         """Replicas per node that wait for an upgrade of the node, as last heard."""
         self.insecure: dict[int, bool] = {}
         """Whether each node runs with `--insecure`, as last heard."""
+        self.programs: dict[int, Program] = {}
+        """The program of each node, as last heard."""
         self.leaders = Leaders()
         self._present = present
         self._meta = meta

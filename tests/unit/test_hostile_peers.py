@@ -41,6 +41,7 @@ from lognode.node.runtime.sync_thread import SyncThread
 from lognode.partitions import buckets
 from lognode.partitions.facts import Facts
 from lognode.partitions.leads import Given
+from lognode.partitions.levels import Program
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import CONTROLLER_RANGE, NodeRecord
 from lognode.raft.types import GroupId
@@ -154,7 +155,7 @@ def heartbeat(view: View, answer: Any) -> Heartbeat:
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []),
-        "exposure": SimpleNamespace(insecure=False),
+        "exposure": SimpleNamespace(insecure=False), "program": Program(1, 1, 1, 2, "9.9"),
         "stored": SimpleNamespace(told=dict, learn=lambda _: None), "images": images(view),
     }  # fmt: skip
     return Heartbeat(**parts)
