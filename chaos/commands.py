@@ -106,6 +106,11 @@ def _add_common(verb: argparse.ArgumentParser) -> None:
         help="a folder with another build of the package lognode, for the nodes to run",
     )  # fmt: skip
     verb.add_argument(
+        "--earlier", type=Path, metavar="DIR",
+        help="a folder with an earlier build, which the nodes run until the nemesis `upgrade` "
+        "upgrades them",
+    )  # fmt: skip
+    verb.add_argument(
         "--secure", action="store_true",
         help="nodes and clients speak TLS and clients have tokens; strangers must be refused",
     )  # fmt: skip
@@ -167,15 +172,20 @@ def _matrix(arguments: argparse.Namespace, seed: int) -> Iterator[Plan]:
 def _plan(
     arguments: argparse.Namespace, workload: str, nemesis: tuple[str, ...], nodes: int, seed: int
 ) -> Plan:
-    if arguments.source is not None and not (arguments.source / "lognode").is_dir():
+    for name, folder in (("source", arguments.source), ("earlier", arguments.earlier)):
+        if folder is not None and not (folder / "lognode").is_dir():
+            raise InvalidArgument(
+                f"--{name} {folder} holds no package lognode; give the folder above it", what=name
+            )
+    if ("upgrade" in nemesis) != (arguments.earlier is not None):
         raise InvalidArgument(
-            f"--source {arguments.source} holds no package lognode; give the folder above it",
-            what="source",
+            "the nemesis upgrade and --earlier DIR need each other", what="earlier"
         )
     return Plan(
         workload=workload, nemesis=nemesis, nodes=nodes, seed=seed, rate=arguments.rate,
         time_limit_s=arguments.time_limit, nemesis_interval_s=arguments.nemesis_interval,
         clients=arguments.clients, source=arguments.source, secure=arguments.secure,
+        earlier=None if arguments.earlier is None else arguments.earlier.absolute(),
     )  # fmt: skip
 
 
