@@ -112,6 +112,11 @@ def _add_common(verb: argparse.ArgumentParser) -> None:
         help="folder with another build of the package lognode, which the nodes run",
     )  # fmt: skip
     verb.add_argument(
+        "--earlier", type=Path, metavar="DIR",
+        help="folder with an earlier build, which the nodes run until the nemesis `upgrade` "
+        "upgrades them",
+    )  # fmt: skip
+    verb.add_argument(
         "--secure", action="store_true",
         help="use TLS, and tokens for clients; nodes must refuse strangers",
     )  # fmt: skip
@@ -173,16 +178,22 @@ def _matrix(arguments: argparse.Namespace, seed: int) -> Iterator[Plan]:
 def _plan(
     arguments: argparse.Namespace, workload: str, nemesis: tuple[str, ...], nodes: int, seed: int
 ) -> Plan:
-    if arguments.source is not None and not (arguments.source / "lognode").is_dir():
+    for name, folder in (("source", arguments.source), ("earlier", arguments.earlier)):
+        if folder is not None and not (folder / "lognode").is_dir():
+            raise InvalidArgument(
+                f"--{name} {folder} contains no package lognode; give the folder above the package",
+                what=name,
+            )
+    if ("upgrade" in nemesis) != (arguments.earlier is not None):
         raise InvalidArgument(
-            f"--source {arguments.source} contains no package lognode; give the folder "
-            "above the package",
-            what="source",
+            "the nemesis upgrade and --earlier DIR need each other; give both or neither",
+            what="earlier",
         )
     return Plan(
         workload=workload, nemesis=nemesis, nodes=nodes, seed=seed, rate=arguments.rate,
         time_limit_s=arguments.time_limit, nemesis_interval_s=arguments.nemesis_interval,
         clients=arguments.clients, source=arguments.source, secure=arguments.secure,
+        earlier=None if arguments.earlier is None else arguments.earlier.absolute(),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from .invitation import Invitation
 from .progress import later_id
 from .protocol import Operation
 from .protocol.cluster import (
+    FINALIZE,
     METADATA,
     NODE_DRAIN,
     NODE_REKEY,
@@ -346,6 +347,21 @@ class AsyncAdmin:
         body = {"node": node, "dead": dead}
         answer = await self._cluster.call_any(NODE_REMOVE, body, deadline=self._deadline(timeout))
         return self._planned(answer, "node", "state", "replicas")
+
+    async def finalize(
+        self, level: int | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Raise the feature level of the cluster, once the programs of all nodes know the level. It
+        is never lowered: from then on no earlier version can serve in the cluster.
+
+        `level`: the level, from 1 on; None: the highest that all programs know. Returns the `level`
+        of the cluster. Raises Conflict, with the nodes that stand in the way and their versions, or
+        for a level below that of the cluster; InvalidArgument for a level that no program knows;
+        Unsupported by a version without levels.
+        """
+        return await self._cluster.call_any(
+            FINALIZE, {"level": level}, deadline=self._deadline(timeout)
+        )
 
     async def rekey(self, node: int, key: str, *, timeout: float | None = None) -> dict[str, Any]:
         """Bind a node to another TLS key. From now on only the holder of that key can act as the

@@ -35,7 +35,7 @@ from .certificates.tls import NodeTls
 from .config import Config
 from .control.controller_changes import ControllerChanges
 from .control.controller_driver import ControllerDriver
-from .control.heartbeat import Heartbeat
+from .control.heartbeat import Heartbeat, own_program
 from .control.images import Images
 from .control.lead_balance import LeadBalance
 from .control.reports import Reports
@@ -48,6 +48,7 @@ from .directory.data_directory import (
     new_incarnation,
 )
 from .directory.disk_room import DiskRoom, reserve_bytes
+from .directory.feature_level import check_level
 from .directory.given_files import DialMap, read_secret
 from .joining.bootstrap import Found, agree
 from .joining.joining import registration
@@ -93,6 +94,7 @@ from .serving.data_service import DataService
 from .serving.server import PeerHandler, Server
 from .serving.status import Status
 from .upkeep.disk_watch import DiskWatch
+from .upkeep.levels import Levels
 from .upkeep.maintenance import Maintenance
 from .upkeep.memtables import Memtables
 from .upkeep.merges import Merges
@@ -199,6 +201,7 @@ class Node:
         self._assemble_control()
         self._assemble_cluster()
         self._view.load()
+        check_level(self._view.metadata.feature_level)
         nodes = self._view.metadata.nodes
         self._plan.check_nodes(sum(node.state != "REMOVED" for node in nodes.values()))
         if self._tls is not None:
@@ -225,6 +228,7 @@ class Node:
             self._duties.run(), self._maintenance.run(), self._memtables.watch(), self._scrub.run(),
             self._memtables.build(), self._merges.run(), self._removals.run(), self._exposure.run(),
             self._disk_watch.run(), self._entrance.run(), self._changes.run(), self._auditing.run(),
+            self._levels.run(),
             Garbage(lambda: not self._view.metadata.operations, self._doors.ended).run(),
         ):  # fmt: skip
             self._spawn(part)
@@ -401,6 +405,10 @@ class Node:
             room=self._room,
         )  # fmt: skip
         self._removals = Removals(host=self._host, clocks=self._clocks, policy=self._view.policy)
+        self._levels = Levels(
+            host=self._host, metadata=lambda: self._view.metadata, meta=self._meta,
+            sync=self._files, on_end=self._fail, metrics=self._metrics,
+        )  # fmt: skip
 
     def _assemble_control(self) -> None:
         """Make the parts that report to the controller, and the work of its leader."""
@@ -417,6 +425,7 @@ class Node:
             connection=self._links.connection, room=self._room, draining=self._draining,
             large=self._large, handover=self._handover, hot=self._hot, exposure=self._exposure,
             images=self._images, stored=self._stored,
+            program=own_program(self.identity.boot, self._process),
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
@@ -448,7 +457,7 @@ class Node:
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status.page, rng=self._rng,
             handover=self._handover, recoveries=self._recoveries, room=self._room,
-            images=self._images, wall_ms=self._clocks.wall_ms,
+            images=self._images, wall_ms=self._clocks.wall_ms, alive=self._heartbeat.alive,
         )  # fmt: skip
         self._entrance = Entrance(
             config=self._config, secret=self._secret, tls=self._tls, exposure=self._exposure,
@@ -496,30 +505,19 @@ class Node:
 
         server = Server(
             who=lambda: (identity.cluster_id, identity.node_id),
-            peer_address=self._config.peer_advertised,
-            raft_in=self._raft_in,
-            data=data,
+            peer_address=self._config.peer_advertised, raft_in=self._raft_in, data=data,
             handlers={**cluster.handlers, **self._entrance.handlers},
-            accesses=self._entrance.accesses,
-            proves_nodes=self._entrance.proves_nodes,
-            visible=self._entrance.visible,
             paid_handlers={**cluster.paid_handlers, **self._entrance.paid_handlers},
-            join=cluster.join,
-            peer_handlers=self._for_peers(bases),
-            known_peers=self._known_peers,
-            gate=self._entrance.gate,
-            audit=self._auditing.audit,
-            reserved=self._auditing.reserved,
-            metrics=self._metrics,
+            accesses=self._entrance.accesses, proves_nodes=self._entrance.proves_nodes,
+            visible=self._entrance.visible, join=cluster.join,
+            peer_handlers=self._for_peers(bases), known_peers=self._known_peers,
+            gate=self._entrance.gate, audit=self._auditing.audit,
+            reserved=self._auditing.reserved, metrics=self._metrics, on_broken=self._fail,
             on_stranger=Strangers(
-                cluster=identity.cluster_id,
-                config=self._config,
-                founding=self._founding,
-                metadata=lambda: self._view.metadata,
-                on_end=self._fail,
+                cluster=identity.cluster_id, config=self._config, founding=self._founding,
+                metadata=lambda: self._view.metadata, on_end=self._fail,
             ).met,
-            on_broken=self._fail,
-        )
+        )  # fmt: skip
         told = TurnedAway(self._metrics)
         peers = PeerServer(
             server, is_known=self._links.is_peer, address=self._config.advertised, on_closed=told

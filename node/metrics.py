@@ -104,6 +104,14 @@ class Metrics:
                                 "client.",
             registry=registry,
         )  # fmt: skip
+        self.feature_level = Gauge(
+            "lognode_feature_level", "The feature level of the cluster, as this node knows it.",
+            registry=registry,
+        )  # fmt: skip
+        self.feature_level_max = Gauge(
+            "lognode_feature_level_max", "The highest feature level that this program knows.",
+            registry=registry,
+        )  # fmt: skip
         self.clients_refused = Counter(
             "lognode_clients_refused", "Clients that this node refused because they had no valid "
                                        "token or certificate.", registry=self.registry,

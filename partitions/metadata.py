@@ -26,6 +26,7 @@ from ..client.protocol.errors import (
     to_wire,
 )
 from ..client.protocol.kinds import shown
+from ..client.protocol.levels import LEVEL_MAX, LEVEL_MIN
 from ..statemachine.unknown import UnknownCommandError
 from . import (
     allocate,
@@ -33,6 +34,7 @@ from . import (
     commands,
     generation_commands,
     invites,
+    levels,
     lifecycle,
     log_names,
     placement,
@@ -64,10 +66,8 @@ class Metadata(MetadataState):
 
         Raises UnknownCommandError for a command of a newer program; nothing is changed then.
         """
-        if not self.sealed and command["op"] not in self.known_commands():
-            raise UnknownCommandError(
-                index, f"the metadata command {shown(command['op'])}", self.known_commands()
-            )
+        if not self.sealed:
+            self._check_known(index, command)
         self.changes.begin(self.version)
         answer = self._answer_or_error(index, term, command)
         if "ok" not in answer:
@@ -78,6 +78,18 @@ class Metadata(MetadataState):
             self.version += 1
         self.settle()
         return answer
+
+    def _check_known(self, index: int, command: Command) -> None:
+        """Raise UnknownCommandError for a command that only a newer program can apply."""
+        if command["op"] not in self.known_commands():
+            raise UnknownCommandError(
+                index, f"the metadata command {shown(command['op'])}", self.known_commands()
+            )
+        if command["op"] == commands.FINALIZE and _number(command, "level") > LEVEL_MAX:
+            known = range(LEVEL_MIN, LEVEL_MAX + 1)
+            raise UnknownCommandError(
+                index, f"the change to feature level {shown(command['level'])}", known
+            )
 
     @classmethod
     def known_commands(cls) -> list[str]:
@@ -160,6 +172,7 @@ class Metadata(MetadataState):
         peer = "" if command.get("peer") is None else _text(command, "peer")
         node_id = None if command.get("node") is None else _number(command, "node")
         invite = ""
+        levels.check_registration(self, command)
         if node_id is None:
             for known in self.nodes.values():
                 if known.incarnation == incarnation:
@@ -421,6 +434,7 @@ class Metadata(MetadataState):
 _ELSEWHERE: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {
     commands.CREATE_INVITE: invites.create,
     commands.REVOKE_INVITE: invites.revoke,
+    commands.FINALIZE: levels.finalize,
     commands.OPEN_ANONYMOUS: producers.open_anonymous,
     commands.OPEN_NAMED: producers.open_named,
     commands.DELETE_PRODUCER: producers.delete,

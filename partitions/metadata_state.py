@@ -19,6 +19,7 @@ from ..client.protocol.errors import (
     RangeNotFound,
 )
 from ..client.protocol.invariants import invariant
+from ..client.protocol.levels import LEVEL_MIN
 from . import lifecycle, quota
 from .invites import INVITES, Invite
 from .model import (
@@ -151,6 +152,16 @@ class MetadataState:
     @founded_ms.setter
     def founded_ms(self, value: int) -> None:
         self.head["founded_ms"] = value
+
+    @property
+    def feature_level(self) -> int:
+        """The feature level of the cluster. Images at the first level do not have it."""
+        found: int = self.head.get("feature_level", LEVEL_MIN)
+        return found
+
+    @feature_level.setter
+    def feature_level(self, value: int) -> None:
+        self.head["feature_level"] = value
 
     @property
     def logs_deleted(self) -> int:
@@ -351,6 +362,7 @@ class MetadataState:
             "next_ids": dict(self.next_ids),
             "controller": self.controller.to_wire(),
             "sealed": self.sealed,
+            **({"feature_level": self.feature_level} if self.feature_level > LEVEL_MIN else {}),
             **self._access_image(),
         }
 
@@ -409,6 +421,8 @@ class MetadataState:
         self.founders = image.get("founders", 1)
         if image.get("founded_ms"):
             self.founded_ms = image["founded_ms"]
+        if image.get("feature_level"):
+            self.feature_level = image["feature_level"]
         for told in image.get("invites", ()):
             self.invites[told[0]] = Invite(*told)
         self._read_producers(image)

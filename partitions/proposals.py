@@ -25,7 +25,7 @@ from ..client.protocol.kinds import (
     shown,
 )
 from ..client.protocol.record import OMIT, Optional, Record, Shape
-from . import allocate, commands, lifecycle, log_names, policy
+from . import allocate, commands, levels, lifecycle, log_names, policy
 from .generation_commands import REASON_CHARS_MAX
 from .metadata import NODE_STATES
 from .model import NodeRecord
@@ -87,6 +87,12 @@ _RECORDS: Final[Mapping[str, Record]] = {
         {**NODE_INVITE.request.shape, "by": Optional(INVITER, ""), "at_ms": _AT}
     ),
     commands.REVOKE_INVITE: NODE_UNINVITE.request,
+    commands.FINALIZE: Record({
+        **cluster.FINALIZE.request.shape,
+        "nodes": Optional(
+            Array(Row(node=NODE, boot=_BOOT, process=Integer()), limits.nodes_max), OMIT
+        ),
+    }),
     commands.PLAN: Record({
         "kind": _KIND,
         "inputs": Array(Row(range=Integer(), generation=Integer()), _INPUTS_MAX, 1),
@@ -137,6 +143,8 @@ def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Comm
         _check_registration(found, nodes)
     elif op == commands.CREATE_LOG:
         _check_log(found)
+    elif op == commands.FINALIZE:
+        levels.check_known(found["level"])
     elif op == commands.ALTER_LOG:
         policy.check_changes(found["changes"])
     return found

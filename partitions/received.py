@@ -148,6 +148,8 @@ def _follows(looked: _Looked, earlier: MetadataState, later: MetadataState) -> S
     for kind, number in earlier.next_ids.items():
         if later.next_ids.get(kind, 0) < number:
             raise _contradicts(f"the cluster would give the id of a {kind:.100} twice")
+    if later.feature_level < earlier.feature_level:
+        raise _contradicts(f"the cluster was at feature level {earlier.feature_level}")
     if later.logs_deleted < earlier.logs_deleted:
         raise _contradicts(f"{earlier.logs_deleted} logs were deleted")
     yield

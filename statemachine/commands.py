@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgpack
 
-from ..client.protocol import limits, packed
+from ..client.protocol import levels, limits, packed
 from ..client.protocol.errors import CorruptData, InvalidArgument
 from ..client.protocol.packed import Census
 
@@ -45,6 +45,9 @@ RELEASE_LEASE: Final = 11
 RENEW_LEASE: Final = 12
 """payload: as TAKE_LEASE. A lease that has ended is not taken anew, since entries that it held may
 have been removed."""
+LEVEL: Final = 13
+"""payload: a feature level of the cluster. From the next entry on, members apply the rules of that
+level (`rules`). A lower or equal level changes nothing."""
 
 COMPACT: Final = 1
 """Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
@@ -220,6 +223,7 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     RELEASE_LEASE: lambda payload: (
         type(payload) is list and len(payload) == 1 and _lease_id(payload[0])
     ),
+    LEVEL: lambda payload: type(payload) is int and levels.LEVEL_MIN <= payload < levels.LEVELS_END,
 }
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning

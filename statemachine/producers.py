@@ -13,7 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from ..client.protocol import limits
 from ..client.protocol.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
+from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.records import Batch
+from . import rules
 from .number_runs import done, united_runs
 from .producer_capture import Capture
 from .producer_row import SECRET, SETTLED_KEPT, Row
@@ -68,6 +70,8 @@ class Producers:
     """The table of one range. Every decision depends on the table and the batch alone."""
 
     def __init__(self) -> None:
+        self.rules = rules.of_level(LEVEL_MIN)
+        """The limits of the range's feature level."""
         self.rows: dict[int, Row] = {}
         self.remembered = 0
         """The count of numbers in all rows."""
@@ -81,7 +85,7 @@ class Producers:
         applied.
         """
         fresh = self._fresh(batch)
-        if self.remembered > limits.remembered_numbers_max and (fresh is None or fresh):
+        if self.remembered > self.rules.remembered_numbers_max and (fresh is None or fresh):
             return self._hoarded(batch) or fresh
         return fresh
 
@@ -93,7 +97,7 @@ class Producers:
         """
         row = self.rows.get(batch.producer)
         own = 0 if row is None else row.count
-        left = 2 * limits.remembered_numbers_max - self.remembered
+        left = 2 * self.rules.remembered_numbers_max - self.remembered
         if own <= max(_FEW, left // _SHARES):
             return None
         return Overloaded(
@@ -117,10 +121,10 @@ class Producers:
 
     def _full(self) -> LognodeError | None:
         """Return the refusal of one more producer if the table is full; no live row is evicted."""
-        if len(self.rows) < limits.producers_per_range_max:
+        if len(self.rows) < self.rules.producers_max:
             return None
         return Overloaded(
-            f"the range has {limits.producers_per_range_max} producers, the limit; close "
+            f"the range has {self.rules.producers_max} producers, the limit; close "
             "producers that are not in use",
             retry_after=1.0,
         )

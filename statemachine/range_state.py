@@ -21,8 +21,9 @@ from ..client.protocol.errors import (
     to_wire,
 )
 from ..client.protocol.invariants import invariant
+from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.records import EXPECT_ANY, Batch, decode_batch
-from . import commands, removal_commands
+from . import commands, removal_commands, rules
 from .band_reads import BandReads
 from .effects import Effects, of_reply
 from .memtable import Memtable
@@ -165,7 +166,8 @@ class RangeState(BandReads):
     ) -> None:  # fmt: skip
         """Create the state of a base. `producers`: the base's table, already made of its rows.
 
-        This state owns `producers` from now on.
+        This state owns `producers` from now on. Raises Unsupported for a base at a feature level
+        that this program does not know.
         """
         base = base or Base()
         tables = base.tables
@@ -176,6 +178,8 @@ class RangeState(BandReads):
         )  # fmt: skip
         self.kinds: Collection[int] = commands.KINDS
         """The kinds of commands that this program applies."""
+        self.levels: Collection[int] = rules.BY_LEVEL.keys()
+        """The feature levels whose rules this program knows."""
         self.shares = Shares(start, end)
         self.applied_index = base.applied_index
         self.applied_term = base.applied_term
@@ -187,6 +191,9 @@ class RangeState(BandReads):
         sealed = tables.get("sealed")
         self.sealed: Seal | None = Seal(*sealed) if sealed else None
         self.producers = producers or Producers.from_wire(tables.get("producers", {}))
+        self.level = LEVEL_MIN
+        """The range's feature level."""
+        self._raise_level(tables.get("level", LEVEL_MIN))
         self.durable_base = base
         """The base in meta, as far as this process knows."""
         self._last_seqs: dict[bytes, int] = {}
@@ -259,6 +266,9 @@ class RangeState(BandReads):
         """
         if command.kind in (commands.SEAL, commands.FREEZE):
             return None, None
+        if command.kind == commands.LEVEL:
+            self._raise_level(max(self.level, command.payload))
+            return None, self.level
         if command.kind == commands.RETIRE_PRODUCERS:
             self.producers.retire(command.payload)
             return None, None
@@ -272,6 +282,11 @@ class RangeState(BandReads):
         )  # fmt: skip
         return refused, removal_commands.told(self.removal, command)
 
+    def _raise_level(self, level: int) -> None:
+        """Apply the rules of this level from now on."""
+        self.level = level
+        self.removal.rules = self.producers.rules = rules.of_level(level)
+
     def _note(self, effects: Sequence[Any]) -> None:
         """Hash the effects of an entry, along with values that follow from all entries."""
         producers = self.producers
@@ -282,9 +297,15 @@ class RangeState(BandReads):
 
     def _check_known(self, index: int, command: commands.Command | CorruptData | None) -> None:
         """Raise UnknownCommandError for a command that only a newer program can apply."""
-        if isinstance(command, commands.Command) and command.kind not in self.kinds:
+        if not isinstance(command, commands.Command):
+            return
+        if command.kind not in self.kinds:
             raise UnknownCommandError(
                 index, f"a command of kind {command.kind}", sorted(self.kinds)
+            )
+        if command.kind == commands.LEVEL and command.payload > max(self.levels):
+            raise UnknownCommandError(
+                index, f"the change to feature level {command.payload}", sorted(self.levels)
             )
 
     def _void(self, command: bytes) -> Sequence[Reply] | None:
@@ -523,7 +544,10 @@ class RangeState(BandReads):
 
     def _tables(self, producers: Capture) -> dict[str, Any]:
         """Return the present tables; `producers` still has to make the rows of producers."""
+        # A table at the first level looks as older versions wrote it.
+        level = {"level": self.level} if self.level > LEVEL_MIN else {}
         return {
+            **level,
             "next_seq": self.next_seq,
             "last_timestamp_ms": self.last_timestamp_ms,
             "hash": self.state_hash,

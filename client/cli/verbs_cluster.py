@@ -1,4 +1,4 @@
-"""`lognode status`, `health` and `range transfer`."""
+"""`lognode status`, `health`, `range transfer` and `cluster finalize`."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any
 from ..protocol.errors import LognodeError, Unsupported
 from .parser import Parser, age_s, whole
 from .verb import Call, Verb
-from .verbs_logs import RANGE
+from .verbs_logs import RANGE, confirm
 from .verbs_nodes import NODE
 
 _HEALTH_EVERY_S = 0.2
@@ -31,7 +31,8 @@ async def _status(call: Call) -> None:
         call.printer.document(status)
         return
     for name, columns in (
-        ("cluster", None), ("nodes", (*NODE, "alive", "disk_short", "insecure")),
+        ("cluster", None),
+        ("nodes", (*NODE, "alive", "disk_short", "insecure", "version", "levels")),
         ("logs", ("id", "name", "replicas", "ranges", "retention_ms", "retention_bytes",
                   "cleanup")),
         ("ranges", RANGE), ("operations", ("id", "kind", "phase", "ranges", "reason")),
@@ -84,8 +85,27 @@ async def _transfer(call: Call) -> None:
     call.printer.record(row, ("range", "leader"))
 
 
+def _finalize_arguments(parser: Parser) -> None:
+    parser.add_argument("--level", type=whole, metavar="N",
+                        help="to this level (default: as far as all nodes can)")  # fmt: skip
+
+
+async def _finalize(call: Call) -> None:
+    level = call.options.level
+    told = "a higher feature level" if level is None else f"feature level {level}"
+    confirm(call, f"raise the cluster to {told} for good? no earlier version can serve it then")
+    call.printer.record(await call.client.admin.finalize(level), ("level",))
+
+
 VERBS = (
     Verb("range transfer", "have another member lead a range", _transfer, _transfer_arguments),
+    Verb(
+        "cluster finalize",
+        "raise the feature level after an upgrade",
+        _finalize,
+        _finalize_arguments,
+        True,
+    ),
     Verb("status", "show everything that a node knows of the cluster", _status, _nothing),
     Verb(
         "health",

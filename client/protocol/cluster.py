@@ -27,6 +27,7 @@ from .kinds import (
     Table,
     Text,
 )
+from .levels import LEVEL_MIN, LEVELS_END
 from .operation import Operation, Permission, Retry, Sender, Subject
 from .principal import DEFAULT_CLASS
 from .record import OMIT, Optional, Record, Shape
@@ -361,6 +362,15 @@ NODE_REKEY: Final = Operation(
     Record({"node": Integer(), "key": Text(128, 1)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 
+FINALIZE: Final = Operation(
+    "finalize", 94,
+    "Raise the feature level of the cluster, once the programs of all nodes know it. It is never "
+    "lowered: from then on no earlier version can serve in the cluster.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({"level": Optional(Integer(LEVEL_MIN, LEVELS_END - 1))}),
+    Record({"level": Integer()}, loose=True), SMALL_BYTES,
+)  # fmt: skip
+
 _PRINCIPAL: Final = Text(limits.principal_name_chars_max, 1, chars=True)
 _TOKEN_ID: Final = Text(16, 16)
 _SCOPE: Final = Row(
@@ -422,5 +432,6 @@ TOKEN_REVOKE: Final = Operation(
 CLUSTER: Final = (
     METADATA, RANGES, STATUS, HEALTH, CREATE_LOG, ALTER_LOG, DELETE_LOG, PRODUCER_OPEN, PRODUCERS,
     PRODUCER_DELETE, RANGE_TRANSFER, RANGE_MOVE, RANGE_SPLIT, RANGE_MERGE, RANGE_RECOVERY,
-    RANGE_RECOVER, NODE_DRAIN, NODE_REMOVE, NODE_REKEY, TOKEN_CREATE, TOKEN_LIST, TOKEN_REVOKE,
+    RANGE_RECOVER, NODE_DRAIN, NODE_REMOVE, NODE_REKEY, FINALIZE, TOKEN_CREATE, TOKEN_LIST,
+    TOKEN_REVOKE,
 )  # fmt: skip

@@ -22,6 +22,7 @@ from .kinds import (
     Table,
     Text,
 )
+from .levels import LEVEL_MIN, LEVELS_END
 from .operation import Body, Operation, Permission, Retry, Sender, Weight
 from .raft_messages import FINGERPRINT, MESSAGE, PING, READ_ANSWER, READ_ROUND
 from .record import Optional, Record, Shape
@@ -52,6 +53,7 @@ class _AddressText(Text):
 
 ADDRESS: Final = _AddressText(limits.address_bytes_max, 3)
 ZONE: Final = Text(limits.zone_bytes_max)
+_LEVEL: Final = Integer(LEVEL_MIN, LEVELS_END - 1)
 _CONTENT_ID: Final = Text(64, 1)
 _GROUP_ROW: Final = Row(range=Integer(), generation=Integer())
 LEADER: Final = Row(range=Integer(), generation=Integer(), term=Integer(), node=Integer())
@@ -132,6 +134,7 @@ REGISTRATION: Final[Shape] = {
     "peer": Optional(ADDRESS, ""),
     "http": Optional(ADDRESS, ""),
     "zone": Optional(ZONE, ""),
+    "levels": Optional(Row(low=_LEVEL, high=_LEVEL)),
 }
 """A node's description of itself."""
 JOIN: Final = Operation(
@@ -162,6 +165,9 @@ RAFT: Final = _between_nodes(
     },
     None, 0,
 )  # fmt: skip
+_PROGRAM: Final = {
+    "boot": Integer(), "process": Integer(), "low": _LEVEL, "high": _LEVEL, "version": Text(64),
+}  # fmt: skip
 _STORED: Final = Table(LOG_NAME, Integer(), limits.quotas_max)
 """The number of tenants with a quota of stored bytes."""
 HEARTBEAT: Final = _between_nodes(
@@ -182,6 +188,7 @@ HEARTBEAT: Final = _between_nodes(
         "small": Optional(_SMALL, ()),
         "insecure": Optional(Flag()),
         "stored": Optional(_STORED),
+        "program": Optional(Row(**_PROGRAM)),
     },
     {
         "page": Optional(_IMAGE_PAGE),
@@ -192,6 +199,7 @@ HEARTBEAT: Final = _between_nodes(
         "short": Optional(Array(Row(node=Integer(), bytes_free=Integer()), limits.nodes_max), ()),
         "insecure": Optional(Array(Row(node=Integer(), insecure=Flag()), limits.nodes_max), ()),
         "stored": Optional(_STORED),
+        "programs": Optional(Array(Row(node=Integer(), **_PROGRAM), limits.nodes_max), ()),
     },
     WHOLE_BYTES,
 )  # fmt: skip

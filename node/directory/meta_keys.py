@@ -12,7 +12,9 @@ image                           version and number of the rows that hold the new
 image/...                       the rows of that image (`image_rows`)
 clean                           true after an orderly stop, until the next start
 auth                            true: clients always need tokens here
-refused                         why the cluster refuses this directory for ever
+refused                         why the cluster refuses this directory for ever; with `level`:
+                                why earlier versions of lognode refuse it
+level                           the feature level of the cluster, above the first level
 joins                           the cluster that this new directory is about to join
 attempt                         the identity that this new directory gives when it asks to join:
                                 incarnation, process, id of the invitation
@@ -37,6 +39,7 @@ IMAGE_BUCKETS = "image/"
 CLEAN = "clean"
 AUTH = "auth"
 REFUSED = "refused"
+LEVEL = "level"
 JOINS = "joins"
 ATTEMPT = "attempt"
 

@@ -15,7 +15,7 @@ from typing import Any
 from ...client.protocol.errors import Conflict, InvalidArgument, LognodeError, NotFound
 from ...partitions.model import NodeRecord
 from ...statemachine.meta import MetaStore
-from ..directory import meta_keys
+from ..directory import feature_level, meta_keys
 from ..directory.data_directory import Identity
 from ..serving.cluster_service import register_command
 
@@ -25,8 +25,11 @@ Body = dict[str, Any]
 
 
 def check_not_refused(meta: MetaStore) -> None:
-    """Raise Conflict for a data directory that its cluster has refused."""
-    reason = meta.get(meta_keys.REFUSED)
+    """Raise Conflict for a data directory that its cluster has refused.
+
+    Raises Unsupported for a directory of a feature level that this program does not know.
+    """
+    reason = feature_level.refused(meta.get)
     if reason is not None:
         raise Conflict(
             f"the cluster has refused this data directory: {reason}; give the node an empty "

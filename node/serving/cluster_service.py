@@ -30,7 +30,7 @@ from ...client.protocol.errors import (
     Unavailable,
 )
 from ...client.protocol.kinds import shown
-from ...partitions import commands, creations, lifecycle, proposals
+from ...partitions import commands, creations, levels, lifecycle, proposals
 from ...partitions.model import Descriptor
 from ...partitions.producers import KEY_BYTES
 from ..control import images
@@ -92,8 +92,11 @@ class ClusterService:
         room: DiskRoom,
         images: Images,
         wall_ms: Callable[[], int],
+        alive: Callable[[], set[int]],
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        self._alive = alive
+        """Returns the nodes that were heard lately, where this node leads the controller."""
         self._wall_ms = wall_ms
         self._entropy = entropy
         self._room = room
@@ -124,6 +127,7 @@ class ClusterService:
             cluster.NODE_DRAIN: self.node_drain,
             cluster.NODE_REMOVE: self.node_remove,
             cluster.NODE_REKEY: self.node_rekey,
+            cluster.FINALIZE: self.finalize,
             quotas.QUOTA_SET: self.quota_set,
             quotas.QUOTA_DELETE: self.quota_delete,
         }
@@ -282,6 +286,21 @@ class ClusterService:
         log.info("node bound to another key", extra={"fields": asked})
         return answer
 
+    async def finalize(self, body: Body) -> Body:
+        """Raise the feature level of the cluster; the answer has the level.
+
+        Raises Conflict for nodes that do not know the level, or a lower level; InvalidArgument.
+        """
+        try:
+            answer = await self.command({"op": commands.FINALIZE, "level": body["level"]})
+        except InvalidArgument as error:
+            if error.fields.get("what") != "command":
+                raise
+            raise Conflict(levels.older_leader(self._view.controller_leader())) from None
+        log.info("feature level", extra={"fields": answer})
+        await self.refresh()
+        return answer
+
     async def quota_set(self, body: Body) -> Body:
         """Change limits of a quota; the answer has all its limits. Raises InvalidArgument,
         LimitExceeded."""
@@ -437,6 +456,11 @@ class ClusterService:
         complete = commands.dated(command, self._wall_ms())
         if command.get("op") in (commands.OPEN_NAMED, commands.OPEN_ANONYMOUS):
             complete["key"] = self._entropy(KEY_BYTES)
+        if command.get("op") == commands.FINALIZE:
+            await replica.ready()
+            complete = levels.completed(
+                complete, replica.metadata, self._view.programs, self._alive()
+            )
         return await replica.command(complete)
 
     async def peer_command(self, sender: int, body: Body) -> Body:
@@ -491,5 +515,6 @@ def _is(value: object, *allowed: object) -> bool:
 
 def register_command(body: Body) -> Body:
     """Return the metadata command that registers a node."""
-    names = ("node", "incarnation", "boot", "process", "address", "peer", "http", "zone", "key")
+    names = ("node", "incarnation", "boot", "process", "address", "peer", "http", "zone", "key",
+             "levels")  # fmt: skip
     return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from ...client.protocol import limits
 from ...client.protocol.errors import Overloaded
 from ..replicas.range_replica import RangeReplica
 
@@ -44,7 +43,7 @@ class FloorShares:
             return
         shares = self._kept.setdefault(replica, {})
         kept = shares.setdefault(owner, set())
-        left = limits.floors_max - removal.rows
+        left = removal.rules.floors_max - removal.rows
         if kept.issuperset(fresh):
             return  # a repetition: these floors are already being added
         if len(kept) + len(fresh) > left:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ...client.protocol.errors import CorruptData
+from ...client.protocol.errors import CorruptData, Unsupported
 from ...raft.os_disk import OsDisk
 from ...raft.wal_recovery import Recovery, read
 from ...statemachine.meta import decode_row
 from ..directory import meta_keys
 from ..directory.data_directory import DataDirectory, locked
+from ..directory.feature_level import refused
 from ..directory.meta_reader import read_rows
 from .verify_bases import check_bases
 from .verify_replicas import Known, check_replicas, group_name
@@ -138,6 +139,8 @@ def _take_row(known: Known, key: str, value: Any) -> None:
                 raise ValueError(value)
         elif key in ("identity", meta_keys.CLEAN, meta_keys.REFUSED):
             known.others[key] = value
+        elif key == meta_keys.LEVEL:
+            known.others[key] = int(value)
     except CorruptData as error:
         if f"meta row {key}" in error.message:
             raise
@@ -157,8 +160,13 @@ def _check_identity(known: Known, check: Check) -> None:
     except (TypeError, KeyError, AttributeError):
         check.found = "no identity"
         check.wrong.append("the identity row of meta is missing or not valid")
-    if known.others.get(meta_keys.REFUSED):
-        check.wrong.append(f"the cluster refuses this directory: {known.others[meta_keys.REFUSED]}")
+    try:
+        refusal = refused(known.others.get)
+    except Unsupported as error:
+        check.wrong.append(error.message)
+    else:
+        if refusal:
+            check.wrong.append(f"the cluster refuses this directory: {refusal}")
 
 
 def _check_wal(directory: DataDirectory) -> tuple[Recovery | None, Check]:

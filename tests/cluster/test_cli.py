@@ -70,6 +70,7 @@ EXAMPLES = {
     "producer list": [],
     "producer delete": ["import-{format}", "--yes"],
     "node list": [],
+    "cluster finalize": ["--yes"],
     "status": [],
     "health": ["--wait", "10s"],
 }

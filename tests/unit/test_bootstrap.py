@@ -89,7 +89,7 @@ def test_nobody_joins_before_the_founder_has_registered() -> None:
     service = ClusterService(
         node_id=lambda: 1, host=unused, view=view, connection=lambda _: None, status=unused,
         rng=random.Random(1), handover=unused, recoveries=recoveries, room=unused,
-        images=unused, wall_ms=lambda: 0,
+        images=unused, wall_ms=lambda: 0, alive=set,
     )  # fmt: skip
     with pytest.raises(Unavailable, match="is being founded"):
         asyncio.run(service.join({"incarnation": 7}))

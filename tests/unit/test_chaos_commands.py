@@ -20,6 +20,8 @@ from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
         (["test", "--test-count", "0"], "'0' is not a whole number from 1 to 10,000"),
         (["test", "-w", "bank"], "invalid choice: 'bank'"),
         (["test", "--source", "/nowhere"], "contains no package lognode"),
+        (["test", "--earlier", "/nowhere"], "contains no package lognode"),
+        (["test", "--nemesis", "kill,upgrade"], "the nemesis upgrade and --earlier DIR need each"),
         (["analyze", "/nowhere"], "is not the folder of a test"),
     ],
 )

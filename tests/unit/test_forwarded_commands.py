@@ -26,7 +26,7 @@ def service(
     return ClusterService(
         node_id=lambda: node, host=unused, view=view, connection=connection, status=unused,
         rng=random.Random(1), handover=unused, recoveries=SimpleNamespace(report=None),
-        room=unused, images=unused, wall_ms=unused,
+        room=unused, images=unused, wall_ms=unused, alive=set,
     )  # type: ignore[arg-type]  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from lognode.node.control.heartbeat import Heartbeat
 from lognode.node.control.images import Images
 from lognode.node.control.lead_balance import LeadBalance
 from lognode.node.directory.data_directory import Identity
-from lognode.node.joining.joining import _check_taken_in
+from lognode.node.joining.joining import _taken_in
 from lognode.node.lifecycle.base_transfer import BaseFetcher, _pause_s
 from lognode.node.metadata import image_pages
 from lognode.node.metadata.view import View
@@ -41,6 +41,7 @@ from lognode.node.runtime.sync_thread import SyncThread
 from lognode.partitions import buckets
 from lognode.partitions.facts import Facts
 from lognode.partitions.leads import Given
+from lognode.partitions.levels import Program
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import CONTROLLER_RANGE, NodeRecord
 from lognode.raft.types import GroupId
@@ -154,7 +155,7 @@ def heartbeat(view: View, answer: Any) -> Heartbeat:
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []),
-        "exposure": SimpleNamespace(insecure=False),
+        "exposure": SimpleNamespace(insecure=False), "program": Program(1, 1, 1, 2, "9.9"),
         "stored": SimpleNamespace(told=dict, learn=lambda _: None), "images": images(view),
     }  # fmt: skip
     return Heartbeat(**parts)
@@ -313,12 +314,12 @@ def test_an_answer_to_a_join_registers_this_node_or_is_refused() -> None:
         page = await image_pages.page_of(metadata, 0, tables=buckets.PUBLIC)
         image = await image_pages.Assembly().add(page)
         assert image is not None
-        await _check_taken_in(Identity("c", 2, 7, 0), image)
+        await _taken_in(Identity("c", 2, 7, 0), image)
         for cluster, node, incarnation in (("d", 2, 7), ("c", 1, 7), ("c", 9, 7), ("c", 2, 8)):
             with pytest.raises(
                 RemoteProtocolError, match="the answer to the join does not register this node"
             ):
-                await _check_taken_in(Identity(cluster, node, incarnation, 0), image)
+                await _taken_in(Identity(cluster, node, incarnation, 0), image)
 
     asyncio.run(main())
     told = 0

@@ -23,6 +23,7 @@ from lognode.partitions.balance import tolerance
 from lognode.partitions.facts import Facts
 from lognode.partitions.leads import LEAD_RESTS_S, TRY_AGAIN_AFTER_S, handovers
 from lognode.partitions.leaving import DEAD_AFTER_S
+from lognode.partitions.levels import Program
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.shrinking import Small
 from lognode.raft.types import GroupId
@@ -303,7 +304,7 @@ class Heard:
             "host": SimpleNamespace(controller=replica, damaged={}, halted={}),
             "view": SimpleNamespace(
                 learning=lambda _: iter(()), damaged={}, halted={}, changed=nothing,
-                leaders=Leaders(), insecure={},
+                leaders=Leaders(), insecure={}, programs={},
             ),
             "facts": self.facts,
             "connection": lambda _: None,
@@ -312,7 +313,7 @@ class Heard:
             "large": SimpleNamespace(told=[], small=[]),
             "hot": SimpleNamespace(told=[]),
             "handover": SimpleNamespace(wishes=lambda _: self.wishes),
-            "exposure": SimpleNamespace(insecure=False),
+            "exposure": SimpleNamespace(insecure=False), "program": Program(1, 1, 1, 2, "9.9"),
         "stored": SimpleNamespace(told=dict, learn=lambda _: None),
             "images": SimpleNamespace(first_page=nothing),
         }  # fmt: skip
@@ -367,6 +368,7 @@ def test_a_wish_that_has_come_true_already_is_kept_too() -> None:
         "room": None,
         "images": None,
         "wall_ms": None,
+        "alive": set,
     }
     service = ClusterService(**parts)
     answer = asyncio.run(service.range_transfer({"range": 1, "node": 1}))

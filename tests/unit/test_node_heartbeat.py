@@ -16,6 +16,7 @@ from lognode.client.protocol.peers import HEARTBEAT
 from lognode.node.control.heartbeat import Heartbeat
 from lognode.node.metadata.view import View
 from lognode.node.runtime.sync_thread import SyncThread
+from lognode.partitions.levels import Program
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import CONTROLLER_RANGE, NodeRecord
 from lognode.statemachine.meta import LmdbMeta
@@ -53,6 +54,9 @@ def view(tmp_path: Path) -> Iterator[View]:
     meta.close()
 
 
+OWN = Program(1, 1, 1, 2, "9.9")
+
+
 def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbeat:
     parts: dict[str, Any] = {
         "node_id": 1, "view": view, "facts": None,
@@ -63,7 +67,7 @@ def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbea
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []), "images": None,
         "exposure": SimpleNamespace(insecure=False),
-        "stored": SimpleNamespace(told=dict, learn=lambda _: None),
+        "stored": SimpleNamespace(told=dict, learn=lambda _: None), "program": OWN,
     }  # fmt: skip
     return Heartbeat(**parts)
 
@@ -80,6 +84,36 @@ def test_x29_a_node_that_answers_a_heartbeat_leads_even_if_the_asker_forgot(view
         assert view.insecure == {1: False, 2: True}
 
     asyncio.run(run())
+
+
+def test_the_programs_of_all_nodes_come_with_the_answer(view: View) -> None:
+    leader = Leader()
+    heartbeat = heartbeat_of(view, leader)
+    view.programs = {3: OWN}
+    asyncio.run(heartbeat._ask())
+    assert view.programs == {1: OWN}, "an earlier version tells none"
+    told = {"programs": [[2, 5, 9, 1, 2, "9.9"], [1, 1, 1, 1, 1, "stale"]]}
+    request = leader.request
+
+    async def answer(op: Operation, body: dict[str, Any], *, deadline: float) -> dict[str, Any]:
+        assert body["program"] == [1, 1, 1, 2, "9.9"]
+        return HEARTBEAT.check_answer({**await request(op, body, deadline=deadline), **told})
+
+    leader.request = answer  # type: ignore[method-assign]
+    asyncio.run(heartbeat._ask())
+    assert view.programs == {1: OWN, 2: Program(5, 9, 1, 2, "9.9")}
+
+
+def test_a_node_that_tells_no_program_knows_the_first_level_alone(view: View) -> None:
+    heartbeat, metadata = heartbeat_of(view, Leader()), view.metadata
+    metadata.nodes[3] = replace(metadata.nodes[3], boot=7, process=70)
+    for node in (2, 3, 9):  # node 9 is not registered yet
+        heartbeat._learn_program(node, [1, 4, 1, 2, "9.9"] if node == 2 else None, metadata)
+    assert view.programs == {
+        2: Program(1, 4, 1, 2, "9.9"), 3: Program(7, 70, 1, 1, "before feature levels"),
+    }  # fmt: skip
+    metadata.nodes[2] = replace(metadata.nodes[2], state="REMOVED")
+    assert heartbeat._programs(metadata) == [[3, 7, 70, 1, 1, "before feature levels"]]
 
 
 class Clock:

@@ -19,7 +19,7 @@ BIG = (1 << 64) - 1
 REGISTER = {
     "op": commands.REGISTER, "node": 2, "incarnation": 7, "boot": 1, "process": 9,
     "address": "h:1", "peer": "h:3", "http": "h:2", "zone": "a", "key": "",
-    "invite": None, "digest": None, "at_ms": 5,
+    "invite": None, "digest": None, "at_ms": 5, "levels": [1, 2],
 }  # fmt: skip
 SCOPE = [["read"], "orders", b"*"]
 TOKEN = {
@@ -30,6 +30,7 @@ SOUND: dict[str, dict[str, Any]] = {
     commands.FOUND: {"cluster": "c" * 32, "node": 1, "token": None, "founders": 3,
                      "at_ms": 5},
     commands.REGISTER: REGISTER,
+    commands.FINALIZE: {"level": 2, "nodes": [[1, 3, 9]]},
     commands.NODE_STATE: {"node": 1, "state": "DEAD"},
     commands.DRAIN_NODE: {"node": 1, "undo": False},
     commands.REMOVE_NODE: {"node": 1, "dead": True},
