@@ -22,7 +22,7 @@ async def change_build(nodes: Nodes, number: int) -> str:
 async def finalized(nodes: Nodes, client: AsyncClient) -> str:
     """Finalize the upgrade, and try the earlier build on a node, which must end at its start.
 
-    Returns what came of this. Raises Unavailable if the cluster was not finalized in time, or if
+    Returns the outcome. Raises Unavailable if the cluster was not finalized in time, or if
     the earlier build started.
     """
     level = await _finalize(client)

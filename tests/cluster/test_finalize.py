@@ -36,7 +36,7 @@ def all_at(cluster: LocalCluster, level: int) -> None:
 
 
 def finalized(client: lognode.Client) -> int:
-    """Finalize as an operator would: again, until the answer is no refusal that passes."""
+    """Finalize as an operator would: again, while a refusal can pass."""
     levels: list[int] = []
     refusals: list[LognodeError] = []
 

@@ -120,7 +120,7 @@ def test_a_node_of_an_older_version_tells_no_program(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("heard", [None, Program(1, 99, 1, 2, "9.9"), Program(0, 13, 1, 2, "9.9")])
-def test_what_another_process_of_a_node_has_told_does_not_count(
+def test_levels_that_another_process_of_a_node_has_told_do_not_count(
     cluster: Cluster, heard: Program | None
 ) -> None:
     """A node may have come back with an earlier version since its last heartbeat."""

@@ -30,7 +30,7 @@ class Member:
         return reply["error"]["code"] if reply["status"] == "error" else "ok"
 
     def take(self, count: int) -> list[str]:
-        """Take so many more leases; return what came of each."""
+        """Take so many more leases; return the outcome of each."""
         first = len(self.state.removal.leases)
         return [
             self.do(commands.TAKE_LEASE, [f"lease {n}", b"", None, 0, 1_000])
