@@ -182,7 +182,7 @@ def test_a_snapshot_is_printed_as_a_table_and_as_what_opens_it_again(
         opened = client.log("shot").open_snapshot(saved)
         assert [entry.value for entry in opened.read()] == [b"a", b"b"]
     assert "log 'nolog' does not exist" in run("snapshot", "nolog", code=4)[1]
-    assert "from 0.001 s to 7 days" in run("snapshot", "shot", "--lease", "8d", code=1)[1]
+    assert "give 0.001 s to 7 days" in run("snapshot", "shot", "--lease", "8d", code=1)[1]
 
 
 def test_policies_are_created_altered_and_described(run: Any) -> None:
@@ -231,7 +231,7 @@ def test_S9_conflicts_are_5(run: Any) -> None:
         (
             ["log", "alter", "bad", "--cleanup", "compact", "--retention", "7d"],
             1,
-            "cleanup compact with retention_ms 604800000: compaction keeps",
+            "cleanup is compact and retention_ms is 604800000: compaction keeps",
         ),
         (["log", "create", "odd", "--delete-retention", "1d"], 1, "and needs cleanup compact"),
         (["trim", "nolog", "k", "--before", "3"], 4, "log 'nolog' does not exist"),

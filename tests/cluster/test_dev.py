@@ -159,7 +159,7 @@ def test_more_nodes_join_fewer_are_refused_and_a_lost_directory_founds_nothing(d
         other.bind(("127.0.0.1", dev.base + 3))
         other.listen()
         said = dev.refused()
-        assert f"port {dev.base + 3} is taken: Address already in use; stop that program" in said
+        assert f"port {dev.base + 3}: Address already in use; stop the program" in said
     assert not dev.pids()
 
     dev.start("-n", str(NODES + 1))

@@ -232,7 +232,11 @@ def test_an_impossible_merge_is_one_line_and_changes_nothing(
     before = ranges_of(client, "kept")
     for words, code, said in (
         (("none", "--at", "k"), 4, "log 'none' does not exist"),
-        (("kept", "--at", "k"), 1, "no two ranges of the log meet at key 'k'; they meet at 'm'"),
+        (
+            ("kept", "--at", "k"),
+            1,
+            "no two ranges of the log meet at key 'k'; the ranges meet at 'm'",
+        ),
         (("kept", "--at", ""), 1, "key"),
         (("kept", "--at", "k" * 481), 1, "481 bytes"),
         (("kept",), 2, "--at"),

@@ -104,7 +104,7 @@ def test_the_second_of_two_simultaneous_exports_is_refused(
     of = Vector("c", "flights", 1, "", 0, ())
     made = manifest.Manifest("e", 1, "data/00000001-a", 5, of)
     place.create("manifests/00000001.json", "first")
-    with pytest.raises(Conflict, match=r"00000001\.json is there already"):
+    with pytest.raises(Conflict, match=r"00000001\.json exists already"):
         manifest.commit(place, made)
     assert place.read("manifests/00000001.json") == "first"
     assert place.names("manifests") == ["00000001.json"]

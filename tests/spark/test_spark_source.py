@@ -101,7 +101,10 @@ def test_trap_3_an_empty_log_is_an_empty_frame(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"lg": "x"}, r"option lg: is none of lognode; there are servers, log, mode"),
+        (
+            {"lg": "x"},
+            r"option lg: is not an option of lognode; the options are servers, log, mode",
+        ),
         ({"pushdown": "true"}, r"option pushdown: .*filterPushdown"),
         ({"cursor": "x"}, "option cursor: does not exist yet"),
         ({"credentialsFile": "x"}, "option credentialsFile: does not exist yet"),

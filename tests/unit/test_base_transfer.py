@@ -340,7 +340,7 @@ def test_x2_a_log_that_meta_does_not_know_takes_no_part(tmp_path: Path) -> None:
 
 def test_a_peer_that_doubts_a_file_which_no_replica_holds_damages_nothing(tmp_path: Path) -> None:
     async def test(nodes: Nodes) -> None:
-        with pytest.raises(RangeNotFound, match="no replica on this node holds segment text"):
+        with pytest.raises(RangeNotFound, match="no replica on this node has segment text"):
             await nodes.server.check(2, {"range": 1, "generation": 1, "id": "text"})
         assert not nodes.giver.host.damaged
 

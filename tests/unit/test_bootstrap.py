@@ -38,7 +38,7 @@ ABOUT_TO = Heard(members=ALL, joins="c1")
         ("a:1", "c1", {"b:1": OF_C1}, Join("c1", ("b:1",))),
         (
             "a:1", None, {"b:1": EMPTY, "c:1": Heard(members=frozenset({"a:1", "c:1"}))},
-            "c:1 was given other addresses: a:1, c:1",
+            "c:1 has another --join: a:1, c:1",
         ),
     ],
 )  # fmt: skip

@@ -140,12 +140,12 @@ def test_an_authority_overwrites_nothing(tmp_path: Path) -> None:
     authority = ca.Authority.create(tmp_path, "prod", 10)
     first = authority.node("n1", ["h"], 5)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(Conflict, match=r"ca\.crt exists and is not overwritten"):
+    with pytest.raises(Conflict, match=r"ca\.crt exists, and this command overwrites no file"):
         ca.Authority.create(tmp_path, "prod", 10)
-    with pytest.raises(Conflict, match=r"n1\.crt exists and is not overwritten"):
+    with pytest.raises(Conflict, match=r"n1\.crt exists, and this command overwrites no file"):
         authority.node("n1", ["h"], 5)
     first.cert.unlink()
-    with pytest.raises(Conflict, match=r"n1\.key exists and is not overwritten"):
+    with pytest.raises(Conflict, match=r"n1\.key exists, and this command overwrites no file"):
         authority.node("n1", ["h"], 5)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == {
         path: data for path, data in before.items() if path != first.cert

@@ -14,7 +14,10 @@ from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["test", "--nemesis", "kill,typhoon"], "no such nemesis: typhoon; there are none, "),
+        (
+            ["test", "--nemesis", "kill,typhoon"],
+            "unknown nemesis: typhoon; the allowed names are none, ",
+        ),
         (["test", "--rate", "0"], "'0' is not a number above 0"),
         (["test", "--time-limit", "soon"], "'soon' is not a number above 0"),
         (["test", "--test-count", "0"], "'0' is not a whole number from 1 to 10,000"),

@@ -172,7 +172,7 @@ def test_a_test_that_cannot_run_here_is_unknown_by_name(
     monkeypatch.setattr(needs, "DEVICE", tmp_path / "fuse")
     assert main(["test", "--nemesis", "kill,power", "--store", str(tmp_path)]) == 2
     said = capsys.readouterr().out
-    assert "append-kill+power-3 unknown: it cannot run on this machine: power: " in said
+    assert "append-kill+power-3 unknown: the test cannot run on this machine: power: " in said
 
 
 class _SlowDisk:

@@ -50,7 +50,7 @@ def test_all_checkers_together() -> None:
     [
         (_story(appends=29), "29 operations succeeded; a verdict needs at least 30"),
         (_story(hit=3, followed=False), "no fault hit a leader, although these were chosen"),
-        (_story(package="range"), "no leader was hit by a fault, though these were chosen: kill"),
+        (_story(package="range"), "no fault hit a leader, although these were chosen: kill"),
         (_story(followed=False), "no election took place, although 1 faults stopped leaders"),
         (_story(nodes=2), "no read of everything at the end from node 3"),
         (_story(nodes=0), "no read of everything at the end from node 1, 2, 3"),
@@ -103,7 +103,7 @@ def test_no_fault_at_all_and_no_read_that_succeeded() -> None:
     story = Story()
     story.do(1, "read", {"key": "k", "consistency": "prefix"}, type="fail", error="TIMEOUT: no")
     why = enough(story.history, TEST).unknown
-    assert "no fault took place, though these were chosen: kill, range" in why
+    assert "no fault took place, although these were chosen: kill, range" in why
     assert "no read succeeded, of 1" in why
     assert "there is no linearizable read of everything at the end" in why
 

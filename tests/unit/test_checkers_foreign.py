@@ -151,7 +151,7 @@ def test_a_history_of_ours_is_judged_as_a_register(
     told = capsys.readouterr().out
     assert ("invalid: key k: read of seq 1 with p1-1 of process 2" in told) is stale
     assert _check(tmp_path, text.replace('"records"', '"cords"')) == 2
-    assert "not those of a register test: KeyError('records')" in capsys.readouterr().err
+    assert "not events of a register test: KeyError('records')" in capsys.readouterr().err
     assert _check(tmp_path, text + "{}\n") == 2
     assert "line 7 is not an event" in capsys.readouterr().err
 
@@ -172,7 +172,7 @@ def test_a_time_limit_that_is_over_is_unknown(
     told = [line.format(n, "ok", "append", n) for n in range(30)]
     read = [line.format(1, kind, "get", "no") for kind in ("invoke", "ok")]
     assert _check(tmp_path, "".join([*asked, *told, *read]), "--time-limit", "0.05") == 2
-    assert "unknown: no answer in time for keys a" in capsys.readouterr().out
+    assert "unknown: the time limit ended before the answer for keys a" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(

@@ -136,7 +136,7 @@ def _hard(count: int) -> list[Call]:
 def test_a_search_that_takes_too_long_is_unknown() -> None:
     judged = judge(TEXT, {"k": _hard(30)}, 0.05)
     assert judged.linearizable is None
-    assert judged.why() == "no answer in time for keys k"
+    assert judged.why() == "the time limit ended before the answer for keys k"
 
 
 def test_a_round_ends_at_the_deadline() -> None:

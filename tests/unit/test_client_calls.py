@@ -470,7 +470,9 @@ def test_a_drain_that_is_given_up_or_takes_too_long_says_so() -> None:
                 node.state = "ACTIVE"
 
         cluster.faults.append(undone)
-        with pytest.raises(lognode.Conflict, match="node 3 is ACTIVE: draining it was given up"):
+        with pytest.raises(
+            lognode.Conflict, match="node 3 is ACTIVE: the drain has ended without success"
+        ):
             await client.admin.drain(3)
 
         def refused(asked: FakeNode, request: Request, when: str) -> None:

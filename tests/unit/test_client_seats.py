@@ -101,7 +101,7 @@ def test_one_host_does_not_get_the_last_eighth() -> None:
     seated(among, [Guest("greedy") for _ in range(14)])
     more = Guest("greedy")
     among.arrive(more)
-    with pytest.raises(Overloaded, match="14 connections from greedy, as many as one host gets"):
+    with pytest.raises(Overloaded, match="14 connections from greedy, the limit of a host"):
         among.sit(more)
     seated(among, [Guest("other"), Guest("other")])
 

@@ -128,7 +128,7 @@ def test_a_snapshot_of_another_log_or_cluster_is_refused() -> None:
 @pytest.mark.parametrize("lease_s", [0, -1, 8 * 24 * 3600])
 def test_a_lease_of_no_time_or_of_too_much_is_refused(lease_s: float) -> None:
     def test(cluster: FakeCluster, client: Client, log: Log) -> None:
-        with pytest.raises(lognode.LimitExceeded, match=r"from 0\.001 s to 7 days"):
+        with pytest.raises(lognode.LimitExceeded, match=r"give 0\.001 s to 7 days"):
             log.snapshot(lease_s=lease_s)
 
     run_sync(test)

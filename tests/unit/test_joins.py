@@ -102,9 +102,9 @@ def test_x26_a_merged_range_is_above_both_of_its_parents() -> None:
         ("orders", b"k", "INVALID_ARGUMENT", "no two ranges of the log meet at key 'k'; they "
          "meet at 'd', 'm': give the first key of the right range"),
         ("orders", b"", "INVALID_ARGUMENT", "no two ranges of the log meet at key ''"),
-        ("whole", b"m", "INVALID_ARGUMENT", "meet at key 'm'; it has one range only"),
+        ("whole", b"m", "INVALID_ARGUMENT", "meet at key 'm'; the log has only one range"),
         ("orders", "m", "INVALID_ARGUMENT", "at is 'm'; give a key"),
-        ("orders", None, "INVALID_ARGUMENT", "at is None; a key is wanted"),
+        ("orders", None, "INVALID_ARGUMENT", "at is None; give a key"),
     ],
 )  # fmt: skip
 def test_a_merge_that_cannot_be_is_refused_and_says_why(

@@ -79,7 +79,7 @@ def test_heartbeats_do_not_change_what_an_operator_said() -> None:
             {"n3": "DEAD"},
             (1,),
             3,
-            r"node 3 is DEAD and cannot be drained: start it, or .*--dead",
+            r"node 3 is DEAD and cannot be drained: start the node, or .*--dead",
         ),
         (4, {"n3": "REMOVED"}, (1,), 3, "node 3 is REMOVED and cannot be drained: it never"),
         (4, {"n3": "JOINING"}, (1,), 3, "node 3 is JOINING and cannot be drained: wait"),

@@ -153,12 +153,12 @@ def test_a_bad_value_is_one_line_that_says_where_it_is_from(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("lisen = 'h:1'\n", "unknown setting in {file}: lisen; known are data, listen"),
+        ("lisen = 'h:1'\n", "the file {file} has unknown settings: lisen; known are data, listen"),
         ("listen = \n", "{file} is not TOML"),
         ("listen = 5\n", "listen '5' is not HOST:PORT"),
         ("join = 7\n", "bad value 7 of file {file}"),
         ("join = [7]\n", "bad value [7] of file {file}"),
-        ("[node]\nlisten = 'h:1'\n", "unknown setting in {file}: node"),
+        ("[node]\nlisten = 'h:1'\n", "the file {file} has unknown settings: node"),
         (b"\xff\xfe", "{file} is not TOML"),
     ],
 )

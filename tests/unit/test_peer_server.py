@@ -72,8 +72,8 @@ class Rig:
 @pytest.mark.parametrize(
     ("role", "node", "said"),
     [
-        ("client", None, "port is for the nodes of the cluster; clients dial h:4600"),
-        ("client", 1, "port is for the nodes of the cluster; clients dial h:4600"),
+        ("client", None, "port is only for nodes of the cluster; clients dial h:4600"),
+        ("client", 1, "port is only for nodes of the cluster; clients dial h:4600"),
         ("node", None, "to join, dial h:4600 with --join"),
     ],
 )

@@ -181,7 +181,7 @@ def test_x2_24_a_boot_that_no_number_of_starts_reaches_is_not_registered() -> No
 
 def test_a_policy_is_checked_as_a_whole() -> None:
     body = {"op": commands.CREATE_LOG, "name": "orders"}
-    with pytest.raises(InvalidArgument, match="cleanup compact with retention_ms 5"):
+    with pytest.raises(InvalidArgument, match="cleanup is compact and retention_ms is 5"):
         checked({**body, "cleanup": "compact", "retention_ms": 5}, {})
     with pytest.raises(InvalidArgument, match="`replicas` is 8"):
         checked({**body, "replicas": 8}, {})

@@ -77,7 +77,7 @@ def test_a_split_keeps_the_range_for_the_left_keys_and_makes_one_for_the_right()
         ("orders", b"", "INVALID_ARGUMENT", "split key has 0 bytes; 1 to 480"),
         ("orders", b"\xff" * 481, "INVALID_ARGUMENT", "split key has 481 bytes; 1 to 480"),
         ("orders", "k", "INVALID_ARGUMENT", "at is 'k'; give a key"),
-        ("orders", None, "INVALID_ARGUMENT", "at is None; a key is wanted"),
+        ("orders", None, "INVALID_ARGUMENT", "at is None; give a key"),
     ],
 )
 def test_a_split_that_cannot_be_is_refused_and_says_why(

@@ -181,7 +181,7 @@ def test_S2_L3_a_builder_that_hangs_is_killed_and_the_segment_built_again(
                             numbers=1)  # fmt: skip
         await replica.append(data)
         for hung in (1, 2):
-            with pytest.raises(Unavailable, match=r"did nothing for [\d.]+ s, and was killed"):
+            with pytest.raises(Unavailable, match=r"made no progress for [\d.]+ s, and was killed"):
                 await node.flusher.flush(replica)
             assert builder._hung == hung
             assert builder.killed[-1].poll() == -9

@@ -52,4 +52,4 @@ def test_a_malformed_vector_is_refused(given: Any, why: str) -> None:
         InvalidArgument, match=r"the text is not a snapshot in the form of to_json\(\)"
     ) as caught:
         Vector.from_json(text)
-    assert why.replace("do not cover", "its parts end at key b''") in caught.value.message
+    assert why.replace("do not cover", "the parts end at key b''") in caught.value.message

@@ -293,9 +293,9 @@ def refused(root: Path) -> None:
         (applied_beyond_log, "replicas", "range 1 generation 1: its log ends at entry"),
         (applied_another_term, "replicas", "meta has applied that entry of term"),
         (applied_below_log, "replicas", "the log begins after"),
-        (known_damage, "replicas", "known to be damaged: a checksum"),
+        (known_damage, "replicas", "known as damaged: a checksum"),
         (row_of_another_shape, "meta", "is not one"),
-        (refused, "identity", "the cluster refuses it: a copy of it was seen"),
+        (refused, "identity", "the cluster refuses this directory: a copy of it was seen"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
