@@ -79,6 +79,7 @@ class Metrics:
         self.idle_replicas = Gauge(
             "lognode_idle_replicas", "Replicas on this node whose groups rest.", registry=registry
         )
+        self._of_levels(registry)
         self._of_connections(registry)
         self._of_ranges(registry)
         self._of_storage(registry)
@@ -98,18 +99,20 @@ class Metrics:
             "Turns of the event loop with over 50 ms of processor time.", registry=registry,
         )  # fmt: skip
 
-    def _of_connections(self, registry: CollectorRegistry) -> None:
-        self.insecure = Gauge(
-            "lognode_insecure", "1: this node runs with --insecure and may be open to every "
-                                "client.",
-            registry=registry,
-        )  # fmt: skip
+    def _of_levels(self, registry: CollectorRegistry) -> None:
         self.feature_level = Gauge(
             "lognode_feature_level", "The feature level of the cluster, as this node knows it.",
             registry=registry,
         )  # fmt: skip
         self.feature_level_max = Gauge(
             "lognode_feature_level_max", "The highest feature level that this program knows.",
+            registry=registry,
+        )  # fmt: skip
+
+    def _of_connections(self, registry: CollectorRegistry) -> None:
+        self.insecure = Gauge(
+            "lognode_insecure", "1: this node runs with --insecure and may be open to every "
+                                "client.",
             registry=registry,
         )  # fmt: skip
         self.clients_refused = Counter(

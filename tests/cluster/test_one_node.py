@@ -281,4 +281,4 @@ def test_second_process_on_the_directory_is_refused(
     testing.eventually(lambda: not node.running, what="the second process's end")
     assert node.stop() == 1
     assert str(served.nodes[0].pid) in node.log_tail()
-    assert "in use" in node.log_tail()
+    assert "uses data directory" in node.log_tail()

@@ -114,9 +114,17 @@ def test_strangers_get_nothing_and_change_nothing(
     before = state(three)
     for issued, hello, reason in (
         (None, {}, "it requires a client certificate"),
-        (other.client("app"), {}, "it does not trust the CA of this side's certificate"),
-        (other.node("node2"), as_2, "it does not trust the CA of this side's certificate"),
-        (other.node("node5"), joins, "it does not trust the CA of this side's certificate"),
+        (other.client("app"), {}, "its listener does not trust the CA of this side's certificate"),
+        (
+            other.node("node2"),
+            as_2,
+            "its listener does not trust the CA of this side's certificate",
+        ),
+        (
+            other.node("node5"),
+            joins,
+            "its listener does not trust the CA of this side's certificate",
+        ),
         (app, as_2, "the certificate is not for a node of cluster"),
         (app, joins, "the certificate is not for a node of cluster"),
         (staging, as_2, "the certificate is not for a node of cluster"),
