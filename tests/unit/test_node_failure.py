@@ -21,6 +21,7 @@ from lognode.node.links.confirmations import Confirmations
 from lognode.node.links.peers import PeerLinks
 from lognode.node.links.pings import Pings
 from lognode.node.metrics import Metrics
+from lognode.node.runtime import shutdown
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Operation
 from lognode.raft.types import GroupId, RaftOptions
@@ -253,15 +254,15 @@ def test_a_part_that_meets_a_bug_ends_the_node_at_once_and_in_one_line(
     code: list[int],
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(daemon, "_end", codes.append)
+    monkeypatch.setattr(shutdown, "end_process", codes.append)
 
     async def main() -> None:
         async def part() -> None:
             raise error
 
         node = Node(Config(data=tmp_path))
-        node._spawn(part())
-        await node._stopping.wait()
+        node.parts.begin(part())
+        await node.shutdown.asked()
 
     asyncio.run(main())
     assert codes == code
@@ -276,7 +277,7 @@ def test_a_broken_invariant_that_nobody_waits_for_ends_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(daemon, "_end", codes.append)
+    monkeypatch.setattr(shutdown, "end_process", codes.append)
     monkeypatch.setattr(daemon, "LmdbMeta", _stop_here)
 
     async def main() -> None:
