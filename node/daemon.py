@@ -45,7 +45,7 @@ from .joining.strangers import Strangers
 from .lifecycle.base_server import BaseServer
 from .lifecycle.base_transfer import BaseFetcher
 from .lifecycle.draining import Draining
-from .lifecycle.duties import Duties
+from .lifecycle.duty_runner import DutyRunner
 from .lifecycle.handover import Handover
 from .lifecycle.recoveries import Recoveries
 from .links.confirmations import Confirmations
@@ -210,8 +210,9 @@ class Node:
     def _begin_parts(self) -> None:
         """Begin the parts that run until the node stops."""
         for part in (
-            self._duties.run(), self._maintenance.run(), self._memtables.watch(), self._scrub.run(),
-            self._memtables.build(), self._merges.run(), self._removals.run(), self._exposure.run(),
+            self._duty_runner.run(), self._maintenance.run(), self._memtables.watch(),
+            self._scrub.run(), self._memtables.build(), self._merges.run(), self._removals.run(),
+            self._exposure.run(),
             self._disk_watch.run(), self._entrance.run(), self._changes.run(), self._auditing.run(),
             Garbage(lambda: not self._view.metadata.operations, self._doors.ended).run(),
         ):  # fmt: skip
@@ -353,7 +354,7 @@ class Node:
             node_id=node_id, host=self._host, view=self._view, connection=self._links.connection,
             facts=self._facts, on_news=lambda: self._driver.wake(),
         )  # fmt: skip
-        self._duties = Duties(
+        self._duty_runner = DutyRunner(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,
             fetcher=fetcher, sync=self._files, report=self._reports.send, room=self._room,
             on_broken=self.shutdown.fail,
@@ -449,7 +450,7 @@ class Node:
         )  # fmt: skip
         self._newer_image = NewerImage(
             node_id=identity.node_id, view=self._view, tls=self._tls, entrance=self._entrance,
-            membership=self._membership, links=self._links, duties=self._duties,
+            membership=self._membership, links=self._links, duty_runner=self._duty_runner,
         )  # fmt: skip
 
     async def _listen(self) -> None:
@@ -551,7 +552,7 @@ class Node:
 
     def _replica_changed(self) -> None:
         self._controller_member.changed()
-        self._duties.wake()
+        self._duty_runner.wake()
 
     # Stopping.
 

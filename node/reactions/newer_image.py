@@ -3,7 +3,7 @@
 from ..access.entrance import Entrance
 from ..certificates.tls import NodeTls
 from ..joining.membership import Membership
-from ..lifecycle.duties import Duties
+from ..lifecycle.duty_runner import DutyRunner
 from ..links.peers import PeerLinks
 from ..metadata.view import View
 
@@ -20,7 +20,7 @@ class NewerImage:
         entrance: Entrance,
         membership: Membership,
         links: PeerLinks,
-        duties: Duties,
+        duty_runner: DutyRunner,
     ) -> None:
         self._node_id = node_id
         self._view = view
@@ -28,7 +28,7 @@ class NewerImage:
         self._entrance = entrance
         self._membership = membership
         self._links = links
-        self._duties = duties
+        self._duty_runner = duty_runner
 
     def react(self) -> None:
         """Tell each part that the view has newer metadata."""
@@ -44,4 +44,4 @@ class NewerImage:
                 if node.node_id != self._node_id and node.state != "REMOVED"
             }
         )
-        self._duties.wake()
+        self._duty_runner.wake()

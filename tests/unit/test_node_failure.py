@@ -15,7 +15,7 @@ from lognode.node import daemon
 from lognode.node.config import Config
 from lognode.node.daemon import Node
 from lognode.node.directory.disk_room import DiskRoom
-from lognode.node.lifecycle.duties import Duties
+from lognode.node.lifecycle.duty_runner import DutyRunner
 from lognode.node.links import peers
 from lognode.node.links.confirmations import Confirmations
 from lognode.node.links.peers import PeerLinks
@@ -86,7 +86,7 @@ def test_L4_a_bug_in_a_duty_ends_the_node_and_what_may_pass_does_not(
             flusher: Any = Broken()
             view: Any = SimpleNamespace(metadata=metadata)
             broken: list[BaseException] = []
-            duties = Duties(
+            duties = DutyRunner(
                 node_id=1, host=node.host, view=view, flusher=flusher, fetcher=unused,
                 sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
                 on_broken=broken.append,

@@ -58,7 +58,7 @@ End = tuple[Lineage, bytes]
 log = logging.getLogger("lognode.duties")
 
 
-class Duties:
+class DutyRunner:
     """Carries out the duties of this node. Runs on every node."""
 
     def __init__(
