@@ -52,6 +52,10 @@ from .types import (
 _ANY_GROUP: Final = GroupId(0, 1)
 
 
+def _ignore(sender: int, reason: str) -> None:
+    """React to no refused message."""
+
+
 class Group:
     """A member of one generation of one range. All calls come from one thread; no call blocks."""
 
@@ -240,12 +244,17 @@ class Group:
             self._say_started(peer)
 
     def stop(self) -> None:
-        """Stop taking part. Unsent messages are dropped and waiting reads fail."""
+        """Stop taking part for good. Unsent messages are dropped and waiting reads fail.
+
+        The group then holds none of its callbacks, and nothing that it owns holds the group.
+        """
         self._running = False
         self._idle.withdraw()
         self._idle.unvouch()
         self._outbox.clear()
         self._reads.fail()
+        self._engine.end()
+        self._on_refused = _ignore
 
     def connected(self, peer: int, epoch: int) -> None:
         """Note that our link to a peer is up, with an `epoch` that the link never had before."""
