@@ -61,6 +61,7 @@ class Group:
 
     role: Role = "follower"
     """The role of this member in the current term; the engine changes it."""
+    _stopped = False
     _read_begun = False
     _pulse_at = math.inf
     _level_at = -math.inf
@@ -235,6 +236,7 @@ class Group:
 
     def start(self, *, campaign: bool = False) -> None:
         """Take part from now on. `campaign`: ask for votes at the first tick."""
+        invariant(not self._stopped, "a group that was stopped is started again")
         self._running = True
         if campaign or self._alone:
             self._elections.ask_now()
@@ -248,6 +250,7 @@ class Group:
 
         The group then holds none of its callbacks, and nothing that it owns holds the group.
         """
+        self._stopped = True
         self._running = False
         self._idle.withdraw()
         self._idle.unvouch()
