@@ -52,10 +52,6 @@ from .types import (
 _ANY_GROUP: Final = GroupId(0, 1)
 
 
-def _ignore(sender: int, reason: str) -> None:
-    """React to no refused message."""
-
-
 class Group:
     """A member of one generation of one range. All calls come from one thread; no call blocks."""
 
@@ -257,7 +253,7 @@ class Group:
         self._outbox.clear()
         self._reads.fail()
         self._engine.end()
-        self._on_refused = _ignore
+        self._on_refused = lambda sender, reason: None
 
     def connected(self, peer: int, epoch: int) -> None:
         """Note that our link to a peer is up, with an `epoch` that the link never had before."""
