@@ -105,7 +105,7 @@ class AsyncLog:
         wanted, size = checked_record(key, value, headers)
         condition = to_expect(expect)
         sender = await self._ready(deadline)
-        batch, position = sender.add(
+        batch, position = sender.batcher.add(
             wanted, value, headers, size, deadline, expect=condition, snapshot=snapshot
         )
         await self._settled(batch, deadline)
@@ -138,7 +138,7 @@ class AsyncLog:
     async def _append_part(
         self, sender: Sender, columns: Columns, deadline: float
     ) -> list[Ack | LognodeError]:
-        batches = sender.add_columns(columns, deadline)
+        batches = sender.batcher.add_columns(columns, deadline)
         results: list[Any] = [None] * len(columns)
         for batch, at, positions in batches:
             try:
@@ -164,7 +164,7 @@ class AsyncLog:
         columns = Columns(records)
         check_one_batch(columns)
         sender = await self._ready(deadline, len(columns))
-        batch = sender.add_atomic(columns, deadline)
+        batch = sender.batcher.add_atomic(columns, deadline)
         await self._settled(batch, deadline)
         return batch.ack(0)
 
@@ -422,12 +422,12 @@ class AsyncLog:
     async def _ready(self, deadline: float, count: int = 1) -> Sender:
         """Return the sender of this log's plain appends once it has room for `count` more
         records."""
-        if self._sender is None or self._sender.fatal is not None:
+        if self._sender is None or self._sender.window.fatal is not None:
             self._sender = Sender(self._cluster, self._routes)
         sender = self._sender
         await sender.routed(deadline)
-        if not sender.has_room(count=count):
-            await sender.room(deadline, count=count)
+        if not sender.window.has_room(count=count):
+            await sender.window.room(deadline, count=count)
         return sender
 
     async def _settled(self, batch: AppendBatch, deadline: float) -> None:

@@ -8,7 +8,8 @@ from .cluster import Cluster, LogRoutes
 from .protocol import limits
 from .protocol.errors import InvalidArgument, LimitExceeded, PartialFailure
 from .protocol.types import Headers
-from .sender import Delivery, Sender
+from .sender import Sender
+from .window import Delivery
 
 delivery_timeout_s: Final = 30.0
 """How long a producer retries a record by default."""
@@ -99,9 +100,12 @@ class AsyncProducer:
             self._last_number = number
         sender = self._sender
         deadline = self._now() + self._timeout
-        if sender.fatal is not None or not sender.has_room(number):
-            await sender.room(deadline, number)
-        batch, position = sender.add(key, value, headers, size, deadline, number, snapshot=snapshot)
+        window = sender.window
+        if window.fatal is not None or not window.has_room(number):
+            await window.room(deadline, number)
+        batch, position = sender.batcher.add(
+            key, value, headers, size, deadline, number, snapshot=snapshot
+        )
         return AsyncTicket(batch, position)
 
     async def flush(self) -> None:
@@ -114,7 +118,7 @@ class AsyncProducer:
     @property
     def delivery(self) -> Delivery:
         """Return the outcome of the records settled so far."""
-        return self._sender.delivery
+        return self._sender.window.delivery
 
     async def close(self, timeout: float | None = None) -> Delivery:
         """Flush for at most `timeout` seconds, then give up; always returns.
@@ -139,7 +143,7 @@ class AsyncProducer:
             raise PartialFailure(
                 f"{delivery.undelivered} of {delivery.undelivered + delivery.acknowledged} "
                 f"records were not acknowledged; the outcome of {delivery.unknown} is "
-                f"unknown; the last error: {self._sender.last_error}",
+                f"unknown; the last error: {self._sender.window.last_error}",
                 outcome="unknown" if delivery.unknown else "not_applied",
                 not_applied=delivery.not_applied,
                 unknown=delivery.unknown,

@@ -130,6 +130,19 @@ class _Wire(Transport):  # type: ignore[misc]
     def deliver(self, node: Node, message: Packet) -> None:
         self._onMessageReceived(node, message)
 
+    def end(self) -> None:
+        """Forget the library's object and the group, which hold this transport."""
+        super().__init__(None, None, ())
+        self._send = _drop
+
+
+def _drop(peer: int, message: Packet) -> None:
+    """Send nothing."""
+
+
+def _ignore(*_: object) -> None:
+    """React to nothing."""
+
 
 class _Peer(int, Node):  # type: ignore[misc]
     """A node of the library that is its own id. The library's nodes hash and compare in Python."""
@@ -257,6 +270,16 @@ class Engine:
         """Run due elections, the commit rule and due heartbeats."""
         syncobj.monotonicTime = self._clock
         self._core.doTick(0.0)
+
+    def end(self) -> None:
+        """Take no part any more: nothing is sent, and `role_changed` is not called.
+
+        The term, the leader and the role stay as they are. The engine, the library's object and the
+        group no longer hold each other, so that all are freed without a garbage collection.
+        """
+        self._wire.end()
+        self._core.conf.onStateChanged = None
+        self._role_changed = _ignore
 
     def send_now(self) -> None:
         """As leader: send each shown peer the entries not yet sent to it, or a heartbeat."""

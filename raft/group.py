@@ -57,6 +57,7 @@ class Group:
 
     role: Role = "follower"
     """The role of this member in the current term; the engine changes it."""
+    _stopped = False
     _read_begun = False
     _pulse_at = math.inf
     _level_at = -math.inf
@@ -232,6 +233,7 @@ class Group:
 
     def start(self, *, campaign: bool = False) -> None:
         """Take part from now on. `campaign`: ask for votes at the first tick."""
+        invariant(not self._stopped, "a group that was stopped is started again")
         self._running = True
         if campaign or self._alone:
             self._elections.ask_now()
@@ -241,12 +243,18 @@ class Group:
             self._say_started(peer)
 
     def stop(self) -> None:
-        """Stop taking part. Unsent messages are dropped and waiting reads fail."""
+        """Stop taking part for good. Unsent messages are dropped and waiting reads fail.
+
+        The group then holds none of its callbacks, and nothing that it owns holds the group.
+        """
+        self._stopped = True
         self._running = False
         self._idle.withdraw()
         self._idle.unvouch()
         self._outbox.clear()
         self._reads.fail()
+        self._engine.end()
+        self._on_refused = lambda sender, reason: None
 
     def connected(self, peer: int, epoch: int) -> None:
         """Note that our link to a peer is up, with an `epoch` that the link never had before."""

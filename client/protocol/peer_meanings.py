@@ -110,7 +110,7 @@ PEERS: Final[Mapping[str, Mapping[str, str]]] = {
         "stored": "Bytes that tenants with a quota store in the ranges that this node leads.",
         "program": "The program that the sender runs; nil: one that knows the first feature level "
         "alone.",
-        "program.boot": "How often the data directory of the sender was started.",
+        "program.boot": "The number of starts of the data directory of the sender.",
         "program.process": "A random number of this start of the sender.",
         "program.version": "The version of lognode.",
         "program.low": "The lowest feature level that the program knows.",

@@ -99,7 +99,10 @@ class ControllerReplica(Replica):
         self.propose(commands.encode(command), (future,))
         try:
             async with asyncio.timeout(timeout_s):
-                return await future
+                try:
+                    return await future
+                finally:
+                    del future  # the error of a future refers to this frame: break the cycle
         except TimeoutError:
             raise Timeout("the controller did not commit the command in time") from None
 

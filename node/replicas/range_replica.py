@@ -316,7 +316,10 @@ class RangeReplica(Replica):
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), (future,))
-        return await future
+        try:
+            return await future
+        finally:
+            del future  # the error of a future refers to this frame: break the cycle
 
     def propose_in_passing(self, kind: int, payload: Any) -> bool:
         """As leader, propose a command without waiting for it; False: it was not proposed."""

@@ -380,7 +380,10 @@ class Replica:
         future: asyncio.Future[int] = self._loop.create_future()
         self._reads[ticket] = future
         self.wake()
-        index = await future
+        try:
+            index = await future
+        finally:
+            del future  # the error of a future refers to this frame: break the cycle
         await self.wait_applied(index)
         if self.is_sealed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")

@@ -5,7 +5,8 @@
     slices                   long work in slices, between which the loop runs
     sync_thread              the two threads that wait for disks
     waiters, together        waiters for a number; one question for many callers
-    supervision, unexpected  which failed parts are begun again, and which failures end the node
+    parts, supervision       the parts that run until the node stops; parts that are begun again
+    unexpected, shutdown     which failures end the node; why and when the node stops
     descriptors, rate        limits of open files and connections, and of bytes per second
     logs, fields             log records, and values of checked bodies
 

@@ -24,7 +24,6 @@ from ...client.protocol.appends import (
 from ...client.protocol.errors import (
     CorruptData,
     GenerationMismatch,
-    LimitExceeded,
     LognodeError,
     NodeNotFound,
     NotLeader,
@@ -36,6 +35,7 @@ from ...client.protocol.errors import (
     from_wire,
     to_wire,
 )
+from ...client.protocol.limit_checks import check_limit
 from ...client.protocol.records import PackedBatch, open_batch
 from ...raft.types import GroupId
 from ...statemachine import commands
@@ -316,19 +316,17 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
 def _check_declared(batches: Sequence[PackedBatch]) -> None:
     """Raise LimitExceeded if the batches together are too large for one request."""
     values = sum(each.values_size for each in batches)
-    if values > limits.values_bytes_max:
-        raise LimitExceeded(
-            f"the batches of an append have values of {values} uncompressed bytes; at most "
-            f"{limits.values_bytes_max} are allowed. Send several requests",
-            limit="values_bytes_max", value=values, allowed=limits.values_bytes_max,
-        )  # fmt: skip
+    check_limit(
+        "values_bytes_max", limits.values_bytes_max, values,
+        f"the batches of an append have values of {values} uncompressed bytes",
+        "Send several requests",
+    )  # fmt: skip
     records = sum(each.records for each in batches)
-    if records > limits.request_records_max:
-        raise LimitExceeded(
-            f"the batches of an append have {records} records; at most "
-            f"{limits.request_records_max} are allowed. Send several requests",
-            limit="request_records_max", value=records, allowed=limits.request_records_max,
-        )  # fmt: skip
+    check_limit(
+        "request_records_max", limits.request_records_max, records,
+      f"the batches of an append have {records} records",
+        "Send several requests",
+    )  # fmt: skip
 
 
 def _append_small(

@@ -28,6 +28,7 @@ from lognode.client.protocol.errors import LognodeError
 from lognode.client.protocol.peers import BOOTSTRAP, COMMAND, RAFT, TAKE_OVER
 from lognode.client.protocol.reads import READS
 from lognode.client.protocol.records import encode_batch
+from lognode.node.local.dev import LocalNode
 from lognode.partitions import commands
 
 pytestmark = pytest.mark.cluster
@@ -39,6 +40,7 @@ MANY = 20_000
 LOOK_S = 0.3
 """A node counts its turns four times a second."""
 TIMEOUT_S = 30.0
+TRIES = 3
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +95,9 @@ def reads(operation: Operation) -> Iterator[tuple[str, Body]]:
 
 
 def metadata_commands() -> Iterator[tuple[str, Body]]:
-    """The largest that nodes forward.
-
-    CREATE_LOG comes last: its 4,096 ranges begin behind the request, and the turns that this takes
-    are not those of the requests that follow.
-    """
+    """The largest that nodes forward."""
     keys = [b"%x" % n + bytes(470) for n in range(limits.ranges_per_log_max - 1)]
-    for name in sorted(commands.FORWARDED, key=lambda name: (name == commands.CREATE_LOG, name)):
+    for name in sorted(commands.FORWARDED):
         yield name, {"command": {"op": name, "name": "x" * 100, "split_at": keys}}
 
 
@@ -159,6 +157,16 @@ async def send(link: Connection, operation: Operation, body: Body) -> None:
             await link.request(loosened(operation), body, deadline=deadline)
 
 
+def turns_and_collections(node: LocalNode) -> tuple[float, int]:
+    """How many long turns the node has had, and how many collections of old garbage.
+
+    A node collects when its containers have doubled, as they do behind a CREATE_LOG. Such a turn is
+    no request's (`node/runtime/garbage.py`): the request is sent again.
+    """
+    collections = node.log_path.read_text("utf-8").count("garbage collected")
+    return metric(node, LONG_TURNS), collections
+
+
 @pytest.mark.parametrize("name", [n for n, op in OPERATIONS.items() if op is not BOOTSTRAP])
 def test_no_largest_request_takes_a_long_turn(cluster: testing.LocalCluster, name: str) -> None:
     operation = OPERATIONS[name]
@@ -180,11 +188,17 @@ def test_no_largest_request_takes_a_long_turn(cluster: testing.LocalCluster, nam
         for why, body in bodies(operation, known_to(operation, range_, intruder)):
             if link is None or link.lost is not None:
                 link = await linked(intruder, operation)
-            before = await asyncio.to_thread(metric, node, LONG_TURNS)
-            await send(link, operation, body)
-            await asyncio.sleep(LOOK_S)
-            if await asyncio.to_thread(metric, node, LONG_TURNS) > before:
+            for _ in range(TRIES):
+                before, collected = await asyncio.to_thread(turns_and_collections, node)
+                await send(link, operation, body)
+                await asyncio.sleep(LOOK_S)
+                after, collected_since = await asyncio.to_thread(turns_and_collections, node)
+                if after == before:
+                    long.pop(why, None)
+                    break
                 long[why] = await asyncio.to_thread(metric, node, LONGEST_TURN)
+                if collected_since == collected:
+                    break
         if link is not None:
             link.close()
         return long

@@ -139,6 +139,6 @@ def test_entries_that_are_applied_before_the_node_listens(
             monkeypatch.setattr(Host, "collect_garbage", late)  # the last step of recovery
             await node.start()
             assert await client.log("orders").count(b"k") == 1
-            assert node.node._failure is None
+            assert node.node.shutdown.failure is None
 
     asyncio.run(run())

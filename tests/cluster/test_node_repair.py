@@ -129,12 +129,12 @@ def test_x2_16_a_member_that_installs_late_begins_later_and_delays_no_member(
             await cluster.settled()
             leader = await cluster.leader()
             victim = next(each for each in cluster.nodes if each is not leader)
-            begin = victim.node._duties._begin
+            begin = victim.node._duty_runner._begin
 
             async def cannot(_: object) -> None:
                 raise Unavailable("the disk is busy")
 
-            monkeypatch.setattr(victim.node._duties, "_begin", cannot)
+            monkeypatch.setattr(victim.node._duty_runner, "_begin", cannot)
             old = range_at(victim).gid
             victim.host.damage(range_at(victim), CorruptData("a checksum"))
             await until(
@@ -150,7 +150,7 @@ def test_x2_16_a_member_that_installs_late_begins_later_and_delays_no_member(
             for each in cluster.nodes:
                 if each is not victim:  # the log that continues the parent's end is cut away
                     await each.node._flusher.release(range_at(each))
-            monkeypatch.setattr(victim.node._duties, "_begin", begin)
+            monkeypatch.setattr(victim.node._duty_runner, "_begin", begin)
             await in_generation(cluster, old.generation + 1)
             await cluster.healthy(3)
             node = victim.node.identity.node_id

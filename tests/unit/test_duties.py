@@ -23,11 +23,12 @@ from lognode.partitions.duties import (
     Seal,
     Tell,
     duties,
+    steps,
 )
 from lognode.partitions.facts import Facts
 from lognode.partitions.lineage import lineage_of, successor
 from lognode.partitions.metadata import Metadata
-from lognode.partitions.model import Lineage, Span
+from lognode.partitions.model import Descriptor, Lineage, Span
 from lognode.partitions.policy import Policy
 
 OLD, NEW = (1, 1), (1, 2)
@@ -210,6 +211,49 @@ def test_x2_17_nothing_goes_before_the_metadata_says_so() -> None:
     assert asked(metadata, 1, damaged=[OLD]) == [Retire((OLD,))]
     do(metadata, op=commands.DELETE_LOG, name="orders")
     assert asked(metadata, 2, replicas={NEW: SERVES}) == [Retire((NEW,))]
+
+
+def test_x2_17_a_parent_stays_while_the_metadata_change_between_the_steps() -> None:
+    """The generations that are over are found before the ranges that begin from them."""
+
+    def changed_after(step: int) -> list[Duty]:
+        metadata = planned((1, 2, 3), of=a_cluster(3, replicas=3), phase="SEALING")
+        local = Local(node_id=3, replicas={OLD: ENDED}, marks={1: 1})
+        finding = steps(metadata, local)
+        try:
+            for _ in range(step):
+                next(finding)
+            do(metadata, op=commands.DECIDE, operation=1, lineage=[list(END)], members=[[1, 2, 3]])
+            for node in (1, 2):
+                do(metadata, op=commands.INSTALLED, operation=1, node=node)
+            do(metadata, op=commands.DONE, operation=1)
+            while True:
+                next(finding)
+        except StopIteration as done:
+            found: list[Duty] = done.value
+            return found
+
+    found = [changed_after(step) for step in range(5)]
+    assert [Begin(a_begun(), False, ("own",))] in found
+    assert not any(isinstance(duty, Retire) for each in found for duty in each)
+
+
+def a_begun() -> Descriptor:
+    metadata = planned((1, 2, 3), of=a_cluster(3, replicas=3), phase="DECIDED")
+    for node in (1, 2):
+        do(metadata, op=commands.INSTALLED, operation=1, node=node)
+    do(metadata, op=commands.DONE, operation=1)
+    return metadata.ranges[1]
+
+
+def test_each_range_operation_and_replica_is_a_step_of_its_own() -> None:
+    """A node with thousands of replicas looks at all of them in slices of the loop's time."""
+    metadata = a_cluster(1)
+    do(metadata, op=commands.CREATE_LOG, name="wide", ranges=1_000)
+    replicas = {(range_id, 1): SERVES for range_id in list(metadata.ranges)[:500]}
+    local = Local(node_id=1, replicas=replicas, marks=dict(replicas))
+    assert sum(1 for _ in steps(metadata, local)) == 500 + 1_001 + 500
+    assert len(duties(metadata, local)) == 501
 
 
 def test_x2_16_a_late_member_begins_from_a_later_base_of_the_new_generation() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,8 @@ from storage_node import StorageNode, descriptor
 from lognode.client.protocol.errors import CorruptData, Unavailable
 from lognode.node.directory import meta_keys
 from lognode.node.directory.disk_room import DiskRoom
-from lognode.node.lifecycle import duties as node_duties
-from lognode.node.lifecycle.duties import Duties
+from lognode.node.lifecycle import duty_runner
+from lognode.node.lifecycle.duty_runner import DutyRunner
 from lognode.partitions.duties import LITTLE_BYTES, TAIL_BYTES
 from lognode.partitions.model import Descriptor, Lineage, NodeRecord, Operation, Output, Span
 from lognode.raft.types import GroupId
@@ -67,7 +68,7 @@ def test_files_that_came_for_a_generation_that_never_begins_here_may_go(tmp_path
 
         fetcher: Any = Fetcher()
         view: Any = SimpleNamespace(metadata=Metadata(next_), leader=lambda *_: None)
-        duties = Duties(
+        duties = DutyRunner(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=fetcher,
             sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
             on_broken=node._fail,
@@ -103,12 +104,12 @@ def test_L1_a_new_member_waits_for_the_seal_and_not_for_its_next_look(tmp_path: 
         move = Operation(5, "move", ((1, 1),), (Output(1, 2, Span(b"", None), (1,)),), "SEALING")
         view.metadata.operations[5] = move
         fetcher: Any = Fetcher()
-        duties = Duties(
+        duties = DutyRunner(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=fetcher,
             sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
             on_broken=node._fail,
         )  # fmt: skip
-        duties._look()
+        deque(duties._look(), maxlen=0)
         (task,) = duties._tasks.values()  # Prepare
         async with asyncio.timeout(10):
             await task
@@ -128,15 +129,15 @@ def test_no_files_are_merged_while_others_copy_them(tmp_path: Path) -> None:
         assert replica is not None
         view: Any = SimpleNamespace(metadata=Metadata(), leader=lambda *_: None)
         unused: Any = None
-        duties = Duties(
+        duties = DutyRunner(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
             sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
             on_broken=node._fail,
         )  # fmt: skip
-        duties._look()
+        deque(duties._look(), maxlen=0)
         assert replica.merge_not_before == 0.0
         view.metadata.operations[5] = Operation(5, "move", ((1, 1),), (), "PLANNED")
-        duties._look()
+        deque(duties._look(), maxlen=0)
         assert replica.merge_not_before > time.monotonic() + 1.0
 
     run(tmp_path, test)
@@ -196,7 +197,7 @@ def test_data_prepared_for_an_ended_operation_is_deleted(tmp_path: Path) -> None
         view: Any = SimpleNamespace(metadata=Metadata(), leader=lambda *_: None)
         view.metadata.operations[5] = Operation(5, "expand", ((1, 1),), (), "DECIDED")
         unused: Any = None
-        duties = Duties(
+        duties = DutyRunner(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
             sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
             on_broken=node._fail,
@@ -245,9 +246,9 @@ def test_L1_files_are_built_ahead_of_the_seal_until_little_is_left(
     left: tuple[int, ...], seconds: float, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One was built and the range sealed with what had come meanwhile, 150 MB in one case."""
-    monkeypatch.setattr(node_duties, "_FLUSHES_S", seconds)
+    monkeypatch.setattr(duty_runner, "_FLUSHES_S", seconds)
     flushes = Flushes(*left)
-    duties = Duties.__new__(Duties)
+    duties = DutyRunner.__new__(DutyRunner)
     duties._flusher = flushes  # type: ignore[assignment]
     asyncio.run(duties._flush_ahead(flushes))  # type: ignore[arg-type]
     assert flushes.hurried == hurried

@@ -15,12 +15,13 @@ from lognode.node import daemon
 from lognode.node.config import Config
 from lognode.node.daemon import Node
 from lognode.node.directory.disk_room import DiskRoom
-from lognode.node.lifecycle.duties import Duties
+from lognode.node.lifecycle.duty_runner import DutyRunner
 from lognode.node.links import peers
 from lognode.node.links.confirmations import Confirmations
 from lognode.node.links.peers import PeerLinks
 from lognode.node.links.pings import Pings
 from lognode.node.metrics import Metrics
+from lognode.node.runtime import shutdown
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Operation
 from lognode.raft.types import GroupId, RaftOptions
@@ -85,7 +86,7 @@ def test_L4_a_bug_in_a_duty_ends_the_node_and_what_may_pass_does_not(
             flusher: Any = Broken()
             view: Any = SimpleNamespace(metadata=metadata)
             broken: list[BaseException] = []
-            duties = Duties(
+            duties = DutyRunner(
                 node_id=1, host=node.host, view=view, flusher=flusher, fetcher=unused,
                 sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
                 on_broken=broken.append,
@@ -253,15 +254,15 @@ def test_a_part_that_meets_a_bug_ends_the_node_at_once_and_in_one_line(
     code: list[int],
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(daemon, "_end", codes.append)
+    monkeypatch.setattr(shutdown, "end_process", codes.append)
 
     async def main() -> None:
         async def part() -> None:
             raise error
 
         node = Node(Config(data=tmp_path))
-        node._spawn(part())
-        await node._stopping.wait()
+        node.parts.begin(part())
+        await node.shutdown.asked()
 
     asyncio.run(main())
     assert codes == code
@@ -276,7 +277,7 @@ def test_a_broken_invariant_that_nobody_waits_for_ends_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(daemon, "_end", codes.append)
+    monkeypatch.setattr(shutdown, "end_process", codes.append)
     monkeypatch.setattr(daemon, "LmdbMeta", _stop_here)
 
     async def main() -> None:

@@ -15,7 +15,7 @@ from storage_node import StorageNode, descriptor, numbered_batch, one_life
 from lognode.client.protocol.errors import Sealed, Unavailable
 from lognode.node.directory import meta_keys
 from lognode.node.directory.disk_room import DiskRoom
-from lognode.node.lifecycle.duties import Duties
+from lognode.node.lifecycle.duty_runner import DutyRunner
 from lognode.node.replicas.range_replica import RangeReplica
 from lognode.partitions import commands as metadata_commands
 from lognode.partitions.change import next_steps
@@ -136,7 +136,7 @@ class Survivor:
             for step in next_steps(self.metadata, self.facts, 0.0, leads_for_s=0.0):
                 do(self.metadata, **step)
 
-        duties = Duties(
+        duties = DutyRunner(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
             sync=node.files, report=report, room=DiskRoom(1, 0), on_broken=node._fail,
         )  # fmt: skip

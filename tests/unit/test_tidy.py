@@ -37,9 +37,9 @@ CALLED_FROM_OUTSIDE = {
 
 
 ROOMS = (
-    "local", "verify", "joining", "listeners", "serving", "web", "links", "control", "upkeep",
-    "lifecycle", "access", "audit", "load", "replicas", "quota", "metadata", "certificates",
-    "directory", "runtime",
+    "local", "verify", "reactions", "joining", "listeners", "serving", "web", "links", "control",
+    "upkeep", "lifecycle", "access", "audit", "load", "replicas", "quota", "metadata",
+    "certificates", "directory", "runtime",
 )  # fmt: skip
 """Of node/: each uses only those that follow it, and `config` and `metrics`."""
 

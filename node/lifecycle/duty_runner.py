@@ -9,14 +9,14 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from functools import partial
 
 from ...client.protocol.errors import CorruptData, LognodeError, RangeNotFound, Unavailable
 from ...partitions import duties
-from ...partitions.duties import Duty, Held, Local
+from ...partitions.duties import Duty, Local
 from ...partitions.facts import Report
-from ...partitions.lineage import Gid, effects_of, lineage_of
+from ...partitions.lineage import Gid, effects_of
 from ...partitions.model import Lineage
 from ...raft.types import GroupId
 from ...statemachine.effects import differ
@@ -28,18 +28,20 @@ from ..replicas.flush import Flusher
 from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
 from ..runtime import unexpected
+from ..runtime.slices import stepped_and_timed
 from ..runtime.sync_thread import SyncThread
 from ..runtime.unexpected import OnBroken
 from .base_transfer import BaseFetcher
 from .first_base import first_base
+from .held_replicas import HeldReplicas, end_of
 from .young import Young
 
 _PERIOD_S = 0.5
 _IDLE_PERIOD_S = 30.0
 """Period of looks while there are no duties: a safety net, since changes wake `run`."""
 _LOOKING_SHARE = 4
-"""A look goes over all ranges. The pause before the next look is at least this many times as long
-as the look took."""
+"""A look goes over all ranges, in slices of the loop's time. The pause before the next look is at
+least this many times as long as the look took."""
 _SEALED_POLL_S = 0.02
 _OWN_END_S = 1.0
 """How long to wait until this member reaches the end that its peers decided without it."""
@@ -51,6 +53,8 @@ _NO_MERGE_S = 5.0
 """No merge begins for this long after the last look that saw an operation on a range."""
 _BEGINS = 32
 """Replicas that begin at the same time: they share their syncs, and the loop runs in between."""
+_RETIRES = 128
+"""Replicas that retire at the same time: they share a transaction, and the loop runs in between."""
 
 End = tuple[Lineage, bytes]
 """How a generation ended, and the hash of the effects of its entries."""
@@ -58,7 +62,7 @@ End = tuple[Lineage, bytes]
 log = logging.getLogger("lognode.duties")
 
 
-class Duties:
+class DutyRunner:
     """Carries out the duties of this node. Runs on every node."""
 
     def __init__(
@@ -94,6 +98,8 @@ class Duties:
         """The names under which files are pinned here for each duty, by the duty's name."""
         self._prepared = {key for key, _ in host.meta.items(meta_keys.PREPARED)}
         """Keys of the rows of prepared states that are stored here."""
+        self._ends: dict[str, tuple[Lineage | None, bytes]] = {}
+        """How the input of each such row ended, and its effects, once they were read."""
 
     def wake(self) -> None:
         """Look for duties again: something changed."""
@@ -103,9 +109,7 @@ class Duties:
         """Run until cancelled."""
         try:
             while True:
-                began = time.perf_counter()
-                busy = self._look()
-                took = time.perf_counter() - began
+                busy, took = await stepped_and_timed(self._look())
                 try:
                     async with asyncio.timeout(_PERIOD_S if busy else _IDLE_PERIOD_S):
                         await self._wake.wait()
@@ -117,27 +121,33 @@ class Duties:
             for task in list(self._tasks.values()):
                 task.cancel()
 
-    def _look(self) -> bool:
+    def _look(self) -> Generator[None, None, bool]:
         """Begin duties that are not under way; return False if there is no duty for now."""
         metadata = self._view.metadata
+        # Before the duties are found: what an operation prepared is needed no longer only if its
+        # successors are not to begin, and these are in the metadata by then.
+        over = {
+            key
+            for key in self._prepared
+            if meta_keys.prepared_operation(key) not in metadata.operations
+        }
         for pin in [pin for pin in self._pins if pin[1] not in metadata.operations]:
             self._host.pinned.pop(pin, None)
             self._pins.discard(pin)
         self._copied = {done for done in self._copied if done[0] in metadata.operations}
         self._hold_merges()
-        found = duties.duties(metadata, self._local())
-        self._unpin_but(set(map(duties.name_of, found)))
+        found = yield from duties.steps(metadata, self._local())
+        wanted: set[Hashable] = set()
         for duty in found:
             name = duties.name_of(duty)
+            wanted.add(name)
             if name not in self._tasks:
                 task = self._tasks[name] = asyncio.ensure_future(self._do(duty))
                 task.add_done_callback(partial(self._ended, name))
+            yield
+        self._unpin_but(wanted)
         if not any(isinstance(duty, duties.Begin) for duty in found):  # a Begin may use them
-            self._forget_prepared({
-                key
-                for key in self._prepared
-                if meta_keys.prepared_operation(key) not in metadata.operations
-            })  # fmt: skip
+            self._forget_prepared(over)
         return bool(found or metadata.operations)
 
     def _hold_merges(self) -> None:
@@ -167,6 +177,8 @@ class Duties:
     async def _forget(self, over: set[str]) -> None:
         await self._sync.run(lambda: self._host.meta.commit({}, list(over)))
         self._prepared -= over
+        for key in over:
+            self._ends.pop(key, None)
         await self._host.collect_garbage()
 
     def _ended(self, name: object, task: "asyncio.Task[None]") -> None:
@@ -183,14 +195,12 @@ class Duties:
         for operation in self._view.metadata.operations.values():
             number = operation.operation_id
             for gid in operation.inputs:
-                row = self._host.meta.get(meta_keys.prepared_key(number, gid[0]))
-                if row is not None:
-                    base = Base.from_wire(row["base"])
-                    prepared[number, gid] = _end(GroupId(*gid), base)
-                    effects[number, gid] = effects_of(base.tables)
+                known = self._prepared_end(meta_keys.prepared_key(number, gid[0]), GroupId(*gid))
+                if known is not None:
+                    prepared[number, gid], effects[number, gid] = known
         return Local(
             node_id=self._node_id,
-            replicas={replica.gid: _held(replica) for replica in self._host.ranges()},
+            replicas=HeldReplicas(self._host),
             damaged=(*self._host.damaged, *self._host.aside),
             halted=self._host.halted,
             marks=self._host.marks,
@@ -198,6 +208,15 @@ class Duties:
             prepared=prepared,
             prepared_effects=effects,
         )
+
+    def _prepared_end(self, key: str, gid: GroupId) -> tuple[Lineage | None, bytes] | None:
+        """Return how the input in the row ended, and its effects; None without the row."""
+        if key not in self._ends and key in self._prepared:
+            row = self._host.meta.get(key)
+            if row is not None:
+                base = Base.from_wire(row["base"])
+                self._ends[key] = end_of(gid, base), effects_of(base.tables)
+        return self._ends.get(key)
 
     async def _do(self, duty: Duty) -> None:
         match duty:
@@ -228,7 +247,8 @@ class Duties:
             case duties.StandDown(gid):
                 self._stand_down(self._replica(gid))
             case duties.Retire(gids):
-                await self._host.retire([GroupId(*gid) for gid in gids])
+                for at in range(0, len(gids), _RETIRES):
+                    await self._host.retire([GroupId(*gid) for gid in gids[at : at + _RETIRES]])
         self.wake()  # this duty may have made the next one due
 
     def _replica(self, gid: tuple[int, int]) -> RangeReplica:
@@ -371,6 +391,7 @@ class Duties:
         key = meta_keys.prepared_key(operation, gid.range_id)
         self._prepared.add(key)
         await self._sync.run(lambda: self._host.meta.commit({key: row}))
+        self._ends.pop(key, None)
 
     async def _fetch_sealed(self, gid: GroupId, *, pin: object) -> Base:
         """Return the base at the generation's end, once it is durable at the peer that was copied.
@@ -416,26 +437,7 @@ def _is_worth_a_flush(left: int, before: float) -> bool:
     return left > duties.TAIL_BYTES or (left > duties.LITTLE_BYTES and 2 * left < before)
 
 
-def _held(replica: RangeReplica) -> Held:
-    state = replica.state
-    return Held(
-        leads=replica.leads,
-        leader=replica.leader,
-        members=replica.members,
-        sealed=state.sealed is not None,
-        end=None if state.sealed is None else _end(replica.gid, state.durable_base),
-        effects=effects_of(state.durable_base.tables),
-        memtable_bytes=state.memtable_bytes,
-        base_wanted=replica.group.base_wanted,
-        stopped=replica.stopped,
-    )
-
-
 def _is_at(gid: GroupId, base: Base, end: End) -> bool:
     """Whether the base is the state at that end."""
     lineage, effects = end
-    return _end(gid, base) == lineage and not differ(effects_of(base.tables), effects)
-
-
-def _end(gid: GroupId, base: Base) -> Lineage | None:
-    return lineage_of(gid, (base.applied_index, base.applied_term), base.tables)
+    return end_of(gid, base) == lineage and not differ(effects_of(base.tables), effects)
