@@ -269,11 +269,11 @@ def check_told(five: testing.LocalCluster, number: int, survivor: int) -> None:
         told = cli(five, str(number), "--format", format_)
         assert told.returncode == 5
         assert told.stderr == (
-            "lognode range recover: nothing was changed; to go on: "
+            "lognode range recover: nothing changed; to recover the range: "
             f"lognode range recover {number} --from {survivor} --accept-loss\n"
         )
         assert "every entry acknowledged after entry" in told.stdout
-        assert "no longer holds, S2" in told.stdout
+        assert "this promise ends: S2" in told.stdout
         if format_ != "table":
             found = json.loads(told.stdout)
             assert (found["range"], found["proposed"]) == (number, survivor)

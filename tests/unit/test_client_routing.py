@@ -78,7 +78,7 @@ def test_the_same_generation_enters_with_more_keys_of_the_client() -> None:
     """A client that may not use every key sees bounds that are cut to its keys."""
     table = RangeTable()
     table.insert_all([r(1, 1, b"c", b"d", leader=1), r(2, 1, b"m", b"n")])
-    assert not table.insert(r(1, 1, b"c5", b"d")), "fewer keys are no news"
+    assert not table.insert(r(1, 1, b"c5", b"d")), "fewer keys are not news"
     assert table.insert(r(1, 1, b"a", b"d", leader=2))
     assert [(known.start, known.end, known.leader) for known in table] == [
         (b"a", b"d", 2), (b"m", b"n", None),
