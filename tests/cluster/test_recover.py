@@ -280,9 +280,9 @@ def check_told(five: testing.LocalCluster, number: int, survivor: int) -> None:
             answers = {member["node"]: member["answers"] for member in found["members"]}
             assert answers == {survivor: True, 4: False, 5: False}
     for words, code, said in (
-        (("999",), 4, "no range 999"),
-        (("999", "--from", "1", "--accept-loss"), 4, "no range 999"),
-        (("0", "--from", "1", "--accept-loss"), 1, "range 0 is the controller's"),
+        (("999",), 4, "range 999 does not exist"),
+        (("999", "--from", "1", "--accept-loss"), 4, "range 999 does not exist"),
+        (("0", "--from", "1", "--accept-loss"), 1, "range 0 is the controller"),
         ((str(number), "--accept-loss"), 2, "--accept-loss needs --from NODE"),
         ((str(number), "--from", "x"), 2, "not a whole number"),
         ((str(number), "--from", "9", "--accept-loss"), 4, "node 9 has no replica of range"),
@@ -307,7 +307,7 @@ def test_bad_requests_are_refused_and_change_nothing(tmp_path: Path) -> None:
                 ({**accepted, "accept_loss": 1}, lognode.InvalidArgument, "`accept_loss` is 1"),
                 ({**accepted, "range": None}, lognode.InvalidArgument, "range"),
                 ({**accepted, "from": -1}, lognode.InvalidArgument, "from"),
-                ({**accepted, "range": 99}, lognode.NotFound, "no range 99"),
+                ({**accepted, "range": 99}, lognode.NotFound, "range 99 does not exist"),
                 ({**accepted, "from": 2}, lognode.NodeNotFound, "node 2 has no replica"),
                 (accepted, lognode.Conflict, "has a majority"),
             ):
