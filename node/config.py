@@ -384,7 +384,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             raise ValueError("DEBUG, INFO, WARNING or ERROR")
         return str(value).upper() if name == "log_level" else str(value)
     except (TypeError, ValueError, AttributeError) as error:
-        raise InvalidArgument(f"{source} has the bad value {value!r}: {error}", what=name) from None
+        raise InvalidArgument(f"bad value {value!r} of {source}: {error}", what=name) from None
     except InvalidArgument as error:
         raise InvalidArgument(f"{error.message} ({source})", what=name) from None
 

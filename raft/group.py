@@ -89,8 +89,7 @@ class Group:
         `on_refused(sender, reason)` is called for each message that no correct member sends; the
         reason is one word. `accepts` returns whether a follower has room for entries.
         """
-        unique = len(set(members)) == len(members)
-        invariant(node_id in members and unique, "the members of the group are not valid")
+        invariant(node_id in members and len(set(members)) == len(members), "malformed members")
         invariant(
             log.base_index <= max(applied_index, SENTINEL_INDEX) <= log.last_index,
             "the log of the group does not begin at the applied state",

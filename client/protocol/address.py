@@ -92,7 +92,7 @@ def _files_of(text: str, allowed: tuple[str, ...]) -> dict[str, str]:
         raise _bad(text, f"{query!r} is not {told}; write only these options") from None
     files = dict(pairs)
     if len(files) < len(pairs) or not files.keys() <= set(allowed) or not all(files.values()):
-        raise _bad(text, f"{query!r} does not have {told}, each once")
+        raise _bad(text, f"{query!r} is not {told}, each once")
     return files
 
 

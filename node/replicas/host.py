@@ -171,24 +171,17 @@ class Host:
         reason = row.get("damaged") or self._wal.recovery.damaged.get(gid)
         raft_log = self._wal.groups.get(gid)
         if reason is None and raft_log is None:
-            reason = "the WAL does not contain the log of the replica"
+            reason = "its log is not in the WAL"
         if reason is None and raft_log is not None and raft_log.base_index > applied[0]:
-            reason = (
-                f"meta ends at entry {applied[0]}, but the log of the replica begins after "
-                f"{raft_log.base_index}"
-            )
+            reason = f"meta ends at entry {applied[0]}, its log begins after {raft_log.base_index}"
         elif reason is None and raft_log is not None and not row.get("installed"):
             # An entry is durable here before it is applied; only a base comes before its log (x15).
             term = raft_log.term_at(applied[0])
             if term is None:
-                reason = (
-                    f"the log of the replica ends at entry {raft_log.last_index}, but meta has "
-                    f"applied {applied[0]}"
-                )
+                reason = f"its log ends at entry {raft_log.last_index}, meta applied {applied[0]}"
             elif term != applied[1]:
-                reason = (f"the log of the replica has entry {applied[0]} of term "
-                          f"{term}, but meta has applied that entry of term "
-                          f"{applied[1]}")  # fmt: skip
+                reason = (f"its log has entry {applied[0]} of term {term}, "
+                          f"meta applied that entry of term {applied[1]}")  # fmt: skip
         if reason is not None or raft_log is None:
             # The damage is stored before anything is cut, so that no later start takes part (x2).
             await self._store_damage(gid, key, row, str(reason))
@@ -488,8 +481,7 @@ class Host:
             await self._sync.run(lambda: self.meta.commit({key: row}))
             self._check_not_retired(replica)
             log.warning(
-                "the replica goes on alone to end its generation: the cluster recovers its "
-                "range from this replica",
+                "the replica goes on alone to end its generation, for a recovery of its range",
                 extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                                   "last_index": raft_log.last_index,
                                   "last_term": raft_log.last_term}},
@@ -633,9 +625,7 @@ class Host:
                     "that meta does not know: meta is older than the WAL"
                 )
             if left.base_index > applied[0]:
-                raise Unavailable(
-                    f"{gid} was about to begin on this node from a later base: send the later base"
-                )
+                raise Unavailable(f"{gid} begins here from a later base: send the later base")
             left.reset(*applied)  # the log may have been about to begin from an earlier base
             return left
         return self._wal.create_group(gid, index=applied[0], term=applied[1])

@@ -114,7 +114,7 @@ def _disagreement(gid: GroupId, replica: KnownReplica, recovery: Recovery) -> st
         return f"the replica is known as damaged: {replica.damaged}"
     log = recovery.groups.get(gid)
     if log is None:
-        return "the WAL does not contain the log of the replica"
+        return "its log is not in the WAL"
     return _log_misfit(log, replica)
 
 

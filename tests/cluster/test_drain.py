@@ -184,10 +184,10 @@ def test_the_command_line_drains_undoes_and_removes(tmp_path: Path) -> None:
         assert "`lognode node list` shows the count" in begun.stderr
         other = next(row["id"] for row in client.admin.nodes() if row["id"] not in (4, full))
         refusals: tuple[tuple[tuple[str, ...], int, str], ...] = (
-            (("drain", "9"), 4, "no node 9"),
+            (("drain", "9"), 4, "node 9 does not exist"),
             (("drain", str(other)), 5, f"node {other} cannot be drained: "),
             (("drain", "-1"), 2, "not a whole number"),
-            (("remove", "9", "--yes"), 4, "no node 9"),
+            (("remove", "9", "--yes"), 4, "node 9 does not exist"),
             (("remove", "4", "--yes"), 5, "node 4 is ACTIVE: `lognode node drain 4` first"),
             (("remove", "4"), 2, "Give --yes"),
         )

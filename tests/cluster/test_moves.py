@@ -244,12 +244,12 @@ def test_an_impossible_move_is_one_line_and_changes_nothing(
     number, spare = str(range_["id"]), str(spare_of(range_))
     one, two = map(str, range_["members"][:2])
     for words, code, said in (
-        (("999", "--from", one, "--to", spare), 4, "no range 999"),
+        (("999", "--from", one, "--to", spare), 4, "range 999 does not exist"),
         ((number, "--from", spare, "--to", spare), 1, f"node {spare} to itself"),
         ((number, "--from", spare, "--to", "9"), 4, f"node {spare} has no replica of range"),
         ((number, "--from", one, "--to", two), 5, f"already; choose node {spare}"),
-        ((number, "--from", one, "--to", "9"), 4, f"no node 9 to move to; choose node {spare}"),
-        (("0", "--from", one, "--to", spare), 1, "range 0 is the controller's"),
+        ((number, "--from", one, "--to", "9"), 4, f"node 9 does not exist; choose node {spare}"),
+        (("0", "--from", one, "--to", spare), 1, "range 0 is the controller"),
         ((number, "--from", one), 2, "--to"),
         ((number, "--from", "-1", "--to", spare), 2, "not a whole number"),
     ):

@@ -269,20 +269,20 @@ def check_told(five: testing.LocalCluster, number: int, survivor: int) -> None:
         told = cli(five, str(number), "--format", format_)
         assert told.returncode == 5
         assert told.stderr == (
-            "lognode range recover: nothing was changed; to go on: "
+            "lognode range recover: nothing changed; to recover the range: "
             f"lognode range recover {number} --from {survivor} --accept-loss\n"
         )
         assert "every entry acknowledged after entry" in told.stdout
-        assert "no longer holds, S2" in told.stdout
+        assert "this promise ends: S2" in told.stdout
         if format_ != "table":
             found = json.loads(told.stdout)
             assert (found["range"], found["proposed"]) == (number, survivor)
             answers = {member["node"]: member["answers"] for member in found["members"]}
             assert answers == {survivor: True, 4: False, 5: False}
     for words, code, said in (
-        (("999",), 4, "no range 999"),
-        (("999", "--from", "1", "--accept-loss"), 4, "no range 999"),
-        (("0", "--from", "1", "--accept-loss"), 1, "range 0 is the controller's"),
+        (("999",), 4, "range 999 does not exist"),
+        (("999", "--from", "1", "--accept-loss"), 4, "range 999 does not exist"),
+        (("0", "--from", "1", "--accept-loss"), 1, "range 0 is the controller"),
         ((str(number), "--accept-loss"), 2, "--accept-loss needs --from NODE"),
         ((str(number), "--from", "x"), 2, "not a whole number"),
         ((str(number), "--from", "9", "--accept-loss"), 4, "node 9 has no replica of range"),
@@ -307,7 +307,7 @@ def test_bad_requests_are_refused_and_change_nothing(tmp_path: Path) -> None:
                 ({**accepted, "accept_loss": 1}, lognode.InvalidArgument, "`accept_loss` is 1"),
                 ({**accepted, "range": None}, lognode.InvalidArgument, "range"),
                 ({**accepted, "from": -1}, lognode.InvalidArgument, "from"),
-                ({**accepted, "range": 99}, lognode.NotFound, "no range 99"),
+                ({**accepted, "range": 99}, lognode.NotFound, "range 99 does not exist"),
                 ({**accepted, "from": 2}, lognode.NodeNotFound, "node 2 has no replica"),
                 (accepted, lognode.Conflict, "has a majority"),
             ):

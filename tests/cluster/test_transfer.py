@@ -46,8 +46,8 @@ def test_the_named_member_leads_and_mistakes_are_named(three: testing.LocalClust
         (alone,) = (set(range_of(client, "named")["members"]),)
         other = str(min({1, 2, 3} - alone))
         for words, code, said in (
-            (("999", "1"), 4, "no range 999"),
-            ((str(number), "9"), 4, "no node 9"),
+            (("999", "1"), 4, "range 999 does not exist"),
+            ((str(number), "9"), 4, "node 9 does not exist"),
             ((str(range_of(client, "named")["id"]), other), 4, f"node {other} has no replica"),
             (("one", "1"), 2, "one"),
             ((str(number),), 2, "NODE"),

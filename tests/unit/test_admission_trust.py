@@ -127,7 +127,7 @@ def test_X4_the_secret_goes_to_nobody_of_another_authority(place: Place) -> None
     listener = Listener()
     error = place.told(listener, place.wrong, place.invitation)
     assert isinstance(error, Unauthorized)
-    assert f"trusts only the CA with the key {place.invitation.ca} alone" in error.message
+    assert f"trusts only the CA with the key {place.invitation.ca})" in error.message
     assert listener.heard == [], "not even a hello"
 
 

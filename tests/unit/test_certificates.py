@@ -184,7 +184,7 @@ def test_bad_names_hosts_and_times_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="has no host"):
         authority.node("n1", [], 5)
     for days in (0, 40_000):
-        with pytest.raises(InvalidArgument, match=f"validity of {days} days; give 1 to"):
+        with pytest.raises(InvalidArgument, match=f"the validity is {days} days; give 1 to"):
             authority.node("n1", ["h"], days)
     with pytest.raises(InvalidArgument, match="the name 'ca' is reserved"):
         authority.client("ca", 5)

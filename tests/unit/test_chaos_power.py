@@ -160,7 +160,7 @@ def test_packages_that_cut_power_say_what_is_missing(
     assert set(PACKAGES) >= MOUNTED
     monkeypatch.setattr(needs, "DEVICE", tmp_path / "fuse")
     for name in MOUNTED:
-        assert f"{tmp_path / 'fuse'} is not there" in str(PACKAGES[name]().missing())
+        assert f"{tmp_path / 'fuse'} is missing" in str(PACKAGES[name]().missing())
     monkeypatch.setattr(needs, "DEVICE", Path("/dev/null"))
     monkeypatch.setattr(needs, "UNMOUNT", "no-such-program")
     assert "install Debian's packages fuse3 and libfuse3-3" in str(needs.missing())

@@ -101,7 +101,10 @@ def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> 
     ("arguments", "message"),
     [
         (["foo"], "no verb 'foo'"),
-        (["log"], "`lognode log` is followed by create or list or describe or alter or delete"),
+        (
+            ["log"],
+            "`lognode log` needs a second word: create or list or describe or alter or delete",
+        ),
         (["scan", "l"], "the following arguments are required: KEY"),
         (["scan", "l", "k", "--from", "tomorrow"], "is not a position"),
         (["scan", "l", "k", "-n", "-3"], "'-3' is not a whole number"),

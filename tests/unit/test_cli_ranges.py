@@ -40,7 +40,7 @@ def test_a_hot_key_is_shown_with_the_state() -> None:
 def test_a_running_operation_is_shown_before_an_ended_one() -> None:
     running = {"id": 5, "kind": "expand", "phase": "SEALING", "reason": "needs 3 replicas"}
     row = words({**KNOWN, "operation": 5}, running)
-    assert row["last"] == "expand is SEALING: the range needs 3 replicas"
+    assert row["last"] == "expand is SEALING: needs 3 replicas"
     assert row["running_operation"] == running
 
 

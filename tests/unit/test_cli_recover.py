@@ -53,7 +53,7 @@ def test_warnings_of_a_member_that_says_nothing_or_of_what_is_refused() -> None:
         "range 7 of log orders, generation 3: 0 of its 3 members answer"
     ]
     empty = told(member(1, 4, last_seq=0), member(2), member(3))
-    assert "it has none" in list(warnings(empty, 1, 0))[2]
+    assert "the log has no record" in list(warnings(empty, 1, 0))[2]
 
 
 def test_the_reported_end_of_a_log_is_numbers_or_nothing() -> None:

@@ -90,8 +90,8 @@ def test_jsonl_values_become_strings(tmp_path: Path) -> None:
     }  # fmt: skip
     assert keys(found) == [b"N1", b"unknown", b"", b"", b"7"]
     assert found[2].error is not None
-    assert found[2].error.startswith("line 3: no JSON")
-    assert found[3].error == "line 4: not a JSON object"
+    assert found[2].error.startswith("line 3: the line is not JSON")
+    assert found[3].error == "line 4: the line is not a JSON object"
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"other\n1\n", "no column 'tailnum'; it has other"),
-        ("a.csv", b"", "no column 'tailnum'; it has none"),
+        ("a.csv", b"other\n1\n", "no column 'tailnum'; the columns are other"),
+        ("a.csv", b"", "no column 'tailnum'; the columns are none"),
         ("a.csv", b"tailnum\n\xff\n", "is not UTF-8"),
         ("a.txt", b"x", "does not end with .csv, .jsonl or .parquet; give the format with --input"),
         ("a.csv.gz", b"not gzip", "cannot unpack a.csv"),

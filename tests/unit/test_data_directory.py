@@ -17,8 +17,8 @@ def test_a_node_does_not_begin_among_the_files_of_another_program(tmp_path: Path
     with pytest.raises(InvalidArgument) as caught:
         DataDirectory(tmp_path).open()
     assert caught.value.message == (
-        f"{tmp_path} is not empty and no node's: it holds a.txt, b.txt, c and 1 more; "
-        "give an empty directory, or one that is to be made, with --data"
+        f"{tmp_path} is not empty and is not the data directory of a node: the directory contains "
+        "a.txt, b.txt, c and 1 more; give an empty or a new directory with --data"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "c", "d"]
 

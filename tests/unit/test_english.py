@@ -133,6 +133,6 @@ def test_texts_of_every_kind_are_read(tmp_path: Path) -> None:
 def test_a_long_message_is_found() -> None:
     tree = ast.parse(f"raise ValueError('{'word ' * 21}. It is short: X')")
     (text,) = english.messages(tree)
-    long, begun, _ = english.sentences(text.words)
+    long, begun = english.sentences(text.words)
     assert len(long.split()) > english.MESSAGE_WORDS_MAX
     assert list(english.offences(begun, english.MESSAGES)) == ["`it`: begin with the noun"]

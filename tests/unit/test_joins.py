@@ -99,8 +99,8 @@ def test_x26_a_merged_range_is_above_both_of_its_parents() -> None:
     ("log", "at", "code", "told"),
     [
         ("none", b"m", "LOG_NOT_FOUND", "log 'none' does not exist"),
-        ("orders", b"k", "INVALID_ARGUMENT", "no two ranges of the log meet at key 'k'; they "
-         "meet at 'd', 'm': give the first key of the right range"),
+        ("orders", b"k", "INVALID_ARGUMENT", "no two ranges of the log meet at key 'k'; the "
+         "ranges meet at 'd', 'm': give the first key of the right range"),
         ("orders", b"", "INVALID_ARGUMENT", "no two ranges of the log meet at key ''"),
         ("whole", b"m", "INVALID_ARGUMENT", "meet at key 'm'; the log has only one range"),
         ("orders", "m", "INVALID_ARGUMENT", "at is 'm'; give a key"),

@@ -62,7 +62,7 @@ def test_heartbeats_do_not_change_what_an_operator_said() -> None:
 @pytest.mark.parametrize(
     ("nodes", "by_node", "controller", "node", "told"),
     [
-        (4, {}, (1,), 9, "NODE_NOT_FOUND: no node 9"),
+        (4, {}, (1,), 9, "NODE_NOT_FOUND: node 9 does not exist"),
         (1, {}, (1,), 1, "CONFLICT: node 1 is the last ACTIVE node"),
         (3, {}, (1,), 3, r"range 1 of log a has the members 1, 2, 3, 1 of them .* and 0 other"),
         (
@@ -81,7 +81,13 @@ def test_heartbeats_do_not_change_what_an_operator_said() -> None:
             3,
             r"node 3 is DEAD and cannot be drained: start the node, or .*--dead",
         ),
-        (4, {"n3": "REMOVED"}, (1,), 3, "node 3 is REMOVED and cannot be drained: it never"),
+        (
+            4,
+            {"n3": "REMOVED"},
+            (1,),
+            3,
+            "node 3 is REMOVED and cannot be drained: a removed node never",
+        ),
         (4, {"n3": "JOINING"}, (1,), 3, "node 3 is JOINING and cannot be drained: wait"),
     ],
 )
@@ -166,7 +172,7 @@ def test_a_dead_node_is_removed_only_when_it_is_said_that_it_never_comes_back() 
 def test_removed_nodes_do_not_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "nodes_max", 4)
     found = cluster(4)
-    assert "at most 4 nodes" in refused(found, "register", incarnation=5, boot=1)
+    assert "the cluster has 4 nodes" in refused(found, "register", incarnation=5, boot=1)
     found.do("drain_node", node=4)
     found.do("remove_node", node=4)
     assert found.register(5)["ok"]["node"] == 5

@@ -34,7 +34,7 @@ def test_policies_that_remove(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"cleanup": "never"}, "cleanup 'never'; delete or compact"),
+        ({"cleanup": "never"}, "cleanup is 'never'; delete or compact"),
         ({"retention_ms": 0}, "retention_ms is 0; give a whole number of 1 or more"),
         ({"retention_bytes": -1}, "retention_bytes is -1"),
         ({"retention_ms": "7d"}, "retention_ms is '7d'"),
@@ -43,12 +43,12 @@ def test_policies_that_remove(body: dict[str, Any]) -> None:
         ({"replicas": 8}, "8 replicas; 1 to 7"),
         (
             {"cleanup": "compact", "retention_ms": 5},
-            "compact with retention_ms 5: compaction keeps",
+            "compact and retention_ms is 5: compaction keeps",
         ),
         ({"cleanup": "compact", "retention_bytes": 5}, "retention_bytes would remove it"),
         ({"cleanup": "compact", "snapshot_delay_ms": 0}, "unset one of the two"),
         ({"delete_retention_ms": 5}, "and needs cleanup compact"),
-        ({"cleanup": ["compact"]}, "cleanup ['compact']"),
+        ({"cleanup": ["compact"]}, "cleanup is ['compact']"),
     ],
 )
 def test_contradictory_rules_are_refused_with_the_reason(

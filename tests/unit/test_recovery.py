@@ -78,9 +78,9 @@ def test_a_recovery_is_sealing_from_the_start_and_names_the_survivor_alone() -> 
     [
         ((2,), {}, "CONFLICT", "of its members 1, 2, 3 nodes 1, 3 run"),
         ((), {}, "CONFLICT", "has a majority"),
-        ((2, 3), {"range": 9}, "RANGE_NOT_FOUND", "no range 9"),
-        ((2, 3), {"range": 0}, "INVALID_ARGUMENT", "range 0 is the controller's"),
-        ((2, 3), {"range": None}, "INVALID_ARGUMENT", "range 0 is the controller's"),
+        ((2, 3), {"range": 9}, "RANGE_NOT_FOUND", "range 9 does not exist"),
+        ((2, 3), {"range": 0}, "INVALID_ARGUMENT", "range 0 is the controller"),
+        ((2, 3), {"range": None}, "INVALID_ARGUMENT", "range 0 is the controller"),
         ((2, 3), {"range": "1"}, "INVALID_ARGUMENT", "range is '1'; give an integer"),
         ((2, 3), {"from": 4}, "NODE_NOT_FOUND", "node 4 has no replica .* members are 1, 2, 3"),
         ((2, 3), {"from": 99}, "NODE_NOT_FOUND", "node 99 has no replica of range 1"),

@@ -119,7 +119,7 @@ def test_S2_x15_a_meta_store_older_than_its_wal_is_damage_not_a_reset(tmp_path: 
     one_life(tmp_path, cut)
 
     async def test(node: StorageNode) -> None:
-        assert "the log of the replica begins after 4" in node.host.damaged[G1]
+        assert "its log begins after 4" in node.host.damaged[G1]
         assert node.wal.groups[G1].last_index == 6
 
     one_life(tmp_path, test)
@@ -170,9 +170,7 @@ def test_S2_x15_a_log_that_has_lost_its_end_is_damage_not_a_reset(tmp_path: Path
     one_life(tmp_path, forget)
 
     async def test(node: StorageNode) -> None:
-        assert node.host.damaged == {
-            G1: "the log of the replica ends at entry 6, but meta has applied 8"
-        }
+        assert node.host.damaged == {G1: "its log ends at entry 6, meta applied 8"}
         assert node.wal.groups[G1].last_index == 6
 
     for _ in range(2):
@@ -197,10 +195,7 @@ def test_S2_x2_a_log_with_another_entry_where_meta_applied_one_is_damage_not_a_r
     one_life(tmp_path, forget)
 
     async def test(node: StorageNode) -> None:
-        said = (
-            "the log of the replica has entry 6 of term 1, but meta has applied that entry of "
-            "term 2"
-        )
+        said = "its log has entry 6 of term 1, meta applied that entry of term 2"
         assert node.host.damaged == {G1: said}
         assert node.wal.groups[G1].last_index == 6
 

@@ -31,13 +31,13 @@ def _with(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("", "no JSON"),
+        ("", "not JSON"),
         ("[1]", "not an object"),
-        (_with(v=2), "version 2; this lognode knows 1"),
-        (_without("lease"), "its lease is None"),
-        (_with(log_id=True), "its log_id is True"),
+        (_with(v=2), "version is 2; this lognode knows 1"),
+        (_without("lease"), "lease is None"),
+        (_with(log_id=True), "log_id is True"),
         (_with(parts=[]), "do not cover"),
-        (_with(parts=[None]), "a part of it is None"),
+        (_with(parts=[None]), "a part is None"),
         (_with(parts=[{"start": "", "end": None, "through_seq": -1}]), "through seq -1"),
         (_with(parts=[{"start": "", "end": "m", "through_seq": 1}]), "end at key b'm'"),
         (_with(parts=[{"start": "a", "end": None, "through_seq": 1}]), "at key b'a'"),
