@@ -2,14 +2,15 @@
 
 The level of the metadata is in images too, but an image says the level only to programs that know
 levels. Versions from before them know the row `refused`: they end with its text at their start,
-before they vote or answer, and add their own advice for refused directories.
+before they vote or answer, and add their own advice for refused directories. So each transaction
+that stores metadata above the first level also stores these rows.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from ...client.protocol.errors import Unsupported
-from ...client.protocol.levels import missing
+from ...client.protocol.levels import LEVEL_MIN, missing
 from ...statemachine.meta import MetaStore
 from . import meta_keys
 
@@ -35,14 +36,25 @@ def refused(get: Callable[[str], Any]) -> Any:
     return reason
 
 
+def rows(get: Callable[[str], Any], level: int) -> dict[str, Any]:
+    """Return the rows to store for a level; none for the first one, or where they are stored.
+
+    `get` returns a row of meta, or None: call this where nothing else writes to meta before the
+    rows are stored. A refusal by the cluster stays.
+    """
+    if level <= LEVEL_MIN or get(meta_keys.LEVEL) == level:
+        return {}
+    found: dict[str, Any] = {meta_keys.LEVEL: level}
+    if refused(get) is None:
+        found[meta_keys.REFUSED] = _for_older(level)
+    return found
+
+
 def note(meta: MetaStore, level: int) -> None:
-    """Store a level above the first one, unless it is stored. A refusal by the cluster stays."""
-    if meta.get(meta_keys.LEVEL) == level:
-        return
-    rows: dict[str, Any] = {meta_keys.LEVEL: level}
-    if refused(meta.get) is None:
-        rows[meta_keys.REFUSED] = _for_older(level)
-    meta.commit(rows)
+    """Store a level, unless it is stored."""
+    found = rows(meta.get, level)
+    if found:
+        meta.commit(found)
 
 
 def _for_older(level: int) -> str:

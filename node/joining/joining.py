@@ -21,7 +21,7 @@ from ...partitions.invites import KEY_IN_USE
 from ...partitions.metadata import Metadata
 from ..config import Config
 from ..control import images
-from ..directory import meta_keys
+from ..directory import feature_level, meta_keys
 from ..directory.data_directory import Identity
 from ..directory.image_rows import ImageRows, packed_of
 from ..metadata import image_pages
@@ -112,10 +112,11 @@ async def _ask(
         image = await _image(identity, resolve(told), secret, admission.tls)
     if image is None or not image.full:
         raise Unavailable(f"{address} knows no metadata of cluster {cluster} yet")
-    await _check_taken_in(identity, image)
+    level = (await _taken_in(identity, image)).feature_level
     stored = ImageRows(meta_keys.IMAGE_BUCKETS)
     head, puts = stored.all(image.version, packed_of(image.parts))
-    return identity, {**puts, meta_keys.IMAGE: head}
+    noted = feature_level.rows(lambda _: None, level)  # the directory is empty
+    return identity, {**puts, meta_keys.IMAGE: head, **noted}
 
 
 async def _image(
@@ -133,8 +134,11 @@ async def _image(
         connection.close()
 
 
-async def _check_taken_in(identity: Identity, image: Image) -> None:
-    """Raise RemoteProtocolError or CorruptData for an image without this node."""
+async def _taken_in(identity: Identity, image: Image) -> Metadata:
+    """Return the metadata of the image.
+
+    Raises RemoteProtocolError or CorruptData for an image without this node.
+    """
     metadata = await image_pages.made(image)
     await stepped(received.steps(metadata, Metadata()))
     record = metadata.nodes.get(identity.node_id)
@@ -144,6 +148,7 @@ async def _check_taken_in(identity: Identity, image: Image) -> None:
         or metadata.cluster_id != identity.cluster_id
     ):
         raise RemoteProtocolError("the answer to the join does not take this node in")
+    return metadata
 
 
 def registration(

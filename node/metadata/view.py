@@ -24,7 +24,7 @@ from ...partitions.policy import Policy
 from ...partitions.tables import Bucket
 from ...raft.types import GroupId
 from ...statemachine.meta import MetaStore
-from ..directory import image_rows, meta_keys
+from ..directory import feature_level, image_rows, meta_keys
 from ..directory.image_rows import ImageRows
 from ..runtime.slices import stepped
 from ..runtime.sync_thread import SyncThread
@@ -112,12 +112,14 @@ class View:
             if image.since > self.metadata.version:
                 raise CorruptData("an image that says what has changed since a later version")
             metadata = await self._with(image)
-            if await self._store(image) and self._is_newer(image.generation, image.version):
+            if await self._store(image, metadata.feature_level) and self._is_newer(
+                image.generation, image.version
+            ):
                 self.metadata = metadata
                 self.announce()
 
-    async def _store(self, image: Image) -> bool:
-        """Store the image; return whether it was stored.
+    async def _store(self, image: Image, level: int) -> bool:
+        """Store the image, which has that feature level; return whether it was stored.
 
         Nothing is stored when a replica here has become as new meanwhile. Stored data are never a
         mixture of two versions.
@@ -141,7 +143,11 @@ class View:
             head, puts, deletes = stored.changed(image.version, packed)
         prefixes = [stored.prefix] if anew else []
         puts[meta_keys.IMAGE] = head
-        await self._sync.run(lambda: self._meta.commit(puts, deletes, prefixes))
+        await self._sync.run(
+            lambda: self._meta.commit(
+                {**puts, **feature_level.rows(self._meta.get, level)}, deletes, prefixes
+            )
+        )
         return True
 
     def _unstored(self, metadata: Metadata, anew: bool) -> list[Bucket]:

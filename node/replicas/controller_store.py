@@ -4,13 +4,14 @@ The metadata is stored whole when a generation begins. Each checkpoint stores wh
 since.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...raft.types import GroupId
 from ...statemachine.meta import MetaStore
-from ..directory import meta_keys
+from ..directory import feature_level, meta_keys
 from ..directory.image_rows import ImageRows
 from ..metadata import image_pages
 from ..runtime.sync_thread import SyncThread
@@ -48,7 +49,7 @@ class ControllerStore:
         puts[meta_keys.controller_key(descriptor.generation)] = row
         if begins:
             puts = meta_keys.begun(GroupId(CONTROLLER_RANGE, descriptor.generation), puts)
-        await self._sync.run(lambda: self._meta.commit(puts, (), (stored.prefix,)))
+        await self._commit(metadata, puts, (), (stored.prefix,))
         return stored
 
     async def checkpoint(self, replica: ControllerReplica) -> int | None:
@@ -68,8 +69,22 @@ class ControllerStore:
         head, puts, deletes = stored.changed(replica.metadata.version, packed)
         row = {**_row(replica.descriptor, applied), **head}
         puts[meta_keys.controller_key(replica.gid.generation)] = row
-        await self._sync.run(lambda: self._meta.commit(puts, deletes))
+        await self._commit(replica.metadata, puts, deletes)
         return applied[0]
+
+    async def _commit(
+        self,
+        metadata: Metadata,
+        puts: dict[str, Any],
+        deletes: Collection[str],
+        prefixes: Collection[str] = (),
+    ) -> None:
+        level = metadata.feature_level
+        await self._sync.run(
+            lambda: self._meta.commit(
+                {**puts, **feature_level.rows(self._meta.get, level)}, deletes, prefixes
+            )
+        )
 
 
 def _row(descriptor: Descriptor, applied: tuple[int, int]) -> dict[str, Any]:

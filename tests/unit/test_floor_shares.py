@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from lognode.client.protocol import limits
 from lognode.client.protocol.errors import Overloaded
 from lognode.node.serving.floor_shares import _PASSED_MAX, FloorShares
 from lognode.raft.types import GroupId
+from lognode.statemachine import rules
 from lognode.statemachine.removal import Removal
 
 MOST = 1_000
@@ -16,7 +16,7 @@ MOST = 1_000
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "floors_max", MOST)
+    monkeypatch.setitem(rules.BY_LEVEL, 1, rules.BY_LEVEL[1]._replace(floors_max=MOST))
 
 
 class Range:

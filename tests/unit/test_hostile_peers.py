@@ -33,7 +33,7 @@ from lognode.node.control.heartbeat import Heartbeat
 from lognode.node.control.images import Images
 from lognode.node.control.lead_balance import LeadBalance
 from lognode.node.directory.data_directory import Identity
-from lognode.node.joining.joining import _check_taken_in
+from lognode.node.joining.joining import _taken_in
 from lognode.node.lifecycle.base_transfer import BaseFetcher, _pause_s
 from lognode.node.metadata import image_pages
 from lognode.node.metadata.view import View
@@ -155,7 +155,8 @@ def heartbeat(view: View, answer: Any) -> Heartbeat:
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []),
-        "exposure": SimpleNamespace(insecure=False), "program": Program(1, 1, 1, 2, "9.9"),
+        "exposure": SimpleNamespace(insecure=False),
+        "program": Program(1, 1, 1, 2, "9.9"), "noted": lambda: 1,
         "stored": SimpleNamespace(told=dict, learn=lambda _: None), "images": images(view),
     }  # fmt: skip
     return Heartbeat(**parts)
@@ -301,10 +302,10 @@ def test_an_answer_to_a_join_takes_this_node_in_or_is_none() -> None:
         page = await image_pages.page_of(metadata, 0, tables=buckets.PUBLIC)
         image = await image_pages.Assembly().add(page)
         assert image is not None
-        await _check_taken_in(Identity("c", 2, 7, 0), image)
+        await _taken_in(Identity("c", 2, 7, 0), image)
         for cluster, node, incarnation in (("d", 2, 7), ("c", 1, 7), ("c", 9, 7), ("c", 2, 8)):
             with pytest.raises(RemoteProtocolError, match="does not take this node in"):
-                await _check_taken_in(Identity(cluster, node, incarnation, 0), image)
+                await _taken_in(Identity(cluster, node, incarnation, 0), image)
 
     asyncio.run(main())
     told = 0

@@ -13,7 +13,7 @@ import pytest
 from lognode.client.protocol import limits
 from lognode.client.protocol.records import decode_batch, encode_batch
 from lognode.statemachine import builder as builder_module
-from lognode.statemachine import commands
+from lognode.statemachine import commands, rules
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.late_numbers import LateNumbers
@@ -280,7 +280,9 @@ def test_X1_producers_that_settle_nothing_are_bounded_and_others_go_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Each id remembered half a million numbers, 75 MiB on every member, and ids cost nothing."""
-    monkeypatch.setattr(limits, "remembered_numbers_max", 10_000)
+    monkeypatch.setitem(
+        rules.BY_LEVEL, 1, rules.BY_LEVEL[1]._replace(remembered_numbers_max=10_000)
+    )
     state, index, last = state_in(tmp_path), 2, dict[int, int]()
 
     def append_some(producer: int, count: int, low: int = 1, first: int | None = None) -> Any:

@@ -14,13 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lineages import KEYS, Lineages
 
-from lognode.client.protocol import limits
 from lognode.client.protocol.errors import CorruptData, LognodeError, OutOfOrder
 from lognode.client.protocol.invariants import InvariantError
 from lognode.client.protocol.records import Batch, decode_batch, encode_batch
 from lognode.node.upkeep.retention import decide, holdings, trimmed
 from lognode.partitions.policy import Policy
-from lognode.statemachine import commands
+from lognode.statemachine import commands, rules
 from lognode.statemachine.merge_plan import is_oldest, plan
 from lognode.statemachine.number_runs import NumberRuns
 from lognode.statemachine.producers import Producers, Table, united_rows
@@ -340,7 +339,7 @@ def test_x12_marks_beyond_the_limit_stay_and_can_be_raised(
     for state, spans in zip(lineages.ranges, ((b"abc"), (b"efg")), strict=True):
         for at, key in enumerate(spans):
             lineages.trim_span(state, (b"%c" % key, b"%c" % (key + 1)), 2 + at)
-    monkeypatch.setattr(limits, "lineage_spans_max", 4)
+    monkeypatch.setitem(rules.BY_LEVEL, 1, rules.BY_LEVEL[1]._replace(lineage_spans_max=4))
     lineages.unite(0)
     (state,) = lineages.ranges
     assert state.removal.marks.spans == 9
