@@ -373,8 +373,8 @@ class Node:
         )  # fmt: skip
         self._removals = Removals(host=self._host, clocks=self._clocks, policy=self._view.policy)
         self._levels = Levels(
-            host=self._host, metadata=lambda: self._view.metadata, meta=self._meta,
-            sync=self._files, on_end=self.shutdown.fail, metrics=self._metrics,
+            host=self._host, view=self._view, meta=self._meta, sync=self._files,
+            on_end=self.shutdown.fail, metrics=self._metrics,
         )  # fmt: skip
 
     def _assemble_control(self) -> None:
@@ -393,6 +393,7 @@ class Node:
             large=self._large, handover=self._handover, hot=self._hot, exposure=self._exposure,
             images=self._images, stored=self._stored,
             program=own_program(self.identity.boot, self._process),
+            noted=lambda: self._levels.noted,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,

@@ -32,6 +32,9 @@ class Program(NamedTuple):
     low: int
     high: int
     version: str
+    noted: int = LEVEL_MIN
+    """The level that the node's data directory has noted, durably: programs that do not know this
+    level do not start there."""
 
     @classmethod
     def of_older(cls, node: NodeRecord) -> "Program":
@@ -109,6 +112,15 @@ def reachable(metadata: "MetadataState", programs: Mapping[int, Program]) -> int
     found = [programs.get(node.node_id) for node in present(metadata)]
     known = [program.high for program in found if program is not None]
     return min(known) if known and len(known) == len(found) else None
+
+
+def all_noted(metadata: "MetadataState", programs: Mapping[int, Program], level: int) -> bool:
+    """Whether the directories of all nodes have noted the level.
+
+    Only then may a range rise to the level: no earlier program can meet its entries any more.
+    """
+    found = [programs.get(node.node_id) for node in present(metadata)]
+    return all(program is not None and program.noted >= level for program in found)
 
 
 def older_leader(node: int | None) -> str:

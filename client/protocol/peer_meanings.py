@@ -115,6 +115,8 @@ PEERS: Final[Mapping[str, Mapping[str, str]]] = {
         "program.version": "The version of lognode.",
         "program.low": "The lowest feature level that the program knows.",
         "program.high": "The highest feature level that the program knows.",
+        "program.noted": "The feature level that the data directory has noted: an earlier program "
+        "does not start on it.",
         "> page": _PAGE,
         "> page.next": _NEXT,
         "> leaders": "The leaders of ranges that the sender may not know yet.",
@@ -136,6 +138,7 @@ PEERS: Final[Mapping[str, Mapping[str, str]]] = {
         "> programs[].version": "The version of lognode.",
         "> programs[].low": "The lowest feature level that the program knows.",
         "> programs[].high": "The highest feature level that the program knows.",
+        "> programs[].noted": "The feature level that the data directory has noted.",
     },
     "image_page": {
         "source": "`newest` or `known`; see above.",

@@ -167,6 +167,7 @@ RAFT: Final = _between_nodes(
 )  # fmt: skip
 _PROGRAM: Final = {
     "boot": Integer(), "process": Integer(), "low": _LEVEL, "high": _LEVEL, "version": Text(64),
+    "noted": _LEVEL,
 }  # fmt: skip
 _STORED: Final = Table(LOG_NAME, Integer(), limits.quotas_max)
 """The number of tenants with a quota of stored bytes."""

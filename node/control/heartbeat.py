@@ -76,8 +76,11 @@ class Heartbeat:
         images: Images,
         stored: Stored,
         program: Program,
+        noted: Callable[[], int],
     ) -> None:
-        self._program = program
+        self._own_program = program
+        self._noted = noted
+        """Returns the feature level that the directory has noted."""
         self._stored = stored
         self._exposure = exposure
         self._images = images
@@ -133,6 +136,10 @@ class Heartbeat:
         do twice a second. A leader without a quorum is not confirmed.
         """
         return time.monotonic() - self._confirmed_at
+
+    @property
+    def _program(self) -> Program:
+        return self._own_program._replace(noted=self._noted())
 
     def _own_news(self) -> Body:
         """Return what this node reports of itself, apart from the table of leaders."""

@@ -2,7 +2,8 @@
 
 The metadata says which level the cluster has. A range follows by a command in its own log, which
 its leader proposes here: members that apply that entry change their rules at the same entry. The
-directory notes the level, so that a program that does not know the level ends at its start.
+directory notes the level, so that a program that does not know the level ends at its start. No
+range follows before the directories of all nodes have noted the level.
 """
 
 import asyncio
@@ -13,11 +14,12 @@ from typing import Final
 
 from ...client.protocol.errors import LognodeError, Unsupported
 from ...client.protocol.levels import LEVEL_MAX, LEVEL_MIN, missing
-from ...partitions.metadata import Metadata
+from ...partitions.levels import all_noted
 from ...raft.types import GroupId
 from ...statemachine import commands
 from ...statemachine.meta import MetaStore
-from ..directory import feature_level
+from ..directory import feature_level, meta_keys
+from ..metadata.view import View
 from ..metrics import Metrics
 from ..replicas.host import Host
 from ..runtime.sync_thread import SyncThread
@@ -32,30 +34,30 @@ _RANGES_A_TURN: Final = 256
 class Levels:
     """Runs on every node.
 
-    `metadata` returns the metadata that this node knows. `sync` runs what writes to `meta`.
-    `on_end` gets the error that ends this node.
+    `view` is the cluster as this node knows it. `sync` runs what writes to `meta`. `on_end` gets
+    the error that ends this node.
     """
 
     def __init__(
         self,
         *,
         host: Host,
-        metadata: Callable[[], Metadata],
+        view: View,
         meta: MetaStore,
         sync: SyncThread,
         on_end: Callable[[LognodeError], None],
         metrics: Metrics,
     ) -> None:
         self._host = host
-        self._metadata = metadata
+        self._view = view
         self._meta = meta
         self._sync = sync
         self._on_end = on_end
-        self._stored = LEVEL_MIN
-        """The level that the directory has noted since this start."""
+        self.noted: int = meta.get(meta_keys.LEVEL) or LEVEL_MIN
+        """The level that the directory has noted, durably."""
         self._proposed: dict[GroupId, float] = {}
         """When a level was last proposed to a range."""
-        metrics.feature_level.set_function(lambda: self._metadata().feature_level)
+        metrics.feature_level.set_function(lambda: view.metadata.feature_level)
         metrics.feature_level_max.set(LEVEL_MAX)
 
     async def run(self) -> None:
@@ -66,15 +68,15 @@ class Levels:
 
     async def look(self) -> None:
         """Do once what is due."""
-        level = self._metadata().feature_level
+        level = self._view.metadata.feature_level
         why = missing(level)
         if why is not None:
             self._on_end(Unsupported(why))
             return
-        if level > self._stored:
+        if level > self.noted:
             await self._sync.run(partial(feature_level.note, self._meta, level))
-            self._stored = level
-        if level > LEVEL_MIN:
+            self.noted = level
+        if level > LEVEL_MIN and all_noted(self._view.metadata, self._view.programs, level):
             await self._propose(level)
 
     async def _propose(self, level: int) -> None:

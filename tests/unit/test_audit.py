@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, NODE_REKEY
+from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, FINALIZE, NODE_REKEY
 from lognode.client.protocol.errors import LogNotFound, Timeout, Unauthorized
 from lognode.node.audit.audit import CANCELLED, INTERNAL, OK, Audit, shown
 from lognode.node.replicas.controller_replica import ControllerReplica
@@ -41,6 +41,17 @@ def test_X7_a_request_that_administers_is_recorded_with_who_and_outcome() -> Non
     }  # fmt: skip
     assert second["outcome"] == "LOG_NOT_FOUND"
     assert second["message"] == "there is no log 'x'"
+
+
+def test_X7_it_is_recorded_who_has_raised_the_feature_level() -> None:
+    kept = Kept()
+    kept.audit.asked("ann", "10.0.0.1:5000", FINALIZE, {"level": 2}, None)
+    kept.audit.commanded(3, {"op": commands.FINALIZE, "level": 2, "nodes": [[1, 2, 9]] * 99}, None)
+    request, command = kept.records
+    assert (request["operation"], request["principal"]) == ("finalize", "ann")
+    assert request["about"] == {"level": 2}
+    assert (command["operation"], command["principal"]) == ("finalize", "node 3")
+    assert command["about"]["level"] == 2
 
 
 async def ended(work: Awaitable[dict[str, Any]], *, cancel: bool = False) -> str:

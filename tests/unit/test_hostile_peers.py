@@ -155,7 +155,8 @@ def heartbeat(view: View, answer: Any) -> Heartbeat:
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []),
-        "exposure": SimpleNamespace(insecure=False), "program": Program(1, 1, 1, 2, "9.9"),
+        "exposure": SimpleNamespace(insecure=False),
+        "program": Program(1, 1, 1, 2, "9.9"), "noted": lambda: 1,
         "stored": SimpleNamespace(told=dict, learn=lambda _: None), "images": images(view),
     }  # fmt: skip
     return Heartbeat(**parts)

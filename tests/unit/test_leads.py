@@ -313,7 +313,8 @@ class Heard:
             "large": SimpleNamespace(told=[], small=[]),
             "hot": SimpleNamespace(told=[]),
             "handover": SimpleNamespace(wishes=lambda _: self.wishes),
-            "exposure": SimpleNamespace(insecure=False), "program": Program(1, 1, 1, 2, "9.9"),
+            "exposure": SimpleNamespace(insecure=False),
+            "program": Program(1, 1, 1, 2, "9.9"), "noted": lambda: 1,
         "stored": SimpleNamespace(told=dict, learn=lambda _: None),
             "images": SimpleNamespace(first_page=nothing),
         }  # fmt: skip

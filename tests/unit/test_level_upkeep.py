@@ -13,7 +13,9 @@ from lognode.node.metrics import Metrics
 from lognode.node.runtime.sync_thread import SyncThread
 from lognode.node.upkeep import levels
 from lognode.node.upkeep.levels import Levels
+from lognode.partitions.levels import Program
 from lognode.partitions.metadata import Metadata
+from lognode.partitions.model import NodeRecord
 from lognode.raft.types import GroupId
 from lognode.statemachine import commands
 from lognode.statemachine.meta import LmdbMeta
@@ -43,15 +45,20 @@ class Upkeep:
         monkeypatch.setattr(levels.time, "monotonic", lambda: self.now)
         self.meta, self.sync, self.metadata = LmdbMeta(path), SyncThread("files"), Metadata()
         self.led, self.followed = Replica(1), Replica(2, leads=False)
+        self.metadata.nodes[1] = NodeRecord(1, "", "", "", 1, 1, "ACTIVE")
+        self.metadata.nodes[2] = NodeRecord(2, "", "", "", 2, 1, "ACTIVE")
+        self.metadata.nodes[3] = NodeRecord(3, "", "", "", 3, 1, "REMOVED")
+        self.programs = {node: Program(1, 0, 1, 2, "9.9", noted=2) for node in (1, 2)}
         self.ends: list[LognodeError] = []
         self.metrics = Metrics()
         self.part = self.again()
 
     def again(self) -> Levels:
         host: Any = SimpleNamespace(ranges=lambda: [self.led, self.followed])
+        view: Any = SimpleNamespace(metadata=self.metadata, programs=self.programs)
         return Levels(
-            host=host, metadata=lambda: self.metadata, meta=self.meta, sync=self.sync,
-            on_end=self.ends.append, metrics=self.metrics,
+            host=host, view=view, meta=self.meta, sync=self.sync, on_end=self.ends.append,
+            metrics=self.metrics,
         )  # fmt: skip
 
     def look(self) -> None:
@@ -86,6 +93,23 @@ def test_the_leader_proposes_the_level_until_it_is_applied(upkeep: Upkeep) -> No
     upkeep.look()
     assert len(upkeep.led.proposed) == 2
     assert b"\nlognode_feature_level 2.0\n" in upkeep.metrics.exposition()
+
+
+@pytest.mark.parametrize("other", [None, Program(1, 0, 1, 2, "9.9", noted=1)])
+def test_no_range_follows_before_all_directories_have_noted_the_level(
+    upkeep: Upkeep, other: Program | None
+) -> None:
+    """An earlier program could start on a directory whose replicas have entries of the level."""
+    noted = upkeep.programs.pop(2)
+    if other is not None:
+        upkeep.programs[2] = other
+    upkeep.metadata.feature_level = 2
+    upkeep.look()
+    assert (upkeep.led.proposed, upkeep.part.noted) == ([], 2)
+    upkeep.programs[2] = noted
+    upkeep.look()
+    assert upkeep.led.proposed == [(commands.LEVEL, 2)]
+    assert upkeep.again().noted == 2
 
 
 def test_a_range_that_is_led_here_later_follows_later(upkeep: Upkeep) -> None:

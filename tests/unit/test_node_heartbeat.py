@@ -68,6 +68,7 @@ def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbea
         "handover": SimpleNamespace(wishes=lambda _: []), "images": None,
         "exposure": SimpleNamespace(insecure=False),
         "stored": SimpleNamespace(told=dict, learn=lambda _: None), "program": OWN,
+        "noted": lambda: 1,
     }  # fmt: skip
     return Heartbeat(**parts)
 
@@ -92,16 +93,16 @@ def test_the_programs_of_all_nodes_come_with_the_answer(view: View) -> None:
     view.programs = {3: OWN}
     asyncio.run(heartbeat._ask())
     assert view.programs == {1: OWN}, "an earlier version tells none"
-    told = {"programs": [[2, 5, 9, 1, 2, "9.9"], [1, 1, 1, 1, 1, "stale"]]}
+    told = {"programs": [[2, 5, 9, 1, 2, "9.9", 2], [1, 1, 1, 1, 1, "stale", 1]]}
     request = leader.request
 
     async def answer(op: Operation, body: dict[str, Any], *, deadline: float) -> dict[str, Any]:
-        assert body["program"] == [1, 1, 1, 2, "9.9"]
+        assert body["program"] == [1, 1, 1, 2, "9.9", 1]
         return HEARTBEAT.check_answer({**await request(op, body, deadline=deadline), **told})
 
     leader.request = answer  # type: ignore[method-assign]
     asyncio.run(heartbeat._ask())
-    assert view.programs == {1: OWN, 2: Program(5, 9, 1, 2, "9.9")}
+    assert view.programs == {1: OWN, 2: Program(5, 9, 1, 2, "9.9", 2)}
 
 
 def test_a_node_that_tells_no_program_knows_the_first_level_alone(view: View) -> None:
@@ -113,7 +114,7 @@ def test_a_node_that_tells_no_program_knows_the_first_level_alone(view: View) ->
         2: Program(1, 4, 1, 2, "9.9"), 3: Program(7, 70, 1, 1, "before feature levels"),
     }  # fmt: skip
     metadata.nodes[2] = replace(metadata.nodes[2], state="REMOVED")
-    assert heartbeat._programs(metadata) == [[3, 7, 70, 1, 1, "before feature levels"]]
+    assert heartbeat._programs(metadata) == [[3, 7, 70, 1, 1, "before feature levels", 1]]
 
 
 class Clock:

@@ -114,6 +114,11 @@ def test_children_begin_at_the_level_of_their_parents(member: Member, tmp_path: 
     for left, right in ((low, high), (high, low)):
         both = united([Parent(b"", b"m", left), Parent(b"m", None, right)], 1, 0)
         assert both.tables["level"] == 2
+    low.tables["level"], high.tables["level"] = 2, 3
+    for left, right in ((low, high), (high, low)):
+        both = united([Parent(b"", b"m", left), Parent(b"m", None, right)], 1, 0)
+        assert both.tables["level"] == 3
+    del low.tables["level"]
     same = united([Parent(b"", b"m", low), Parent(b"m", None, low)], 1, 0)
     assert "level" not in same.tables
 
