@@ -6,7 +6,6 @@ import logging
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -21,11 +20,8 @@ from ..client.protocol.invariants import InvariantError
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
-from ..raft.os_disk import OsDisk
 from ..raft.types import DiskFailure, RaftOptions
 from ..raft.wal import Wal
-from ..statemachine.builder import Builder
-from ..statemachine.merge_process import Merger
 from ..statemachine.meta import LmdbMeta
 from ..statemachine.segments import SegmentStore
 from .access.entrance import Entrance
@@ -85,7 +81,7 @@ from .runtime.garbage import Garbage
 from .runtime.interpreter import run
 from .runtime.rate import TokenBucket
 from .runtime.supervision import supervised
-from .runtime.sync_thread import SyncThread
+from .runtime.surroundings import Surroundings
 from .runtime.turn_ends import TurnEnds
 from .runtime.unexpected import advice, is_bug
 from .serving.cluster_service import ClusterService
@@ -112,8 +108,11 @@ log = logging.getLogger("lognode.node")
 class Node:
     """One node of a cluster. `run` starts the node, serves until asked to stop, and stops it."""
 
-    def __init__(self, config: Config, clocks: Clocks | None = None) -> None:
+    def __init__(
+        self, config: Config, clocks: Clocks | None = None, around: Surroundings | None = None
+    ) -> None:
         self._config = config
+        self._around = Surroundings() if around is None else around
         self._rng = random.Random()
         self._directory = DataDirectory(config.data)
         self._budgets = NodeBudgets()
@@ -125,6 +124,7 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._parts = contextlib.ExitStack()
         """Ends the parts that were begun, the last part first; each may be ended twice."""
+        self._files_open = contextlib.ExitStack()
         self._clocks = Clocks() if clocks is None else clocks
         self._process = new_incarnation()
 
@@ -172,25 +172,26 @@ class Node:
         self._tls = NodeTls.of(config, self._metrics)
         self._dial_map = DialMap(config.dial_map)
         self._meta = self._parts.enter_context(contextlib.closing(LmdbMeta(self._directory.meta)))
-        self._sync = SyncThread("lognode-wal", on_failure=self._fail)
+        self._files_open.callback(self._meta.close)
+        self._sync = self._around.thread("lognode-wal", self._fail)
         self._parts.callback(self._sync.close)
-        self._files = SyncThread("lognode-files", on_failure=self._fail)
+        self._files = self._around.thread("lognode-files", self._fail)
         self._parts.callback(self._files.close)
         self._meta.sync()  # data that a killed predecessor left in the page cache (x4)
         self._directory.sync()
         check_not_refused(self._meta)
         await self._become_somebody()
-        self._wal = Wal.open(
-            OsDisk(self._directory.wal, open_max=self._plan.wal), entropy=os.urandom,
-            file_bytes=config.wal_file_bytes,
-        )  # fmt: skip
+        disk = self._around.disk(self._directory.wal, self._plan.wal)
+        self._files_open.callback(disk.close)
+        self._wal = Wal.open(disk, entropy=os.urandom, file_bytes=config.wal_file_bytes)
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)
         self._store = SegmentStore(self._directory.files, open_max=self._plan.segments // 2)
         self._parts.callback(self._store.close)
-        self._builder = Builder()
+        self._files_open.callback(self._store.close)
+        self._builder = self._around.builder()
         self._parts.callback(self._builder.stop)
-        self._merger = Merger()
+        self._merger = self._around.merger()
         self._parts.callback(self._merger.stop)
         self._facts = Facts(lambda *generation: self._view.leader(*generation))
         self._memory = Memory()
@@ -639,7 +640,7 @@ class Node:
     def _asked_to_stop(self) -> None:
         if self._stopping.is_set():
             log.warning("asked to stop twice: stops now")
-            _end(1)
+            self._around.end(1)
         self._stopping.set()
 
     def _fail(self, error: BaseException) -> None:
@@ -652,7 +653,7 @@ class Node:
                 advice(error, self._config.data),
                 exc_info=None if isinstance(error, DiskFailure) else error,
             )  # fmt: skip
-            _end(1)
+            self._around.end(1)
         self._stopping.set()
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -667,9 +668,7 @@ class Node:
         log.info("node stops")
         # Even when a part such as a disk hangs, the process ends in time (L4). Unwritten data are
         # lost as after a kill.
-        last_resort = threading.Timer(_STOP_S, _end, (1,))
-        last_resort.daemon = True
-        last_resort.start()
+        last_resort = self._around.alarm(_STOP_S, partial(self._around.end, 1))
         if self._failure is None:
             await self._auditing.finish()
             left = await self._handover.all_groups(_HANDOVER_S)
@@ -687,10 +686,10 @@ class Node:
         self._parts.close()
         last_resort.cancel()
 
-
-def _end(code: int) -> None:
-    logging.shutdown()
-    os._exit(code)
+    def abandon(self) -> None:
+        """Close all files and write nothing, as the kernel does when a process is killed."""
+        self._files_open.close()
+        self._directory.close()
 
 
 def main(config: Config) -> int:

@@ -4,6 +4,7 @@
     turn_time, turn_ends     how long turns of the loop take, and what runs at the end of each turn
     slices                   long work in slices, between which the loop runs
     sync_thread              the two threads that wait for disks
+    surroundings             threads, child processes and the end of the process, for the simulator
     waiters, together        waiters for a number; one question for many callers
     supervision, unexpected  which failed parts are begun again, and which failures end the node
     descriptors, rate        limits of open files and connections, and of bytes per second

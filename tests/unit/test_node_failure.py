@@ -14,6 +14,7 @@ from lognode.client.protocol.invariants import InvariantError
 from lognode.node import daemon
 from lognode.node.config import Config
 from lognode.node.daemon import Node
+from lognode.node.runtime.surroundings import Surroundings
 from lognode.node.directory.disk_room import DiskRoom
 from lognode.node.lifecycle.duties import Duties
 from lognode.node.links import peers
@@ -253,7 +254,7 @@ def test_a_part_that_meets_a_bug_ends_the_node_at_once_and_in_one_line(
     code: list[int],
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(daemon, "_end", codes.append)
+    monkeypatch.setattr(Surroundings, "end", lambda _, code: codes.append(code))
 
     async def main() -> None:
         async def part() -> None:
@@ -276,7 +277,7 @@ def test_a_broken_invariant_that_nobody_waits_for_ends_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(daemon, "_end", codes.append)
+    monkeypatch.setattr(Surroundings, "end", lambda _, code: codes.append(code))
     monkeypatch.setattr(daemon, "LmdbMeta", _stop_here)
 
     async def main() -> None:

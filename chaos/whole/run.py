@@ -1,0 +1,273 @@
+"""One seed: a cluster, a workload of the live tests, faults, and the judgement of the history."""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+from ...client.client import AsyncClient
+from ...client.protocol.errors import LognodeError
+from .. import checkers
+from ..clients import Clients
+from ..finals import read_all
+from ..history import History, Recorder
+from ..judge import clients_kept_their_word, sentence
+from ..nemeses import Target
+from ..nemesis import Nemesis
+from ..nodes import Nodes
+from ..plan import WORKLOADS, Plan
+from ..process import Pace
+from ..process import Process as Reader
+from ..verdict import Anomaly, Result, Verdict, merged
+from ..watch import healthy, watch_leaders
+from ..workloads.named import workload_of
+from ..workloads.parts import LOG
+from .clock import replaced_machine
+from .faults import FAULTS, SimLinks
+from .loop import START_S, SimLoop, Stuck
+from .nodes import Machines
+from .process import OWNER, Process
+from .trace import Sink, Trace
+
+_START_S: Final = 60.0
+_CONVERGE_S: Final = 60.0
+_WHOLE_S: Final = 600.0
+"""Virtual seconds after which a run counts as stuck."""
+_FINALS_FROM: Final = 1_000_000
+_SHM: Final = Path("/dev/shm")
+_SPLIT_AT: Final = ("k333", "k666")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one seed came to."""
+
+    seed: int
+    verdict: Verdict
+    why: str
+    trace: str
+    """The hash of the run."""
+    options: str
+    simulated_s: float
+    turns: int
+    ok: int
+    """Operations that succeeded."""
+    acked: int
+    """Appends that succeeded."""
+    faults: int
+    elections: int
+    starts: int
+    """Starts of nodes, the first ones included."""
+    changes: int
+    """Operations on ranges that the nemesis asked for."""
+    wall_s: float
+    detail: list[str] = field(default_factory=list)
+    """The last events, unless the run is valid."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields."""
+        return asdict(self)
+
+
+def plan_of(seed: int, workload: str | None = None, faults: tuple[str, ...] | None = None) -> Plan:
+    """Draw the options of a seed; those that are given are not drawn."""
+    rng = random.Random(f"{seed}/plan")
+    drawn = rng.choice(WORKLOADS)
+    chosen = tuple(name for name in FAULTS if rng.random() < 0.45)
+    return Plan(
+        workload=drawn if workload is None else workload,
+        nemesis=chosen if faults is None else faults,
+        nodes=rng.choice((3, 3, 3, 4)), rate=rng.choice((40.0, 80.0, 150.0)),
+        time_limit_s=rng.choice((6.0, 9.0, 12.0)), nemesis_interval_s=rng.choice((1.0, 2.0, 3.5)),
+        seed=seed, clients=rng.choice((6, 9)), timeout_s=rng.choice((2.0, 5.0)),
+    )  # fmt: skip
+
+
+def described(plan: Plan) -> dict[str, Any]:
+    """Return what checkers need of a test."""
+    return {
+        "workload": plan.workload, "nodes": plan.nodes, "rate": plan.rate,
+        "time_limit_s": plan.time_limit_s, "nemesis": list(plan.nemesis),
+    }  # fmt: skip
+
+
+def run_seed(plan: Plan, sink: Sink | None = None) -> Outcome:
+    """Run the plan and judge it. The result is a function of the plan alone, except `wall_s`."""
+    began = time.perf_counter()
+    rng = random.Random(f"{plan.seed}/loop")
+    trace = Trace(sink)
+    loop = SimLoop(rng, trace)
+    folder = str(_SHM) if _SHM.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="lognode-whole-", dir=folder) as root:
+        run = _Run(plan, Path(root), loop)
+        with _quiet(trace), replaced_machine(loop):
+            run.go()
+        _bury(run, loop)
+    results = run.judge()
+    verdict = merged(results)
+    events = run.history.events
+    acked = sum(one.f == "append" and one.outcome == "ok" for one in run.history.operations())
+    return Outcome(
+        seed=plan.seed, verdict=verdict, why=sentence(verdict, results), trace=trace.digest(),
+        options=f"{plan.name} clients={plan.clients} rate={plan.rate:g}",
+        simulated_s=round(run.simulated_s, 3), turns=loop.turns,
+        ok=sum(each.type == "ok" for each in events), acked=acked,
+        faults=len(run.history.bands()),
+        elections=int(checkers.enough(run.history, described(plan)).counts["elections"]),
+        starts=sum(machine.starts for machine in run.machines),
+        changes=sum(band.package == "range" for band in run.history.bands()),
+        wall_s=round(time.perf_counter() - began, 2),
+        detail=[] if verdict == "valid" else list(trace.tail),
+    )  # fmt: skip
+
+
+class _Run:
+    """The parts of one run."""
+
+    def __init__(self, plan: Plan, root: Path, loop: SimLoop) -> None:
+        self.machines = Machines(plan.nodes, root, loop, random.Random(f"{plan.seed}/disks"))
+        self.history = History(())
+        self.simulated_s = 0.0
+        self._plan = plan
+        self._loop = loop
+        self._recorder = Recorder(root / "history.jsonl", self._now_ns)
+        self._clients = Process("clients", "clients")
+        self._stuck = ""
+        self._not_converged = ""
+
+    def _now_ns(self) -> int:
+        return int((self._loop.time() - START_S) * 1e9)
+
+    def go(self) -> None:
+        """Run to the end of the test. Faults of the product are found by `judge`."""
+        try:
+            self._loop.run(self._whole())
+        except (Stuck, TimeoutError) as error:
+            self._stuck = f"the run does not end: {error!r}"
+        except LognodeError as error:
+            self._stuck = f"the cluster did not start: {error.message}"
+        self.simulated_s = self._loop.time() - START_S
+        self.history = self._recorder.close()
+
+    def judge(self) -> list[Result]:
+        """Return the results of all checkers."""
+        results = checkers.judge(self.history, described(self._plan))
+        results.append(clients_kept_their_word(self.history))
+        own = Result("nodes", [Anomaly("node-bug", bug) for bug in self.machines.bugs])
+        if self._stuck:
+            own.anomalies.append(Anomaly("stuck", self._stuck, promise="L4"))
+        if self._not_converged:
+            own.anomalies.append(Anomaly("not-converged", self._not_converged, promise="L2"))
+        return [*results, own]
+
+    async def _whole(self) -> None:
+        async with asyncio.timeout(_WHOLE_S):
+            for machine in self.machines:
+                await machine.start()
+            async with AsyncClient(self.machines.servers, timeout=_START_S) as client:
+                await healthy(client, self._plan.nodes, _START_S)
+                await client.create_log(LOG, replicas=3, split_at=_SPLIT_AT)
+                await healthy(client, self._plan.nodes, _START_S)
+                await self._load(client)
+            await self._read_everything()
+
+    async def _load(self, client: AsyncClient) -> None:
+        plan, recorder, seed = self._plan, self._recorder, self._plan.seed
+        workload = workload_of(plan.workload, random.Random(f"{seed}/workload"))
+        clients = Clients(plan, self.machines.servers, workload, recorder)
+        rng = random.Random(f"{seed}/nemesis")
+        links = SimLinks(self._loop.network)
+        target = Target(cast(Nodes, self.machines), links, client, LOG, rng, clients)
+        packages = {name: FAULTS[name]() for name in plan.nemesis}
+        nemesis = Nemesis(packages, target, recorder, interval_s=plan.nemesis_interval_s, rng=rng)
+        watching = asyncio.create_task(watch_leaders(client, recorder))
+        running = self._loop.spawn(self._clients, clients.run())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(plan.time_limit_s):
+                await nemesis.run()
+        await nemesis.heal()
+        await links.heal()
+        for machine in self.machines:
+            machine.resume()
+            await machine.start()
+        self._loop.trace("world", "healed")
+        why = await healthy(client, plan.nodes, _CONVERGE_S)
+        if why is not None:
+            self._not_converged = f"not healthy {_CONVERGE_S:.0f} s after all faults ended: {why}"
+        clients.stop()
+        await running
+        watching.cancel()
+
+    async def _read_everything(self) -> None:
+        through: dict[str, int] = {}
+        rng = random.Random(f"{self._plan.seed}/finals")
+        for place, node in enumerate([None, *self.machines.numbers]):
+            reader = Reader(
+                _FINALS_FROM + place, self.machines.servers, LOG, self._recorder, rng,
+                pace=Pace(self._plan.rate, rng), nodes=self._plan.nodes, timeout_s=_START_S,
+            )  # fmt: skip
+            with contextlib.suppress(LognodeError):
+                last = await read_all(reader, node, through)
+                through = through or last
+            await reader.close()
+
+
+@contextlib.contextmanager
+def _quiet(trace: Trace) -> Iterator[None]:
+    """Send the nodes' log to the trace, without its hash; collect no garbage meanwhile.
+
+    A collection would close coroutines and files at times that depend on the machine.
+    """
+    log = logging.getLogger("lognode")
+    handler = _ToTrace(trace)
+    before = log.level, log.propagate, gc.isenabled()
+    log.setLevel(logging.INFO if trace.sink is not None else logging.WARNING)
+    log.propagate = False
+    log.addHandler(handler)
+    gc.disable()
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+        if before[2]:
+            gc.enable()
+
+
+class _ToTrace(logging.Handler):
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self._trace = trace
+
+    def emit(self, record: logging.LogRecord) -> None:
+        process = OWNER.get(None)
+        fields: Mapping[str, Any] = getattr(record, "fields", {})
+        told = f"{record.levelname} {record.getMessage()} {dict(fields)}"
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            told += f" {record.exc_info[1]!r}"
+        self._trace.note("?" if process is None else process.name, told)
+
+
+def _bury(run: _Run, loop: SimLoop) -> None:
+    """End everything that is left, and free its memory.
+
+    The interpreter closes the coroutines of ended processes now. Their last words mean nothing:
+    they wait for a loop that does not run.
+    """
+    remains = run.machines.end()
+    loop.close()
+    unraisable, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        remains.clear()
+        gc.collect()
+    finally:
+        sys.unraisablehook = unraisable
