@@ -13,8 +13,10 @@ The surroundings of the product are simulated:
 - `threads`: work of threads and of child processes, done in the loop at drawn times;
 - `clock`: time, entropy and free space of the machine, replaced while a run lasts;
 - `trace`: the events of a run, and their hash;
-- `nodes`: the daemons; `faults`: what is drawn against them; `operations`: splits, merges, moves;
-- `run`: one seed, judged by the checkers of the live tests; `runner`: many seeds.
+- `disk`: the WAL's real files, which a loss of power cuts back to what was synced;
+- `nodes`: the daemons, each on its machine; `faults`: what is drawn against them;
+- `options`: what a seed draws; `run`: one seed, judged by the checkers of the live tests;
+- `runner`, `command`: many seeds over several processes, and the verb.
 
 There are three rules. All order, time and randomness comes from the loop and its seed; a test
 compares the hashes of two runs in two processes with different hash seeds. Within one process

@@ -1,4 +1,4 @@
-"""Replaces the machine while a run lasts: its clocks, its entropy, its sockets, its free space.
+"""Replaces the machine while a run lasts: clocks, entropy, sockets, limits, free space.
 
 The product reads time as any program does, by `time.monotonic()` and its like. Passing a clock to
 each of a hundred readers would change the product for the simulator only, and would not reach the
@@ -13,6 +13,7 @@ each reading instead, so that code which works until some time has passed ends i
 import contextlib
 import os
 import random
+import resource
 import socket
 import sys
 import time
@@ -20,6 +21,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from ...client.accepting.handshake_turns import wanted_s
 from .loop import SimLoop
 from .network import server_of
 from .process import OWNER
@@ -27,10 +29,15 @@ from .process import OWNER
 EPOCH_MS: Final = 1_750_000_000_000
 """What wall clocks show at the start of a run."""
 _CREEP_NS: Final = 1_000
+_listdir: Final = os.listdir
 _DISK_BYTES: Final = 1 << 40
 _BLOCK_BYTES: Final = 4096
 _FOLDERS: Final = ("lognode.client", "lognode.node", "lognode.raft", "lognode.statemachine",
                    "lognode.partitions")  # fmt: skip
+
+_FUNCTIONS: Final = (types.BuiltinFunctionType, types.FunctionType)
+_DESCRIPTORS: Final = 4096
+"""The limit of open files and connections of each process."""
 
 Replaced = dict[Callable[..., Any], Callable[..., Any]]
 
@@ -73,6 +80,15 @@ class _Machine:
     def entropy(self, count: int) -> bytes:
         return self._loop.rng.randbytes(count)
 
+    def limit(self, what: int) -> tuple[int, int]:
+        return _DESCRIPTORS, _DESCRIPTORS
+
+    def listed(self, path: Any = ".") -> list[str]:
+        """Return the names in an order of their own; hide the descriptors of this process."""
+        if str(path).startswith("/proc/"):
+            raise FileNotFoundError(path)
+        return sorted(_listdir(path))
+
     def free(self, path: Any) -> Any:
         blocks = _DISK_BYTES // _BLOCK_BYTES
         return types.SimpleNamespace(
@@ -91,7 +107,8 @@ def replaced_machine(loop: SimLoop) -> Iterator[None]:
         time.thread_time: machine.thread_time, time.process_time: machine.thread_time,
         time.time: machine.time, time.time_ns: machine.time_ns, time.sleep: machine.sleep,
         os.urandom: machine.entropy, os.statvfs: machine.free,
-        socket.create_server: server_of(loop.network),
+        socket.create_server: server_of(loop.network), wanted_s: machine.thread_time,
+        resource.getrlimit: machine.limit, os.listdir: machine.listed,
     }  # fmt: skip
     seed = random.Random.seed
 
@@ -125,7 +142,7 @@ def _bound(ours: Replaced) -> Iterator[tuple[Any, str, Any]]:
     """Yield what in the product holds a function of the machine: holder, attribute, new value."""
     for module in [each for name, each in sys.modules.items() if name.startswith(_FOLDERS)]:
         for name, value in list(vars(module).items()):
-            if isinstance(value, types.BuiltinFunctionType) and value in ours:
+            if isinstance(value, _FUNCTIONS) and value in ours:
                 yield module, name, ours[value]
             elif isinstance(value, types.FunctionType):
                 yield from _defaults(value, ours)
@@ -136,7 +153,7 @@ def _bound(ours: Replaced) -> Iterator[tuple[Any, str, Any]]:
 def _of_class(owner: type, ours: Replaced) -> Iterator[tuple[Any, str, Any]]:
     for name, value in list(vars(owner).items()):
         inner = value.__func__ if isinstance(value, staticmethod | classmethod) else value
-        if isinstance(inner, types.BuiltinFunctionType) and inner in ours:
+        if isinstance(inner, _FUNCTIONS) and inner in ours:
             yield owner, name, staticmethod(ours[inner])
         elif isinstance(inner, types.FunctionType):
             yield from _defaults(inner, ours)
@@ -144,7 +161,7 @@ def _of_class(owner: type, ours: Replaced) -> Iterator[tuple[Any, str, Any]]:
 
 def _defaults(function: types.FunctionType, ours: Replaced) -> Iterator[tuple[Any, str, Any]]:
     def new(value: Any) -> Any:
-        is_real = isinstance(value, types.BuiltinFunctionType) and value in ours
+        is_real = isinstance(value, _FUNCTIONS) and value in ours
         return ours[value] if is_real else value
 
     places = tuple(map(new, function.__defaults__ or ()))

@@ -194,8 +194,8 @@ def _network(target: Target) -> Network:
     return target.links.network
 
 
-FAULTS: Final[Mapping[str, Callable[[], Package]]] = {
+PACKAGES: Final[Mapping[str, Callable[[], Package]]] = {
     "client": Client, "clock": Clock, "kill": Kill, "partition": Partition, "pause": Pause,
     "power": Power, "range": Range, "reset": Reset, "slow": Slow, "stop": Stop,
 }  # fmt: skip
-"""The packages by name."""
+"""The packages by name (`options.FAULTS`)."""

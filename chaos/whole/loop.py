@@ -5,6 +5,9 @@ of its own. Which process has the next turn is drawn. A turn takes a little draw
 is due, the clock jumps to the next timer.
 """
 
+# The types of asyncio's methods have an overload for each kind of socket; here there is one kind.
+# mypy: disable-error-code="override"
+
 import asyncio
 import contextvars
 import heapq
@@ -115,6 +118,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._forget(process)
         for act in process.on_end:
             act()
+        self.network.ended(process)
 
     def pause(self, process: Process) -> None:
         """Stop the process for a while, as SIGSTOP does."""
@@ -173,7 +177,7 @@ class SimLoop(asyncio.BaseEventLoop):
         for _ in range(count):
             handle = queue.popleft()
             if not handle.cancelled():
-                handle._run()  # type: ignore[attr-defined]
+                handle._run()
                 if not process.alive or process.paused:
                     break
         self._running = self.world
@@ -313,5 +317,3 @@ def _settle(future: "asyncio.Future[Any]", result: Any, error: Exception | None)
         future.set_result(result)
     else:
         future.set_exception(error)
-
-

@@ -101,7 +101,6 @@ class Machine:
         self.loop.network.off.discard(str(self.number))
         process = self.process = Process(f"n{self.number}", str(self.number))
         self._ended = asyncio.Event()
-        process.on_end.append(lambda: self.loop.network.ended(process))
         process.on_end.append(self._ended.set)
         self.loop.trace(process.name, f"starts, for time {self.starts}")
         self.loop.spawn(process, self._live(process))

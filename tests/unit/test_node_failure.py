@@ -14,7 +14,6 @@ from lognode.client.protocol.invariants import InvariantError
 from lognode.node import daemon
 from lognode.node.config import Config
 from lognode.node.daemon import Node
-from lognode.node.runtime.surroundings import Surroundings
 from lognode.node.directory.disk_room import DiskRoom
 from lognode.node.lifecycle.duties import Duties
 from lognode.node.links import peers
@@ -22,6 +21,7 @@ from lognode.node.links.confirmations import Confirmations
 from lognode.node.links.peers import PeerLinks
 from lognode.node.links.pings import Pings
 from lognode.node.metrics import Metrics
+from lognode.node.runtime.surroundings import Surroundings
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Operation
 from lognode.raft.types import GroupId, RaftOptions

@@ -33,6 +33,11 @@ LONG_FUNCTIONS: dict[str, str] = {}
 CALLED_FROM_OUTSIDE = {
     "raft/journal.py:_destroy": "the library calls it when it is destroyed",
     "raft/engine.py:_SyncObj__doApplyCommand": "replaces a method of the library",
+    "chaos/whole/loop.py:_run_once": "asyncio calls it",
+    "chaos/whole/loop.py:_timer_handle_cancelled": "asyncio calls it",
+    "chaos/whole/loop.py:_asyncgen_finalizer_hook": "asyncio calls it",
+    "chaos/whole/loop.py:_process_events": "asyncio calls it",
+    "chaos/whole/loop.py:_write_to_self": "asyncio calls it",
     "raft/engine.py:_SyncObj__parseChangeClusterRequest": "replaces a method of the library",
 }
 
