@@ -16,6 +16,7 @@ The surroundings of the product are simulated:
 - `disk`: the WAL's real files, which a loss of power cuts back to what was synced;
 - `nodes`: the daemons, each on its machine; `faults`: what is drawn against them;
 - `options`: what a seed draws; `run`: one seed, judged by the checkers of the live tests;
+- `stage`: what each run needs; `cut_off`: a directed case;
 - `runner`, `command`: many seeds over several processes, and the verb.
 
 There are three rules. All order, time and randomness comes from the loop and its seed; a test

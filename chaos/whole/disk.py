@@ -8,7 +8,7 @@ see. The fast mode simulates the loss of names as well (`chaos/sim/disk.py`).
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,14 +29,18 @@ class PowerDisk(OsDisk):
         super().__init__(directory, open_max=open_max)
         self._folder = directory
         self._unsynced_writes: dict[str, list[_Write]] = {}
+        self.before: Callable[[], None] = _nothing
+        """Called before each write and each sync; it may end the process."""
 
     def write(self, name: str, offset: int, buffers: Sequence[bytes]) -> None:
+        self.before()
         length = sum(map(len, buffers))
         before = self.read(name, offset, length)
         self._unsynced_writes.setdefault(name, []).append(_Write(offset, before, length))
         super().write(name, offset, buffers)
 
     def sync(self, name: str) -> None:
+        self.before()
         super().sync(name)
         self._unsynced_writes.pop(name, None)
 
@@ -63,6 +67,10 @@ class PowerDisk(OsDisk):
                         lost += _undo(file.fileno(), write, rng)
         self._unsynced_writes.clear()
         return lost
+
+
+def _nothing() -> None:
+    return
 
 
 def _undo(fd: int, write: _Write, rng: random.Random) -> int:

@@ -4,6 +4,7 @@ The live tests' kills, pauses, partitions, crashes of clients and operations on 
 they are. Loss of power, orderly stops, slow links, resets and wrong wall clocks are done here.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ from .nodes import Machine
 
 _CLIENTS: Final = "clients"
 _SLOW_S: Final = ((0.005, 0.02), (0.05, 0.2), (0.0, 0.5), (0.3, 1.2))
+_OPERATIONS_MAX: Final = 6
+_DOOMED_S: Final = 1.0
+"""Machines that are to lose power at an operation lose it after this time at the latest."""
 _JUMPS_MS: Final = (-86_400_000, -3_000, 500, 120_000, 172_800_000)
 
 
@@ -87,7 +91,12 @@ class Power(_Own):
         """Let one machine, several or all lose power at once."""
         words = await self.choose(target)
         speaks = target.rng.random() < 0.5
-        lost = sum(_machine(target, number).lose_power(speaks=speaks) for number in self.victims)
+        machines = [_machine(target, number) for number in self.victims]
+        before = sum(machine.lost_bytes for machine in machines)
+        for machine in machines:
+            machine.doom(target.rng.randint(1, _OPERATIONS_MAX), speaks=speaks)
+        await asyncio.sleep(target.rng.random() * _DOOMED_S)
+        lost = sum(machine.lose_power(speaks=speaks) for machine in machines) - before
         return f"power loss of {words}, {lost} bytes lost", self.victims.copy()
 
     async def end(self, target: Target) -> None:

@@ -70,6 +70,7 @@ class Machine:
         self.disk: PowerDisk | None = None
         self.process: Process | None = None
         self.starts = 0
+        self.lost_bytes = 0
         port = _FIRST_PORT + 10 * number
         self.address = f"127.0.0.1:{port}"
         first = f"127.0.0.1:{_FIRST_PORT + 10}"
@@ -110,18 +111,38 @@ class Machine:
         if self.process is not None:
             self.loop.end(self.process)
 
+    def doom(self, operations: int, *, speaks: bool) -> None:
+        """Lose power before one of the next operations of the WAL's disk.
+
+        A round writes and syncs at one moment of virtual time, so that only a loss of power inside
+        of a round finds unsynced bytes.
+        """
+        left = operations
+
+        def before() -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                self.lose_power(speaks=speaks)
+                raise Ended
+
+        if self.disk is not None and self.running:
+            self.disk.before = before
+
     def lose_power(self, *, speaks: bool) -> int:
-        """End the process and lose unsynced bytes of the WAL; return their number.
+        """End the process and lose unsynced bytes of the WAL; return their number, ever lost.
 
         The machine says nothing to the others: their connections stay half-open until it runs
         again. With `speaks`, its network card still resets them.
         """
         if self.process is None or not self.process.alive:
-            return 0
+            return self.lost_bytes
         if not speaks:
             self.loop.network.off.add(str(self.number))
         self.loop.end(self.process)
-        return 0 if self.disk is None else self.disk.lose_power(self._rng)
+        if self.disk is not None:
+            self.lost_bytes += self.disk.lose_power(self._rng)
+        return self.lost_bytes
 
     async def stop(self) -> None:
         """Ask the node to stop, and wait until it has ended."""

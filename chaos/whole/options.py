@@ -21,6 +21,8 @@ FAULTS: Final = {
 """The faults by name."""
 _SHARE: Final = 0.45
 """The probability of each fault."""
+_RANGE_SHARE: Final = 0.6
+"""The probability of operations on ranges, at which most of the daemon's code meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Choice:
         """Return the plan of a seed: a function of the seed and of the choice."""
         rng = random.Random(f"{seed}/plan")
         workload = rng.choice(WORKLOADS)
-        faults = tuple(name for name in FAULTS if rng.random() < _SHARE)
+        faults = tuple(name for name in FAULTS if rng.random() < _share(name))
         return Plan(
             workload=workload if self.workload is None else self.workload,
             nemesis=faults if self.faults is None else self.faults,
@@ -50,6 +52,10 @@ class Choice:
         if self.faults is not None:
             args += ["--faults", ",".join(self.faults) or "none"]
         return args
+
+
+def _share(fault: str) -> float:
+    return _RANGE_SHARE if fault == "range" else _SHARE
 
 
 def described(plan: Plan) -> dict[str, Any]:

@@ -2,14 +2,9 @@
 
 import asyncio
 import contextlib
-import gc
-import logging
 import random
-import sys
-import tempfile
 import time
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -20,7 +15,7 @@ from .. import checkers
 from ..checkers.enough import enough
 from ..clients import Clients
 from ..finals import read_all
-from ..history import History, Recorder
+from ..history import Event, History, Recorder
 from ..judge import clients_kept_their_word, sentence
 from ..nemeses import Target
 from ..nemesis import Nemesis
@@ -32,12 +27,11 @@ from ..verdict import Anomaly, Result, Verdict, merged
 from ..watch import healthy, watch_leaders
 from ..workloads.named import workload_of
 from ..workloads.parts import LOG
-from .clock import replaced_machine
 from .faults import PACKAGES, SimLinks
-from .loop import START_S, SimLoop, Stuck
-from .nodes import Machines
+from .loop import START_S, Stuck
 from .options import described
-from .process import OWNER, Process
+from .process import Process
+from .stage import Stage, stage
 from .trace import Sink, Trace
 
 _START_S: Final = 60.0
@@ -45,7 +39,6 @@ _CONVERGE_S: Final = 60.0
 _WHOLE_S: Final = 600.0
 """Virtual seconds after which a run counts as stuck."""
 _FINALS_FROM: Final = 1_000_000
-_SHM: Final = Path("/dev/shm")
 _SPLIT_AT: Final = ("k333", "k666")
 
 
@@ -84,15 +77,10 @@ class Outcome:
 def run_seed(plan: Plan, sink: Sink | None = None) -> Outcome:
     """Run the plan and judge it. The result is a function of the plan alone, except `cpu_s`."""
     began = time.process_time()
-    rng = random.Random(f"{plan.seed}/loop")
     trace = Trace(sink)
-    loop = SimLoop(rng, trace)
-    folder = str(_SHM) if _SHM.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="lognode-whole-", dir=folder) as root:
-        run = _Run(plan, Path(root), loop)
-        with _quiet(trace), replaced_machine(loop):
-            run.go()
-        _bury(run, loop)
+    with stage(plan.seed, plan.nodes, trace) as set_up:
+        run = _Run(plan, set_up)
+        run.go()
     results = run.judge()
     verdict = merged(results)
     events = run.history.events
@@ -100,27 +88,42 @@ def run_seed(plan: Plan, sink: Sink | None = None) -> Outcome:
     return Outcome(
         seed=plan.seed, verdict=verdict, why=sentence(verdict, results), trace=trace.digest(),
         options=f"{plan.name} clients={plan.clients} rate={plan.rate:g}",
-        simulated_s=round(run.simulated_s, 3), turns=loop.turns,
+        simulated_s=round(run.simulated_s, 3), turns=set_up.loop.turns,
         ok=sum(each.type == "ok" for each in events), acked=acked,
         faults=len(run.history.bands()),
         elections=int(enough(run.history, described(plan)).counts["elections"]),
-        starts=sum(machine.starts for machine in run.machines),
+        starts=sum(machine.starts for machine in set_up.machines),
         changes=sum(band.package == "range" for band in run.history.bands()),
         cpu_s=round(time.process_time() - began, 2),
         detail=[] if verdict == "valid" else list(trace.tail),
     )  # fmt: skip
 
 
+class _Traced(Recorder):
+    """Adds each event of the history to the trace."""
+
+    def __init__(self, path: Path, now_ns: Callable[[], int], trace: Trace) -> None:
+        super().__init__(path, now_ns)
+        self._trace = trace
+
+    def record(self, process: int | None, *args: Any, **named: Any) -> Event:
+        event = super().record(process, *args, **named)
+        where = "nemesis" if process is None else f"p{process}"
+        told = "" if event.error is None else f" {event.error}"
+        self._trace(where, f"{event.type} {event.f} {event.value}{told}")
+        return event
+
+
 class _Run:
     """The parts of one run."""
 
-    def __init__(self, plan: Plan, root: Path, loop: SimLoop) -> None:
-        self.machines = Machines(plan.nodes, root, loop, random.Random(f"{plan.seed}/disks"))
+    def __init__(self, plan: Plan, set_up: Stage) -> None:
+        self.machines = set_up.machines
         self.history = History(())
         self.simulated_s = 0.0
         self._plan = plan
-        self._loop = loop
-        self._recorder = Recorder(root / "history.jsonl", self._now_ns)
+        self._loop = set_up.loop
+        self._recorder = _Traced(set_up.root / "history.jsonl", self._now_ns, self._loop.trace)
         self._clients = Process("clients", "clients")
         self._stuck = ""
         self._not_converged = ""
@@ -206,58 +209,3 @@ class _Run:
                 last = await read_all(reader, node, through)
                 through = through or last
             await reader.close()
-
-
-@contextlib.contextmanager
-def _quiet(trace: Trace) -> Iterator[None]:
-    """Send the nodes' log to the trace, without its hash; collect no garbage meanwhile.
-
-    A collection would close coroutines and files at times that depend on the machine.
-    """
-    log = logging.getLogger("lognode")
-    handler = _ToTrace(trace)
-    before = log.level, log.propagate, gc.isenabled()
-    log.setLevel(logging.INFO if trace.sink is not None else logging.WARNING)
-    log.propagate = False
-    log.addHandler(handler)
-    gc.disable()
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before[0])
-        log.propagate = before[1]
-        if before[2]:
-            gc.enable()
-
-
-class _ToTrace(logging.Handler):
-    def __init__(self, trace: Trace) -> None:
-        super().__init__()
-        self._trace = trace
-
-    def emit(self, record: logging.LogRecord) -> None:
-        process = OWNER.get(None)
-        fields: Mapping[str, Any] = getattr(record, "fields", {})
-        told = f"{record.levelname} {record.getMessage()} {dict(fields)}"
-        if record.exc_info is not None and record.exc_info[1] is not None:
-            told += f" {record.exc_info[1]!r}"
-        self._trace.note("?" if process is None else process.name, told)
-
-
-def _bury(run: _Run, loop: SimLoop) -> None:
-    """End everything that is left, and free its memory.
-
-    The interpreter closes the coroutines of ended processes now. Their last words mean nothing:
-    they wait for a loop that does not run.
-    """
-    remains = run.machines.end()
-    loop.close()
-    unraisable, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that never began
-            remains.clear()
-            gc.collect()
-    finally:
-        sys.unraisablehook = unraisable

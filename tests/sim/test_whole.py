@@ -11,7 +11,9 @@ import sys
 import pytest
 
 from lognode.chaos.nemeses import Package
+from lognode.chaos.plan import WORKLOADS
 from lognode.chaos.whole import faults, runner
+from lognode.chaos.whole.cut_off import cut_off_follow
 from lognode.chaos.whole.options import FAULTS, Choice
 from lognode.chaos.whole.run import run_seed
 
@@ -45,6 +47,21 @@ def test_printing_the_trace_does_not_change_the_run() -> None:
     assert silent.trace == printed.trace
     assert len(lines) > 50
     assert all(re.match(r"\d+\.\d{6} \S+ ", line) for line in lines)
+
+
+def test_L1_a_follow_leaves_a_leader_that_is_cut_off_from_its_peers() -> None:
+    # Without the rule none of the entries come (tests/mutants/follow-without-leader.patch).
+    for seed in range(3):
+        assert cut_off_follow(seed) is None, f"seed {seed}"
+
+
+@pytest.mark.slow
+def test_no_workload_depends_on_the_order_of_hashes() -> None:
+    runs = [sim("--seeds", "0..12", "--jobs", JOBS, hash_seed=seed).stdout for seed in "12"]
+    found = [dict(re.findall(r"^seed=(\d+) .* trace=(\w+) ", run, re.MULTILINE)) for run in runs]
+    assert len(found[0]) == 12
+    assert found[0] == found[1]
+    assert {Choice().plan(seed).workload for seed in range(12)} == set(WORKLOADS)
 
 
 def test_all_listed_faults_exist() -> None:
