@@ -171,13 +171,17 @@ class Reset(_Own):
 
 
 class Clock(_Own):
-    """Wall clocks jump; the monotonic clocks go on."""
+    """Wall clocks of a minority jump; the monotonic clocks go on.
+
+    A majority of wrong clocks decides which time the cluster has, for days to come (x11).
+    """
 
     name = "clock"
 
     async def begin(self, target: Target) -> Begun | None:
         """Let the wall clocks of some machines jump."""
-        words = await self.choose(target)
+        who = target.rng.choice(("one", "minority"))
+        self.victims, words = pick(target.rng, who, target.nodes.numbers, ()), in_words(who)
         ahead_ms = target.rng.choice(_JUMPS_MS)
         self._set(target, ahead_ms)
         return f"wall clocks of {words} jump by {ahead_ms} ms", self.victims.copy()
