@@ -84,6 +84,8 @@ class Machine:
         self._rng = rng
         self._bugs = bugs
         self._ended: asyncio.Event | None = None
+        self._is_stopped = False
+        """Whether the node was asked to stop, and not to start since."""
 
     @property
     def running(self) -> bool:
@@ -91,7 +93,8 @@ class Machine:
         return self.process is not None and self.process.alive
 
     async def start(self) -> None:
-        """Start the node unless it runs."""
+        """Start the node unless it runs. A node that is stopping starts again afterwards."""
+        self._is_stopped = False
         self.begin()
 
     def begin(self) -> None:
@@ -149,6 +152,7 @@ class Machine:
         process = self.process
         if process is None or not process.alive or self._ended is None:
             return
+        self._is_stopped = True
         self.resume()
         if signal.SIGTERM in process.signals:
             self.loop.signal(process, signal.SIGTERM)
@@ -187,7 +191,7 @@ class Machine:
             self._bugs.append(f"node {self.number} failed: {error!r}")
             code = 1
         self.loop.trace(process.name, f"exits with {code}")
-        if code:
+        if code or not self._is_stopped:
             # As a supervisor does. The timer belongs to the world: this process is over.
             self.loop.call_later(_AGAIN_S, self.begin, context=self.loop.world.context)
         self.loop.end(process)

@@ -4,6 +4,7 @@ Workers are fresh interpreters that write one JSON line per seed. Each has the s
 that the environment gives: no run depends on it.
 """
 
+import gc
 import json
 import subprocess
 import sys
@@ -31,6 +32,8 @@ class Seeds:
 
     def part(self, number: int, count: int) -> Iterator[Outcome]:
         """Run the seeds of worker `number` of `count` in this process."""
+        gc.collect()
+        gc.freeze()  # each run ends with a collection, of what the run has made
         for seed in range(self.first + number, self.end, count):
             yield run_seed(self.choice.plan(seed))
 
