@@ -53,6 +53,10 @@ class PowerDisk(OsDisk):
         super().delete(name)
         self._unsynced_writes.pop(name, None)
 
+    def spare(self) -> None:
+        """Call nothing before the next writes and syncs."""
+        self.before = _nothing
+
     def lose_power(self, rng: random.Random) -> int:
         """Undo unsynced writes, each or a part of it as drawn; return the number of lost bytes."""
         lost = 0

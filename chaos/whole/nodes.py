@@ -93,8 +93,11 @@ class Machine:
         return self.process is not None and self.process.alive
 
     async def start(self) -> None:
-        """Start the node unless it runs. A node that is stopping starts again afterwards."""
+        """Start the node unless it runs. A node that is stopping starts again afterwards, and one
+        that is to lose power keeps it."""
         self._is_stopped = False
+        if self.disk is not None:
+            self.disk.spare()
         self.begin()
 
     def begin(self) -> None:
