@@ -191,6 +191,8 @@ class Machine:
         except (Ended, GeneratorExit):
             raise
         except Exception as error:
+            if not process.alive:
+                raise  # the last words of a killed process, after the run
             self._bugs.append(f"node {self.number} failed: {error!r}")
             code = 1
         self.loop.trace(process.name, f"exits with {code}")
