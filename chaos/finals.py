@@ -40,7 +40,7 @@ async def read_all(process: Process, node: int | None, through: dict[str, int]) 
         spans = await _spans(process, node)
         listed = [key for span in spans for key in await _keys(process, node, span)]
         keys = set(listed) | {key for key in through if _within(key, spans)}
-        await asyncio.gather(*map(one, keys))
+        await asyncio.gather(*map(one, sorted(keys)))
         answer: dict[str, Any] = {"keys": {key: seqs(found[key]) for key in sorted(keys)}}
         if node is not None:
             answer["spans"] = [[low.decode(), high and high.decode()] for low, high in spans]

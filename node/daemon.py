@@ -15,11 +15,8 @@ from ..client.protocol.address import split_address
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
-from ..raft.os_disk import OsDisk
 from ..raft.types import DiskFailure, RaftOptions
 from ..raft.wal import Wal
-from ..statemachine.builder import Builder
-from ..statemachine.merge_process import Merger
 from ..statemachine.meta import LmdbMeta
 from ..statemachine.segments import SegmentStore
 from .access.entrance import Entrance
@@ -78,7 +75,7 @@ from .runtime.parts import Parts
 from .runtime.rate import TokenBucket
 from .runtime.shutdown import Shutdown
 from .runtime.supervision import supervised
-from .runtime.sync_thread import SyncThread
+from .runtime.surroundings import Surroundings
 from .runtime.turn_ends import TurnEnds
 from .serving.cluster_service import ClusterService
 from .serving.data_service import DataService
@@ -104,18 +101,22 @@ log = logging.getLogger("lognode.node")
 class Node:
     """One node of a cluster. `run` starts the node, serves until asked to stop, and stops it."""
 
-    def __init__(self, config: Config, clocks: Clocks | None = None) -> None:
+    def __init__(
+        self, config: Config, clocks: Clocks | None = None, around: Surroundings | None = None
+    ) -> None:
         self._config = config
+        self._around = Surroundings() if around is None else around
         self._rng = random.Random()
         self._directory = DataDirectory(config.data)
         self._budgets = NodeBudgets()
         self._metrics = Metrics()
         self._metrics.watch(self._budgets)
         self._exposure = Exposure.of(config, self._metrics)
-        self.shutdown = Shutdown(config.data)
+        self.shutdown = Shutdown(config.data, self._around)
         self.parts = Parts(self.shutdown.fail)
         self._ends = contextlib.ExitStack()
         """Ends the parts that were made, the last part first; each may be ended twice."""
+        self._files_open = contextlib.ExitStack()
         self._clocks = Clocks() if clocks is None else clocks
         self._process = new_incarnation()
 
@@ -162,25 +163,26 @@ class Node:
         self._tls = NodeTls.of(config, self._metrics)
         self._dial_map = DialMap(config.dial_map)
         self._meta = self._ends.enter_context(contextlib.closing(LmdbMeta(self._directory.meta)))
-        self._sync = SyncThread("lognode-wal", on_failure=self.shutdown.fail)
+        self._files_open.callback(self._meta.close)
+        self._sync = self._around.thread("lognode-wal", self.shutdown.fail)
         self._ends.callback(self._sync.close)
-        self._files = SyncThread("lognode-files", on_failure=self.shutdown.fail)
+        self._files = self._around.thread("lognode-files", self.shutdown.fail)
         self._ends.callback(self._files.close)
         self._meta.sync()  # data that a killed predecessor left in the page cache (x4)
         self._directory.sync()
         check_not_refused(self._meta)
         await self._identify()
-        self._wal = Wal.open(
-            OsDisk(self._directory.wal, open_max=self._plan.wal), entropy=os.urandom,
-            file_bytes=config.wal_file_bytes,
-        )  # fmt: skip
+        disk = self._around.disk(self._directory.wal, self._plan.wal)
+        self._files_open.callback(disk.close)
+        self._wal = Wal.open(disk, entropy=os.urandom, file_bytes=config.wal_file_bytes)
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)
         self._store = SegmentStore(self._directory.files, open_max=self._plan.segments // 2)
         self._ends.callback(self._store.close)
-        self._builder = Builder()
+        self._files_open.callback(self._store.close)
+        self._builder = self._around.builder()
         self._ends.callback(self._builder.stop)
-        self._merger = Merger()
+        self._merger = self._around.merger()
         self._ends.callback(self._merger.stop)
         self._facts = Facts(lambda *generation: self._view.leader(*generation))
         self._memory = Memory()
@@ -575,6 +577,11 @@ class Node:
                     await self._rounds.durable()
                     await self._store_rows({meta_keys.CLEAN: True})
         self._ends.close()
+
+    def abandon(self) -> None:
+        """Close all files and write nothing, as the kernel does when a process is killed."""
+        self._files_open.close()
+        self._directory.close()
 
 
 def main(config: Config) -> int:

@@ -3,9 +3,13 @@
 import argparse
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ...client.protocol.errors import InvalidArgument
+from ..plan import WORKLOADS
+from ..whole import command as whole
+from ..whole.options import FAULTS as FAULTS_OF_WHOLE
 from . import boundaries, runner, trace
 from .faults import Fault
 from .options import FAULTS, Options
@@ -28,7 +32,7 @@ def _seeds(text: str) -> tuple[int, int]:
 
 def _faults(text: str) -> tuple[str, ...]:
     names = () if text == "none" else tuple(text.split(","))
-    unknown = [name for name in names if name not in FAULTS]
+    unknown = [name for name in names if name not in FAULTS and name not in FAULTS_OF_WHOLE]
     if unknown:
         raise argparse.ArgumentTypeError(
             f"unknown fault: {', '.join(unknown)}; the allowed names are none, {', '.join(FAULTS)}"
@@ -55,6 +59,10 @@ def _case(text: str) -> Case:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _listed(faults: Mapping[str, str]) -> str:
+    return "\n".join(f"  {name:<12}{text}" for name, text in faults.items())
+
+
 def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
     """Add `sim` and its options.
 
@@ -67,7 +75,9 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
         description="Real consensus, WAL, state machine and metadata on a virtual clock, network\n"
         "and disk. Each seed draws its own faults and sizes, and replays exactly.",
         epilog="faults:\n"
-        + "\n".join(f"  {name:<12}{text}" for name, text in FAULTS.items())
+        + _listed(FAULTS)
+        + "\n\nfaults with --whole:\n"
+        + _listed(FAULTS_OF_WHOLE)
         + "\n\ntrace:\n\n"
         + trace.COLUMNS,
     )
@@ -84,6 +94,14 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
     )
     sim.add_argument(
         "--nodes", type=int, choices=(3, 5), help="number of nodes; default: drawn from the seed"
+    )
+    sim.add_argument(
+        "--whole",
+        action="store_true",
+        help="run whole daemons and SDK clients, in one process on a virtual clock; slower",
+    )
+    sim.add_argument(
+        "--workload", choices=WORKLOADS, help="with --whole; default: drawn from the seed"
     )
     sim.add_argument(
         "--faults",
@@ -141,6 +159,14 @@ def plan_of(arguments: argparse.Namespace) -> runner.Plan:
 
 def run(arguments: argparse.Namespace, say: Say) -> int:
     """Run the verb; return the exit code."""
+    if arguments.whole:
+        return whole.run(arguments, say)
+    if arguments.workload is not None:
+        raise InvalidArgument(
+            "--workload is an option of --whole. Add --whole or leave out --workload",
+            what="workload",
+        )
+    _check_faults(arguments.faults)
     if arguments.boundaries:
         return _boundaries(say)
     if arguments.replay is not None:
@@ -163,6 +189,16 @@ def run(arguments: argparse.Namespace, say: Say) -> int:
     code, sentence = summary.verdict()
     say(f"{sentence} | {summary}")
     return code
+
+
+def _check_faults(names: tuple[str, ...] | None) -> None:
+    """Raise InvalidArgument for faults that only the whole mode has."""
+    if unknown := [name for name in names or () if name not in FAULTS]:
+        raise InvalidArgument(
+            f"{', '.join(unknown)}: faults of --whole. Add --whole or take others of "
+            f"{', '.join(FAULTS)}",
+            what="faults",
+        )
 
 
 def _one(case: Case, arguments: argparse.Namespace, say: Say) -> int:

@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import logging
-import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...client.protocol.invariants import DiskFailure, InvariantError
+from .surroundings import Surroundings
 from .unexpected import advice, is_bug
 
 log = logging.getLogger("lognode.node")
@@ -19,8 +19,9 @@ log = logging.getLogger("lognode.node")
 class Shutdown:
     """The request to stop, and the failure that caused it. `data` is the node's directory."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, around: Surroundings) -> None:
         self._data = data
+        self._around = around
         self._asked = asyncio.Event()
         self._failure: BaseException | None = None
 
@@ -42,7 +43,7 @@ class Shutdown:
         """Stop the node in order; a second call ends the process at once."""
         if self._asked.is_set():
             log.warning("a second signal arrived: the node stops now")
-            end_process(1)
+            self._around.end(1)
         self._asked.set()
 
     def fail(self, error: BaseException) -> None:
@@ -56,7 +57,7 @@ class Shutdown:
                 advice(error, self._data),
                 exc_info=None if isinstance(error, DiskFailure) else error,
             )  # fmt: skip
-            end_process(1)
+            self._around.end(1)
         self._asked.set()
 
     def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -73,15 +74,7 @@ class Shutdown:
 
         Unwritten data are then lost as after a kill.
         """
-        last_resort = threading.Timer(seconds, end_process, (1,))
-        last_resort.daemon = True
-        last_resort.start()
+        last_resort = self._around.alarm(seconds, partial(self._around.end, 1))
         with contextlib.ExitStack() as parts:
             parts.callback(last_resort.cancel)
             yield
-
-
-def end_process(code: int) -> None:
-    """End the process without any further work."""
-    logging.shutdown()
-    os._exit(code)

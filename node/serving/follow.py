@@ -174,7 +174,7 @@ class Follow:
     def _push_body(self, page: Page, *, caught_up: bool) -> dict[str, Any]:
         following: int | dict[bytes, int] = self._from_seq
         if self._positions is not None:
-            following = {key: self._positions[key] for key in set(page.keys)}
+            following = {key: self._positions[key] for key in dict.fromkeys(page.keys)}
         body = {
             "page": page.to_wire(),
             "caught_up": caught_up,

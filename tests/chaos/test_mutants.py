@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[2]
 PATCHES = sorted((ROOT / "tests" / "mutants").glob("*.patch"))
 QUICK = ("ack-before-fsync", "late-seal", "mark-not-stored", "vote-never-written")
 """Those that few seeds find."""
+DIRECTED = "follow-without-leader"
+"""The fast mode has no follows: the directed case of the whole mode finds this one."""
+_CASE = "from lognode.chaos.whole.cut_off import cut_off_follow; print(cut_off_follow(0))"
 
 
 def mutated(folder: Path, patch: Path) -> Path:
@@ -34,16 +37,23 @@ def mutated(folder: Path, patch: Path) -> Path:
 
 def test_there_is_one_for_each_row_of_the_list() -> None:
     assert [patch.stem for patch in PATCHES] == [
-        "ack-before-fsync", "dedupe-by-batch", "late-seal", "mark-not-stored",
-        "merge-keeps-one-parent", "no-read-barrier", "no-read-index", "no-term-check",
-        "session-token-ignored", "split-forgets-producers", "unknown-becomes-not-applied",
-        "vote-never-written",
+        "ack-before-fsync", "dedupe-by-batch", "follow-without-leader", "late-seal",
+        "mark-not-stored", "merge-keeps-one-parent", "no-read-barrier", "no-read-index",
+        "no-term-check", "session-token-ignored", "split-forgets-producers",
+        "unknown-becomes-not-applied", "vote-never-written",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
 def test_a_mutant_still_applies_and_is_found_by_the_simulator(tmp_path: Path, patch: Path) -> None:
     source = mutated(tmp_path, patch)
+    if patch.stem == DIRECTED:
+        done = subprocess.run(
+            [sys.executable, "-c", _CASE], cwd=tmp_path, timeout=120, capture_output=True,
+            env=os.environ | {"PYTHONPATH": str(source)}, text=True,
+        )  # fmt: skip
+        assert "entries were not delivered" in done.stdout, done.stderr[-2000:]
+        return
     every = os.environ.get("LOGNODE_MUTANTS") == "all"
     if not every and patch.stem not in QUICK:
         return

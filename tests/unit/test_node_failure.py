@@ -21,7 +21,7 @@ from lognode.node.links.confirmations import Confirmations
 from lognode.node.links.peers import PeerLinks
 from lognode.node.links.pings import Pings
 from lognode.node.metrics import Metrics
-from lognode.node.runtime import shutdown
+from lognode.node.runtime.surroundings import Surroundings
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Operation
 from lognode.raft.types import GroupId, RaftOptions
@@ -254,7 +254,7 @@ def test_a_part_that_meets_a_bug_ends_the_node_at_once_and_in_one_line(
     code: list[int],
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(shutdown, "end_process", codes.append)
+    monkeypatch.setattr(Surroundings, "end", lambda _, code: codes.append(code))
 
     async def main() -> None:
         async def part() -> None:
@@ -277,7 +277,7 @@ def test_a_broken_invariant_that_nobody_waits_for_ends_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(shutdown, "end_process", codes.append)
+    monkeypatch.setattr(Surroundings, "end", lambda _, code: codes.append(code))
     monkeypatch.setattr(daemon, "LmdbMeta", _stop_here)
 
     async def main() -> None:

@@ -1,0 +1,31 @@
+"""chaos/whole/: real daemons and real SDK clients in one process, on a virtual clock.
+
+A run is a function of its seed. The product's own asyncio code runs: the daemon with its listeners,
+links, replicas and background work, and `AsyncClient`, `Sender`, `AsyncFeed`, paging, snapshots and
+named producers. Files are real, in a temporary directory; LMDB makes its real calls. The fast mode
+(`chaos/sim/`) runs the cores of the product on a simulated disk, many times faster.
+
+The surroundings of the product are simulated:
+
+- `process`: a simulated process, which the loop can pause and end at once;
+- `loop`: asyncio's event loop with virtual time, which draws the process that runs next;
+- `network`, `sockets`: links between machines, and connections with delays, cuts and resets;
+- `threads`: work of threads and of child processes, done in the loop at drawn times;
+- `clock`: time, entropy and free space of the machine, replaced while a run lasts;
+- `trace`: the events of a run, and their hash;
+- `disk`: the WAL's real files, which a loss of power cuts back to what was synced;
+- `nodes`: the daemons, each on its machine; `faults`: what is drawn against them;
+- `options`: what a seed draws; `run`: one seed, judged by the checkers of the live tests;
+- `stage`: what each run needs; `cut_off`: a directed case;
+- `runner`, `command`: many seeds over several processes, and the verb.
+
+There are three rules. All order, time and randomness comes from the loop and its seed; a test
+compares the hashes of two runs in two processes with different hash seeds. Within one process
+asyncio promises the order of callbacks, so only the order between processes is drawn. The product
+is changed through `node.runtime.surroundings` where it has such a seam; `clock` alone replaces
+functions of other modules.
+
+The idea is that of FoundationDB's simulation (Zhou et al., "FoundationDB: A Distributed Unbundled
+Transactional Key Value Store", SIGMOD 2021, section 4), of TigerBeetle's VOPR and of madsim for
+Rust's tokio. Python's `looptime` moves the clock of asyncio in the same way, without the rest.
+"""

@@ -1,0 +1,172 @@
+"""Replaces the machine while a run lasts: clocks, entropy, sockets, limits, free space.
+
+The product reads time as any program does, by `time.monotonic()` and its like. Passing a clock to
+each of a hundred readers would change the product for the simulator only, and would not reach the
+libraries. So this module, and no other, replaces functions of the standard library. Some code of
+the product binds such a function at import, as a default argument or an attribute of a class:
+`_bound` finds these places by what they hold.
+
+Within a turn the loop's time stands still. The clocks that measure work creep by a microsecond at
+each reading instead, so that code which works until some time has passed ends its turn.
+"""
+
+import contextlib
+import os
+import random
+import resource
+import socket
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from ...client.accepting.handshake_turns import wanted_s
+from .loop import SimLoop
+from .network import server_of
+from .process import OWNER
+
+EPOCH_MS: Final = 1_750_000_000_000
+"""What wall clocks show at the start of a run."""
+_CREEP_NS: Final = 1_000
+_listdir: Final = os.listdir
+_DISK_BYTES: Final = 1 << 40
+_BLOCK_BYTES: Final = 4096
+_FOLDERS: Final = ("lognode.client", "lognode.node", "lognode.raft", "lognode.statemachine",
+                   "lognode.partitions")  # fmt: skip
+
+_FUNCTIONS: Final = (types.BuiltinFunctionType, types.FunctionType)
+_DESCRIPTORS: Final = 4096
+"""The limit of open files and connections of each process."""
+
+Replaced = dict[Callable[..., Any], Callable[..., Any]]
+
+
+class _Machine:
+    """The functions that replace those of the machine."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self._crept_ns = 0
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def monotonic_ns(self) -> int:
+        return int(self._loop.time() * 1e9)
+
+    def perf_counter(self) -> float:
+        self._crept_ns += _CREEP_NS
+        return self._loop.time() + self._crept_ns * 1e-9
+
+    def perf_counter_ns(self) -> int:
+        return int(self.perf_counter() * 1e9)
+
+    def thread_time(self) -> float:
+        self._crept_ns += _CREEP_NS
+        return self._crept_ns * 1e-9
+
+    def time_ns(self) -> int:
+        process = OWNER.get(None)
+        ahead_ms = 0 if process is None else self._loop.network.ahead_ms.get(process.place, 0)
+        return (EPOCH_MS + ahead_ms) * 1_000_000 + int(self._loop.time() * 1e9)
+
+    def time(self) -> float:
+        return self.time_ns() * 1e-9
+
+    def sleep(self, seconds: float) -> None:
+        """Return at once: only threads and child processes sleep, and they take no time here."""
+
+    def entropy(self, count: int) -> bytes:
+        return self._loop.rng.randbytes(count)
+
+    def limit(self, what: int) -> tuple[int, int]:
+        return _DESCRIPTORS, _DESCRIPTORS
+
+    def listed(self, path: Any = ".") -> list[str]:
+        """Return the names in an order of their own; hide the descriptors of this process."""
+        if str(path).startswith("/proc/"):
+            raise FileNotFoundError(path)
+        return sorted(_listdir(path))
+
+    def free(self, path: Any) -> Any:
+        blocks = _DISK_BYTES // _BLOCK_BYTES
+        return types.SimpleNamespace(
+            f_bavail=blocks, f_bfree=blocks, f_blocks=blocks, f_frsize=_BLOCK_BYTES,
+            f_bsize=_BLOCK_BYTES,
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def replaced_machine(loop: SimLoop) -> Iterator[None]:
+    """Give all code of this process the time, entropy and sockets of the loop."""
+    machine = _Machine(loop)
+    ours: Replaced = {
+        time.monotonic: machine.monotonic, time.monotonic_ns: machine.monotonic_ns,
+        time.perf_counter: machine.perf_counter, time.perf_counter_ns: machine.perf_counter_ns,
+        time.thread_time: machine.thread_time, time.process_time: machine.thread_time,
+        time.time: machine.time, time.time_ns: machine.time_ns, time.sleep: machine.sleep,
+        os.urandom: machine.entropy, os.statvfs: machine.free,
+        socket.create_server: server_of(loop.network), wanted_s: machine.thread_time,
+        resource.getrlimit: machine.limit, os.listdir: machine.listed,
+    }  # fmt: skip
+    seed = random.Random.seed
+
+    def seeded(self: random.Random, a: Any = None, version: int = 2) -> None:
+        seed(self, loop.rng.getrandbits(64) if a is None else a, version)
+
+    with contextlib.ExitStack() as undo:
+        for real, virtual in ours.items():
+            _set(undo, sys.modules[_home(real)], real.__name__, virtual)
+        _set(undo, random, "_urandom", machine.entropy)
+        _set(undo, random.Random, "seed", seeded)
+        state = random.getstate()
+        undo.callback(random.setstate, state)
+        random.seed(loop.rng.getrandbits(64))
+        for holder, name, virtual in _bound(ours):
+            _set(undo, holder, name, virtual)
+        yield
+
+
+def _home(real: Callable[..., Any]) -> str:
+    return {"posix": "os"}.get(real.__module__, real.__module__)
+
+
+def _set(undo: contextlib.ExitStack, holder: Any, name: str, value: Any) -> None:
+    undo.callback(setattr, holder, name, vars(holder)[name] if name in vars(holder) else
+                  getattr(holder, name))  # fmt: skip
+    setattr(holder, name, value)
+
+
+def _bound(ours: Replaced) -> Iterator[tuple[Any, str, Any]]:
+    """Yield what in the product holds a function of the machine: holder, attribute, new value."""
+    for module in [each for name, each in sys.modules.items() if name.startswith(_FOLDERS)]:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, _FUNCTIONS) and value in ours:
+                yield module, name, ours[value]
+            elif isinstance(value, types.FunctionType):
+                yield from _defaults(value, ours)
+            elif isinstance(value, type) and value.__module__ == module.__name__:
+                yield from _of_class(value, ours)
+
+
+def _of_class(owner: type, ours: Replaced) -> Iterator[tuple[Any, str, Any]]:
+    for name, value in list(vars(owner).items()):
+        inner = value.__func__ if isinstance(value, staticmethod | classmethod) else value
+        if isinstance(inner, _FUNCTIONS) and inner in ours:
+            yield owner, name, staticmethod(ours[inner])
+        elif isinstance(inner, types.FunctionType):
+            yield from _defaults(inner, ours)
+
+
+def _defaults(function: types.FunctionType, ours: Replaced) -> Iterator[tuple[Any, str, Any]]:
+    def new(value: Any) -> Any:
+        is_real = isinstance(value, _FUNCTIONS) and value in ours
+        return ours[value] if is_real else value
+
+    places = tuple(map(new, function.__defaults__ or ()))
+    if places != (function.__defaults__ or ()):
+        yield function, "__defaults__", places
+    names = {name: new(value) for name, value in (function.__kwdefaults__ or {}).items()}
+    if names != (function.__kwdefaults__ or {}):
+        yield function, "__kwdefaults__", names

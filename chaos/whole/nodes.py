@@ -1,0 +1,237 @@
+"""The daemons of a run: each is the product's `Node`, in a simulated process on its own machine.
+
+The interface is that of the live tests' nodes (`chaos/nodes.py`), so their packages of faults run
+against these nodes as well.
+"""
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ...client.protocol.errors import LognodeError
+from ...node.config import Config
+from ...node.daemon import Node
+from ...node.replicas.clocks import Clocks
+from ...node.runtime.surroundings import Alarm, OnFailure, Surroundings
+from ...raft.os_disk import OsDisk
+from ...statemachine.builder import Builder
+from ...statemachine.merge_process import Merger
+from .disk import PowerDisk
+from .loop import SimLoop
+from .process import Ended, Process
+from .threads import SimBuilder, SimMerger, SimThread
+
+_FIRST_PORT: Final = 4600
+_WAL_FILE_BYTES: Final = 256 * 1024
+_AGAIN_S: Final = 1.0
+
+
+class _Around(Surroundings):
+    """The surroundings of a simulated process."""
+
+    def __init__(self, machine: "Machine", process: Process) -> None:
+        self._machine = machine
+        self._process = process
+
+    def thread(self, name: str, on_failure: OnFailure) -> SimThread:
+        return SimThread(name, on_failure=on_failure, rng=self._machine.loop.rng)
+
+    def disk(self, directory: Path, open_max: int) -> OsDisk:
+        self._machine.disk = PowerDisk(directory, open_max=open_max)
+        return self._machine.disk
+
+    def builder(self) -> Builder:
+        return SimBuilder()
+
+    def merger(self) -> Merger:
+        return SimMerger()
+
+    def alarm(self, seconds: float, call: Callable[[], None]) -> Alarm:
+        return self._machine.loop.call_later(seconds, call)
+
+    def end(self, code: int) -> None:
+        self._machine.ended_itself(code)
+        self._machine.loop.end(self._process)
+        raise Ended
+
+
+class Machine:
+    """One machine, with a data directory and a node that may be killed and started again."""
+
+    def __init__(
+        self, number: int, root: Path, loop: SimLoop, rng: random.Random, bugs: list[str]
+    ) -> None:
+        self.number = number
+        self.loop = loop
+        self.disk: PowerDisk | None = None
+        self.process: Process | None = None
+        self.starts = 0
+        self.lost_bytes = 0
+        port = _FIRST_PORT + 10 * number
+        self.address = f"127.0.0.1:{port}"
+        first = f"127.0.0.1:{_FIRST_PORT + 10}"
+        self._config = Config(
+            data=root / f"node{number}", listen=self.address, http=f"127.0.0.1:{port + 2}",
+            join=() if number == 1 else (first,), wal_file_bytes=_WAL_FILE_BYTES,
+            disk_reserve_bytes=2 * _WAL_FILE_BYTES, repair_after=0.0,
+        )  # fmt: skip
+        for offset in range(3):
+            loop.network.places[port + offset] = str(number)
+        self._rng = rng
+        self._bugs = bugs
+        self._ended: asyncio.Event | None = None
+        self._is_stopped = False
+        """Whether the node was asked to stop, and not to start since."""
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives; a paused process does."""
+        return self.process is not None and self.process.alive
+
+    async def start(self) -> None:
+        """Start the node unless it runs. A node that is stopping starts again afterwards, and one
+        that is to lose power keeps it."""
+        self._is_stopped = False
+        if self.disk is not None:
+            self.disk.spare()
+        self.begin()
+
+    def begin(self) -> None:
+        """Start the node unless it runs."""
+        if self.running:
+            return
+        self.starts += 1
+        self.loop.network.off.discard(str(self.number))
+        process = self.process = Process(f"n{self.number}", str(self.number))
+        self._ended = asyncio.Event()
+        process.on_end.append(self._ended.set)
+        self.loop.trace(process.name, f"starts, for time {self.starts}")
+        self.loop.spawn(process, self._live(process))
+
+    async def kill(self) -> None:
+        """End the process at once; files keep what was written."""
+        if self.process is not None:
+            self.loop.end(self.process)
+
+    def doom(self, operations: int, *, speaks: bool) -> None:
+        """Lose power before one of the next operations of the WAL's disk.
+
+        A round writes and syncs at one moment of virtual time, so that only a loss of power inside
+        of a round finds unsynced bytes.
+        """
+        left = operations
+
+        def before() -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                self.lose_power(speaks=speaks)
+                raise Ended
+
+        if self.disk is not None and self.running:
+            self.disk.before = before
+
+    def lose_power(self, *, speaks: bool) -> int:
+        """End the process and lose unsynced bytes of the WAL; return their number, ever lost.
+
+        The machine says nothing to the others: their connections stay half-open until it runs
+        again. With `speaks`, its network card still resets them.
+        """
+        if self.process is None or not self.process.alive:
+            return self.lost_bytes
+        if not speaks:
+            self.loop.network.off.add(str(self.number))
+        self.loop.end(self.process)
+        if self.disk is not None:
+            self.lost_bytes += self.disk.lose_power(self._rng)
+        return self.lost_bytes
+
+    async def stop(self) -> None:
+        """Ask the node to stop, and wait until it has ended."""
+        process = self.process
+        if process is None or not process.alive or self._ended is None:
+            return
+        self._is_stopped = True
+        self.resume()
+        if signal.SIGTERM in process.signals:
+            self.loop.signal(process, signal.SIGTERM)
+            await self._ended.wait()
+        else:
+            self.loop.end(process)
+
+    def pause(self) -> None:
+        """Stop the process for a while."""
+        if self.process is not None and self.process.alive:
+            self.loop.pause(self.process)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        if self.process is not None and self.process.alive:
+            self.loop.resume(self.process)
+
+    def ended_itself(self, code: int) -> None:
+        """Note that the node ended its process without an orderly stop: no fault here does that."""
+        self._bugs.append(f"node {self.number} ended itself with exit code {code}")
+
+    async def _live(self, process: Process) -> None:
+        clocks = Clocks(
+            wall_ms=lambda: time.time_ns() // 1_000_000, monotonic=lambda: self.loop.time()
+        )
+        node = Node(self._config, clocks, _Around(self, process))
+        process.on_end.insert(0, node.abandon)
+        try:
+            code = await node.run()
+        except LognodeError as error:
+            self.loop.trace(process.name, f"could not start: {error.message}")
+            code = 1
+        except (Ended, GeneratorExit):
+            raise
+        except Exception as error:
+            if not process.alive:
+                raise  # the last words of a killed process, after the run
+            self._bugs.append(f"node {self.number} failed: {error!r}")
+            code = 1
+        self.loop.trace(process.name, f"exits with {code}")
+        if code or not self._is_stopped:
+            # As a supervisor does. The timer belongs to the world: this process is over.
+            self.loop.call_later(_AGAIN_S, self.begin, context=self.loop.world.context)
+        self.loop.end(process)
+
+
+class Machines:
+    """The machines of a cluster, by number from 1."""
+
+    def __init__(self, count: int, root: Path, loop: SimLoop, rng: random.Random) -> None:
+        self.bugs: list[str] = []
+        """What no fault explains."""
+        self._all = {n: Machine(n, root, loop, rng, self.bugs) for n in range(1, count + 1)}
+
+    def __getitem__(self, number: int) -> Machine:
+        return self._all[number]
+
+    def __iter__(self) -> Iterator[Machine]:
+        return iter(self._all.values())
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """All numbers, in order."""
+        return list(self._all)
+
+    @property
+    def servers(self) -> str:
+        """The addresses of all nodes, for clients."""
+        return ",".join(machine.address for machine in self)
+
+    def end(self) -> list[Any]:
+        """End all processes; return what must stay referenced until the loop is closed."""
+        for machine in self:
+            if machine.process is not None:
+                machine.loop.end(machine.process)
+        return [machine.process for machine in self]

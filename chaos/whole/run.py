@@ -1,0 +1,211 @@
+"""One seed: a cluster, a workload of the live tests, faults, and the judgement of the history."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
+
+from ...client.client import AsyncClient
+from ...client.protocol.errors import LognodeError
+from .. import checkers
+from ..checkers.enough import enough
+from ..clients import Clients
+from ..finals import read_all
+from ..history import Event, History, Recorder
+from ..judge import clients_kept_their_word, sentence
+from ..nemeses import Target
+from ..nemesis import Nemesis
+from ..nodes import Nodes
+from ..plan import Plan
+from ..process import Pace
+from ..process import Process as Reader
+from ..verdict import Anomaly, Result, Verdict, merged
+from ..watch import healthy, watch_leaders
+from ..workloads.named import workload_of
+from ..workloads.parts import LOG
+from .faults import PACKAGES, SimLinks
+from .loop import START_S, Stuck
+from .options import described
+from .process import Process
+from .stage import Stage, stage
+from .trace import Sink, Trace
+
+_START_S: Final = 60.0
+_CONVERGE_S: Final = 60.0
+_WHOLE_S: Final = 600.0
+"""Virtual seconds after which a run counts as stuck."""
+_FINALS_FROM: Final = 1_000_000
+_SPLIT_AT: Final = ("k333", "k666")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one seed came to."""
+
+    seed: int
+    verdict: Verdict
+    why: str
+    trace: str
+    """The hash of the run."""
+    options: str
+    simulated_s: float
+    turns: int
+    ok: int
+    """Operations that succeeded."""
+    acked: int
+    """Appends that succeeded."""
+    faults: int
+    elections: int
+    starts: int
+    """Starts of nodes, the first ones included."""
+    changes: int
+    """Operations on ranges that the nemesis asked for."""
+    cpu_s: float
+    """Processor time of the run, judgement included."""
+    detail: list[str] = field(default_factory=list)
+    """The last events, unless the run is valid."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields."""
+        return asdict(self)
+
+
+def run_seed(plan: Plan, sink: Sink | None = None) -> Outcome:
+    """Run the plan and judge it. The result is a function of the plan alone, except `cpu_s`."""
+    began = time.process_time()
+    trace = Trace(sink)
+    with stage(plan.seed, plan.nodes, trace) as set_up:
+        run = _Run(plan, set_up)
+        run.go()
+    results = run.judge()
+    verdict = merged(results)
+    events = run.history.events
+    acked = sum(one.f == "append" and one.outcome == "ok" for one in run.history.operations())
+    return Outcome(
+        seed=plan.seed, verdict=verdict, why=sentence(verdict, results), trace=trace.digest(),
+        options=f"{plan.name} clients={plan.clients} rate={plan.rate:g}",
+        simulated_s=round(run.simulated_s, 3), turns=set_up.loop.turns,
+        ok=sum(each.type == "ok" for each in events), acked=acked,
+        faults=len(run.history.bands()),
+        elections=int(enough(run.history, described(plan)).counts["elections"]),
+        starts=sum(machine.starts for machine in set_up.machines),
+        changes=sum(band.package == "range" for band in run.history.bands()),
+        cpu_s=round(time.process_time() - began, 2),
+        detail=[] if verdict == "valid" else list(trace.tail),
+    )  # fmt: skip
+
+
+class _Traced(Recorder):
+    """Adds each event of the history to the trace."""
+
+    def __init__(self, path: Path, now_ns: Callable[[], int], trace: Trace) -> None:
+        super().__init__(path, now_ns)
+        self._trace = trace
+
+    def record(self, process: int | None, *args: Any, **named: Any) -> Event:
+        event = super().record(process, *args, **named)
+        where = "nemesis" if process is None else f"p{process}"
+        told = "" if event.error is None else f" {event.error}"
+        self._trace(where, f"{event.type} {event.f} {event.value}{told}")
+        return event
+
+
+class _Run:
+    """The parts of one run."""
+
+    def __init__(self, plan: Plan, set_up: Stage) -> None:
+        self.machines = set_up.machines
+        self.history = History(())
+        self.simulated_s = 0.0
+        self._plan = plan
+        self._loop = set_up.loop
+        self._recorder = _Traced(set_up.root / "history.jsonl", self._now_ns, self._loop.trace)
+        self._clients = Process("clients", "clients")
+        self._stuck = ""
+        self._not_converged = ""
+
+    def _now_ns(self) -> int:
+        return int((self._loop.time() - START_S) * 1e9)
+
+    def go(self) -> None:
+        """Run to the end of the test. Faults of the product are found by `judge`."""
+        try:
+            self._loop.run(self._whole())
+        except (Stuck, TimeoutError) as error:
+            self._stuck = f"the run does not end: {error!r}"
+        except LognodeError as error:
+            self._stuck = f"the cluster did not start: {error.message}"
+        self.simulated_s = self._loop.time() - START_S
+        self.history = self._recorder.close()
+
+    def judge(self) -> list[Result]:
+        """Return the results of all checkers."""
+        results = checkers.judge(self.history, described(self._plan))
+        results.append(clients_kept_their_word(self.history))
+        own = Result("nodes", [Anomaly("node-bug", bug) for bug in self.machines.bugs])
+        if self._stuck:
+            own.anomalies.append(Anomaly("stuck", self._stuck, promise="L4"))
+        done = {one.node for one in self.history.operations("final") if one.outcome == "ok"}
+        for node in (None, *self.machines.numbers):
+            if node not in done and not self._stuck:
+                where = "the cluster" if node is None else f"node {node}"
+                told = f"the read of everything at the end from {where} failed"
+                own.anomalies.append(Anomaly("no-final-read", told, promise="L2"))
+        if self._not_converged:
+            own.anomalies.append(Anomaly("not-converged", self._not_converged, promise="L2"))
+        return [*results, own]
+
+    async def _whole(self) -> None:
+        async with asyncio.timeout(_WHOLE_S):
+            async with AsyncClient(self.machines.servers, timeout=_START_S) as client:
+                for machine in self.machines:  # one by one, so that each gets its own number
+                    await machine.start()
+                    await healthy(client, machine.number, _START_S)
+                await client.create_log(LOG, replicas=3, split_at=_SPLIT_AT)
+                await healthy(client, self._plan.nodes, _START_S)
+                await self._load(client)
+            await self._read_everything()
+
+    async def _load(self, client: AsyncClient) -> None:
+        plan, recorder, seed = self._plan, self._recorder, self._plan.seed
+        workload = workload_of(plan.workload, random.Random(f"{seed}/workload"))
+        clients = Clients(plan, self.machines.servers, workload, recorder)
+        rng = random.Random(f"{seed}/nemesis")
+        links = SimLinks(self._loop.network)
+        target = Target(cast(Nodes, self.machines), links, client, LOG, rng, clients)
+        packages = {name: PACKAGES[name]() for name in plan.nemesis}
+        nemesis = Nemesis(packages, target, recorder, interval_s=plan.nemesis_interval_s, rng=rng)
+        watching = asyncio.create_task(watch_leaders(client, recorder))
+        running = self._loop.spawn(self._clients, clients.run())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(plan.time_limit_s):
+                await nemesis.run()
+        await nemesis.heal()
+        await links.heal()
+        for machine in self.machines:
+            machine.resume()
+            await machine.start()
+        self._loop.trace("world", "healed")
+        why = await healthy(client, plan.nodes, _CONVERGE_S)
+        if why is not None:
+            self._not_converged = f"not healthy {_CONVERGE_S:.0f} s after all faults ended: {why}"
+        clients.stop()
+        await running
+        watching.cancel()
+
+    async def _read_everything(self) -> None:
+        through: dict[str, int] = {}
+        rng = random.Random(f"{self._plan.seed}/finals")
+        for place, node in enumerate([None, *self.machines.numbers]):
+            reader = Reader(
+                _FINALS_FROM + place, self.machines.servers, LOG, self._recorder, rng,
+                pace=Pace(self._plan.rate, rng), nodes=self._plan.nodes, timeout_s=_START_S,
+            )  # fmt: skip
+            with contextlib.suppress(LognodeError):
+                last = await read_all(reader, node, through)
+                through = through or last
+            await reader.close()

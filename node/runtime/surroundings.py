@@ -1,0 +1,58 @@
+"""What a node takes from its process: threads, child processes, disks, and its own end.
+
+A node has the surroundings of a real process by default. The simulator gives a node others
+(`chaos/whole/`).
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from ...raft.os_disk import OsDisk
+from ...statemachine.builder import Builder
+from ...statemachine.merge_process import Merger
+from .sync_thread import SyncThread
+
+OnFailure = Callable[[BaseException], None]
+
+
+class Alarm(Protocol):
+    """A call that will be made later, unless it is cancelled."""
+
+    def cancel(self) -> None:
+        """Do not make the call."""
+
+
+class Surroundings:
+    """The surroundings of a real process."""
+
+    def thread(self, name: str, on_failure: OnFailure) -> SyncThread:
+        """Begin a thread that waits for the disk."""
+        return SyncThread(name, on_failure=on_failure)
+
+    def disk(self, directory: Path, open_max: int) -> OsDisk:
+        """Return the disk of the write-ahead log."""
+        return OsDisk(directory, open_max=open_max)
+
+    def builder(self) -> Builder:
+        """Return the builder of segments."""
+        return Builder()
+
+    def merger(self) -> Merger:
+        """Return the merger of segments."""
+        return Merger()
+
+    def alarm(self, seconds: float, call: Callable[[], None]) -> Alarm:
+        """Make the call after some time, even when the event loop hangs."""
+        timer = threading.Timer(seconds, call)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def end(self, code: int) -> None:
+        """End the process at once, without an orderly stop."""
+        logging.shutdown()
+        os._exit(code)
