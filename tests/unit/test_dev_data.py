@@ -173,7 +173,7 @@ def test_a_port_that_is_taken_stops_the_start_before_any_node_runs(tmp_path: Pat
         other.listen()
         cluster = LocalCluster(tmp_path, 2, flags=("--no-such-flag",))
         cluster.nodes[1].http = f"127.0.0.1:{first}"
-        with pytest.raises(Unavailable, match=f"port {first} is taken"):
+        with pytest.raises(Unavailable, match=f"another program uses port {first}"):
             cluster.start()
         assert not any(node.running for node in cluster.nodes)
         assert not list(tmp_path.glob("*.log")), "nothing was started"
