@@ -75,9 +75,9 @@ def _lines(
         yield _Line(number, parts["process"], parts["type"], parts["f"], key, value)
 
 
-def _register_value(f: str, type: str, text: str) -> Any:  # noqa: A002
+def _register_value(f: str, kind: str, text: str) -> Any:
     """Parse nil, a number, or two numbers for cas; a word such as :timed-out replaces a value."""
-    if text.startswith(":") and type in ("fail", "info"):
+    if text.startswith(":") and kind in ("fail", "info"):
         return None
     if f == "cas":
         found = re.fullmatch(r"\[(-?\d+) (-?\d+)\]", text)
@@ -95,11 +95,11 @@ def _register_act(asked: _Line, end: _Line | None) -> Act:
     return ("write", asked.value) if asked.f == "write" else ("cas", *asked.value)
 
 
-def _store_value(f: str, type: str, text: str) -> str | None:  # noqa: A002
+def _store_value(f: str, kind: str, text: str) -> str | None:
     if f not in ("get", "put", "append"):
         raise ValueError(f)
     if text == "nil":
-        if f != "get" and type == "invoke":
+        if f != "get" and kind == "invoke":
             raise ValueError(text)
         return None
     value: str = json.loads(text)

@@ -186,12 +186,12 @@ class Recorder:
     def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
         self.events: list[Event] = []
         self.now_ns: Callable[[], int] = now_ns
-        self._file: TextIO = open(path, "w", encoding="utf-8")  # noqa: SIM115
+        self._file: TextIO = open(path, "w", encoding="utf-8")  # noqa: SIM115  `close` closes the file
 
     def record(
         self,
         process: int | None,
-        type: Type,  # noqa: A002
+        type: Type,  # noqa: A002  the word of Jepsen's histories
         f: str,
         value: Any = None,
         *,

@@ -415,7 +415,7 @@ class Columns:
         if type(None) in kinds:
             sizes = [0 if value is None else len(value) for value in self.values]
         else:
-            sizes = list(map(len, self.values))  # type: ignore[arg-type]
+            sizes = list(map(len, self.values))  # type: ignore[arg-type]  # none is None
         if lengths and (
             min(lengths) < 1
             or max(lengths) > limits.key_bytes_max

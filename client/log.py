@@ -498,7 +498,7 @@ def _ms(timeout: float | None, default: float) -> int:
 
 def _all_or_raise(results: list[Ack | LognodeError]) -> list[Ack]:
     if set(map(type, results)) == {Ack}:
-        return results  # type: ignore[return-value]
+        return results  # type: ignore[return-value]  # all are Acks
     acks = [result for result in results if isinstance(result, Ack)]
     failures = [result for result in results if isinstance(result, LognodeError)]
     reasons = {(error.code, error.outcome, error.message) for error in failures}

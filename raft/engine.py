@@ -99,18 +99,18 @@ class _NoPoller:
 class _NoDumps:
     """The library's serializer, reduced to doing nothing."""
 
-    def checkSerializing(self) -> tuple[int, None]:  # noqa: N802
+    def checkSerializing(self) -> tuple[int, None]:
         """Report that no dump is being written."""
         return SERIALIZER_STATE.NOT_SERIALIZING, None
 
-    def cancelTransmisstion(self, node: Node) -> None:  # noqa: N802
+    def cancelTransmisstion(self, node: Node) -> None:
         """Do nothing: no dump is being sent."""
 
-    def getTransmissionData(self, node: Node) -> None:  # noqa: N802
+    def getTransmissionData(self, node: Node) -> None:
         """Return None: there is no dump. The packet that says so never leaves (hole 1)."""
 
 
-class _Wire(Transport):  # type: ignore[misc]
+class _Wire(Transport):  # type: ignore[misc]  # the library has no types
     """The library's transport, which sends through `send` and receives from the group."""
 
     def __init__(self, send: Callable[[int, Packet], None]) -> None:
@@ -144,13 +144,13 @@ def _ignore(*_: object) -> None:
     """React to nothing."""
 
 
-class _Peer(int, Node):  # type: ignore[misc]
+class _Peer(int, Node):  # type: ignore[misc]  # the library has no types
     """A node of the library that is its own id. The library's nodes hash and compare in Python."""
 
     id = property(int)
 
 
-class _Core(syncobj.SyncObj):  # type: ignore[misc]
+class _Core(syncobj.SyncObj):  # type: ignore[misc]  # the library has no types
     """The library's object with the overridden seams."""
 
     def __init__(
@@ -165,19 +165,19 @@ class _Core(syncobj.SyncObj):  # type: ignore[misc]
         """Return no names: a constructor searches all names, twice, for replicated methods."""
         return []
 
-    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+    def _SyncObj__generateRaftTimeout(self) -> float:
         return self._rng.uniform(self.conf.raftMinTimeout, self.conf.raftMaxTimeout)
 
-    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
+    def _SyncObj__applyLogEntries(self) -> bool:
         """Return True if the commit index has moved: the leader then tells its peers at once."""
         moved: bool = self.raftCommitIndex > self.raftLastApplied
         self._SyncObj__raftLastApplied = self.raftCommitIndex
         return moved
 
-    def _SyncObj__doApplyCommand(self, command: bytes) -> None:  # noqa: N802
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:
         invariant(False, "the engine applies a command")
 
-    def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> None:  # noqa: N802
+    def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> None:
         invariant(False, "the engine looks for a membership change")
 
 

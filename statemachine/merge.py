@@ -231,7 +231,7 @@ class _Merge:
                 for column, more in zip(
                     (seqs, timestamps, absent, snapshots), block.numbers(low, high), strict=True
                 ):
-                    column.extend(more)  # type: ignore[attr-defined]
+                    column.extend(more)  # type: ignore[attr-defined]  # lists of several types
         mask = bytearray(len(seqs))
         for at in kept(key, seqs, timestamps, absent, snapshots) if seqs else ():
             mask[at] = 1

@@ -155,7 +155,8 @@ def encode_block(
         counts = array("I", found.values()).tobytes()
     values = columns.values
     try:
-        lengths, joined = array("I", map(len, values)), b"".join(values)  # type: ignore[arg-type]
+        lengths = array("I", map(len, values))  # type: ignore[arg-type]  # as a rule
+        joined = b"".join(values)  # type: ignore[arg-type]  # as a rule
     except TypeError:  # some have no value
         lengths = array("I", [ABSENT if value is None else len(value) for value in values])
         joined = b"".join(filter(None, values))

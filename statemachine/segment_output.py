@@ -234,7 +234,7 @@ def _ends(columns: Columns) -> list[int]:
     Headers count: otherwise a block of entries with little else would be decoded to 12 MB.
     """
     try:
-        sizes = _added(columns.keys, columns.values)  # type: ignore[arg-type]
+        sizes = _added(columns.keys, columns.values)  # type: ignore[arg-type]  # as a rule
     except TypeError:  # some have no value
         sizes = _added(columns.keys, [value or b"" for value in columns.values])
     for at, headers in columns.headers.items():

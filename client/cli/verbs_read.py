@@ -138,7 +138,7 @@ def _start(given: int | str | tuple[str, int]) -> Start:
     if isinstance(given, tuple):
         return Timestamp(int(time.time() * 1000) - given[1])
     if given in ("earliest", "latest", "snapshot") or isinstance(given, int):
-        return given  # type: ignore[return-value]
+        return given  # type: ignore[return-value]  # a Start
     raise InvalidArgument(f"{given!r} is not a position", what="from")
 
 

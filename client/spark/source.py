@@ -43,7 +43,7 @@ class LognodeSource(DataSource):
 
         return BatchReader(_checked(self.options, schema, streaming=False), schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream. Raises InvalidArgument."""
         from .stream import StreamReader
 
@@ -55,9 +55,7 @@ class LognodeSource(DataSource):
 
         return BatchWriter(_writable(self.options, schema, overwrite))
 
-    def streamWriter(  # noqa: N802  Spark's
-        self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a stream. Raises InvalidArgument, LogNotFound, Unavailable."""
         from .sink import StreamWriter
 
