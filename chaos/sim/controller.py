@@ -56,6 +56,14 @@ class ControllerReplica(Member):
         """Members known to have begun this generation."""
         super().__init__(host, descriptor, log, applied[0])
 
+    @classmethod
+    def stored(
+        cls, host: "Host", descriptor: Descriptor, log: GroupLog, row: dict[str, Any]
+    ) -> "ControllerReplica":
+        """Return the replica whose row is stored."""
+        index, term = row["applied"]
+        return cls(host, descriptor, log, Metadata.from_image(row["image"]), (index, term))
+
     @property
     def applied_index(self) -> int:
         return self._applied[0]
@@ -201,21 +209,6 @@ class ControllerReplica(Member):
     def all_begun(self) -> bool:
         """Whether every member has begun this generation."""
         return set(self.descriptor.members) <= self._have | {self.host.node_id}
-
-    def reinstall(self, metadata: Metadata, applied: tuple[int, int]) -> None:
-        """Go on from a later image of the same generation: meta, then the log (x2.10)."""
-        row = controller_row(self.descriptor, metadata, applied)
-        self.host.durable.commit({meta_keys.controller_key(self.gid.generation): row})
-        self.metadata, self._applied, self._checkpointed = metadata, applied, applied[0]
-        self.host.disk.boundary()
-        if self.log.term_at(applied[0]) != applied[1]:
-            self.log.reset(*applied)
-        node = self.host.node_id
-        self.safety.installed(node, self.log, applied[0])
-        self.safety.same_state(node, applied[0], self.state_hash())
-        self.host.world.trace(self.host.name, "base", f"{self.name} index={applied[0]}")
-        self.host.world.bases += 1
-        self.restart(applied[0])
 
 
 def controller_row(

@@ -191,14 +191,14 @@ class Duties:
         match duty:
             case duties.CatchUp():
                 replica = self._replicas.range_(gid)
-                if replica is None or not replica.group.base_wanted:
+                if replica is None or replica.stopped or not replica.group.base_wanted:
                     return True
                 if base.applied_index <= replica.applied_index:
                     return False
                 if not host.durable.copy_files(base, source):
                     return False
-                replica.install_base(base)
-                host.send(peer, BASE_INSTALLED, gid, None)
+                installed = partial(host.send, peer, BASE_INSTALLED, gid, None)
+                self._replicas.reinstall_range(replica, base, installed)
                 return True
             case duties.Copy(_, operation):
                 self._pin(operation, base)

@@ -118,14 +118,6 @@ class Member:
         self.group.start(campaign=campaign)
         self.host.touch(self)
 
-    def restart(self, applied: int) -> None:
-        """Go on with a new group, after a base was installed in this generation."""
-        self.group.stop()
-        self._settle_reads()
-        self._seen = ()
-        self.group = self._new_group(applied)
-        self.take_part(campaign=False)
-
     def stop(self) -> None:
         """Stop taking part, in this life."""
         self.stopped = True
@@ -194,6 +186,8 @@ class Member:
 
     def drain(self) -> None:
         """Show the member to the checkers, then take the output of the group."""
+        if self.stopped:
+            return
         self._observe()
         group = self.group
         while entries := group.take_committed(1 << 16):

@@ -5,6 +5,7 @@ applied the last record of a controller generation begins the next generation, a
 others until each has it (x29).
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...partitions.metadata import Metadata
@@ -145,10 +146,12 @@ class Membership:
             descriptor = Descriptor.from_wire(row["descriptor"])
             self._replicas.begin_controller(descriptor, metadata, (index, term), campaign=False)
             return
-        if replica.group.base_wanted and index > replica.applied_index:
+        confirm = partial(self._host.send, sender, CONTROLLER, gid, None)
+        if not replica.stopped and replica.group.base_wanted and index > replica.applied_index:
             _check(metadata, replica.metadata)
-            replica.reinstall(metadata, (index, term))
-        self._host.send(sender, CONTROLLER, gid, None)
+            self._replicas.reinstall_controller(replica, metadata, (index, term), confirm)
+        else:
+            confirm()
 
 
 def _received(image: dict[str, Any], known: Metadata) -> Metadata:

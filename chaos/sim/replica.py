@@ -317,33 +317,10 @@ class RangeReplica(Member):
         host.look_soon()
         host.pump()
 
-    def install_base(self, base: Base) -> None:
-        """Install meta and files first, then the log, then a new group on both (x1, x2.10)."""
-        self.store.install(base)
-        if self._building is not None:
-            self._building.cancel()
-            self._building = None
-        self.host.disk.boundary()
-        meet(self.log, base)
-        node = self.host.node_id
-        self.safety.installed(node, self.log, self.applied_index)
-        self.safety.same_state(node, self.applied_index, self.store.state.state_hash)
-        self.host.world.bases += 1
-        self.host.world.trace(self.host.name, "base", f"{self.name} index={self.applied_index}")
-        self.restart(self.applied_index)
-
 
 def end_of(gid: tuple[int, int], base: Base) -> Lineage | None:
     """Return the end of a generation if the base is at its seal, else None."""
     return lineage_of(gid, (base.applied_index, base.applied_term), base.tables)
-
-
-def meet(log: GroupLog, base: Base) -> None:
-    """Reset a log that does not hold what is durably applied (x15, x2.10)."""
-    if base.applied_index > SENTINEL_INDEX and (
-        log.term_at(base.applied_index) != base.applied_term
-    ):
-        log.reset(base.applied_index, base.applied_term)
 
 
 def _for_client(reply: dict[str, Any]) -> Reply:

@@ -149,15 +149,6 @@ class ReplicaStore:
         self.state.merged(base)
         return True
 
-    # Bases.
-
-    def install(self, base: Base) -> None:
-        """Go on from a base whose files are here; it is durable when this returns."""
-        self._durable.commit(
-            {meta_keys.replica_key(self._gid): meta_keys.replica_row(self._descriptor, base)}
-        )
-        self.state = self._new_state(base)
-
     # Reads.
 
     def read(self, key: bytes, as_of: str | None = None) -> tuple[int, list[tuple[int, bytes]]]:

@@ -291,7 +291,7 @@ def refused(root: Path) -> None:
         (started_without_created, "replicas", "range 9 generation 1: its log is not in the WAL"),
         (without_mark, "replicas", "meta does not say that it was started"),
         (applied_beyond_log, "replicas", "range 1 generation 1: its log ends at entry"),
-        (applied_another_term, "replicas", "meta has applied that of term"),
+        (applied_another_term, "replicas", "meta applied that of term"),
         (applied_below_log, "replicas", "its log begins after"),
         (known_damage, "replicas", "known to be damaged: a checksum"),
         (row_of_another_shape, "meta", "is not one"),
