@@ -4,6 +4,7 @@
     recovering               which replicas take part after a start, and from which entry
     beginning                how a generation begins here, at most once
     reinstalling             how a replica continues from a later base, or alone
+    controller_generations   how the controller's generations follow each other
     ending                   damage, retirement, and the files that nothing names any more
 
 The contract: a rule is a pure function. It reads rows of meta, logs and marks that are passed in,
