@@ -137,6 +137,16 @@ class Member:
             self.host.touch(self)
 
     @property
+    def members(self) -> tuple[int, ...]:
+        """The members of the generation."""
+        return self.descriptor.members
+
+    @property
+    def leader(self) -> int | None:
+        """The leader as far as this member knows."""
+        return None if self.stopped else self.group.leader
+
+    @property
     def leads(self) -> bool:
         """Whether this member believes that it leads."""
         return not self.stopped and self.group.role == "leader"

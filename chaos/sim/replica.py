@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...client.protocol.errors import GenerationMismatch, LognodeError, NotFound
 from ...node.serving.read_wait import BARRIER, wait_before
-from ...partitions.duties import Held
-from ...partitions.lineage import effects_of, lineage_of
-from ...partitions.model import Descriptor, Lineage
+from ...partitions.model import Descriptor
 from ...raft.group_log import GroupLog
 from ...raft.types import SENTINEL_INDEX, LogEntry, NotLeaderError
 from ...statemachine import commands
@@ -71,25 +69,6 @@ class RangeReplica(Member):
     @property
     def _has_ended(self) -> bool:
         return self.store.state.sealed is not None
-
-    @property
-    def end(self) -> Lineage | None:
-        """How the generation ended, once the end is durable here."""
-        return end_of(self.gid, self.store.state.durable_base) if self._has_ended else None
-
-    def held(self) -> Held:
-        """Return the state as the pure part of the duties takes it."""
-        return Held(
-            leads=self.leads,
-            leader=self.group.leader,
-            members=self.descriptor.members,
-            sealed=self._has_ended,
-            end=self.end,
-            memtable_bytes=self.store.state.memtable_bytes,
-            base_wanted=self.group.base_wanted,
-            effects=effects_of(self.store.state.durable_base.tables),
-            stopped=self.stopped,
-        )
 
     def contents(self) -> dict[bytes, list[tuple[int, bytes]]]:
         """Return every key's (seq, value)."""
@@ -316,11 +295,6 @@ class RangeReplica(Member):
         host.touch(self)
         host.look_soon()
         host.pump()
-
-
-def end_of(gid: tuple[int, int], base: Base) -> Lineage | None:
-    """Return the end of a generation if the base is at its seal, else None."""
-    return lineage_of(gid, (base.applied_index, base.applied_term), base.tables)
 
 
 def _for_client(reply: dict[str, Any]) -> Reply:

@@ -12,6 +12,7 @@ from ...client.protocol.errors import Unavailable
 from ...client.protocol.invariants import invariant
 from ...node.directory import meta_keys
 from ...node.rules import ending, recovering, reinstalling
+from ...node.rules.base_fetches import Pin
 from ...node.rules.beginning import begin, may_begin
 from ...node.rules.durable_steps import (
     Begin,
@@ -63,7 +64,7 @@ class Replicas:
         self.groups: dict[GroupId, Member] = {}
         self.damaged: dict[GroupId, str] = {}
         self.marks: dict[int, int] = {}
-        self.pinned: dict[object, list[str]] = {}
+        self.pinned: dict[Pin, list[str]] = {}
         """Segment files in use that no row names yet."""
         self._beginning: set[GroupId] = set()
 
@@ -282,12 +283,6 @@ class Replicas:
         for gid in over:
             self._host.world.trace(self._host.name, "retire", f"{gid.range_id}/{gid.generation}")
         self._carry_out(ending.retire(over))
-        open_ = self._host.view.metadata.operations
-        prepared = self._host.durable.meta.items(meta_keys.PREPARED)
-        used = [key for key, _ in prepared if meta_keys.prepared_operation(key) not in open_]
-        if used:
-            self._host.durable.commit({}, used)
-        self.collect_garbage()
 
     def collect_garbage(self) -> None:
         """Remove the segment files that no row names."""

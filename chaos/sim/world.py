@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ...client.protocol.invariants import InvariantError
 from ...node.directory import meta_keys
+from ...node.rules.generation_ends import end_of, prepared_end
 from ...node.rules.recovering import row_gid
 from ...partitions import recovery
 from ...partitions.metadata import Metadata
@@ -25,7 +26,6 @@ from ...statemachine.range_state import Base
 from .clients import Client, Reply
 from .clock import START_S, Scheduler, VirtualClock
 from .cluster import founded
-from .duties import prepared_end
 from .faults import Fault
 from .generations import Generations
 from .history import History
@@ -35,7 +35,6 @@ from .network import Network
 from .operations import Operations
 from .operator import Operator
 from .options import Options
-from .replica import end_of
 from .store import ReplicaStore
 from .trace import Trace
 from .violation import Violation

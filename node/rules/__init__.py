@@ -4,6 +4,9 @@
     recovering               which replicas take part after a start, and from which entry
     beginning                how a generation begins here, at most once
     reinstalling             how a replica continues from a later base, or alone
+    first_base               the base that a generation begins with
+    generation_ends          what a node holds of generations and of their ends
+    base_fetches             which states a duty takes from peers, and how long files stay
     controller_generations   how the controller's generations follow each other
     ending                   damage, retirement, and the files that nothing names any more
 
