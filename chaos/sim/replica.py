@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...client.protocol.errors import GenerationMismatch, LognodeError, NotFound
+from ...node.rules.flushing import cut_log, freeze_pending, may_freeze, may_seal
 from ...node.serving.read_wait import BARRIER, wait_before
 from ...partitions.model import Descriptor
 from ...raft.group_log import GroupLog
@@ -155,7 +156,7 @@ class RangeReplica(Member):
 
     def propose_seal(self, operation: int) -> None:
         """End the generation, as leader; once while this member leads."""
-        if self.leads and not self._has_ended and not self._seal_proposed:
+        if may_seal(leads=self.leads, ended=self._has_ended, seal_proposed=self._seal_proposed):
             self._propose_queue()
             command = commands.encode(commands.SEAL, self.host.wall_ms(), operation)
             self.propose(command, lambda _: None)
@@ -196,7 +197,12 @@ class RangeReplica(Member):
             self.begin_checkpoint()  # no FREEZE of the leader has come
 
     def _propose_freeze(self) -> None:
-        if self.applied_index < self._freeze_index <= self.log.last_index or self._seal_proposed:
+        if not may_freeze(
+            leads=self.leads,
+            ended=self.is_sealed,
+            seal_proposed=self._seal_proposed,
+            pending=freeze_pending(self.applied_index, self._freeze_index, self.log.last_index),
+        ):
             return
         self.propose(commands.encode(commands.FREEZE, self.host.wall_ms(), None), lambda _: None)
         self._freeze_index = self.log.last_index
@@ -288,9 +294,8 @@ class RangeReplica(Member):
             host.world.merges += self.store.merge()
         host.disk.boundary()
         keep = host.rng.choice((0, 0, 5, 20))
-        cut = min(index, self.log.commit_index) - keep
-        if cut > self.log.base_index:
-            self.log.cut_front(cut)
+        for _, last in cut_log(self.gid, self.log, index - keep, index):
+            self.log.cut_front(last)
         host.reclaim()
         host.touch(self)
         host.look_soon()

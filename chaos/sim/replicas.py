@@ -157,9 +157,7 @@ class Replicas:
 
     def reinstall_range(self, replica: RangeReplica, base: Base, done: Callable[[], None]) -> None:
         """Go on from a later base, whose files are here; `done` is called once it takes part."""
-        rows = Rows(
-            meta_keys.replica_key(replica.gid), meta_keys.replica_row(replica.descriptor, base)
-        )
+        rows = Rows.of_range(replica.descriptor, base)
 
         def made(log: GroupLog) -> Member:
             return RangeReplica(self._host, replica.descriptor, log, base)
@@ -211,8 +209,7 @@ class Replicas:
 
     def begin_range(self, descriptor: Descriptor, base: Base, *, campaign: bool) -> None:
         """Begin a generation from a base whose files are here, unless it has begun before."""
-        key = meta_keys.replica_key(GroupId(descriptor.range_id, descriptor.generation))
-        rows = Rows(key, meta_keys.replica_row(descriptor, base))
+        rows = Rows.of_range(descriptor, base)
 
         def made(log: GroupLog) -> Member:
             return RangeReplica(self._host, descriptor, log, base)

@@ -368,7 +368,7 @@ class Host:
         if not may_begin(gid, self.groups, self.marks):
             return None
         producers = await _producers(base)
-        rows = Rows(meta_keys.replica_key(gid), meta_keys.replica_row(descriptor, base))
+        rows = Rows.of_range(descriptor, base)
         self._rows.add(gid)
         steps = begin(gid, rows, _applied(base), self._wal.groups.get(gid), campaign=campaign)
         make = partial(self._begin_range, descriptor, base, producers)
@@ -418,8 +418,7 @@ class Host:
         self._check_runs(replica)
         producers = await _producers(base)
         self._check_runs(replica)
-        row = meta_keys.replica_row(replica.descriptor, base)
-        rows = Rows(meta_keys.replica_key(replica.gid), row)
+        rows = Rows.of_range(replica.descriptor, base)
         steps = reinstall(replica.gid, rows, _applied(base), replica.applied_index)
         make = partial(self._begin_range, replica.descriptor, base, producers)
         return await self._must_begin(steps, make)

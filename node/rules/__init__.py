@@ -8,6 +8,7 @@
     generation_ends          what a node holds of generations and of their ends
     base_fetches             which states a duty takes from peers, and how long files stay
     controller_generations   how the controller's generations follow each other
+    flushing                 how memory becomes durable, how the log is cut and sealed
     ending                   damage, retirement, and the files that nothing names any more
 
 The contract: a rule is a pure function. It reads rows of meta, logs and marks that are passed in,

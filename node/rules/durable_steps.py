@@ -7,7 +7,10 @@ step says so, before the next step begins.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from ...partitions.model import Descriptor
 from ...raft.types import GroupId
+from ...statemachine.range_state import Base
+from ..directory import meta_keys
 
 
 class Held(Protocol):
@@ -29,6 +32,9 @@ class LogView(Held, Protocol):
     def base_term(self) -> int: ...
 
     @property
+    def commit_index(self) -> int: ...
+
+    @property
     def term(self) -> int: ...
 
 
@@ -46,6 +52,12 @@ class Rows(NamedTuple):
     """Further rows, by key: the buckets of a controller's metadata."""
     prefixes: tuple[str, ...] = ()
     """Prefixes of rows that these rows replace."""
+
+    @classmethod
+    def of_range(cls, descriptor: Descriptor, base: Base) -> "Rows":
+        """Return the row of a range's replica with that base."""
+        gid = GroupId(descriptor.range_id, descriptor.generation)
+        return cls(meta_keys.replica_key(gid), meta_keys.replica_row(descriptor, base))
 
     def puts(self, **fields: Any) -> dict[str, Any]:
         """Return all rows; `fields` replace fields of the replica's own row."""
@@ -85,6 +97,13 @@ class RaiseCommit(NamedTuple):
 
     gid: GroupId
     commit: int
+
+
+class CutLog(NamedTuple):
+    """Drop the entries up to `last`, which are in a durable base."""
+
+    gid: GroupId
+    last: int
 
 
 class SyncLogs(NamedTuple):
@@ -128,6 +147,12 @@ class Begin(NamedTuple):
     campaign: bool
 
 
+class Adopt(NamedTuple):
+    """Let the running replica use the base that was stored, and free the memory that it has."""
+
+    gid: GroupId
+
+
 class SetAside(NamedTuple):
     """Keep the replica out until its damaged files are repaired; its log is whole (x2)."""
 
@@ -148,7 +173,7 @@ class CollectFiles(NamedTuple):
 
 
 Step = (
-    Commit | CreateLog | ResetLog | RaiseCommit | SyncLogs | RetireLogs | Stop | CheckPresent
-    | Mark | CheckFiles | Begin | SetAside | Damaged | CollectFiles
+    Commit | CreateLog | ResetLog | RaiseCommit | CutLog | SyncLogs | RetireLogs | Stop
+    | CheckPresent | Mark | CheckFiles | Begin | Adopt | SetAside | Damaged | CollectFiles
 )  # fmt: skip
 Steps = tuple[Step, ...]

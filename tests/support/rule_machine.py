@@ -11,12 +11,14 @@ from lognode.chaos.sim.disk import SimDisk
 from lognode.node.directory import meta_keys
 from lognode.node.rules import recovering
 from lognode.node.rules.durable_steps import (
+    Adopt,
     Begin,
     CheckFiles,
     CheckPresent,
     CollectFiles,
     Commit,
     CreateLog,
+    CutLog,
     Damaged,
     Mark,
     RaiseCommit,
@@ -43,7 +45,7 @@ DESCRIPTOR: Final = Descriptor(1, 1, 1, Span(b"", None), MEMBERS)
 
 def rows_of(base: Base, descriptor: Descriptor = DESCRIPTOR) -> Rows:
     """The rows of the replica with that base."""
-    return Rows(meta_keys.replica_key(GID), meta_keys.replica_row(descriptor, base))
+    return Rows.of_range(descriptor, base)
 
 
 class Machine:
@@ -149,5 +151,7 @@ class Machine:
                 self.damaged[gid] = reason
             case CollectFiles():
                 self.collected += 1
-            case CheckPresent():
+            case CutLog(gid, last):
+                self.wal.groups[gid].cut_front(last)
+            case CheckPresent() | Adopt():
                 pass

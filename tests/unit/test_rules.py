@@ -12,10 +12,12 @@ from lognode.node.directory import meta_keys
 from lognode.node.rules import recovering
 from lognode.node.rules.beginning import begin, may_begin
 from lognode.node.rules.durable_steps import (
+    Adopt,
     Begin,
     CheckFiles,
     Commit,
     CreateLog,
+    CutLog,
     Damaged,
     Mark,
     ResetLog,
@@ -27,6 +29,7 @@ from lognode.node.rules.durable_steps import (
     SyncLogs,
 )
 from lognode.node.rules.ending import before, damage, files_of, retire
+from lognode.node.rules.flushing import cut_log, freeze_pending, may_freeze, may_seal, store_base
 from lognode.node.rules.reinstalling import go_alone, reinstall
 from lognode.partitions.model import CONTROLLER_RANGE, Descriptor, Span
 from lognode.raft.types import GroupId
@@ -323,3 +326,55 @@ def test_the_controllers_images_go_with_its_row() -> None:
 def test_files_that_rows_name_stay() -> None:
     row = {"base": {"manifest": [["one", 1], ["two", 2]]}}
     assert files_of([row, None]) == {"one", "two"}
+
+
+# Checkpoints.
+
+
+def test_x16_a_base_is_in_meta_before_memory_is_freed_and_the_log_is_cut() -> None:
+    def stored(_: Machine) -> Steps:
+        return store_base(DESCRIPTOR, Base(4, 1))
+
+    steps = stored(begun())
+    assert steps == (Commit(rows_of(Base(4, 1)).puts()), Adopt(GID))
+    found = set()
+    for machine in crashes(stored, 6, 1):
+        assert machine.begun == {GID: False}
+        assert machine.log.last_index == 6
+        found.add(machine.row["base"]["applied"][0])
+    assert found == {1, 4}
+
+
+def test_x2_18_x16_the_log_is_cut_behind_the_durable_base_commit_and_pins() -> None:
+    log = begun()
+    log.append(9, 1)
+    log.log.set_commit(8)
+    for wanted, durable, pins, last in (
+        (6, 9, (), 6),
+        (6, 5, (), 5),
+        (9, 9, (), 8),
+        (6, 9, (4, 7), 4),
+        (6, 9, (1,), None),
+        (None, 9, (), None),
+        (1, 9, (), None),
+    ):
+        expected = () if last is None else (CutLog(GID, last),)
+        assert cut_log(GID, log.log, wanted, durable, pins) == expected
+
+
+def test_x25_a_generation_is_sealed_once_by_its_leader() -> None:
+    assert may_seal(leads=True, ended=False, seal_proposed=False)
+    assert not may_seal(leads=False, ended=False, seal_proposed=False)
+    assert not may_seal(leads=True, ended=True, seal_proposed=False)
+    assert not may_seal(leads=True, ended=False, seal_proposed=True)
+
+
+def test_members_freeze_at_one_entry_at_a_time() -> None:
+    assert may_freeze(leads=True, ended=False, seal_proposed=False, pending=False)
+    for reason in ("ended", "seal_proposed", "pending"):
+        given = {"ended": False, "seal_proposed": False, "pending": False, reason: True}
+        assert not may_freeze(leads=True, **given)
+    assert not may_freeze(leads=False, ended=False, seal_proposed=False, pending=False)
+    assert freeze_pending(4, 5, 5)
+    assert not freeze_pending(5, 5, 5)
+    assert not freeze_pending(4, 5, 4), "another leader cut the log before it"
