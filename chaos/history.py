@@ -186,7 +186,7 @@ class Recorder:
     def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
         self.events: list[Event] = []
         self.now_ns: Callable[[], int] = now_ns
-        self._file: TextIO = open(path, "w", encoding="utf-8")  # noqa: SIM115  `close` closes the file
+        self._file: TextIO = open(path, "w", encoding="utf-8")  # noqa: SIM115  `close` closes it
 
     def record(
         self,

@@ -92,26 +92,7 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
         action="store_true",
         help="fixed scenario; each run kills the node before another disk operation",
     )
-    sim.add_argument(
-        "--nodes", type=int, choices=(3, 5), help="number of nodes; default: drawn from the seed"
-    )
-    sim.add_argument(
-        "--whole",
-        action="store_true",
-        help="run whole daemons and SDK clients, in one process on a virtual clock; slower",
-    )
-    sim.add_argument(
-        "--workload", choices=WORKLOADS, help="with --whole; default: drawn from the seed"
-    )
-    sim.add_argument(
-        "--faults",
-        type=_faults,
-        metavar="F,...",
-        help="allowed faults, or none; default: drawn from the seed",
-    )
-    sim.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="virtual seconds of each seed (20)"
-    )
+    _add_drawn(sim)
     sim.add_argument("--trace", action="store_true", help="print one line per event; see below")
     sim.add_argument(
         "--shrink",
@@ -138,6 +119,30 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
     )
     sim.add_argument("--worker", type=_worker, help=argparse.SUPPRESS)
     sim.set_defaults(verb=lambda arguments: run(arguments, say))
+
+
+def _add_drawn(sim: argparse.ArgumentParser) -> None:
+    """Add what a seed draws, and which mode runs it."""
+    sim.add_argument(
+        "--nodes", type=int, choices=(3, 5), help="number of nodes; default: drawn from the seed"
+    )
+    sim.add_argument(
+        "--whole",
+        action="store_true",
+        help="run whole daemons and SDK clients, in one process on a virtual clock; slower",
+    )
+    sim.add_argument(
+        "--workload", choices=WORKLOADS, help="with --whole; default: drawn from the seed"
+    )
+    sim.add_argument(
+        "--faults",
+        type=_faults,
+        metavar="F,...",
+        help="allowed faults, or none; default: drawn from the seed",
+    )
+    sim.add_argument(
+        "--seconds", type=float, default=20.0, metavar="S", help="virtual seconds of each seed (20)"
+    )
 
 
 def plan_of(arguments: argparse.Namespace) -> runner.Plan:

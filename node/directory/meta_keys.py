@@ -24,7 +24,7 @@ prepared/<operation>            range, generation, base: a parent's state at its
 
 from typing import Any
 
-from ...partitions.model import Descriptor
+from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...raft.types import GroupId
 from ...statemachine.range_state import Base
 
@@ -52,6 +52,12 @@ def replica_key(gid: GroupId) -> str:
 def controller_key(generation: int) -> str:
     """Return the key of a controller replica's row."""
     return f"{CONTROLLER}{generation:08d}"
+
+
+def row_key(gid: GroupId) -> str:
+    """Return the key of a replica's row, of a range or of the controller."""
+    controller = gid.range_id == CONTROLLER_RANGE
+    return controller_key(gid.generation) if controller else replica_key(gid)
 
 
 def controller_buckets(generation: int) -> str:

@@ -2,7 +2,7 @@
 
     duty_runner              carries out the duties that `partitions.duties` finds
     held_replicas            the replicas as `partitions.duties` sees them
-    young, first_base        limit how many begin at a time; the base of a new generation
+    young                    limits how many begin at a time
     base_server, base_transfer, base_pieces
                              give a base and its files to a peer, and fetch them from a peer
     handover, draining       hand over leadership before replicas leave

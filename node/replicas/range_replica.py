@@ -20,6 +20,7 @@ from ...statemachine.admission import SenderCheck, admit, admit_steps
 from ...statemachine.range_state import Ahead, Base, RangeState
 from ...statemachine.turn_limits import NotPrepared, TurnOver, Turns
 from ..quota.quotas import APPEND_RECORDS, Payer
+from ..rules.flushing import freeze_pending, may_freeze, may_seal
 from ..runtime.waiters import Waiters
 from .contact_watch import ContactWatch
 from .gathered import Gathered, Waiting
@@ -278,17 +279,21 @@ class RangeReplica(Replica):
 
     def propose_seal(self, operation: int) -> None:
         """End this generation, if this member leads and has not done so yet (idempotent)."""
-        if self.leads and self.state.sealed is None and not self._seal_proposed:
+        ended = self.state.sealed is not None
+        if may_seal(leads=self.leads, ended=ended, seal_proposed=self._seal_proposed):
             self.propose_gathered(all_of_it=True)
             self.propose(commands.proposal(commands.SEAL, self.services.stamp_ms(), operation), ())
             self._seal_proposed = True
 
     def propose_freeze(self) -> None:
         """As leader, let every member begin a new memtable at one index. Idempotent until then."""
-        if self.freeze_proposed or not self.leads or self.resigning:
+        if not may_freeze(
+            leads=self.leads and not self.resigning,
+            ended=self.is_sealed,
+            seal_proposed=self._seal_proposed,
+            pending=self.freeze_proposed,
+        ):
             return
-        if self.is_sealed or self._seal_proposed:
-            return  # every member flushes at the end of the generation
         with contextlib.suppress(LognodeError):  # the next turn tries again
             command = commands.proposal(commands.FREEZE, self.services.stamp_ms(), None)
             self._freeze_index = self.propose(command, ())
@@ -296,7 +301,7 @@ class RangeReplica(Replica):
     @property
     def freeze_proposed(self) -> bool:
         """Whether a FREEZE that this member proposed is not applied yet."""
-        return self.applied_index < self._freeze_index <= self.raft_log.last_index
+        return freeze_pending(self.applied_index, self._freeze_index, self.raft_log.last_index)
 
     def freeze(self) -> None:
         """Begin a new memtable on this member alone.

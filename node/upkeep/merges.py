@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +26,12 @@ from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
 from ...statemachine.visibility import Rules
 from ..directory.disk_room import DiskRoom
-from ..directory.meta_keys import replica_key, replica_row
 from ..metrics import Metrics
 from ..replicas.host import Host
 from ..replicas.prepare import open_ahead
 from ..replicas.range_replica import RangeReplica
+from ..rules.durable_steps import Commit
+from ..rules.flushing import store_base
 from ..runtime.sync_thread import SyncThread
 
 _PERIOD_S: Final = 1.0
@@ -161,9 +163,11 @@ class Merges:
             if replica.stopped or replica.is_sealed:
                 raise Unavailable("this replica has ended")
             base = replica.state.base_merged(inputs, merged)
-            row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
-            await self._sync.run(lambda: self._meta.commit(row))
-            replica.state.merged(base)
+            for step in store_base(replica.descriptor, base):
+                if isinstance(step, Commit):
+                    await self._sync.run(partial(self._meta.commit, step.puts))
+                else:
+                    replica.state.merged(base)
 
     async def _replace(
         self, replica: RangeReplica, inputs: Sequence[SegmentInfo], rules: Rules, *, oldest: bool

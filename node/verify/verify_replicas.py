@@ -6,11 +6,12 @@ from typing import Any
 from ...client.protocol.errors import CorruptData
 from ...partitions.model import CONTROLLER_RANGE, Descriptor, Span
 from ...raft.types import GroupId
-from ...raft.wal_recovery import RecoveredGroup, Recovery
+from ...raft.wal_recovery import Recovery
 from ...statemachine.range_state import Base
 from ...statemachine.segment_writer import SegmentInfo
 from ..directory import meta_keys
 from ..directory.image_rows import ImageRows
+from ..rules.recovering import misfit
 from .verify_bases import KnownBase
 
 
@@ -115,24 +116,7 @@ def _disagreement(gid: GroupId, replica: KnownReplica, recovery: Recovery) -> st
     log = recovery.groups.get(gid)
     if log is None:
         return "its log is not in the WAL"
-    return _log_misfit(log, replica)
-
-
-def _log_misfit(log: RecoveredGroup, replica: KnownReplica) -> str | None:
-    index, term = replica.applied
-    if log.base_index > index:
-        return f"meta ends at entry {index}, but the log begins after {log.base_index}"
-    if replica.installed:
-        return None
-    if log.last_index < index:
-        return f"the log ends at entry {log.last_index}, but meta has applied {index}"
-    held = log.term_at(index)
-    if held != term:
-        return (
-            f"the log has entry {index} of term {held}, but meta has applied that entry of term "
-            f"{term}"
-        )
-    return None
+    return misfit(log, replica.applied, installed=replica.installed)
 
 
 def group_name(gid: GroupId) -> str:

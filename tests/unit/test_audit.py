@@ -43,7 +43,7 @@ def test_X7_a_request_that_administers_is_recorded_with_who_and_outcome() -> Non
     assert second["message"] == "there is no log 'x'"
 
 
-def test_X7_it_is_recorded_who_has_raised_the_feature_level() -> None:
+def test_X7_a_record_names_the_operator_who_has_raised_the_feature_level() -> None:
     kept = Kept()
     kept.audit.asked("ann", "10.0.0.1:5000", FINALIZE, {"level": 2}, None)
     kept.audit.commanded(3, {"op": commands.FINALIZE, "level": 2, "nodes": [[1, 2, 9]] * 99}, None)

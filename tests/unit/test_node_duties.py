@@ -184,6 +184,43 @@ def test_x3_a_replica_that_is_retired_while_its_base_is_stored_stays_retired(
     run(tmp_path, later)
 
 
+def test_x3_a_replica_that_is_retired_while_its_log_is_synced_stays_retired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica took part again, with a log that was freed."""
+
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False)
+        assert replica is not None
+        durable = node.rounds.durable
+
+        async def retired_meanwhile() -> None:
+            monkeypatch.setattr(node.rounds, "durable", durable)
+            await node.host.retire([G1])
+
+        monkeypatch.setattr(node.rounds, "durable", retired_meanwhile)
+        with pytest.raises(Unavailable):
+            await node.host.reinstall_range(replica, Base(8, 1))
+        assert G1 not in node.host.groups
+        assert node.host.serving(1) is None
+
+    run(tmp_path, test)
+
+
+def test_L2_a_base_that_is_not_later_does_not_end_the_replica(tmp_path: Path) -> None:
+    """The replica may have caught up from another leader while the base was decoded."""
+
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False)
+        assert replica is not None
+        with pytest.raises(Unavailable):
+            await node.host.reinstall_range(replica, Base(1, 0))
+        assert node.host.replica(G1) is replica
+        assert not replica.stopped
+
+    run(tmp_path, test)
+
+
 def test_data_prepared_for_an_ended_operation_is_deleted(tmp_path: Path) -> None:
     """On a node that had nothing to retire it stayed, row and files, for good."""
 

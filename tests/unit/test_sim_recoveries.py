@@ -17,7 +17,7 @@ from lognode.chaos.sim.options import Options, swarm
 from lognode.chaos.sim.replica import RangeReplica
 from lognode.chaos.sim.violation import Violation
 from lognode.chaos.sim.world import World, judge, run_seed
-from lognode.node.lifecycle.first_base import first_base
+from lognode.node.rules.first_base import first_base
 from lognode.partitions.model import Span
 from lognode.partitions.recovery import SEQS_LEFT_OUT
 from lognode.raft.types import LogEntry
