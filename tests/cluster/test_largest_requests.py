@@ -160,8 +160,8 @@ async def send(link: Connection, operation: Operation, body: Body) -> None:
 def turns_and_collections(node: LocalNode) -> tuple[float, int]:
     """How many long turns the node has had, and how many collections of old garbage.
 
-    A node collects when its containers have doubled, as they do behind a CREATE_LOG. Such a turn does
-    not belong to the request (`node/runtime/garbage.py`), which is sent again.
+    A node collects when its containers have doubled, as they do behind a CREATE_LOG. Such a turn is
+    not the request's (`node/runtime/garbage.py`), and the request is sent again.
     """
     collections = node.log_path.read_text("utf-8").count("garbage collected")
     return metric(node, LONG_TURNS), collections
