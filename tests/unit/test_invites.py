@@ -93,9 +93,7 @@ def test_a_typing_error_is_found_before_anybody_is_asked() -> None:
               if "." not in text[at : at + 2] and text[at] != text[at + 1]]  # fmt: skip
     wrong += [text.upper(), f"{text}0", f"\ud800{text}"]
     for bad in wrong:
-        with pytest.raises(
-            InvalidArgument, match=r"characters (and is not of|were changed or lost)"
-        ) as caught:
+        with pytest.raises(InvalidArgument, match=r"characters were changed or lost") as caught:
             parse(bad)
         assert made.token.partition(".")[2][:40] not in caught.value.message
     for at in (place for place in range(len(text)) if text[place] == "."):
