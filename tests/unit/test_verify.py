@@ -134,7 +134,7 @@ def test_a_running_node_refuses(copy: Path, capsys: pytest.CaptureFixture[str]) 
     try:
         assert main.main(["verify", str(copy)]) == 1
         said = capsys.readouterr().err
-        assert f"uses data directory{os.getpid()}; stop the node first" in said
+        assert f"process {os.getpid()} uses data directory" in said
     finally:
         directory.close()
     assert failed(copy) == {}
