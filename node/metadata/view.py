@@ -15,6 +15,7 @@ from functools import partial
 
 from ...client.protocol import limits
 from ...client.protocol.errors import CorruptData
+from ...client.protocol.peers import LEADER
 from ...partitions import buckets, received
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE
@@ -208,8 +209,12 @@ class View:
         deque(self.learning(told), maxlen=0)
 
     def learning(self, told: Iterable[Sequence[int]]) -> Iterator[None]:
-        """Do the same a row at a time: there may be 50,000 rows."""
-        for range_id, *row in told:
+        """Do the same a row at a time, since there may be 50,000 rows. Each row is checked first.
+
+        Raises InvalidArgument at a row of another shape; the rows before it are learnt.
+        """
+        for each in told:
+            range_id, *row = LEADER.check(each, "leaders")
             leader = Told(*row)
             if self._may_lead(range_id, leader):
                 self.leaders.learn(range_id, leader)

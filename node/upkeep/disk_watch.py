@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -55,6 +56,7 @@ class DiskWatch:
         self._handover = handover
         self._on_change = on_change
         self._sparing: asyncio.Task[None] | None = None
+        self._stopping = threading.Event()
         self._blind = False
         self._level = Level.AMPLE
         """The level as last reported."""
@@ -75,6 +77,7 @@ class DiskWatch:
                         await self._begun.wait()
                 self._begun.clear()
         finally:
+            self._stopping.set()
             if self._sparing is not None:
                 self._sparing.cancel()
 
@@ -138,7 +141,8 @@ class DiskWatch:
                 )
 
     def _settle(self, name: str) -> None:
-        write_back(self._wal_directory / name)
+        """Write the file back, for seconds; a node that stops gives it up."""
+        write_back(self._wal_directory / name, self._stopping)
 
     def _tell(self, before: Level) -> None:
         """Log each change once, however often the space is checked."""

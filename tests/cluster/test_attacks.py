@@ -28,9 +28,9 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def attacked(module_path: Path) -> Iterator[testing.LocalCluster]:
     """One node with a key of 32 MiB, and a log of 100 ranges."""
-    with testing.cluster(tmp_path_factory.mktemp("attacked"), 1) as cluster:
+    with testing.cluster(module_path / "attacked", 1) as cluster:
         with lognode.Client(cluster.servers, timeout=60.0) as client:
             client.create_log(LOG, ranges=1)
             client.create_log("wide", ranges=100)
@@ -41,9 +41,9 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.Local
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def secured(module_path: Path) -> Iterator[testing.LocalCluster]:
     """One node with TLS and tokens."""
-    root = tmp_path_factory.mktemp("secured")
+    root = module_path / "secured"
     with testing.cluster(root, 1, tls=True, auth=True) as cluster:
         with lognode.Client(cluster.servers, timeout=60.0) as client:
             client.create_log(LOG, ranges=1)

@@ -47,9 +47,9 @@ BOMB = {
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def guarded(module_path: Path) -> Iterator[testing.LocalCluster]:
     """Three nodes that share a secret, with appends going on."""
-    root = tmp_path_factory.mktemp("guarded")
+    root = module_path
     for name, secret in (("secret", SECRET), ("other", OTHER_SECRET)):
         (root / name).touch(0o600)
         (root / name).write_bytes(secret)

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("cli"), 1) as found:
+def cluster(module_path: Path) -> Iterator[LocalCluster]:
+    with testing.cluster(module_path, 1) as found:
         yield found
 
 

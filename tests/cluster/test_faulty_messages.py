@@ -15,6 +15,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,8 +56,8 @@ TOLD = "the node drops a message of a member that cannot be true"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    root = tmp_path_factory.mktemp("faulty")
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
+    root = module_path
     (root / "secret").touch(0o600)
     (root / "secret").write_bytes(SECRET)
     flags = ("--balance", "off", "--secret-file", str(root / "secret"))

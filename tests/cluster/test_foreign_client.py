@@ -10,6 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import foreign_wire
@@ -37,8 +38,8 @@ def page() -> Page:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    root = tmp_path_factory.mktemp("foreign")
+def shared(module_path: Path) -> Iterator[testing.LocalCluster]:
+    root = module_path
     with testing.cluster(root, 3, tls=True, auth=True, flags=("--balance", "off")) as cluster:
         testing.wait_healthy(cluster)
         yield cluster

@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,8 +42,8 @@ DROPPED = "lognode_raft_messages_dropped_total"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    root = tmp_path_factory.mktemp("attacked")
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
+    root = module_path
     with testing.cluster(root, 3, flags=("--balance", "off")) as cluster:
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers, timeout=20) as client:

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hostile_payloads as payloads
@@ -31,8 +32,8 @@ LATENCY_S = 1.0
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("hostile"), 3) as cluster:
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(module_path, 3) as cluster:
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers) as client:
             client.create_log("log")

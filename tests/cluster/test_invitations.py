@@ -30,10 +30,10 @@ CLUSTER = "0123456789abcdef" * 2
 
 
 @pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def cluster(tmp_path: Path) -> Iterator[testing.LocalCluster]:
     """One node, and another cluster for each test: with three nodes the controller has three
     members, and needs two of them."""
-    with testing.cluster(tmp_path_factory.mktemp("invites"), 1, tls=True, auth=True) as cluster:
+    with testing.cluster(tmp_path / "cluster", 1, tls=True, auth=True) as cluster:
         testing.wait_healthy(cluster)
         yield cluster
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,9 +42,9 @@ TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
     """A node with a key of many entries, and many keys; and 256 ranges."""
-    with testing.cluster(tmp_path_factory.mktemp("largest"), 1) as cluster:
+    with testing.cluster(module_path, 1) as cluster:
         with lognode.Client(cluster.servers, timeout=60) as client:
             log = client.create_log(LOG, ranges=1)
             log.append_many([(KEY, b"%d" % n) for n in range(MANY)])

@@ -28,9 +28,9 @@ to do."""
 
 
 @pytest.fixture(scope="module")
-def shared_four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def shared_four(module_path: Path) -> Iterator[testing.LocalCluster]:
     flags = ("--balance", "off")  # here only operators move replicas
-    with testing.cluster(tmp_path_factory.mktemp("four"), 4, flags=flags) as cluster:
+    with testing.cluster(module_path, 4, flags=flags) as cluster:
         yield cluster
 
 

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def served(module_path: Path) -> Iterator[testing.LocalCluster]:
     """One node for all tests that leave it running."""
-    with testing.cluster(tmp_path_factory.mktemp("one"), 1) as cluster:
+    with testing.cluster(module_path, 1) as cluster:
         testing.wait_healthy(cluster)
         yield cluster
 

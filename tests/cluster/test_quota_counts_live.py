@@ -21,8 +21,8 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("counts"), 1, auth=True) as cluster:
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(module_path, 1, auth=True) as cluster:
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers, timeout=20) as client:
             client.create_log("acme/a")

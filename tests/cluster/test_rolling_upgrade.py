@@ -23,9 +23,9 @@ EARLIER = "b730686bee45ef08f270a43606a6758d94934a94"
 
 
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def earlier(module_path: Path) -> Path:
     """A folder with the package of the earlier commit, from a wheel."""
-    tree = tmp_path_factory.mktemp("earlier")
+    tree = module_path
     told = subprocess.run(
         ["git", "-C", str(ROOT), "archive", EARLIER], capture_output=True, check=False
     )

@@ -38,8 +38,8 @@ SIZE = Size(writers=2, conditional=1, named=1, readers=1)
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("tls"), 3, tls=True) as cluster:
+def shared(module_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(module_path, 3, tls=True) as cluster:
         yield cluster
 
 

@@ -28,8 +28,8 @@ HEARTBEAT_S = 0.5
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("tokens"), 3, auth=True) as cluster:
+def shared(module_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(module_path, 3, auth=True) as cluster:
         testing.wait_healthy(cluster)
         with admin(cluster) as client:
             for name in ("acme/a", "acme/b", "other"):

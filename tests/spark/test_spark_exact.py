@@ -24,10 +24,10 @@ Cluster = testing.LocalCluster
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(module_path: Path) -> Iterator[Cluster]:
     """Four nodes, so that a replica can move."""
     flags = ("--balance", "off")
-    with testing.cluster(tmp_path_factory.mktemp("four"), 4, flags=flags) as made:
+    with testing.cluster(module_path, 4, flags=flags) as made:
         testing.wait_healthy(made)
         yield made
 

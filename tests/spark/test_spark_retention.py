@@ -24,10 +24,10 @@ _PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(module_path: Path) -> Iterator[Cluster]:
     """One node, which builds files of some hundred KiB."""
     flags = ("--wal-file-bytes", "65536")
-    with testing.cluster(tmp_path_factory.mktemp("one"), 1, flags=flags) as made:
+    with testing.cluster(module_path, 1, flags=flags) as made:
         testing.wait_healthy(made)
         yield made
 

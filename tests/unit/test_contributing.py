@@ -206,10 +206,14 @@ class Copy:
         return self.root / place.replace("NAME", "dummy")
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        # Python knows bytecode by seconds and size, so that a file changed twice keeps old code.
+        surroundings = {
+            **os.environ, "PYTHONPATH": str(self.root.parent), "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
         return subprocess.run(
             [sys.executable, *arguments], cwd=self.root, capture_output=True, text=True,
-            timeout=240, check=False,
-            env={**os.environ, "PYTHONPATH": str(self.root.parent), "PYTHONHASHSEED": "0"},
+            timeout=240, check=False, env=surroundings,
         )  # fmt: skip
 
     def fill(self, place: str) -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -259,3 +259,35 @@ def test_a_disk_that_is_too_small_for_an_empty_node_is_said_at_the_start(
     watch.check_size()
     assert bool(caplog.messages) is warns
     assert not warns or "give smaller --disk-reserve-bytes and --wal-file-bytes" in caplog.text
+
+
+def test_a_node_that_stops_does_not_finish_the_file_that_it_makes_ahead(tmp_path: Path) -> None:
+    """The stop of a node that had just begun waited a second for zeros to reach the disk."""
+    (tmp_path / "ahead").write_bytes(bytes(8 << 20))
+    given_up: list[OSError] = []
+
+    async def stop() -> None:
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        class Made(FakeWal):
+            def make_spare(self, settle: Callable[[str], None]) -> None:
+                loop.call_soon_threadsafe(begun.set)
+                try:
+                    settle("ahead")
+                except OSError as error:
+                    given_up.append(error)
+
+        host: Any = SimpleNamespace(ranges=list, send_no_entries=lambda nodes: None)
+        wal, unused = Made(), cast("Any", None)
+        watch = DiskWatch(
+            room=DiskRoom(1, 1), places=[tmp_path], host=host, handover=unused, metrics=Metrics(),
+            on_change=lambda: None, wal=wal, wal_directory=tmp_path,  # type: ignore[arg-type]
+        )  # fmt: skip
+        wal.file_bytes = 1
+        running = loop.create_task(watch.run())
+        await begun.wait()
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(stop())  # waits for its threads
+    assert [type(error) for error in given_up] == [InterruptedError]

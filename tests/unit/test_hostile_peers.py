@@ -209,6 +209,19 @@ def test_a_hint_of_an_impossible_leader_is_ignored(view: View) -> None:
     assert len(view.leaders.range_ids()) < 20_000, "they are kept: there are not so many ranges"
 
 
+@pytest.mark.parametrize(
+    "row",
+    [None, 7, [], [CONTROLLER_RANGE, 4, 1], [CONTROLLER_RANGE, 4, 1, 3, 0],
+     [CONTROLLER_RANGE, 4, 1, "3"], [CONTROLLER_RANGE, 4, -1, 3],
+     [CONTROLLER_RANGE, 4, 1 << 63, 3], [[], 4, 1, 3]],
+)  # fmt: skip
+def test_a_row_of_leaders_of_another_shape_is_refused(view: View, row: Any) -> None:
+    """The table of messages leaves the rows of leaders to the view, which checks them in steps."""
+    with pytest.raises(InvalidArgument, match="leaders"):
+        view.learn_leaders([(CONTROLLER_RANGE, 4, 1, 2), row])
+    assert view.controller_leader() == 2, "rows before it are learnt"
+
+
 def test_a_malformed_image_is_not_stored(view: View) -> None:
     async def main() -> None:
         before = view.metadata
