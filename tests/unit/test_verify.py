@@ -438,7 +438,7 @@ def test_S12_two_manifests_that_contradict_each_other_are_found(copy: Path) -> N
 )
 def test_S12_a_row_of_another_shape_is_found_whichever_it_is(copy: Path, key: str) -> None:
     change_row(copy, key, lambda _: [1, 2])
-    assert f"meta row {key} is not one" in failed(copy)["meta"]
+    assert f"meta row {key} is not valid" in failed(copy)["meta"]
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
