@@ -294,7 +294,7 @@ def refused(root: Path) -> None:
         (applied_another_term, "replicas", "meta has applied that entry of term"),
         (applied_below_log, "replicas", "the log begins after"),
         (known_damage, "replicas", "known as damaged: a checksum"),
-        (row_of_another_shape, "meta", "is not one"),
+        (row_of_another_shape, "meta", "is not valid"),
         (refused, "identity", "the cluster refuses this directory: a copy of it was seen"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
