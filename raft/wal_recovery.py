@@ -232,8 +232,7 @@ class _Reader:
                       *(head for head in found.torn if head.offset >= gap.offset)]  # fmt: skip
             synced_through = max((head.synced_through for head in behind), default=0)
             if found.short or synced_through >= gap.round:
-                self._hit(number, gap.offset, "the file is cut" if found.short else ("the file is "
-                                                                                     "damaged"),
+                self._hit(number, gap.offset, "it is cut" if found.short else "it is damaged",
                           gap.before)  # fmt: skip
                 continue
             # No one was told of this round or of any later round.

@@ -50,7 +50,9 @@ def reasons(
         if node.state not in ("ACTIVE", "REMOVED")
     ]
     found += [
-        f"no node reaches node {node.node_id}" for node in active if node.node_id in unreachable
+        f"this node cannot reach node {node.node_id}"
+        for node in active
+        if node.node_id in unreachable
     ]
     if metadata.sealed:  # a single member may hold the state that starts the next generation
         found.append(
@@ -150,7 +152,7 @@ class _Ranges:
         size = group_size(replicas, self._active)
         if len(range_.members) < size:
             name, live = metadata.name_of(range_), self._live(range_)
-            self.lines.append(f"{name} has {live} members; the log wants {size}")
+            self.lines.append(f"{name} has {live} members; {size} are wanted")
         if gid in self._hurt:
             self.damaged[gid] = metadata.name_of(range_)
         for node in self._left.intersection(range_.members):

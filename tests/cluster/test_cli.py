@@ -218,9 +218,9 @@ def test_S9_conflicts_are_5(run: Any) -> None:
         (["scan", "nolog", "k"], 4, "log 'nolog' does not exist"),
         (["log", "delete", "nolog", "--yes"], 4, "log 'nolog' does not exist"),
         (["append", "bad", "", "v"], 1, "a key has 1 to 480 bytes"),
-        (["append", "bad", "x" * 481, "v"], 1, "key of 481 bytes; at most 480"),
+        (["append", "bad", "x" * 481, "v"], 1, "the key has 481 bytes; the limit is 480"),
         (["count", "bad", ""], 1, "a key has 1 to 480 bytes"),
-        (["count", "bad", "x" * 481], 1, "key of 481 bytes; at most 480"),
+        (["count", "bad", "x" * 481], 1, "the key has 481 bytes; the limit is 480"),
         (["count", "bad", "k", "--node", "7"], 4, "7"),
         (["count", "bad", "k", "--server", "nowhere:x"], 1, "'x' is not a port"),
         (["log", "create", "many", "--ranges", "5000"], 1, "1 to 4096 are allowed"),
@@ -260,7 +260,7 @@ def test_a_value_over_one_mebibyte_is_refused(run: Any) -> None:
     value = "x" * (1 << 20)
     run("append", "large", "k", "-", stdin=value.encode())
     _, err = run("append", "large", "k", "-", stdin=b"ok\n" + value.encode() + b"x", code=1)
-    assert "line 2: value of 1048577 bytes; at most 1048576 are allowed" in err
+    assert "line 2: the value has 1048577 bytes; the limit is 1048576" in err
     assert run("count", "large", "k")[0] == "2\n"
 
 

@@ -149,7 +149,7 @@ def test_a_dead_node_is_removed_and_its_replicas_are_rebuilt_at_once(tmp_path: P
             lognode.Conflict, match="or remove the node with --dead if it never returns"
         ):
             client.admin.remove(gone)
-        with pytest.raises(lognode.Conflict, match=r"holds the last copy of range \d+ of log alon"):
+        with pytest.raises(lognode.Conflict, match=r"has the last copy of range \d+ of log alon"):
             client.admin.remove(gone, dead=True)
         assert dead(), "nothing has changed"
         client.delete_log("alone")

@@ -101,7 +101,7 @@ def test_x7_x25_S2_a_node_is_killed_at_some_moment_of_a_merge_and_it_ends(
             time.sleep(rng.uniform(0.0, 0.3))  # the moment is what is drawn
             three.nodes[killed - 1].kill()
             error = merge.exception()
-            given_up = isinstance(error, lognode.Conflict) and "given up" in str(error)
+            given_up = isinstance(error, lognode.Conflict) and "gave up" in str(error)
             # The controller's leader may have died before it answered: then nobody knows.
             assert error is None or given_up or error.outcome == "unknown", error  # type: ignore[attr-defined]
             load.go_on(50)

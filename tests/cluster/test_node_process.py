@@ -234,7 +234,7 @@ def test_a_second_process_on_the_directory_is_told_the_pid(tmp_path: Path) -> No
         (node,) = cluster.nodes
         code, stderr = run_node("--data", str(node.data))
         assert code == 1
-        assert f"uses data directory{node.pid}" in last_line(stderr)
+        assert f"process {node.pid} uses data directory" in last_line(stderr)
 
 
 @pytest.fixture

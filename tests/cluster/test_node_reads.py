@@ -123,7 +123,7 @@ def test_through_waits_for_the_seq_and_needs_no_node(tmp_path: Path) -> None:
             (replica,) = cluster.nodes[0].host.ranges()
             body = {"range": 1, "generation": replica.gid.generation, "key": b"k",
                     "through": 9, "timeout_ms": 300}  # fmt: skip
-            with pytest.raises(Timeout, match="seq 2 is applied") as caught:
+            with pytest.raises(Timeout, match="the replica has applied seq 2") as caught:
                 await ask(cluster.nodes[0], "latest", body)
             assert caught.value.outcome == "not_applied"
 

@@ -144,7 +144,7 @@ def test_X7_usage_is_kept_as_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert found[-1]["tenant"] == "acme/"
             with pytest.raises(lognode.Unauthorized, match="only the cluster writes this log"):
                 await client.log("_usage").append("acme", b"{}")
-            with pytest.raises(lognode.Unauthorized, match="the cluster's own"):
+            with pytest.raises(lognode.Unauthorized, match="is reserved for the cluster"):
                 await client.create_log("_usage")
             # What was used since the last record is written when the node stops in order.
             monkeypatch.setattr(usage_trail, "_EVERY_S", 3_600)

@@ -373,7 +373,7 @@ def test_a_token_may_revoke_itself_but_for_the_last(tmp_path: Path) -> None:
     with testing.cluster(tmp_path, 1, auth=True) as cluster:
         with admin(cluster) as client:
             assert cluster.token is not None
-            with pytest.raises(lognode.Conflict, match="the last one"):
+            with pytest.raises(lognode.Conflict, match="the last token"):
                 client.admin.revoke_token(id_of(cluster.token))
         other = create(cluster, "other", "all")
         with lognode.Client(nodes(cluster), token=other, timeout=10) as client:

@@ -39,7 +39,7 @@ def test_S12_verify_of_clean_killed_damaged_and_rebuilt_nodes(tmp_path: Path) ->
 
             code, _, said = verify(node)
             assert code == 1
-            assert f"uses data directory{node.pid}; stop the node first" in said
+            assert f"process {node.pid} uses data directory" in said
 
             node.stop()
             assert verify(node)[0] == 0

@@ -194,7 +194,7 @@ def test_an_impossible_stream_is_refused_with_the_reason(
         PySparkException, match="a stream remembers no start before its first micro-batch is"
     ):
         stream(spark, cluster, "refusing", startingSeq="latest")
-    with pytest.raises(PySparkException, match="asOf: is one of a batch"):
+    with pytest.raises(PySparkException, match="asOf: is an option of a batch"):
         run(stream(spark, cluster, "refusing", asOf="5"), tmp_path)
     run(stream(spark, cluster, "refusing"), tmp_path)
     filled(client, "refusing-2", 100)

@@ -17,7 +17,14 @@ from lognode.node.rules.base_fetches import (
     prepared_over,
     unpinned,
 )
-from lognode.node.rules.generation_ends import end_of, is_at, prepared, prepared_end, prepared_puts
+from lognode.node.rules.generation_ends import (
+    PreparedEnd,
+    end_of,
+    is_at,
+    prepared,
+    prepared_end,
+    prepared_puts,
+)
 from lognode.partitions import duties
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import Descriptor, Lineage, Operation, Span
@@ -113,6 +120,10 @@ def test_a_prepared_row_tells_its_end_and_effects() -> None:
     rows = prepared_puts(5, G1, SEALED)
     assert prepared_end(rows[meta_keys.prepared_key(5, 1)]).lineage == END
     move = Operation(5, "move", (G1, (7, 1)), (), "SEALING")
-    found = prepared({5: move}, rows.get)
+
+    def read(key: str) -> PreparedEnd | None:
+        return prepared_end(rows[key]) if key in rows else None
+
+    found = prepared({5: move}, read)
     assert found.ends == {(5, G1): END}
     assert found.effects == {(5, G1): EFFECTS}

@@ -71,7 +71,7 @@ def test_one_node_that_expects_itself_founds() -> None:
         (
             (),
             3,
-            "--bootstrap-expect is 3, but --join and this node are 1 addresses: a:1; give every",
+            "--bootstrap-expect is 3, but --join and this node are 1 addresses: a:1; give",
         ),
         (
             ("b:1", "c:1"),

@@ -93,7 +93,7 @@ def test_a_typing_error_is_found_before_anybody_is_asked() -> None:
               if "." not in text[at : at + 2] and text[at] != text[at + 1]]  # fmt: skip
     wrong += [text.upper(), f"{text}0", f"\ud800{text}"]
     for bad in wrong:
-        with pytest.raises(InvalidArgument, match=r"characters .* were changed or lost") as caught:
+        with pytest.raises(InvalidArgument, match=r"characters were changed or lost") as caught:
             parse(bad)
         assert made.token.partition(".")[2][:40] not in caught.value.message
     for at in (place for place in range(len(text)) if text[place] == "."):
@@ -175,7 +175,7 @@ def test_an_invitation_may_be_taken_back(one: Controller) -> None:
     assert one.do("revoke_invite", id=tokens.id_of(token)) == {"ok": {}}
     error = one.do("revoke_invite", id=tokens.id_of(token))["error"]
     assert (error["code"], "lognode node invites" in error["message"]) == ("NOT_FOUND", True)
-    refused(join(one, 7, token), "taken back")
+    refused(join(one, 7, token), "an operator revoked it")
 
 
 def test_invitations_are_bounded_and_those_that_expired_go(
@@ -200,7 +200,7 @@ def test_invitations_are_bounded_and_those_that_expired_go(
 def test_an_invitation_lasts_up_to_seven_days(one: Controller, lasts_ms: int) -> None:
     told = {"id": "9" * 16, "digest": bytes(32), "at_ms": HOUR_MS}
     error = one.do("create_invite", **told, expires_ms=HOUR_MS + lasts_ms)["error"]
-    assert (error["code"], "up to 7 days" in error["message"]) == ("INVALID_ARGUMENT", True)
+    assert (error["code"], "at most 7 days" in error["message"]) == ("INVALID_ARGUMENT", True)
 
 
 def founded(at_ms: int | None) -> Controller:

@@ -70,7 +70,7 @@ def test_a_recovery_is_sealing_from_the_start_and_names_the_survivor_alone() -> 
     assert (output.range_id, output.generation, output.members) == (1, 2, (1,))
     assert operation.reason == "an operator goes on from node 1 alone"
     refused = metadata.apply(1, 1, {"op": commands.ABORT, "operation": 1})
-    assert "is SEALING, not PLANNED" in refused["error"]["message"]
+    assert "is in phase SEALING, not PLANNED" in refused["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_a_recovery_is_sealing_from_the_start_and_names_the_survivor_alone() -> 
         ((2, 3), {"range": 0}, "INVALID_ARGUMENT", "range 0 is the controller"),
         ((2, 3), {"range": None}, "INVALID_ARGUMENT", "range 0 is the controller"),
         ((2, 3), {"range": "1"}, "INVALID_ARGUMENT", "range is '1'; give an integer"),
-        ((2, 3), {"from": 4}, "NODE_NOT_FOUND", "node 4 has no replica .* members are 1, 2, 3"),
+        ((2, 3), {"from": 4}, "NODE_NOT_FOUND", "node 4 has no replica .* members 1, 2, 3"),
         ((2, 3), {"from": 99}, "NODE_NOT_FOUND", "node 99 has no replica of range 1"),
         ((2, 3), {"from": None}, "NODE_NOT_FOUND", "node 0 has no replica of range 1"),
         ((2, 3), {"from": 2}, "CONFLICT", r"node 2 is DEAD: .* \(1\)"),
-        ((1, 2, 3), {}, "CONFLICT", r"node 1 is DEAD: .* \(none is\)"),
+        ((1, 2, 3), {}, "CONFLICT", r"node 1 is DEAD: .* \(none runs\)"),
         ((2,), {"damaged": [1, 3]}, "CONFLICT", "the replica of node 1 is damaged"),
         ((2, 3), {"damaged": "x"}, "INVALID_ARGUMENT", "damaged is 'x'; give integers"),
     ],

@@ -25,9 +25,11 @@ def test_a_java_that_spark_can_run_on_is_taken(tmp_path: Path) -> None:
 
 
 def test_no_java_and_one_too_old_are_named(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match=r"^no java on PATH; Spark needs Java 17 or newer: inst"):
+    with pytest.raises(
+        Unsupported, match=r"^PATH contains no java; Spark needs Java 17 or newer: inst"
+    ):
         check_java({"PATH": str(tmp_path)})
-    with pytest.raises(Unsupported, match=r"^no java on PATH"):
+    with pytest.raises(Unsupported, match=r"^PATH contains no java"):
         check_java({})
     new = java(tmp_path / "new" / "bin", 'openjdk version "17.0.15" 2025-04-15')
     gone = str(tmp_path / "gone")

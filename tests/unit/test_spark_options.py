@@ -96,7 +96,7 @@ def test_values_become_what_they_mean() -> None:
         ({"snapshotLease": "8d"}, "at most 7 days"),
         ({"snapshotLease": "soon"}, "give 90s, 30m, 1h or 7d"),
         ({"consistency": "strong"}, "give linearizable or prefix"),
-        ({"maxEntriesPerTrigger": "1"}, "is one of a stream, and this is a batch"),
+        ({"maxEntriesPerTrigger": "1"}, "is an option of a stream, but this is a batch"),
         ({"mode": "snapshot", "startingSeq": "5"}, "it starts with the earliest entry"),
     ],
 )
@@ -109,9 +109,9 @@ def test_a_bad_option_is_refused_with_the_allowed_values(given: dict[str, str], 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"endingSeq": "5"}, "endingSeq: is one of a batch, and this is a stream"),
-        ({"asOf": "5"}, "asOf: is one of a batch"),
-        ({"minPartitions": "5"}, "minPartitions: is one of a batch"),
+        ({"endingSeq": "5"}, "endingSeq: is an option of a batch, but this is a stream"),
+        ({"asOf": "5"}, "asOf: is an option of a batch"),
+        ({"minPartitions": "5"}, "minPartitions: is an option of a batch"),
         ({"mode": "snapshot"}, "a stream has mode=changes"),
         ({"startingSeq": "Latest"}, "lost without an error"),
     ],
@@ -133,8 +133,8 @@ def test_a_missing_option_is_named() -> None:
 def test_a_sink_takes_what_spark_adds_and_nothing_of_a_reader() -> None:
     assert write_options({**BASE, "checkpointlocation": "/x", "queryname": "q"}).log == "flights"
     with pytest.raises(
-        InvalidArgument, match="mode: is one of a batch or a stream, and this is a sink"
+        InvalidArgument, match="mode: is an option of a batch or a stream, but this is a sink"
     ):
         write_options({**BASE, "mode": "changes"})
-    with pytest.raises(InvalidArgument, match="there are servers, log, timeout"):
+    with pytest.raises(InvalidArgument, match="the options are servers, log, timeout"):
         write_options({**BASE, "producer": "x"})

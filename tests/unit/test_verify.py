@@ -134,7 +134,7 @@ def test_a_running_node_refuses(copy: Path, capsys: pytest.CaptureFixture[str]) 
     try:
         assert main.main(["verify", str(copy)]) == 1
         said = capsys.readouterr().err
-        assert f"uses data directory{os.getpid()}; stop the node first" in said
+        assert f"process {os.getpid()} uses data directory" in said
     finally:
         directory.close()
     assert failed(copy) == {}
@@ -294,7 +294,7 @@ def refused(root: Path) -> None:
         (applied_another_term, "replicas", "meta applied that entry of term"),
         (applied_below_log, "replicas", "its log begins after"),
         (known_damage, "replicas", "known as damaged: a checksum"),
-        (row_of_another_shape, "meta", "is not one"),
+        (row_of_another_shape, "meta", "is not valid"),
         (refused, "identity", "the cluster refuses this directory: a copy of it was seen"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
@@ -438,7 +438,7 @@ def test_S12_two_manifests_that_contradict_each_other_are_found(copy: Path) -> N
 )
 def test_S12_a_row_of_another_shape_is_found_whichever_it_is(copy: Path, key: str) -> None:
     change_row(copy, key, lambda _: [1, 2])
-    assert f"meta row {key} is not one" in failed(copy)["meta"]
+    assert f"meta row {key} is not valid" in failed(copy)["meta"]
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
