@@ -1,8 +1,8 @@
 """Raise the feature level of the cluster (docs/design/levels.md).
 
 The controller's leader knows from heartbeats which levels the program of each node knows. It
-proposes a level only if all nodes know it, and names in the command the very process of each node
-that it has heard. Apply then needs no knowledge of programs, which older members do not keep: it
+proposes a level only if all nodes know it, and names in the command the process of each node that
+it has heard. Apply then needs no knowledge of programs, which older members do not keep: it
 refuses the command if a node has joined or started since. Both orders are safe. A registration
 after the command is checked against the new level.
 """
@@ -163,8 +163,8 @@ def completed(
         more = f"; and {len(against) - _SHOWN_MAX} more" if len(against) > _SHOWN_MAX else ""
         raise Conflict(
             f"the cluster stays at feature level {now}, since not all nodes know level {level}: "
-            f"{'; '.join(against[:_SHOWN_MAX])}{more}. Upgrade these nodes and start them, or take "
-            "a node that never comes back out with `lognode node remove`"
+            f"{'; '.join(against[:_SHOWN_MAX])}{more}. Upgrade these nodes and start them; "
+            "remove a node that never comes back: `lognode node remove`"
         )
     nodes = [
         [node.node_id, node.boot, node.process] for node in present(metadata)

@@ -96,7 +96,7 @@ def test_all_nodes_that_do_not_know_the_level_are_named(cluster: Cluster) -> Non
         assert caught.value.message == (
             "the cluster stays at feature level 1, since not all nodes know level 2: node 2 runs "
             "version 8.8, which knows level 1 alone; node 3 is down. Upgrade these nodes and start "
-            "them, or take a node that never comes back out with `lognode node remove`"
+            "them; remove a node that never comes back: `lognode node remove`"
         )
     assert levels.offered(cluster.metadata, cluster.programs) is None
 
