@@ -15,6 +15,7 @@ import msgpack
 
 from ...client.protocol.errors import LognodeError
 from ...node.directory import meta_keys
+from ...node.rules.flushing import cut_log
 from ...partitions import commands
 from ...partitions.change import next_steps
 from ...partitions.facts import Facts
@@ -107,7 +108,8 @@ class ControllerReplica(Member):
         self.host.durable.commit({meta_keys.controller_key(self.gid.generation): self.row()})
         self._checkpointed = self.applied_index
         self.host.disk.boundary()
-        self.log.cut_front(min(self.applied_index, self.log.commit_index))
+        for _, last in cut_log(self.gid, self.log, self.applied_index, self.applied_index):
+            self.log.cut_front(last)
         self.host.reclaim()
 
     def row(self) -> dict[str, Any]:

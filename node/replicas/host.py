@@ -52,6 +52,7 @@ from ..rules.durable_steps import (
     SyncLogs,
 )
 from ..rules.ending import damage, files_of, retire
+from ..rules.flushing import cut_log
 from ..rules.recovering import Stored
 from ..rules.reinstalling import alone, go_alone, reinstall
 from ..runtime.slices import stepped
@@ -406,7 +407,8 @@ class Host:
             return
         replica.checkpointed_index = index
         if not replica.stopped:
-            replica.raft_log.cut_front(index)
+            for _, last in cut_log(replica.gid, replica.raft_log, index, index):
+                replica.raft_log.cut_front(last)
             self._rounds.kick()
 
     async def reinstall_range(self, replica: RangeReplica, base: Base) -> RangeReplica:
