@@ -161,9 +161,8 @@ def turns_and_collections(node: LocalNode) -> tuple[float, int]:
     """How many long turns the node has had, and how many collections of old garbage.
 
         A node collects when its containers have doubled, as they do behind a CREATE_LOG. Such a turn is
-        not the request's (`node/runtime/garbage.py`), and the request is sent again. A node counts the
-    turn after the line about the collection, so that earlier collections since the request before
-    count too.
+    not the request's (`node/runtime/garbage.py`), and the request is sent again. A node counts the
+    turn after it has logged the collection, so that collections since the request before count too.
     """
     collections = node.log_path.read_text("utf-8").count("garbage collected")
     return metric(node, LONG_TURNS), collections
