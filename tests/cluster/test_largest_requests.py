@@ -160,7 +160,7 @@ async def send(link: Connection, operation: Operation, body: Body) -> None:
 def turns_and_collections(node: LocalNode) -> tuple[float, int]:
     """How many long turns the node has had, and how many collections of old garbage.
 
-        A node collects when its containers have doubled, as they do behind a CREATE_LOG. Such a turn is
+    A node collects when its containers have doubled, as they do behind a CREATE_LOG. Such a turn is
     not the request's (`node/runtime/garbage.py`), and the request is sent again. A node counts the
     turn after it has logged the collection, so that collections since the request before count too.
     """
