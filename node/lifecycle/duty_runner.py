@@ -132,7 +132,7 @@ class DutyRunner:
             if meta_keys.prepared_operation(key) not in metadata.operations
         }
         for pin in [pin for pin in self._pins if pin[1] not in metadata.operations]:
-            self._host.pinned.pop(pin, None)
+            self._host.pinned.unpin(pin)
             self._pins.discard(pin)
         self._copied = {done for done in self._copied if done[0] in metadata.operations}
         self._hold_merges()
@@ -159,14 +159,13 @@ class DutyRunner:
             for gid in operation.inputs:
                 replica = self._host.replica(GroupId(*gid))
                 if replica is not None:
-                    until = time.monotonic() + _NO_MERGE_S
-                    replica.merge_not_before = max(replica.merge_not_before, until)
+                    replica.put_off_merges(time.monotonic() + _NO_MERGE_S)
 
     def _unpin_but(self, wanted: set[Hashable]) -> None:
         """Unpin files fetched for duties that no longer exist: they ended, or never will."""
         for name in self._fetching.keys() - wanted - self._tasks.keys():
             for pin in self._fetching.pop(name):
-                self._host.pinned.pop(pin, None)
+                self._host.pinned.unpin(pin)
 
     def _forget_prepared(self, over: set[str]) -> None:
         """Remove prepared states of operations that are over: they were used, or never will be."""

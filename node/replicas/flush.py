@@ -143,7 +143,7 @@ class Flusher:
         # from the log and needs no base.
         behind, replica.cut_next = replica.cut_next, applied_index
         if behind is not None:
-            behind = min([behind, *replica.log_pins.values()])
+            behind = min([behind, *replica.log_pins.indexes()])
         if behind is not None and not replica.stopped and behind > replica.raft_log.base_index:
             replica.raft_log.cut_front(behind)
             self._rounds.kick()
@@ -154,7 +154,7 @@ class Flusher:
         Frozen memtables are flushed first. Where that is enough, the live memtable is left to the
         leader's FREEZE. Do nothing while a member that fetches a base needs all of the log.
         """
-        pinned_from = min(replica.log_pins.values(), default=None)
+        pinned_from = min(replica.log_pins.indexes(), default=None)
         if pinned_from is not None and pinned_from <= replica.raft_log.base_index:
             return
         oldest = replica.raft_log.oldest_file
@@ -168,7 +168,7 @@ class Flusher:
             self._cut_to_durable(replica)
 
     def _cut_to_durable(self, replica: RangeReplica) -> None:
-        index = min([replica.state.durable_base.applied_index, *replica.log_pins.values()])
+        index = min([replica.state.durable_base.applied_index, *replica.log_pins.indexes()])
         if not replica.stopped and index > replica.raft_log.base_index:
             replica.raft_log.cut_front(index)
             replica.cut_next = index

@@ -33,6 +33,7 @@ from ..runtime.slices import stepped
 from ..runtime.sync_thread import SyncThread
 from .controller_replica import ControllerReplica
 from .controller_store import ControllerStore
+from .pinned_files import PinnedFiles
 from .range_replica import RangeReplica
 from .replica import Replica, Services
 from .rounds import Rounds
@@ -98,8 +99,7 @@ class Host:
         self.halted: dict[GroupId, str] = {}
         """Why each replica takes no part until the node is upgraded."""
         self.controller: ControllerReplica | None = None
-        self.pinned: dict[object, list[str]] = {}
-        """Segments in use that no manifest names: they are being sent or fetched."""
+        self.pinned = PinnedFiles()
         self.marks: dict[int, int] = {}
         """The highest generation that was ever started here, per range."""
         self._serving: dict[int, RangeReplica] = {}
@@ -552,8 +552,7 @@ class Host:
         for row in others:
             if row is not None:
                 named.update(str(info[0]) for info in row["base"]["manifest"])
-        for pinned in self.pinned.values():
-            named.update(pinned)
+        named.update(self.pinned.content_ids())
         removed = self.store.forget_except(named)
         await self.sound.forget([each.content_id for each in removed])
         await asyncio.shield(self._remove(removed))  # all of it, even if the caller is cancelled
