@@ -66,8 +66,8 @@ class BaseServer:
             raise RangeNotFound(f"this node has no replica of {gid}", range=gid.range_id)
         base = replica.state.durable_base
         lease = ("lease", node, gid)
-        self._host.pinned[lease] = [info.content_id for info in base.manifest]
-        replica.log_pins[lease] = base.applied_index
+        self._host.pinned.pin(lease, [info.content_id for info in base.manifest])
+        replica.log_pins.pin(lease, base.applied_index)
         self._renew(lease)
         data, number = await pack(base), next(self._numbers)
         self._packed.pop(lease, None)
@@ -153,10 +153,10 @@ class BaseServer:
     def _end(self, lease: Lease) -> None:
         del self._leases[lease]
         self._packed.pop(lease, None)
-        self._host.pinned.pop(lease, None)
+        self._host.pinned.unpin(lease)
         replica = self._host.replica(lease[2])
         if replica is not None:
-            replica.log_pins.pop(lease, None)
+            replica.log_pins.unpin(lease)
 
 
 def _content_id(body: Body) -> str:

@@ -109,7 +109,7 @@ class BaseFetcher:
         async with self._connected(peer) as ask:
             giver = _Giver(peer, group, ask)
             base = await asyncio.to_thread(unpack, await giver.rest_of_base(answer))
-            self._host.pinned[pin] = [info.content_id for info in base.manifest]
+            self._host.pinned.pin(pin, [info.content_id for info in base.manifest])
             missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
             if missing:
                 await asyncio.to_thread(_forget_stale, self._tmp)

@@ -141,7 +141,7 @@ class DutyRunner:
             yield
         names = {*map(duties.name_of, found), *self._tasks}
         for pin in base_fetches.unpinned(self._pins, self._view.metadata.operations, names):
-            self._host.pinned.pop(pin, None)
+            self._host.pinned.unpin(pin)
             self._pins.discard(pin)
         self._forget_prepared(set(base_fetches.prepared_over(kept, operations, found)))
         return bool(found or metadata.operations)
@@ -155,8 +155,7 @@ class DutyRunner:
             for gid in operation.inputs:
                 replica = self._host.replica(GroupId(*gid))
                 if replica is not None:
-                    until = time.monotonic() + _NO_MERGE_S
-                    replica.merge_not_before = max(replica.merge_not_before, until)
+                    replica.put_off_merges(time.monotonic() + _NO_MERGE_S)
 
     def _forget_prepared(self, over: set[str]) -> None:
         """Remove prepared states of operations that are over: they were used, or never will be."""

@@ -152,7 +152,7 @@ class Flusher:
         """Cut the log up to an entry, or less where it is needed; return up to which, if at all."""
         if replica.stopped:
             return None
-        durable, pins = replica.state.durable_base.applied_index, replica.log_pins.values()
+        durable, pins = replica.state.durable_base.applied_index, replica.log_pins.indexes()
         for _, last in cut_log(replica.gid, replica.raft_log, wanted, durable, pins):
             replica.raft_log.cut_front(last)
             self._rounds.kick()
@@ -165,7 +165,7 @@ class Flusher:
         Frozen memtables are flushed first. Where that is enough, the live memtable is left to the
         leader's FREEZE. Do nothing while a member that fetches a base needs all of the log.
         """
-        pinned_from = min(replica.log_pins.values(), default=None)
+        pinned_from = min(replica.log_pins.indexes(), default=None)
         if pinned_from is not None and pinned_from <= replica.raft_log.base_index:
             return
         oldest = replica.raft_log.oldest_file

@@ -59,6 +59,7 @@ from ..runtime.slices import stepped
 from ..runtime.sync_thread import SyncThread
 from .controller_replica import ControllerReplica
 from .controller_store import ControllerStore
+from .pinned_files import PinnedFiles
 from .range_replica import RangeReplica
 from .replica import Replica, Services
 from .rounds import Rounds
@@ -134,8 +135,7 @@ class Host:
         self.halted: dict[GroupId, str] = {}
         """Why each replica takes no part until the node is upgraded."""
         self.controller: ControllerReplica | None = None
-        self.pinned: dict[object, list[str]] = {}
-        """Segments in use that no manifest names: they are being sent or fetched."""
+        self.pinned = PinnedFiles()
         self.marks: dict[int, int] = {}
         """The highest generation that was ever started here, per range."""
         self._serving: dict[int, RangeReplica] = {}
@@ -489,8 +489,7 @@ class Host:
         ]
         others += [row for _, row in self.meta.items(meta_keys.PREPARED)]
         named |= files_of(others)
-        for pinned in self.pinned.values():
-            named.update(pinned)
+        named.update(self.pinned.content_ids())
         removed = self.store.forget_except(named)
         await self.sound.forget([each.content_id for each in removed])
         await asyncio.shield(self._remove(removed))  # all of it, even if the caller is cancelled

@@ -17,7 +17,7 @@ from ...raft.group_log import GroupLog
 from ...raft.types import LogEntry
 from ...statemachine import commands
 from ...statemachine.admission import SenderCheck, admit, admit_steps
-from ...statemachine.range_state import Ahead, Base, RangeState
+from ...statemachine.range_state import Ahead, RangeState
 from ...statemachine.turn_limits import NotPrepared, TurnOver, Turns
 from ..quota.quotas import APPEND_RECORDS, Payer
 from ..rules.flushing import freeze_pending, may_freeze, may_seal
@@ -26,6 +26,7 @@ from .contact_watch import ContactWatch
 from .gathered import Gathered, Waiting
 from .idle_memtables import Cooling
 from .load import LoadMeter
+from .log_pins import LogPins
 from .news import News
 from .prepare import prepare
 from .producer_use import ProducerUse, retire_at_once_max
@@ -82,17 +83,11 @@ class RangeReplica(Replica):
         """Earliest time of the next flush, after a flush that failed."""
         self.base_turn = asyncio.Lock()
         """Held while a new durable base is derived from the last one, until meta has it."""
-        self.merge_seen: Base | None = None
-        """The durable base whose manifest needs no merge."""
-        self.merge_failed = 0
-        """Consecutive merges that failed."""
         self.merge_not_before = 0.0
-        self.measure_not_before = 0.0
-        """Earliest time of the next measurement of the range's share of its files."""
+        """Earliest time of the next merge; see `put_off_merges`."""
         self.cut_next: int | None = None
         """Index of the last flush: the next flush cuts the log up to there."""
-        self.log_pins: dict[object, int] = {}
-        """Indexes after which the log is kept for a member that is fetching a base."""
+        self.log_pins = LogPins()
         self._base_wanted = False
         self.memtable_since = time.monotonic()
         """When the live memtable was begun, by the monotonic clock."""
@@ -312,6 +307,10 @@ class RangeReplica(Replica):
         if self.state.freeze() is not None:
             self.memtable_since = time.monotonic()
 
+    def put_off_merges(self, until: float) -> None:
+        """Begin no merge before this time of the monotonic clock."""
+        self.merge_not_before = max(self.merge_not_before, until)
+
     async def propose_and_wait(self, kind: int, payload: Any) -> Any:
         """Propose a command that is not an append and return the answer of apply."""
         await self.lead_settled()
@@ -471,6 +470,10 @@ class RangeReplica(Replica):
             if not self.resigning:
                 self._refuse_gathered()
         self._on_change(self)
+
+    def watch_keys(self, sample: Sample | None, hot: HotKey | None) -> None:
+        """Collect the keys that are appended and read in `sample`; `hot` is the hot key so far."""
+        self.sample, self.hot_key = sample, hot
 
     def count_read(self) -> None:
         """Count a read that was answered here."""

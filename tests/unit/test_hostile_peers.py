@@ -37,6 +37,7 @@ from lognode.node.joining.joining import _taken_in
 from lognode.node.lifecycle.base_transfer import BaseFetcher, _pause_s
 from lognode.node.metadata import image_pages
 from lognode.node.metadata.view import View
+from lognode.node.replicas.pinned_files import PinnedFiles
 from lognode.node.runtime.sync_thread import SyncThread
 from lognode.partitions import buckets
 from lognode.partitions.facts import Facts
@@ -251,7 +252,7 @@ def test_a_malformed_base_is_an_error_of_its_own(tmp_path: Path) -> None:
 
     async def main() -> None:
         told = 0
-        host: Any = SimpleNamespace(pinned={})
+        host: Any = SimpleNamespace(pinned=PinnedFiles())
         unused: Any = None
         for body in variants(sound):
             peer: Any = Peer(body)

@@ -20,7 +20,7 @@ from lognode.node.serving import reads
 from lognode.partitions import commands
 from lognode.partitions.change import next_steps
 from lognode.partitions.facts import Facts
-from lognode.partitions.load_sample import Halves, HotKey
+from lognode.partitions.load_sample import Halves, HotKey, Sample
 from lognode.partitions.load_split import LOOK_S, WINDOW_S, LoadSplit, rests
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import LastOperation, Span
@@ -260,6 +260,7 @@ class Ranges:
             gid=GroupId(1, 1), leads=True, is_sealed=False, load=SimpleNamespace(used=0),
             descriptor=self.metadata.ranges[1], sample=None, hot_key=None,
             state=SimpleNamespace(memtable_bytes=0, queue=[]), propose_freeze=self._freeze,
+            watch_keys=self._watch_keys,
         )  # fmt: skip
         self.freezes = 0
         parts: Any = SimpleNamespace(
@@ -284,6 +285,9 @@ class Ranges:
 
     def _freeze(self) -> None:
         self.freezes += 1
+
+    def _watch_keys(self, sample: Sample | None, hot: HotKey | None) -> None:
+        self.replica.sample, self.replica.hot_key = sample, hot
 
     def look(self) -> list[Large]:
         asyncio.run(self.ranges.look())

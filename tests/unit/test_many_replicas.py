@@ -11,6 +11,7 @@ from pure_nodes import cluster, do
 
 from lognode.node.directory.disk_room import DiskRoom
 from lognode.node.lifecycle.duty_runner import DutyRunner
+from lognode.node.replicas.pinned_files import PinnedFiles
 from lognode.node.replicas.replica import Memory
 from lognode.node.runtime import turn_time
 from lognode.node.runtime.turn_time import TimedLoop
@@ -42,7 +43,7 @@ class Host:
         self.damaged: dict[GroupId, str] = {}
         self.aside, self.halted = dict(self.damaged), dict(self.damaged)
         self.marks = {gid.range_id: 1 for gid in gids}
-        self.pinned: dict[object, list[str]] = {}
+        self.pinned = PinnedFiles()
         self.meta = SimpleNamespace(items=lambda prefix: [], get=lambda key: None)
         self.frozen = self.looked_at = 0
 

@@ -61,7 +61,7 @@ def test_files_that_came_for_a_generation_that_never_begins_here_may_go(tmp_path
             asked = 0
 
             async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
-                node.host.pinned[pin] = ["one", "two"]
+                node.host.pinned.pin(pin, ["one", "two"])
                 self.asked += 1
                 await asyncio.sleep(0)
                 raise Unavailable("the peer has gone")
@@ -77,7 +77,7 @@ def test_files_that_came_for_a_generation_that_never_begins_here_may_go(tmp_path
         while fetcher.asked < 2:
             duties.wake()
             await asyncio.sleep(0.01)
-        assert list(node.host.pinned.values()) == [["one", "two"]], "kept for the next try"
+        assert list(node.host.pinned.content_ids()) == ["one", "two"], "kept for the next try"
         view.metadata = Metadata()
         async with asyncio.timeout(10):
             while node.host.pinned:

@@ -22,6 +22,7 @@ from lognode.node.replicas.range_replica import RangeReplica
 from lognode.statemachine.range_state import Base
 
 RANGES = 16
+WAIT_S = 120.0
 LAST_ONES = 4
 """The loops of a node that may still hold the replica that they looked at last."""
 
@@ -97,7 +98,9 @@ def test_a_retired_replica_is_freed_without_the_collector(tmp_path: Path, use: U
         try:
             with without_collector():
                 parts = await used_and_retired(node)
-                await until(lambda: not any(part() for part in parts), "all parts are freed")
+                await until(
+                    lambda: not any(part() for part in parts), "all parts are freed", WAIT_S
+                )
         finally:
             node.stop()
 
@@ -116,6 +119,8 @@ def test_replicas_of_deleted_logs_are_freed_without_the_collector(tmp_path: Path
                 assert len(replicas) >= 2 * RANGES
                 await client.delete_log("orders")
                 most = LAST_ONES * len(cluster.nodes)
-                await until(lambda: sum(each() is not None for each in replicas) <= most, "freed")
+                await until(
+                    lambda: sum(each() is not None for each in replicas) <= most, "freed", WAIT_S
+                )
 
     asyncio.run(main())
