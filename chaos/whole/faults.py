@@ -5,9 +5,11 @@ they are. Loss of power, orderly stops, slow links, resets and wrong wall clocks
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
+from ..history import Recorder
 from ..nemeses import Begun, Package, Pair, Target
 from ..nemeses.client import Client
 from ..nemeses.package import How, Stream
@@ -15,11 +17,15 @@ from ..nemeses.partition import Partition
 from ..nemeses.processes import Kill, Pause
 from ..nemeses.ranges import Range
 from ..nemeses.victims import Draw, in_words, leaders_of, pick
+from ..nemesis import Nemesis
 from .network import Network
 from .nodes import Machine
 
 _CLIENTS: Final = "clients"
 _SLOW_S: Final = ((0.005, 0.02), (0.05, 0.2), (0.0, 0.5), (0.3, 1.2))
+_OPERATION_S: Final = 0.7
+_OPERATIONS_FROM: Final = 1_000_000
+"""The numbers of operations in a history begin here, above those of all other faults."""
 _OPERATIONS_MAX: Final = 6
 _DOOMED_S: Final = 1.0
 """Machines that are to lose power at an operation lose it after this time at the latest."""
@@ -194,6 +200,23 @@ class Clock(_Own):
     def _set(self, target: Target, ahead_ms: int) -> None:
         for number in self.victims:
             _network(target).ahead_ms[str(number)] = ahead_ms
+
+
+class Operator(Nemesis):
+    """A busy operator: one operation on ranges after another, beside the other faults.
+
+    Each operation needs a majority most of the time. Drawn as one of many packages, few would
+    come to their end.
+    """
+
+    def __init__(self, target: Target, recorder: Recorder) -> None:
+        super().__init__(
+            {Range.name: Range()}, target, recorder, interval_s=_OPERATION_S, rng=target.rng
+        )
+        self._numbers = itertools.count(_OPERATIONS_FROM)
+
+    def _chosen(self) -> Sequence[str]:
+        return (Range.name,)
 
 
 def _machine(target: Target, number: int) -> Machine:

@@ -26,7 +26,7 @@ from .process import Ended, Process
 from .threads import SimBuilder, SimMerger, SimThread
 
 _FIRST_PORT: Final = 4600
-_WAL_FILE_BYTES: Final = 256 * 1024
+_WAL_FILE_BYTES: Final = 64 * 1024
 _AGAIN_S: Final = 1.0
 
 

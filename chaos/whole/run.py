@@ -27,7 +27,7 @@ from ..verdict import Anomaly, Result, Verdict, merged
 from ..watch import healthy, watch_leaders
 from ..workloads.named import workload_of
 from ..workloads.parts import LOG
-from .faults import PACKAGES, SimLinks
+from .faults import PACKAGES, Operator, SimLinks
 from .loop import START_S, Stuck
 from .options import described
 from .process import Process
@@ -177,14 +177,19 @@ class _Run:
         rng = random.Random(f"{seed}/nemesis")
         links = SimLinks(self._loop.network)
         target = Target(cast(Nodes, self.machines), links, client, LOG, rng, clients)
-        packages = {name: PACKAGES[name]() for name in plan.nemesis}
+        packages = {name: PACKAGES[name]() for name in plan.nemesis if name != "range"}
         nemesis = Nemesis(packages, target, recorder, interval_s=plan.nemesis_interval_s, rng=rng)
+        operator = Operator(target, recorder) if "range" in plan.nemesis else None
         watching = asyncio.create_task(watch_leaders(client, recorder))
         running = self._loop.spawn(self._clients, clients.run())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(plan.time_limit_s):
-                await nemesis.run()
+            async with asyncio.timeout(plan.time_limit_s), asyncio.TaskGroup() as group:
+                group.create_task(nemesis.run())
+                if operator is not None:
+                    group.create_task(operator.run())
         await nemesis.heal()
+        if operator is not None:
+            await operator.heal()
         await links.heal()
         for machine in self.machines:
             machine.resume()

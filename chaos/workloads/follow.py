@@ -16,6 +16,8 @@ from .parts import Keys, text
 
 _WAIT_S: Final = 1.0
 """An operation of a follower ends after this time, with or without entries."""
+_WAITED: Final = 0.9
+"""The share of that time after which an operation counts as a wait for nothing."""
 _DRAIN_S: Final = 30.0
 _KINDS: Final = ("log", "prefix", "key")
 
@@ -64,15 +66,19 @@ class Follower:
         await self._take()
 
     async def drain(self) -> None:
-        """Take deliveries until two consecutive operations bring none.
+        """Take deliveries until two consecutive operations wait for nothing, each for a second.
 
-        Without faults this means that all entries have arrived.
+        Without faults this means that all entries have arrived. A batch without entries says only
+        that the feed has reached the end of a range, or has lost its member.
         """
         loop = asyncio.get_running_loop()
         deadline, nothing = loop.time() + _DRAIN_S, 0
         while nothing < 2 and loop.time() < deadline:
+            began = loop.time()
             answered = await self._take()
-            nothing = nothing + 1 if answered is not None and not answered["entries"] else 0
+            waited = loop.time() - began > _WAITED * _WAIT_S
+            empty = answered is not None and not answered["entries"]
+            nothing = nothing + 1 if empty and waited else 0
 
     async def close(self) -> None:
         """End the follow; the position of the last recorded delivery stays."""

@@ -14,6 +14,7 @@ from lognode.chaos.whole.disk import PowerDisk
 from lognode.chaos.whole.loop import START_S, SimLoop
 from lognode.chaos.whole.process import Process, current
 from lognode.chaos.whole.trace import Trace
+from lognode.chaos.workloads.follow import Follower
 
 PORT = 4600
 
@@ -282,3 +283,24 @@ def test_a_loss_of_power_undoes_unsynced_writes_only(tmp_path: Any) -> None:
         assert all(byte in (0, expected) for byte, expected in zip(rest, b" and not", strict=True))
         lost += rest != b" and not"
     assert 10 <= lost < 20
+
+
+class Scripted(Follower):
+    """Takes the deliveries of a script: seconds that each takes, and its entries."""
+
+    def __init__(self, script: list[tuple[float, list[Any]]]) -> None:
+        self.left = script
+
+    async def _take(self) -> dict[str, Any]:
+        seconds, entries = self.left.pop(0)
+        await asyncio.sleep(seconds)
+        return {"entries": entries}
+
+
+def test_a_drain_ends_after_two_waits_for_nothing_and_not_after_empty_batches() -> None:
+    # Seed 98 of whole runs: a member that ended told a follow so twice within 5 ms.
+    follower = Scripted([(0.002, []), (0.002, []), (0.5, [["k", 1, "v"]]), (1.0, []), (1.0, [])])
+    loop = SimLoop(random.Random(0), Trace())
+    loop.run(follower.drain())
+    loop.close()
+    assert not follower.left
