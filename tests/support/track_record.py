@@ -93,7 +93,7 @@ TRACK_RECORD = [
     ),
     Row(
         "kill-under-load", "etcd #14370", "a kill under load loses acknowledged writes",
-        "-w append --nemesis kill --rate 250",
+        "-w append --nemesis kill --rate 250 --time-limit 80",
     ),
     Row(
         "applied-index-atomic", "etcd #13766", "applied index and data apart after a crash",

@@ -402,7 +402,7 @@ def test_a_base_that_changes_between_its_pieces_is_not_put_together(tmp_path: Pa
             return await asked(op, body, deadline=deadline)
 
         wire.request = request  # type: ignore[method-assign]
-        with pytest.raises(Unavailable, match="no longer held"):
+        with pytest.raises(Unavailable, match="no longer has the base"):
             await nodes.fetcher(wire).fetch(1, G1, pin="test")
         found = await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="test")
         assert len(found.tables["removal"]["floors"]) == 9_000
@@ -430,7 +430,7 @@ def test_S12_a_base_that_is_not_whole_is_not_believed(
 
         nodes.server.describe = other  # type: ignore[method-assign]
         with pytest.raises(
-            (CorruptData, RemoteProtocolError, Unavailable), match=f"{said}|no longer held"
+            (CorruptData, RemoteProtocolError, Unavailable), match=f"{said}|no longer has the base"
         ):
             await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="test")
 

@@ -267,8 +267,7 @@ def test_a_renewed_certificate_is_used_and_a_bad_one_is_not(
         assert shown(made) == renewed.certificate.fingerprint != first
         caplog.clear()
         expired = trust.aged(trust.node("old"), -9, -1)
-        for bad, reason in ((trust.client("app"), "is not for a node of "
-                                                  "cluster"), (expired, "expired on"),
+        for bad, reason in ((trust.client("app"), "is for no node"), (expired, "expired on"),
                             (trust.node("n2"), "has another key")):  # fmt: skip
             files.put(bad)
             await made._read_again()

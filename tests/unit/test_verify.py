@@ -275,17 +275,17 @@ def refused(root: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "check", "says"),
     [
-        (hit_wal_round, "wal", "it is damaged at byte"),
+        (hit_wal_round, "wal", "the file is damaged at byte"),
         (hit_wal_header, "wal", "the header of the file is damaged"),
         (lose_wal_middle, "wal", "is missing"),
         (lose_wal_newest, "wal", "is missing"),
         (lose_wal, "replicas", "range 1 generation 1: its log is not in the WAL"),
-        (cut_wal, "wal", "it is cut at byte"),
+        (cut_wal, "wal", "is cut at byte"),
         (lose_segment, "segments", "is missing"),
         (cut_segment, "segments", "bytes of"),
         (hit_segment, "segments", "is damaged: its SHA-256 is"),
         (hit_meta_row, "meta", "meta row identity has a wrong checksum"),
-        (lose_meta, "meta", "it is missing"),
+        (lose_meta, "meta", "the file is missing"),
         (cut_meta, "meta", "meta.mdb: "),
         (spoil_meta, "meta", "meta.mdb: "),
         (started_without_created, "replicas", "range 9 generation 1: its log is not in the WAL"),
@@ -489,7 +489,7 @@ def test_states_that_a_start_repairs_pass_the_check(copy: Path) -> None:
     (copy / "tmp" / "build-7").write_bytes(b"")
     assert failed(copy) == {}
     found = {check.name: check.found for check in verify(copy)}
-    assert "a round that was never synced is cut" in found["wal"]
+    assert "the next start cuts a round that was never synced" in found["wal"]
     assert "1 that no replica uses" in found["segments"]
 
 
