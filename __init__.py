@@ -60,9 +60,9 @@ from .client.protocol.types import (
     Tail,
     Timestamp,
 )
-from .client.sender import Delivery
 from .client.snapshot import AsyncSnapshot
 from .client.vector import Part, Vector
+from .client.window import Delivery
 
 __all__ = [
     "ABSENT",

@@ -81,7 +81,7 @@ def wait_healthy(
     """
     wanted = len(cluster.nodes) if nodes is None else nodes
     deadline = time.monotonic() + timeout_s
-    reasons = "nobody answered"
+    reasons = "no node answered"
     with Client(cluster.servers, timeout=timeout_s) as client:
         while time.monotonic() < deadline:
             try:
@@ -93,7 +93,9 @@ def wait_healthy(
                     return
                 reasons = "; ".join(health["reasons"])
             time.sleep(0.05)
-    raise AssertionError(f"not healthy with {wanted} nodes after {timeout_s} s: {reasons}")
+    raise AssertionError(
+        f"the cluster is not healthy with {wanted} nodes after {timeout_s} s: {reasons}"
+    )
 
 
 def leader_of(client: Client, log: str, *, timeout_s: float = 10.0) -> int:

@@ -13,6 +13,7 @@ product's code on virtual time.
 - `links`, over `proxyserver` and `toxiproxy`: the network between the nodes, and its faults;
 - `nemeses/`: packages of faults; `nemesis`: when faults begin and end;
 - `process`, `clients`: the clients, and `workloads/`: their operations;
+- `upgrades`: nodes that change their build, and the end of an upgrade;
 - `plan`, `runner`: one test from start to end, with `watch` and `finals`; `store`: its folder;
 - `checkers/`, `judge`: the errors in a history; `report/`: its presentation;
 - `check`, `foreign`: histories of other systems; `commands`, `main`: the command line.

@@ -33,7 +33,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds
 
 
@@ -45,20 +45,23 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
     check = verbs.add_parser(
         "check",
         help="judge histories of registers and key-value stores",
-        description="Whether each history is linearizable: one line a file, and the first key and"
-        " operation that have no place. Exit 0 all are valid, 1 one is invalid, 2 one is unknown"
-        " or no history.",
+        description="Say whether each history is linearizable, one line per file, with the first "
+        "key "
+        "and operation that have no place. The exit code is 0 when all are valid, 1 when a "
+        "history is invalid, and 2 when a history is unknown or the file is not a history.",
     )
-    check.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a history")
+    check.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="file of a history")
     check.add_argument(
-        "--model", choices=("register", "kv"), help="what it is of; default: by the first line"
+        "--model",
+        choices=("register", "kv"),
+        help="kind of the history; default: the first line tells the kind",
     )
     check.add_argument(
         "--time-limit",
         type=_seconds,
         default=60.0,
         metavar="S",
-        help="seconds for one history, after which it is unknown (60)",
+        help="time limit in seconds for a history, after which the verdict is unknown (60)",
     )
     check.set_defaults(verb=lambda arguments: run(arguments, say))
 
@@ -100,7 +103,7 @@ def load(path: Path, model: str | None = None) -> Problem:
     else:
         of, calls = models.REGISTER, foreign.register(lines)
     if not calls:
-        raise InvalidArgument("there is no operation in it", what="history")
+        raise InvalidArgument("the history has no operation", what="history")
     return of, calls
 
 
@@ -109,7 +112,7 @@ def _ours(path: Path) -> Mapping[str, Sequence[Call]]:
         return register.calls_of(Account(History.read(path)))
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise InvalidArgument(
-            f"the events are not those of a register test: {error!r}", what="history"
+            f"the events are not events of a register test: {error!r}", what="history"
         ) from None
 
 
@@ -120,7 +123,8 @@ def _guess(lines: Sequence[str]) -> str:
     if first.startswith("INFO"):
         return "register"
     raise InvalidArgument(
-        f"line 1: {first[:80]!r} begins no history; it begins `INFO  jepsen.util - ` (register),"
-        ' `{:process ` (kv) or `{"index"` (a history.jsonl)',
+        f"line 1 is {first[:80]!r}, which does not begin a history; a history begins with "
+        '`INFO  jepsen.util - ` (register), `{:process ` (kv) or `{"index"` (a '
+        "history.jsonl)",
         what="history",
     )

@@ -42,7 +42,7 @@ class Clients:
     async def crash(self) -> str:
         """Cut a client off in the middle of an operation; return which."""
         if not self._lives:
-            return "no client runs"
+            return "no client is running"
         slot = self._rng.choice(sorted(self._lives))
         life = self._lives[slot]
         life.cancel()

@@ -27,7 +27,8 @@ def _nemesis(text: str) -> tuple[str, ...]:
     names = tuple(name for name in text.replace("+", ",").split(",") if name not in ("", "none"))
     if unknown := [name for name in names if name not in PACKAGES]:
         raise argparse.ArgumentTypeError(
-            f"no such nemesis: {', '.join(unknown)}; there are none, {', '.join(PACKAGES)}"
+            f"unknown nemesis: {', '.join(unknown)}; the allowed names are none, "
+            f"{', '.join(PACKAGES)}"
         )
     return tuple(dict.fromkeys(names))
 
@@ -50,24 +51,27 @@ def _count(text: str) -> int:
 
 def add_verbs(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: Say) -> None:
     """Add the verbs; the handler of each is called with the arguments and returns the exit code."""
-    test = verbs.add_parser(
-        "test", help="one workload under faults, against a cluster started for it"
-    )
+    test = verbs.add_parser("test", help="run one workload under faults, against a new cluster")
     test.add_argument("-w", "--workload", choices=WORKLOADS, default="append")
     test.add_argument(
         "--nemesis", type=_nemesis, default=(), metavar="F,...",
-        help=f"what breaks: none, {', '.join(PACKAGES)} (default none)",
+        help=f"kinds of faults: none, {', '.join(PACKAGES)} (default none)",
     )  # fmt: skip
     test.add_argument("--nodes", type=int, choices=range(1, 10), default=3, metavar="N")
     test.add_argument(
-        "--test-count", type=_count, default=1, metavar="K", help="so many, seed after seed"
+        "--test-count",
+        type=_count,
+        default=1,
+        metavar="K",
+        help="number of runs, each with the next seed",
     )
     _add_common(test)
     test.set_defaults(verb=lambda arguments: run(arguments, say))
 
     every = verbs.add_parser(
         "test-all",
-        help="each workload under each standard nemesis with 3 and 5 nodes; goes on where it was",
+        help="run each workload under each standard nemesis with 3 and 5 nodes; a second call "
+        "continues the first",
     )
     every.add_argument(
         "--nodes", type=int, nargs="+", choices=range(1, 10), default=[3, 5], metavar="N"
@@ -85,7 +89,7 @@ def _add_common(verb: argparse.ArgumentParser) -> None:
     default = Plan()
     verb.add_argument(
         "--rate", type=_positive, default=default.rate, metavar="R",
-        help=f"operations a second of all clients together (default {default.rate:g})",
+        help=f"operations per second of all clients together (default {default.rate:g})",
     )  # fmt: skip
     verb.add_argument(
         "--time-limit", type=_positive, default=default.time_limit_s, metavar="S",
@@ -93,25 +97,32 @@ def _add_common(verb: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     verb.add_argument(
         "--nemesis-interval", type=_positive, default=default.nemesis_interval_s, metavar="S",
-        help=f"seconds that a choice of faults lasts (default {default.nemesis_interval_s:g})",
+        help=f"seconds between changes of the faults (default {default.nemesis_interval_s:g})",
     )  # fmt: skip
     verb.add_argument("--clients", type=_count, default=default.clients, metavar="N")
-    verb.add_argument("--seed", type=int, metavar="N", help="of what is drawn (default: random)")
+    verb.add_argument(
+        "--seed", type=int, metavar="N", help="seed of all random choices (default: random)"
+    )
     verb.add_argument(
         "--store", type=Path, default=Path("store"), metavar="DIR",
-        help="where tests are kept (default ./store)",
+        help="directory of the tests (default ./store)",
     )  # fmt: skip
     verb.add_argument(
         "--source", type=Path, metavar="DIR",
-        help="a folder with another build of the package lognode, for the nodes to run",
+        help="folder with another build of the package lognode, which the nodes run",
+    )  # fmt: skip
+    verb.add_argument(
+        "--earlier", type=Path, metavar="DIR",
+        help="folder with an earlier build, which the nodes run until the nemesis `upgrade` "
+        "upgrades them",
     )  # fmt: skip
     verb.add_argument(
         "--secure", action="store_true",
-        help="nodes and clients speak TLS and clients have tokens; strangers must be refused",
+        help="use TLS, and tokens for clients; nodes must refuse strangers",
     )  # fmt: skip
     verb.add_argument(
         "--proxy", choices=PROXIES, default="auto",
-        help="the real Toxiproxy, or the proxy that is built in (default: the real one if there)",
+        help="the real Toxiproxy, or the built-in proxy (default: the real one if installed)",
     )  # fmt: skip
 
 
@@ -167,15 +178,22 @@ def _matrix(arguments: argparse.Namespace, seed: int) -> Iterator[Plan]:
 def _plan(
     arguments: argparse.Namespace, workload: str, nemesis: tuple[str, ...], nodes: int, seed: int
 ) -> Plan:
-    if arguments.source is not None and not (arguments.source / "lognode").is_dir():
+    for name, folder in (("source", arguments.source), ("earlier", arguments.earlier)):
+        if folder is not None and not (folder / "lognode").is_dir():
+            raise InvalidArgument(
+                f"--{name} {folder} contains no package lognode; give the folder above the package",
+                what=name,
+            )
+    if ("upgrade" in nemesis) != (arguments.earlier is not None):
         raise InvalidArgument(
-            f"--source {arguments.source} holds no package lognode; give the folder above it",
-            what="source",
+            "the nemesis upgrade and --earlier DIR need each other; give both or neither",
+            what="earlier",
         )
     return Plan(
         workload=workload, nemesis=nemesis, nodes=nodes, seed=seed, rate=arguments.rate,
         time_limit_s=arguments.time_limit, nemesis_interval_s=arguments.nemesis_interval,
         clients=arguments.clients, source=arguments.source, secure=arguments.secure,
+        earlier=None if arguments.earlier is None else arguments.earlier.absolute(),
     )  # fmt: skip
 
 
@@ -183,7 +201,7 @@ def _one(plan: Plan, arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Run one test and print its verdict; a test that cannot run here is unknown, by name."""
     if reasons := missing(plan.nemesis):
         why = "; ".join(reasons)
-        say(f"{plan.name} unknown: it cannot run on this machine: {why}")
+        say(f"{plan.name} unknown: the test cannot run on this machine: {why}")
         return {"verdict": "unknown", "why": why, "counts": {"ok": 0, "faults": 0}}
     folder = store.new_folder(arguments.store, plan.name)
     say(f"{plan.name} seed {plan.seed} in {folder}")
@@ -207,8 +225,8 @@ def _resumed(folder: Path, commit: str) -> dict[str, Any]:
     done = store.read(folder, store.ALL)
     if done["commit"] != commit:
         raise InvalidArgument(
-            f"{folder / store.ALL} is of commit {done['commit']}, this is {commit}; "
-            "give another --store, or remove it",
+            f"{folder / store.ALL} is of commit {done['commit']}, but the current commit is "
+            f"{commit}; give another --store, or remove the file",
             what="store",
         )
     return done

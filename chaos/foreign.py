@@ -61,7 +61,7 @@ def _lines(
             continue
         found = shape.fullmatch(line.strip())
         if found is None:
-            raise _unreadable(number, f"{line.strip()[:80]!r} is no event of this format")
+            raise _unreadable(number, f"{line.strip()[:80]!r} is not an event of this format")
         parts = found.groupdict()
         if parts["process"] == ":nemesis":
             continue
@@ -69,15 +69,15 @@ def _lines(
             value = value_of(parts["f"], parts["type"], parts["value"])
         except (ValueError, KeyError):
             raise _unreadable(
-                number, f"{parts['value']!r} is no value of :{parts['type']} :{parts['f']}"
+                number, f"{parts['value']!r} is not a value of :{parts['type']} :{parts['f']}"
             ) from None
         key = json.loads(parts["key"]) if "key" in parts else ONE_KEY
         yield _Line(number, parts["process"], parts["type"], parts["f"], key, value)
 
 
-def _register_value(f: str, type: str, text: str) -> Any:  # noqa: A002
+def _register_value(f: str, kind: str, text: str) -> Any:
     """Parse nil, a number, or two numbers for cas; a word such as :timed-out replaces a value."""
-    if text.startswith(":") and type in ("fail", "info"):
+    if text.startswith(":") and kind in ("fail", "info"):
         return None
     if f == "cas":
         found = re.fullmatch(r"\[(-?\d+) (-?\d+)\]", text)
@@ -95,11 +95,11 @@ def _register_act(asked: _Line, end: _Line | None) -> Act:
     return ("write", asked.value) if asked.f == "write" else ("cas", *asked.value)
 
 
-def _store_value(f: str, type: str, text: str) -> str | None:  # noqa: A002
+def _store_value(f: str, kind: str, text: str) -> str | None:
     if f not in ("get", "put", "append"):
         raise ValueError(f)
     if text == "nil":
-        if f != "get" and type == "invoke":
+        if f != "get" and kind == "invoke":
             raise ValueError(text)
         return None
     value: str = json.loads(text)
@@ -132,12 +132,14 @@ def _calls(
     for line in lines:
         if line.type == "invoke":
             if line.process in pending:
-                raise _unreadable(line.number, f"process {line.process} is not done with another")
+                raise _unreadable(
+                    line.number, f"process {line.process} has not ended its operation before"
+                )
             pending[line.process] = line
             continue
         asked = pending.pop(line.process, None)
         if asked is None or (asked.f, asked.key) != (line.f, line.key):
-            raise _unreadable(line.number, f"process {line.process} did not ask this")
+            raise _unreadable(line.number, f"process {line.process} did not ask for this operation")
         if line.type != "fail":
             add(asked, line if line.type == "ok" else None)
     for asked in pending.values():

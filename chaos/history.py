@@ -49,7 +49,9 @@ class Event:
         """Read an event. Raises ValueError, KeyError or TypeError for any other line."""
         event = cls(**json.loads(line))
         if event.type not in _TYPES:
-            raise ValueError(f"type {event.type!r} is none of {', '.join(_TYPES)}")
+            raise ValueError(
+                f"type {event.type!r} is not allowed; the types are {', '.join(_TYPES)}"
+            )
         return event
 
 
@@ -95,7 +97,7 @@ class History:
     def read(cls, path: Path) -> Self:
         """Read `history.jsonl`.
 
-        Raises InvalidArgument, with the line, for a file that is no history.
+        Raises InvalidArgument, with the line, for a file that is not a history.
         """
         events = []
         with open(path, encoding="utf-8") as lines:
@@ -104,7 +106,7 @@ class History:
                     events.append(Event.from_line(line))
                 except (ValueError, KeyError, TypeError) as error:
                     raise InvalidArgument(
-                        f"{path} line {number} is no event: {error}", what="history"
+                        f"{path} line {number} is not an event: {error}", what="history"
                     ) from None
         return cls(events)
 
@@ -141,10 +143,15 @@ def pair(events: Iterable[Event]) -> list[Operation]:
             continue
         if event.type == "invoke":
             if event.process in pending:
-                raise ValueError(f"event {event.index}: process {event.process} is not done")
+                raise ValueError(
+                    f"event {event.index}: process {event.process} has not ended its operation "
+                    "before"
+                )
             pending[event.process] = event
         elif (asked := pending.pop(event.process, None)) is None:
-            raise ValueError(f"event {event.index}: process {event.process} asked nothing")
+            raise ValueError(
+                f"event {event.index}: process {event.process} has no operation to end"
+            )
         else:
             close(asked, event)
     for asked in pending.values():
@@ -179,12 +186,12 @@ class Recorder:
     def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
         self.events: list[Event] = []
         self.now_ns: Callable[[], int] = now_ns
-        self._file: TextIO = open(path, "w", encoding="utf-8")  # noqa: SIM115
+        self._file: TextIO = open(path, "w", encoding="utf-8")  # noqa: SIM115  `close` closes it
 
     def record(
         self,
         process: int | None,
-        type: Type,  # noqa: A002
+        type: Type,  # noqa: A002  the word of Jepsen's histories
         f: str,
         value: Any = None,
         *,

@@ -53,7 +53,7 @@ def counts(history: History) -> dict[str, int]:
 def sentence(verdict: Verdict, results: Sequence[Result]) -> str:
     """Return the findings in words."""
     if verdict == "valid":
-        return "Everything that clients were told agrees with everything that was read."
+        return "All answers to clients agree with all reads."
     if verdict == "unknown":
         return "; ".join(reason for one in results for reason in one.unknown)
     names = Counter(anomaly.name for one in results for anomaly in one.anomalies)

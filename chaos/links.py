@@ -127,7 +127,9 @@ class Links:
     async def cut(self, pairs: Collection[Pair], how: How) -> None:
         """Cut these links; a link that is cut in several ways has all of the cuts."""
         if how not in get_args(How):
-            raise InvalidArgument(f"{how!r} is no cut; there are {', '.join(get_args(How))}")
+            raise InvalidArgument(
+                f"the cut {how!r} does not exist; the cuts are {', '.join(get_args(How))}"
+            )
         if how != "refuse":
             for stream in _LOST[how]:
                 await self.toxic(pairs, "timeout", stream=stream, timeout=0)
@@ -193,7 +195,9 @@ class Links:
         try:
             return self._links[pair]
         except KeyError:
-            raise InvalidArgument(f"{pair} is no pair; there are {self.pairs}") from None
+            raise InvalidArgument(
+                f"the pair {pair} does not exist; the pairs are {self.pairs}"
+            ) from None
 
     async def _change(
         self,

@@ -40,7 +40,7 @@ class Nemesis:
     async def run(self) -> None:
         """Run until cancelled; then `heal` must follow."""
         while True:
-            for name in self._chosen():
+            for name in self.chosen():
                 await self._begin(name)
             await asyncio.sleep(self._interval_s)
             await self.heal()
@@ -53,7 +53,7 @@ class Nemesis:
             if told:
                 self._recorder.record(None, "info", name, {"id": number})
 
-    def _chosen(self) -> Sequence[str]:
+    def chosen(self) -> Sequence[str]:
         if not self._packages or self._rng.random() < _QUIET:
             return ()
         count = self._rng.randint(1, min(_AT_ONCE, len(self._packages)))

@@ -161,8 +161,8 @@ class Node:
     def _mount(self) -> PowerDisk:
         if self.disk is None:
             raise Unavailable(
-                f"the disk of node {self.number} is none that loses power or is slow; "
-                f"make Nodes mounted"
+                f"the disk of node {self.number} cannot lose power or be slow; mount the "
+                "disks with Nodes mounted"
             )
         return self.disk
 
@@ -216,16 +216,19 @@ class Nodes:
     def __init__(
         self, root: Path, count: int, links: Wiring,
         *, source: Path | None = None, mounted: bool = False, secure: bool = False,
+        earlier: Path | None = None,
     ) -> None:  # fmt: skip
         """Prepare the nodes.
 
         `source` is a folder with another build of the package `lognode`, which the nodes then run.
+        `earlier` is one with an earlier build, which they run until they are upgraded.
         With `mounted`, disks can lose power and be slow. With `secure`, the cluster has mutual TLS
         between nodes and with clients, and tokens.
         """
         self.root = root
         self.links = links
         environment = dict(os.environ)
+        self._sources = (source, earlier)
         if source is not None:
             environment["PYTHONPATH"] = str(source)
         self.credentials = Credentials(root, environment) if secure else None
@@ -243,7 +246,24 @@ class Nodes:
             )
             for n in range(count)
         ]
+        if earlier is not None:
+            for node in self._nodes:
+                node.environment["PYTHONPATH"] = str(earlier)
         self._disks = contextlib.AsyncExitStack()
+
+    @property
+    def earlier(self) -> list[int]:
+        """The numbers of the nodes that run the earlier build, from their next start on."""
+        _, earlier = self._sources
+        return [n.number for n in self._nodes if n.environment.get("PYTHONPATH") == str(earlier)]
+
+    def set_build(self, number: int, *, earlier: bool) -> None:
+        """Let the node run that build from its next start on."""
+        source = self._sources[earlier]
+        if source is None:
+            self[number].environment.pop("PYTHONPATH", None)
+        else:
+            self[number].environment["PYTHONPATH"] = str(source)
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self._nodes)

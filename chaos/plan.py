@@ -30,6 +30,8 @@ class Plan:
     """Timeout of an operation; a longer operation ends its process."""
     source: Path | None = None
     """A folder with another build of the package `lognode`, which the nodes run."""
+    earlier: Path | None = None
+    """A folder with an earlier build, which the nodes run until they are upgraded."""
     flags: tuple[str, ...] = field(default=())
     """Additional flags of every node."""
     secure: bool = False
@@ -46,7 +48,8 @@ class Plan:
         own = asdict(self)
         own["nemesis"] = list(self.nemesis)
         own["flags"] = list(self.flags)
-        own["source"] = None if self.source is None else str(self.source)
+        for name in ("source", "earlier"):
+            own[name] = None if own[name] is None else str(own[name])
         return own | {"commit": commit(self.source)}
 
     @classmethod
@@ -55,7 +58,8 @@ class Plan:
         own = {name: described[name] for name in cls.__slots__ if name in described}
         own["nemesis"] = tuple(own["nemesis"])
         own["flags"] = tuple(own.get("flags", ()))
-        own["source"] = Path(own["source"]) if own.get("source") else None
+        for name in ("source", "earlier"):
+            own[name] = Path(own[name]) if own.get(name) else None
         return cls(**own)
 
 

@@ -79,7 +79,9 @@ class PowerDisk:
             said = await self._end(f"cut {seed}\n")
         files, _, names = said.partition(" ")
         if not files.isdigit():
-            raise Unavailable(f"the power of {self._point} was not cut: {self._log} says why")
+            raise Unavailable(
+                f"the power cut of {self._point} failed: {self._log} gives the reason"
+            )
         return Lost(int(files), int(names))
 
     async def close(self) -> None:
@@ -108,8 +110,8 @@ class PowerDisk:
                     self._tell_pace()
                     return
         raise Unavailable(
-            f"no file system that loses power or is slow could be mounted at {self._point}: "
-            f"{self._log_tail()}; it takes the right to mount with FUSE"
+            f"mounting a file system that can lose power or be slow at {self._point} "
+            f"failed: {self._log_tail()}; the user needs the right to mount with FUSE"
         )
 
     def _check(self) -> None:
@@ -165,8 +167,8 @@ class PowerDisk:
     def _log_tail(self) -> str:
         with contextlib.suppress(OSError):
             lines = self._log.read_text("utf-8", "replace").strip().splitlines()
-            return lines[-1] if lines else "it said nothing"
-        return "it has no log"
+            return lines[-1] if lines else "the log is empty"
+        return "there is no log"
 
     def _output(self) -> BinaryIO:
         self._folder.mkdir(parents=True, exist_ok=True)

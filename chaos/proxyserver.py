@@ -47,13 +47,15 @@ def choose(kind: Choice = "auto", environment: Mapping[str, str] | None = None) 
     """
     variables = os.environ if environment is None else environment
     if kind not in PROXIES:
-        raise InvalidArgument(f"{kind!r} is no proxy server; there are {', '.join(PROXIES)}")
+        raise InvalidArgument(
+            f"the proxy server {kind!r} does not exist; the kinds are {', '.join(PROXIES)}"
+        )
     if kind == "embedded":
         return EMBEDDED
     if named := variables.get(VARIABLE):
         if (path := shutil.which(named)) is None:
             raise InvalidArgument(
-                f"{VARIABLE} is {named!r}, which is no program; correct it or unset it"
+                f"{VARIABLE} is {named!r}, which is not a program; correct or unset the variable"
             )
     else:
         beside = str(Path(sys.executable).parent)
@@ -62,7 +64,8 @@ def choose(kind: Choice = "auto", environment: Mapping[str, str] | None = None) 
         if kind == "auto":
             return EMBEDDED
         raise InvalidArgument(
-            f"no {_NAME} on PATH; scripts/setup installs it where Go is, or set {VARIABLE}"
+            f"PATH contains no {_NAME}; scripts/setup installs the program if Go is "
+            f"installed. Or set {VARIABLE}"
         )
     return Program((path,), f"toxiproxy {_version(Path(path))}")
 

@@ -27,6 +27,7 @@ from .nodes import Nodes
 from .plan import Plan
 from .process import Pace, Process
 from .strangers import Strangers
+from .upgrades import change_build, finalized
 from .watch import healthy, watch_leaders
 from .workloads.named import workload_of
 from .workloads.parts import LOG
@@ -68,7 +69,7 @@ class Test:
         self._say = say
         self._nodes = Nodes(
             folder / store.CLUSTER_FOLDER, plan.nodes, links, source=plan.source,
-            mounted=not MOUNTED.isdisjoint(plan.nemesis), secure=plan.secure,
+            mounted=not MOUNTED.isdisjoint(plan.nemesis), secure=plan.secure, earlier=plan.earlier,
         )  # fmt: skip
         self._links = links
         self._described = plan.described() | {
@@ -116,12 +117,16 @@ class Test:
             running = group.create_task(clients.run())
             trying = group.create_task(self._let_strangers_try())
             await self._break_things(nemesis)
-            self._say("healed; waiting until the cluster is healthy")
+            self._say("all faults have ended; the test waits until the cluster is healthy")
             why = await healthy(client, plan.nodes, _CONVERGE_S)
             if why is not None:
                 self._describe(
-                    not_converged=f"not healthy {_CONVERGE_S:.0f} s after all faults ended: {why}"
+                    not_converged=f"the cluster is not healthy {_CONVERGE_S:.0f} s after the end "
+                    "of all "
+                    f"faults: {why}"
                 )
+            elif plan.earlier is not None:
+                self._describe(upgrade=await finalized(self._nodes, client))
             with contextlib.suppress(LognodeError):
                 self._describe(insecure=(await client.status())["cluster"]["insecure"])
             clients.stop()
@@ -150,6 +155,8 @@ class Test:
         for node in self._nodes:
             node.resume()
             await node.start()
+        for number in self._nodes.earlier:
+            await change_build(self._nodes, number)
 
     async def _read_everything(self) -> None:
         """Read everything once from the cluster, then from every node a state at least as new."""

@@ -44,7 +44,7 @@ def read(folder: Path, name: str) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((folder / name).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidArgument(
-            f"{folder} is no folder of a test: {error}; give STORE/TEST/TIME", what="folder"
+            f"{folder} is not the folder of a test: {error}; give STORE/TEST/TIME", what="folder"
         ) from None
     return content
 

@@ -36,7 +36,7 @@ class Strangers:
             "a node without TLS": self._node_without_tls,
             "a client without a certificate": self._without_certificate,
             "a client without a token": self._without_token,
-            "a client at the port for nodes": self._at_the_port_for_nodes,
+            "a client that dials the port for nodes": self._at_the_port_for_nodes,
             "a workload that creates a log": self._without_the_verb,
         }
         self._refused = dict.fromkeys(self._kinds, 0)

@@ -149,7 +149,7 @@ class Toxiproxy:
                 text = await answer.text()
         except TimeoutError:
             raise Unavailable(
-                f"{method} {url} was not answered within {self.timeout_s} s; the server hangs"
+                f"the server did not answer {method} {url} within {self.timeout_s} s"
             ) from None
         except aiohttp.ClientError as error:
             raise Unavailable(f"{method} {url} failed: {error}") from None
@@ -166,4 +166,4 @@ def _reason(text: str) -> str:
     try:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
-        return text.strip() or "no reason was given"
+        return text.strip() or "the server gave no reason"

@@ -30,7 +30,7 @@ async def healthy(client: AsyncClient, nodes: int, timeout_s: float) -> str | No
     """Return None as soon as this number of nodes is healthy, or why it was not in time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    why = "nobody answered"
+    why = "no node answered"
     while loop.time() < deadline:
         try:
             health = await client.health(nodes=nodes, timeout=_ANSWER_S)

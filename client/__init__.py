@@ -19,8 +19,9 @@ Modules of these layers. In the SDK:
   cluster, pool, admin: the nodes and descriptors that a client knows, its connections, the
     operations of operators
   identity: the id of a producer, requested once
-  sender, lanes, appends, last_numbers: delivery of numbered records by range; tickets; the previous
-    record of each key
+  sender: requests with numbered records, by range, until they are settled
+  window, batcher, lanes, appends, last_numbers: unsettled records and their room; records into
+    batches; tickets; the previous record of each key
   session, pages, span_pages, progress: the positions that reads have seen; pages of entries; checks
     that a read makes progress
   follow_span, snapshot, vector: one reader of a follow; snapshots, and the value that describes a

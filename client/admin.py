@@ -11,6 +11,7 @@ from .invitation import Invitation
 from .progress import later_id
 from .protocol import Operation
 from .protocol.cluster import (
+    FINALIZE,
     METADATA,
     NODE_DRAIN,
     NODE_REKEY,
@@ -98,9 +99,9 @@ class AsyncAdmin:
             members = (await self._after(planned["operation"], range_id, deadline))["members"]
             if from_node in members or to_node not in members:
                 raise Conflict(
-                    f"the move of range {range_id} from node {from_node} to node {to_node} was "
-                    f"given up: node {to_node} was gone, or had not copied in time; the members "
-                    f"are {', '.join(map(str, members))}"
+                    f"the cluster gave up the move of range {range_id} from node "
+                    f"{from_node} to node {to_node}: node {to_node} was gone, or did not "
+                    f"copy in time; the members are {', '.join(map(str, members))}"
                 )
         return planned
 
@@ -125,7 +126,7 @@ class AsyncAdmin:
         if wait:
             range_ = await self._after(planned["operation"], planned["range"], deadline)
             if range_["generation"] < planned["generation"]:
-                raise Conflict(f"the split of range {planned['range']} was given up")
+                raise Conflict(f"the cluster gave up the split of range {planned['range']}")
         return planned
 
     async def recovery(self, range_id: int, *, timeout: float | None = None) -> dict[str, Any]:
@@ -146,7 +147,7 @@ class AsyncAdmin:
             RANGE_RECOVERY, {"range": range_id}, deadline=deadline
         )
         if not isinstance(answer.get("members"), list):
-            raise RemoteProtocolError("what there is to recover from, without members")
+            raise RemoteProtocolError("the report before a recovery, without members")
         return answer
 
     async def recover(
@@ -180,8 +181,8 @@ class AsyncAdmin:
             range_ = await self._after(planned["operation"], range_id, deadline)
             if range_["generation"] < planned["generation"]:
                 raise Conflict(
-                    f"the recovery of range {range_id} from node {from_node} gave way to another: "
-                    f"operation {range_['operation']}"
+                    f"another operation replaced the recovery of range {range_id} from node "
+                    f"{from_node}: operation {range_['operation']}"
                 )
         return planned
 
@@ -213,8 +214,9 @@ class AsyncAdmin:
             range_ = await self._after(planned["operation"], planned["range"], deadline)
             if range_["end"] == key:
                 raise Conflict(
-                    f"the merge of ranges {planned['range']} and {planned['gone_range']} was given "
-                    "up: not both were sealed in time; they go on, each by itself"
+                    f"the cluster gave up the merge of ranges {planned['range']} and "
+                    f"{planned['gone_range']}: the two ranges were not both sealed in time; "
+                    "both ranges go on"
                 )
         return planned
 
@@ -238,7 +240,7 @@ class AsyncAdmin:
             planned, version = {name: answer[name] for name in names}, int(answer["version"])
         except (KeyError, TypeError, ValueError) as error:
             raise RemoteProtocolError(
-                f"the answer to an operation that is none: {error!r}"
+                f"the answer about an operation is not valid: {error!r}"
             ) from None
         self._cluster.version = max(self._cluster.version, version)
         return planned
@@ -325,8 +327,8 @@ class AsyncAdmin:
             if not now["replicas"]:
                 return now
         raise Timeout(
-            f"node {node} has {now['replicas']} replicas left and is being drained still; "
-            "`lognode node list` shows how many, and the same command waits on",
+            f"node {node} still has {now['replicas']} replicas, and the drain goes on; "
+            "`lognode node list` shows the count, and the same command waits again",
             outcome="unknown",
         )
 
@@ -345,6 +347,21 @@ class AsyncAdmin:
         body = {"node": node, "dead": dead}
         answer = await self._cluster.call_any(NODE_REMOVE, body, deadline=self._deadline(timeout))
         return self._planned(answer, "node", "state", "replicas")
+
+    async def finalize(
+        self, level: int | None = None, *, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Raise the feature level of the cluster, once the programs of all nodes know the level. It
+        is never lowered: from then on no earlier version can serve in the cluster.
+
+        `level`: the level, from 1 on; None: the highest that all programs know. Returns the `level`
+        of the cluster. Raises Conflict, with the nodes that stand in the way and their versions, or
+        for a level below that of the cluster; InvalidArgument for a level that no program knows;
+        Unsupported by a version without levels.
+        """
+        return await self._cluster.call_any(
+            FINALIZE, {"level": level}, deadline=self._deadline(timeout)
+        )
 
     async def rekey(self, node: int, key: str, *, timeout: float | None = None) -> dict[str, Any]:
         """Bind a node to another TLS key. From now on only the holder of that key can act as the
@@ -525,8 +542,8 @@ class AsyncAdmin:
             if found[0]["operation"] != operation:
                 return found[0]
         raise Timeout(
-            f"operation {operation} on range {range_id} was not over in time and goes on; "
-            "`lognode status` shows it",
+            f"operation {operation} on range {range_id} did not end in time and goes on; "
+            "`lognode status` shows the operation",
             outcome="unknown",
         )
 
@@ -573,6 +590,10 @@ def _drained_so_far(node: int, metadata: Body) -> dict[str, Any]:
     for row in metadata["nodes"]:
         if row["id"] == node:
             if row["state"] not in ("DRAINING", "REMOVED"):
-                raise Conflict(f"node {node} is {row['state']}: draining it was given up")
+                raise Conflict(
+                    f"node {node} is {row['state']}: the drain has ended without success"
+                )
             return {"node": node, "state": row["state"], "replicas": row["replicas"]}
-    raise NodeNotFound(f"no node {node}", node=node)
+    raise NodeNotFound(
+        f"node {node} does not exist; `lognode node list` shows the nodes", node=node
+    )

@@ -220,7 +220,9 @@ class AppendBatch:
         if self.parts is not None:
             return self.acks()[at : at + count]
         if self.error is not None or self.reply is None:
-            error = self.error or LognodeError("batch without a reply", outcome="unknown")
+            error = self.error or LognodeError(
+                "the answer to an append has no result for a batch", outcome="unknown"
+            )
             return [error] * count
         first_seq = self.reply.get("first_seq")
         if first_seq is not None:
@@ -258,7 +260,9 @@ class AppendBatch:
         if self.error is not None:
             raise self.error
         if self.reply is None:
-            raise LognodeError("batch without a reply", outcome="unknown")
+            raise LognodeError(
+                "the answer to an append has no result for a batch", outcome="unknown"
+            )
         first_seq = self.reply.get("first_seq")
         if first_seq is not None:
             return Ack(first_seq + position, self.reply.get("timestamp_ms"))
@@ -290,7 +294,7 @@ def check_reply(batch: AppendBatch, reply: Mapping[str, Any]) -> None:
     else:
         fits = len(seqs) == len(batch) and len(refused) == len(actual)
     if not fits or not all(map(batch.has_condition, refused)):
-        raise RemoteProtocolError("an append was answered without what became of its records")
+        raise RemoteProtocolError("the answer to an append does not say the outcome of its records")
 
 
 class AsyncTicket:
@@ -347,7 +351,10 @@ def check_types(value: Any, headers: Any) -> None:
             f"value is {type(value).__name__}; give bytes, or None for a tombstone", what="value"
         )
     if headers and not all(type(k) is bytes and type(v) is bytes for k, v in headers.items()):
-        raise InvalidArgument("headers map bytes to bytes", what="headers")
+        raise InvalidArgument(
+            "headers is not a map of bytes to bytes; give bytes as names and as values",
+            what="headers",
+        )
 
 
 def to_expect(expect: Expect) -> int:
@@ -408,7 +415,7 @@ class Columns:
         if type(None) in kinds:
             sizes = [0 if value is None else len(value) for value in self.values]
         else:
-            sizes = list(map(len, self.values))  # type: ignore[arg-type]
+            sizes = list(map(len, self.values))  # type: ignore[arg-type]  # none is None
         if lengths and (
             min(lengths) < 1
             or max(lengths) > limits.key_bytes_max
@@ -503,14 +510,16 @@ class Columns:
 def check_one_batch(columns: Columns) -> None:
     """Raise LimitExceeded unless the records fit one batch."""
     if not len(columns):
-        raise InvalidArgument("append_batch of no records; give at least one", what="records")
+        raise InvalidArgument(
+            "append_batch got no records; give at least one record", what="records"
+        )
     for limit, value, allowed in (
         ("batch_records_max", len(columns), limits.batch_records_max),
         ("batch_bytes_max", sum(columns.sizes), limits.batch_bytes_max),
     ):
         if value > allowed and len(columns) > 1:
             raise LimitExceeded(
-                f"batch of {value} {'records' if 'records' in limit else 'bytes'}; at most "
-                f"{allowed} go together: use append_many, which is not atomic",
+                f"a batch of {value} {'records' if 'records' in limit else 'bytes'}; an "
+                f"atomic batch has at most {allowed}: use append_many, which is not atomic",
                 limit=limit, value=value, allowed=allowed,
             )  # fmt: skip

@@ -49,14 +49,14 @@ class AsyncClient:
         seeds, in_address = address.parse(address_list), address.tls_of(address_list)
         if tls is not None and in_address not in (None, Tls()):
             raise InvalidArgument(
-                "the files for TLS are given twice, in the address and as `tls`; give one of them",
+                "the TLS files are given twice, in the address and as `tls`; give the files once",
                 what="tls",
             )
         how = tls or in_address
         token_file = address.token_file_of(address_list)
         if token is not None and token_file is not None:
             raise InvalidArgument(
-                "the token is given twice, in the address and as `token`; give one of them",
+                "the token is given twice, in the address and as `token`; give the token once",
                 what="token",
             )
         if token_file is not None:
@@ -123,7 +123,9 @@ class AsyncClient:
         """
         log = self.log(name)
         if ranges is not None and split_at is not None:
-            raise InvalidArgument("give ranges or split_at, not both", what="ranges")
+            raise InvalidArgument(
+                "ranges and split_at are both given; give only one of the two", what="ranges"
+            )
         if ranges is not None and not 1 <= ranges <= limits.ranges_per_log_max:
             raise LimitExceeded(
                 f"{ranges} ranges; 1 to {limits.ranges_per_log_max} are allowed",
@@ -186,7 +188,7 @@ class AsyncClient:
         answer = await self._ask(ALTER_LOG, body, timeout)
         policy = answer.get("policy")
         if not isinstance(policy, dict):
-            raise RemoteProtocolError("a policy that is none")
+            raise RemoteProtocolError("the policy of a log is not valid")
         return policy
 
     async def delete_log(self, name: str, *, timeout: float | None = None) -> None:
@@ -280,11 +282,13 @@ def _check_log_name(name: str) -> None:
     size = len(name.encode())
     if size > limits.log_name_bytes_max:
         raise LimitExceeded(
-            f"log name of {size} bytes; at most {limits.log_name_bytes_max} are allowed",
+            f"the log name has {size} bytes; at most {limits.log_name_bytes_max} are "
+            "allowed. Give a shorter name",
             limit="log_name_bytes_max", value=size, allowed=limits.log_name_bytes_max,
         )  # fmt: skip
     if not name or not name.isprintable() or name != name.strip():
         raise InvalidArgument(
-            f"log name {name!r}; a name is printable, not empty, without blanks at its ends",
+            f"log name {name!r} is not allowed; a name has printable characters, at least "
+            "one, and no blank at its ends",
             what="log",
         )

@@ -78,8 +78,8 @@ class LogRoutes:
 
     def _not_allowed(self) -> Unauthorized:
         return Unauthorized(
-            f"these keys of log {self.name!r} are not among those that the token allows; use keys "
-            "or a prefix within its scopes, or another token"
+            f"keys of the request to log {self.name!r} are outside of the keys that the "
+            "token allows; use keys or a prefix within the token's scopes, or another token"
         )
 
 
@@ -175,7 +175,10 @@ class Cluster:
             async with asyncio.timeout_at(deadline):
                 return await asked
         except TimeoutError:
-            raise Timeout("no node answers with metadata", outcome="not_applied") from None
+            raise Timeout(
+                "no node has answered with metadata; check the addresses and the network",
+                outcome="not_applied",
+            ) from None
 
     def _refreshed(self, asked: tuple[str, bytes | None], task: "asyncio.Task[Body]") -> None:
         self._refreshing.pop(asked, None)
@@ -199,7 +202,10 @@ class Cluster:
                 following = page.get("next_key")
             else:
                 return {**answer, "ranges": ranges}
-        raise Unavailable(f"the ranges of log {name!r} change all the time", reason="no range")
+        raise Unavailable(
+            f"the ranges of log {name!r} changed during every attempt to read them",
+            reason="no range",
+        )
 
     async def _fetch(
         self, operation: Operation, body: Body, name: str | None = None, *, at_least: int = 0
@@ -225,7 +231,9 @@ class Cluster:
                 continue
             self._learn(name, answer)
             return answer
-        raise last or Unavailable("no node has metadata as new as ours", reason="stale metadata")
+        raise last or Unavailable(
+            "no node has metadata as new as this client's", reason="stale metadata"
+        )
 
     def _candidates(self) -> list[Address]:
         known = dict.fromkeys((*self.nodes.values(), *self.seeds))
@@ -285,7 +293,8 @@ class Cluster:
             if found is None and own:
                 log.check_keys((key,))
                 raise Unavailable(
-                    f"no range of log {log.name!r} serves the key at present", reason="no range"
+                    f"no range of log {log.name!r} serves the key now; the range may be changing",
+                    reason="no range",
                 )
         return found
 
@@ -303,7 +312,10 @@ class Cluster:
             await self.refresh(log.name, deadline)
             if not log.table.covers(*span):
                 log.check_may(*span)
-                raise Unavailable(f"log {log.name!r} has a hole at present", reason="no range")
+                raise Unavailable(
+                    f"the metadata of log {log.name!r} has no range for some keys now",
+                    reason="no range",
+                )
         return log.table.overlapping(*span)
 
     async def ranges_of(
@@ -324,7 +336,7 @@ class Cluster:
             if node not in known.members:
                 raise NodeNotFound(
                     f"node {node} has no replica of {known}; its members are "
-                    f"{', '.join(map(str, known.members))}",
+                    f"{', '.join(map(str, known.members))}. Give the number of a member",
                     node=node,
                 )
             return node
@@ -374,7 +386,7 @@ class Cluster:
     async def _connect(self, node: int, deadline: float) -> Connection:
         address = self.nodes.get(node)
         if address is None:
-            raise Unavailable(f"node {node} has no known address", reason="unknown node")
+            raise Unavailable(f"the metadata has no address of node {node}", reason="unknown node")
         return await self.pool.get(address, deadline)
 
     def tell(self, log: LogRoutes, range_id: int, operation: Operation, body: Body) -> None:

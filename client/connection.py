@@ -197,7 +197,9 @@ class Connection:
                     self._waiting.append(waiter)
                     await waiter
         except TimeoutError:
-            raise Timeout(f"{self.address} takes no more requests", outcome="not_applied") from None
+            raise Timeout(
+                f"{self.address} takes no more requests on this connection", outcome="not_applied"
+            ) from None
 
     def _wake(self) -> None:
         while self._waiting and (self._has_room() or self.lost is not None):
@@ -209,7 +211,7 @@ class Connection:
 
     def _expire(self, future: "asyncio.Future[Body]", operation: Operation) -> None:
         if not future.done():
-            future.set_exception(Timeout(f"no answer to {operation} from {self.address} in time"))
+            future.set_exception(Timeout(f"{self.address} did not answer {operation} in time"))
 
     def _forget(self, request_id: int) -> None:
         """Forget a request whose caller has left; cancel it on the other side if no answer has
@@ -270,7 +272,10 @@ class Connection:
         silent = now - max(since, self._transport.last_in_s)
         if silent >= dead_after_s:
             self.abort(
-                Unavailable(f"{self.address} is silent", reason=f"silent for {silent:.1f} s")
+                Unavailable(
+                    f"{self.address} sent nothing for the allowed time",
+                    reason=f"silent for {silent:.1f} s",
+                )
             )
             return
         if silent >= ping_after_s * 0.9 and self._ping_id == 0:
@@ -307,7 +312,9 @@ class _Answer:
 
 
 def _no_answer(kind: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"the answer to a request is a frame {name_of(kind)!r}")
+    return RemoteProtocolError(
+        f"the answer to a request has the unexpected frame {name_of(kind)!r}"
+    )
 
 
 class Stream:
@@ -374,7 +381,9 @@ class Stream:
                 return
             self._queued_bytes += size
             if self._queued_bytes > self._credit_bytes + limits.frame_bytes_max:
-                self._connection.abort(RemoteProtocolError("pushes beyond the credit granted"))
+                self._connection.abort(
+                    RemoteProtocolError("the node pushed more bytes than the client had granted")
+                )
         elif kind == frames.END:
             self._ended, self.end = True, body
         elif kind == frames.ERROR:
@@ -426,7 +435,7 @@ async def dial(
             transport = await _connected(host, port, channel)
             welcome = await _shake_hands(_Greeting(transport), hello, secret)
     except TimeoutError:
-        reason = f"no answer within {timeout_s:g} s"
+        reason = f"the node did not answer within {timeout_s:g} s"
         raise Unavailable(f"{host}:{port}: {reason}", reason=reason) from None
     except OSError as error:
         # asyncio's own text for a refused connection repeats the address instead of the reason.
@@ -443,7 +452,7 @@ async def _connected(host: str, port: int, channel: Channel | None) -> FrameTran
     try:
         _, transport = await loop.create_connection(lambda: FrameTransport(channel), host, port)
     except (ValueError, OverflowError) as error:  # of the resolver; UnicodeError is a ValueError
-        reason = f"the address cannot be encoded: {error}"
+        reason = f"the address is not valid Unicode: {error}"
         raise Unavailable(f"{host!r} port {port}: {reason}", reason=reason) from None
     return transport
 
@@ -458,8 +467,9 @@ async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None
             binding = b"" if transport.channel is None else transport.channel.binding
             if secret is None or not welcome.wants_proof:
                 raise Unauthorized(
-                    f"{'this' if secret is None else 'that'} node has no secret, and the other one "
-                    "has: start every node with the same --secret-file"
+                    f"{'this' if secret is None else 'that'} node has no secret although "
+                    "the node at the other end has a secret: start every node with the same "
+                    "--secret-file"
                 )
             proof = wire.prove(secret, "dialler", hello, welcome, binding)
             transport.send(0, frames.PROOF, {"proof": proof})
@@ -467,7 +477,8 @@ async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None
             wire.check_proof(secret, "acceptor", hello, welcome, theirs, binding)
         if hello.cluster is not None and welcome.cluster not in (None, hello.cluster):
             raise Unauthorized(
-                f"that node belongs to cluster {welcome.cluster}, this side to {hello.cluster}"
+                f"the node is of cluster {welcome.cluster}; this side is of cluster "
+                f"{hello.cluster}: check the address"
             )
         return welcome
     except BaseException:
@@ -480,8 +491,8 @@ def _check_may_tell(hello: Hello, transport: FrameTransport) -> None:
     host = transport.peer_address.rpartition(":")[0]
     if hello.token is not None and transport.channel is None and not is_loopback(host):
         raise InvalidArgument(
-            f"the token would travel unencrypted to {transport.peer_address}; use TLS "
-            "(lognodes:// in place of lognode://), or leave the token out", what="token",
+            f"the token for {transport.peer_address} needs an encrypted connection; use TLS "
+            "(lognodes:// instead of lognode://), or leave the token out", what="token",
         )  # fmt: skip
 
 
@@ -502,5 +513,7 @@ class _Greeting:
         if message.kind == frames.ERROR:
             raise errors.from_wire(message.body)
         if message.kind != kind:
-            raise RemoteProtocolError(f"{self.transport.peer_address} is no lognode listener")
+            raise RemoteProtocolError(
+                f"{self.transport.peer_address} is not a lognode listener; check the address"
+            )
         return message.body

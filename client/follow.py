@@ -49,7 +49,9 @@ class AsyncFeed:
         timeout: float,
     ) -> None:
         if keys is not None and prefix is not None:
-            raise InvalidArgument("follow keys or a prefix, not both", what="prefix")
+            raise InvalidArgument(
+                "keys and prefix are both given; give only one of the two", what="prefix"
+            )
         self._cluster = cluster
         self._log = log
         self._start = start
@@ -60,13 +62,15 @@ class AsyncFeed:
         if self._keys is None and isinstance(self._start, Mapping):
             self._keys = list(map(checked_key, self._start))
         if self._keys is not None and not self._keys:
-            raise InvalidArgument("follow of no keys; give at least one", what="keys")
+            raise InvalidArgument("follow got no keys; give at least one key", what="keys")
         if self._keys is not None and isinstance(start, Cursor) and start.keys is None:
-            raise InvalidArgument("a cursor of a span; give one of keys", what="start")
+            raise InvalidArgument(
+                "the cursor is of a span of keys; give a cursor of keys", what="start"
+            )
         if self._keys is None and isinstance(start, Tail):
-            raise InvalidArgument("Tail(n) counts the entries of a key: give keys", what="start")
+            raise InvalidArgument("Tail(n) counts the entries of a key; give keys", what="start")
         if self._keys is None and self._start == "snapshot":
-            raise InvalidArgument("a logical snapshot is one of a key: give keys", what="start")
+            raise InvalidArgument("`snapshot` is a position of a key; give keys", what="start")
         self._prefix = to_key(prefix or b"")
         self._spans: list[FollowSpan] = []
         self._queue: asyncio.Queue[Push | LognodeError | None] = asyncio.Queue(queued_pushes_max)
@@ -388,7 +392,7 @@ class AsyncFeed:
                     span.keys = span.keys | {e.key: e.seq + 1 for e in page.entries}
         finally:
             stream.cancel()
-        raise Unavailable(f"{known} ended the follow", reason="ended")
+        raise Unavailable(f"the node ended the follow of {known}", reason="ended")
 
     def _narrow(self, span: FollowSpan, end_key: bytes | None) -> None:
         """Read the merged range in the order of seq only up to this key: beyond it, entries from

@@ -43,7 +43,8 @@ class Identity:
                 return await shared(self._opening)
         except TimeoutError:
             raise Timeout(
-                "no producer id in time: the controller has no leader, or nobody could be reached",
+                "no node gave a producer id in time: the controller has no leader, or no "
+                "node is reachable",
                 outcome="not_applied",
             ) from None
 

@@ -63,8 +63,8 @@ def parse(text: str) -> Invitation:
     match = re.fullmatch(_TEXT, body)
     if match is None or checksum != _checksum(body):
         raise InvalidArgument(
-            "one or more characters of the invitation were changed or lost: its checksum does not "
-            f"fit; {_ADVICE}", what="invitation",
+            "the checksum of the invitation does not match its text: characters were "
+            f"changed or lost; {_ADVICE}", what="invitation",
         )  # fmt: skip
     return Invitation(*match.groups())
 

@@ -22,4 +22,6 @@ def to_json(value: Any, *, indent: int | None = None) -> str:
 def _default(value: Any) -> Any:
     if isinstance(value, bytes):
         return printable(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    raise TypeError(
+        f"{type(value).__name__} has no JSON form; give text, numbers, lists, maps or bytes"
+    )

@@ -105,7 +105,7 @@ class AsyncLog:
         wanted, size = checked_record(key, value, headers)
         condition = to_expect(expect)
         sender = await self._ready(deadline)
-        batch, position = sender.add(
+        batch, position = sender.batcher.add(
             wanted, value, headers, size, deadline, expect=condition, snapshot=snapshot
         )
         await self._settled(batch, deadline)
@@ -138,7 +138,7 @@ class AsyncLog:
     async def _append_part(
         self, sender: Sender, columns: Columns, deadline: float
     ) -> list[Ack | LognodeError]:
-        batches = sender.add_columns(columns, deadline)
+        batches = sender.batcher.add_columns(columns, deadline)
         results: list[Any] = [None] * len(columns)
         for batch, at, positions in batches:
             try:
@@ -164,7 +164,7 @@ class AsyncLog:
         columns = Columns(records)
         check_one_batch(columns)
         sender = await self._ready(deadline, len(columns))
-        batch = sender.add_atomic(columns, deadline)
+        batch = sender.batcher.add_atomic(columns, deadline)
         await self._settled(batch, deadline)
         return batch.ack(0)
 
@@ -339,7 +339,8 @@ class AsyncLog:
 
         The snapshot reads the same every time for `lease_s` seconds, at most 7 days, whatever
         happens to the log. The lease keeps entries that are removed meanwhile. While a range has 64
-        leases, the call waits for a free one until Timeout. Raises LimitExceeded.
+        leases, or 256 at feature level 2, the call waits for a free one until Timeout. Raises
+        LimitExceeded.
         """
         seconds = self._timeout if timeout is None else timeout
         return await take(self._cluster, self._routes, lease_s, seconds)
@@ -363,7 +364,8 @@ class AsyncLog:
         wanted = checked_key(key)
         if type(before) is not int or before < 0:
             raise InvalidArgument(
-                f"before is {before!r}; give a seq, all entries below it go", what="before"
+                f"before is {before!r}; give a seq: the call removes all entries below this seq",
+                what="before",
             )
         await self._remove(TRIM, wanted, before, self._deadline(timeout))
 
@@ -391,7 +393,9 @@ class AsyncLog:
         answer = await self._cluster.refresh(self._name, self._deadline(timeout))
         log = next((each for each in answer["logs"] if each["name"] == self._name), None)
         if log is None:
-            raise RemoteProtocolError(f"metadata of log {self._name!r} does not have the log")
+            raise RemoteProtocolError(
+                f"the metadata of log {self._name!r} does not contain the log"
+            )
         ranges = [
             {name: body.get(name) for name in _RANGE_FIELDS}
             for body in answer["ranges"]
@@ -418,18 +422,18 @@ class AsyncLog:
     async def _ready(self, deadline: float, count: int = 1) -> Sender:
         """Return the sender of this log's plain appends once it has room for `count` more
         records."""
-        if self._sender is None or self._sender.fatal is not None:
+        if self._sender is None or self._sender.window.fatal is not None:
             self._sender = Sender(self._cluster, self._routes)
         sender = self._sender
         await sender.routed(deadline)
-        if not sender.has_room(count=count):
-            await sender.room(deadline, count=count)
+        if not sender.window.has_room(count=count):
+            await sender.window.room(deadline, count=count)
         return sender
 
     async def _settled(self, batch: AppendBatch, deadline: float) -> None:
         # The batch's deadline is not before ours; at that deadline the batch knows its outcome.
         if not await batch.wait(deadline + 0.05):
-            raise Timeout(f"append to log {self._name!r} was not acknowledged in time")
+            raise Timeout(f"no majority acknowledged the append to log {self._name!r} in time")
 
     async def _resolve(
         self, key: bytes, start: Start, timeout: float | None, consistency: Consistency,
@@ -494,7 +498,7 @@ def _ms(timeout: float | None, default: float) -> int:
 
 def _all_or_raise(results: list[Ack | LognodeError]) -> list[Ack]:
     if set(map(type, results)) == {Ack}:
-        return results  # type: ignore[return-value]
+        return results  # type: ignore[return-value]  # all are Acks
     acks = [result for result in results if isinstance(result, Ack)]
     failures = [result for result in results if isinstance(result, LognodeError)]
     reasons = {(error.code, error.outcome, error.message) for error in failures}

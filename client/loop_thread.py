@@ -112,7 +112,7 @@ class LoopThread:
     def _submit(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         if not self._is_own:  # before the lock, which a thread of the parent may have held
             raise LocalProtocolError(
-                f"this client was made by process {self._process}, and this is a forked child, "
+                f"process {self._process} made this client, and this is a forked child, "
                 f"process {os.getpid()}; make a new client in the child"
             )
         with self._lock:
@@ -131,14 +131,14 @@ class LoopThread:
             self._thread.start()
         if threading.current_thread() is self._thread:
             raise LocalProtocolError(
-                "a blocking call on the client's own loop waits for itself; use AsyncClient"
+                "a blocking call on the client's own event loop never ends; use AsyncClient"
             )
         return self._loop
 
 
 def _ended() -> Unavailable:
     return Unavailable(
-        "this client was closed while the call was under way", reason="closed", outcome="unknown"
+        "the program closed this client during the call", reason="closed", outcome="unknown"
     )
 
 

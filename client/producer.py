@@ -8,7 +8,8 @@ from .cluster import Cluster, LogRoutes
 from .protocol import limits
 from .protocol.errors import InvalidArgument, LimitExceeded, PartialFailure
 from .protocol.types import Headers
-from .sender import Delivery, Sender
+from .sender import Sender
+from .window import Delivery
 
 delivery_timeout_s: Final = 30.0
 """How long a producer retries a record by default."""
@@ -34,12 +35,15 @@ class AsyncProducer:
         size = 0 if name is None else len(name.encode())
         if name == "" or size > limits.producer_name_bytes_max:
             raise LimitExceeded(
-                f"producer name of {size} bytes; 1 to {limits.producer_name_bytes_max} are allowed",
+                f"the producer name has {size} bytes; 1 to {limits.producer_name_bytes_max} "
+                "are allowed",
                 limit="producer_name_bytes_max", value=size,
                 allowed=limits.producer_name_bytes_max,
             )  # fmt: skip
         if unacked_bytes_max < 1:
-            raise InvalidArgument("unacked_bytes_max is at least 1 byte", what="unacked_bytes_max")
+            raise InvalidArgument(
+                "unacked_bytes_max is below 1; give at least 1 byte", what="unacked_bytes_max"
+            )
         self._name = name
         self._timeout = timeout
         self._last_number = 0
@@ -82,20 +86,26 @@ class AsyncProducer:
         key, size = checked_record(key, value, headers)
         if (number is None) != (self._name is None):
             raise InvalidArgument(
-                "number= is for producers with a name, and needed there", what="number"
+                "number is only for producers with a name, and every record of such a "
+                "producer needs a number",
+                what="number",
             )
         if number is not None:
             if number <= self._last_number:
                 raise InvalidArgument(
-                    f"number {number} does not follow {self._last_number}: numbers rise from 1",
+                    f"number {number} does not follow {self._last_number}; give rising "
+                    "numbers from 1 on",
                     what="number",
                 )
             self._last_number = number
         sender = self._sender
         deadline = self._now() + self._timeout
-        if sender.fatal is not None or not sender.has_room(number):
-            await sender.room(deadline, number)
-        batch, position = sender.add(key, value, headers, size, deadline, number, snapshot=snapshot)
+        window = sender.window
+        if window.fatal is not None or not window.has_room(number):
+            await window.room(deadline, number)
+        batch, position = sender.batcher.add(
+            key, value, headers, size, deadline, number, snapshot=snapshot
+        )
         return AsyncTicket(batch, position)
 
     async def flush(self) -> None:
@@ -108,7 +118,7 @@ class AsyncProducer:
     @property
     def delivery(self) -> Delivery:
         """Return the outcome of the records settled so far."""
-        return self._sender.delivery
+        return self._sender.window.delivery
 
     async def close(self, timeout: float | None = None) -> Delivery:
         """Flush for at most `timeout` seconds, then give up; always returns.
@@ -131,9 +141,9 @@ class AsyncProducer:
         delivery = await self.close(None if kind is None else min(self._timeout, 1.0))
         if kind is None and delivery.undelivered:
             raise PartialFailure(
-                f"{delivery.undelivered} of {delivery.undelivered + delivery.acknowledged} records "
-                f"were not acknowledged; outcome unknown for {delivery.unknown}; the last error: "
-                f"{self._sender.last_error}",
+                f"{delivery.undelivered} of {delivery.undelivered + delivery.acknowledged} "
+                f"records were not acknowledged; the outcome of {delivery.unknown} is "
+                f"unknown; the last error: {self._sender.window.last_error}",
                 outcome="unknown" if delivery.unknown else "not_applied",
                 not_applied=delivery.not_applied,
                 unknown=delivery.unknown,

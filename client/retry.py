@@ -109,12 +109,12 @@ class Attempts:
     def expired(self) -> LognodeError:
         """Return the error of a call that is out of time, with the last failure if known."""
         if self.last is None:
-            return Timeout(f"{self.what}: the deadline passed", outcome=self.outcome)
+            return Timeout(f"{self.what}: the deadline has passed", outcome=self.outcome)
         if isinstance(self.last, Unavailable) and self.outcome == "not_applied":
             return self.settle(self.last)
         return Timeout(
-            f"{self.what}: the deadline passed after {self.failures} attempts; "
-            f"the last one: {self.last}",
+            f"{self.what}: the deadline has passed after {self.failures} attempts; the last "
+            f"error: {self.last}",
             outcome=self.outcome,
         )
 

@@ -41,7 +41,8 @@ class Range:
         start, end, members = body["start"], body["end"], body["members"]
         if not members or (end is not None and end < start):
             raise RemoteProtocolError(
-                f"the descriptor of range {body['id']} has no members, or ends before it starts"
+                f"the descriptor of range {body['id']} has no members, or its end is not "
+                "above its start"
             )
         return cls(
             range_id=body["id"],

@@ -41,7 +41,7 @@ class Session:
             return seen[1]
         if self._is_over(known):
             raise RangeNotFound(
-                f"{known} is over: this session has read from its successor", range=known.range_id
+                f"{known} has ended: this session has read from its successor", range=known.range_id
             )
         return 0
 

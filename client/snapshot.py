@@ -88,7 +88,9 @@ class AsyncSnapshot:
         Raises NotFound once the lease has ended, because its entries may be gone.
         """
         if key is not None and prefix is not None:
-            raise InvalidArgument("read a key or a prefix, not both", what="prefix")
+            raise InvalidArgument(
+                "a key and a prefix are both given; give only one of the two", what="prefix"
+            )
         if key is not None:
             pages = self._pages_of_key(checked_key(key), timeout)
         else:
@@ -163,8 +165,8 @@ class AsyncSnapshot:
             if error.code != NotFound.code:
                 raise
             raise NotFound(
-                f"the lease of this snapshot of log {self._vector.log!r} has ended, and what it "
-                "held may be gone; take another snapshot, or renew it in time"
+                f"the lease of this snapshot of log {self._vector.log!r} has ended, and its "
+                "entries may be removed; take another snapshot, or renew the lease in time"
             ) from None
         check_log(self._cluster, self._routes, self._vector)
         return answer
@@ -232,8 +234,7 @@ def checked_lease_ms(lease_s: float) -> int:
     lease_ms = int(lease_s * 1000)
     if not 1 <= lease_ms <= limits.lease_ms_max:
         raise LimitExceeded(
-            f"a lease of {lease_s:,.12g} s; it may take from 0.001 s to "
-            f"{limits.lease_ms_max // 86_400_000} days",
+            f"lease_s is {lease_s:,.12g}; give 0.001 s to {limits.lease_ms_max // 86400000} days",
             limit="lease_ms_max", value=lease_ms, allowed=limits.lease_ms_max,
         )  # fmt: skip
     return lease_ms
@@ -244,16 +245,17 @@ def check_log(cluster: Cluster, routes: LogRoutes, vector: Vector) -> None:
     here = cluster.pool.cluster
     if here is not None and here != vector.cluster:
         raise InvalidArgument(
-            f"a snapshot of cluster {vector.cluster!r}; this is {here!r}", what="snapshot"
+            f"the snapshot is of cluster {vector.cluster!r}; this client is of cluster {here!r}",
+            what="snapshot",
         )
     if vector.log != routes.name:
         raise InvalidArgument(
-            f"a snapshot of log {vector.log!r}, not of {routes.name!r}", what="snapshot"
+            f"the snapshot is of log {vector.log!r}; this log is {routes.name!r}", what="snapshot"
         )
     if routes.log_id is not None and routes.log_id != vector.log_id:
         raise InvalidArgument(
-            f"a snapshot of a log {vector.log!r} that was deleted; the one of that name now was "
-            "created later",
+            f"the log {vector.log!r} of the snapshot was deleted; the log with this name "
+            "was created later",
             what="snapshot",
         )
 

@@ -124,6 +124,6 @@ async def _ask(
     if is_prefix:  # a member that lags may not know the lease yet
         return await _ask(cluster, routes, span, key, body, "linearizable", timeout)
     raise NotFound(
-        f"the lease of this snapshot of log {routes.name!r} has ended, and what it held may be "
-        "gone; take another snapshot, with a longer lease"
+        f"the lease of this snapshot of log {routes.name!r} has ended, and its entries may "
+        "be removed; take another snapshot with a longer lease"
     )

@@ -122,7 +122,9 @@ class FrameTransport(asyncio.Protocol):
                 self._hand_over(until)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lose(Unavailable(f"connection to {self.peer_address} lost", reason=str(exc or "")))
+        self._lose(
+            Unavailable(f"the connection to {self.peer_address} was lost", reason=str(exc or ""))
+        )
         if self._linger is not None:
             self._linger.cancel()
         if self.channel is not None:
@@ -218,7 +220,7 @@ class FrameTransport(asyncio.Protocol):
             self._transport.close()
             # A peer that does not read would keep the queued bytes here for ever.
             self._linger = self._loop.call_later(linger_s, self._transport.abort)
-        self._lose(error or Unavailable("connection closed", reason="closed"))
+        self._lose(error or Unavailable("the connection is closed", reason="closed"))
 
     def abort(self, error: LognodeError) -> None:
         """Close at once; queued bytes are dropped."""
@@ -272,7 +274,7 @@ class FrameTransport(asyncio.Protocol):
         said = channel.outgoing()
         if said and not self.writable:
             # Key updates are answered: a peer that never reads could make the answers pile up.
-            self.abort(RemoteProtocolError(f"{self.peer_address} reads nothing of its answers"))
+            self.abort(RemoteProtocolError(f"{self.peer_address} does not read its answers"))
             return b""
         self._write(said)
         if channel.secured and not secured:

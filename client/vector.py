@@ -68,11 +68,11 @@ class Vector:
 
             body = json.loads(text)
         except ValueError as error:
-            raise _none(f"it is no JSON: {error}") from None
+            raise _none(f"the text is not JSON: {error}") from None
         if type(body) is not dict:
-            raise _none(f"it is {text.strip()[:60]!r}, not an object")
+            raise _none(f"the text is {text.strip()[:60]!r}, not an object")
         if body.get("v") != _VERSION:
-            raise _none(f"it is of version {body.get('v')!r}; this lognode knows {_VERSION}")
+            raise _none(f"the version is {body.get('v')!r}; this lognode knows {_VERSION}")
         rows = _field(body, "parts", list)
         return cls(
             cluster=_field(body, "cluster", str), log=_field(body, "log", str),
@@ -83,10 +83,10 @@ class Vector:
 
 def _part(row: Any) -> Part:
     if type(row) is not dict:
-        raise _none(f"a part of it is {row!r}")
+        raise _none(f"a part is {row!r}")
     through = _field(row, "through_seq", int)
     if through < 0:
-        raise _none(f"a part of it goes through seq {through}")
+        raise _none(f"a part has the through seq {through}")
     end = row.get("end")
     return Part(_key(row.get("start")), None if end is None else _key(end), through)
 
@@ -96,11 +96,11 @@ def _contiguous(parts: Any) -> tuple[Part, ...]:
     at: bytes | None = b""
     for part in parts:
         if part.start != at or (part.end is not None and part.end <= part.start):
-            raise _none(f"its parts do not follow each other at key {part.start!r}")
+            raise _none(f"the parts do not follow each other at key {part.start!r}")
         found.append(part)
         at = part.end
     if at is not None:
-        raise _none(f"its parts end at key {at!r}, and not at the end of all keys")
+        raise _none(f"the parts end at key {at!r}, and not at the end of all keys")
     return tuple(found)
 
 
@@ -110,15 +110,17 @@ def _key(value: Any) -> bytes:
     try:
         return base64.b64decode(value["b64"], validate=True)
     except (TypeError, KeyError, ValueError):
-        raise _none(f"a key in it is {value!r}") from None
+        raise _none(f"a key is {value!r}") from None
 
 
 def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:
     value = body.get(name)
     if type(value) is not kind:
-        raise _none(f"its {name} is {value!r}")
+        raise _none(f"{name} is {value!r}")
     return value
 
 
 def _none(why: str) -> InvalidArgument:
-    return InvalidArgument(f"this is no snapshot as to_json() writes it: {why}", what="snapshot")
+    return InvalidArgument(
+        f"the text is not a snapshot in the form of to_json(): {why}", what="snapshot"
+    )

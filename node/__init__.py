@@ -8,6 +8,7 @@ The other files are in rooms. A room uses only rooms below it, never in a circle
 (`tests/unit/test_tidy.py`).
 
     local, verify            a local cluster; checks of a stopped node
+    reactions                events that concern several rooms
     joining                  how a node joins a cluster
     listeners                the ports
     serving                  handlers of requests
@@ -18,6 +19,7 @@ The other files are in rooms. A room uses only rooms below it, never in a circle
     access, audit            rights of principals; records of their actions
     load                     load and size of ranges
     replicas                 each is one member's copy of one generation
+    rules                    the rules of a replica's life, without I/O
     quota                    use and limits of principals
     metadata                 the cluster as the node knows it
     certificates             TLS

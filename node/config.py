@@ -107,8 +107,8 @@ class Config:
         host, port = split_address(self.listen, "listen")
         if port == _PORT_MAX:
             raise InvalidArgument(
-                f"listen {self.listen!r} has the last port there is, and peers get the next one: "
-                "give them an address with --peer-listen", what="peer_listen",
+                f"listen {self.listen!r} has the last port, and the address for peers needs "
+                "the next port: give an address with --peer-listen", what="peer_listen",
             )  # fmt: skip
         return str(Address(host, port + 1))
 
@@ -124,90 +124,128 @@ class Config:
 
 _FLAGS = {
     "data": ("DIR", "data directory (default ./lognode-data)"),
-    "listen": ("H:P", "address for clients (default 127.0.0.1:4600)"),
+    "listen": ("H:P", "address that the node listens on for clients (default 127.0.0.1:4600)"),
     "advertise": (
         "H:P",
-        "address that clients are told (default: that of --listen); not 0.0.0.0 or [::]",
+        "address that clients dial (default: the address of --listen); not 0.0.0.0 or [::]",
     ),
-    "peer_listen": ("H:P", "address for other nodes (default: the port after --listen)"),
+    "peer_listen": (
+        "H:P",
+        "address that the node listens on for other nodes (default: the port after --listen)",
+    ),
     "peer_advertise": (
         "H:P",
-        "address that other nodes are told (default: the host of --advertise and the port of"
-        " --peer-listen)",
+        (
+            "address that other nodes dial (default: the host of --advertise and the port of "
+            "--peer-listen)"
+        ),
     ),
     "http": ("H:P", "address for health, metrics and status (default 127.0.0.1:4680)"),
     "http_host": (
         "NAME,...",
-        "further names by which HTTP may call this node; its own and IP addresses always may",
+        (
+            "more host names that HTTP clients may use for this node; its own name and IP "
+            "addresses are always allowed"
+        ),
     ),
-    "join": ("H:P,...", "nodes of the cluster to join; none: found one"),
-    "join_timeout": ("SECONDS", "how long to go on trying to join (default 60)"),
+    "join": ("H:P,...", "nodes of the cluster to join; none: found a cluster"),
+    "join_timeout": ("SECONDS", "seconds after which the node gives up joining (default 60)"),
     "invitation": (
         "FILE",
-        "what `lognode node invite` printed: a new node needs it to join a cluster with TLS",
+        (
+            "file of the invitation from `lognode node invite`: a new node needs an invitation "
+            "to join a cluster with TLS"
+        ),
     ),
     "bootstrap_expect": (
         "N",
-        "the nodes of --join, this one too, are so many: started empty, one of them founds",
+        (
+            "number of nodes in --join, with this node: nodes that start empty found a cluster "
+            "together"
+        ),
     ),
     "zone": ("Z", "failure domain of this node"),
-    "secret_file": ("FILE", "the secret that the nodes of the cluster share"),
+    "secret_file": ("FILE", "file of the secret that all nodes of the cluster share"),
     "tls_cert": (
         "FILE",
-        "certificate of this node, for TLS on all ports; with --tls-key, --tls-ca",
+        "certificate of this node, for TLS on all ports; needs --tls-key and --tls-ca",
     ),
-    "tls_key": ("FILE", "private key of that certificate, which only its owner may read"),
-    "tls_ca": ("FILE", "CAs of the certificates of nodes and clients"),
+    "tls_key": ("FILE", "private key of the certificate, which only its owner may read"),
+    "tls_ca": ("FILE", "CAs that sign the certificates of nodes and clients"),
     "tls_client_auth": (
         "none|optional|required",
-        "whether clients need a certificate; nodes always do (default required)",
+        "whether clients need a certificate; nodes always need a certificate (default required)",
     ),
     "auth": (
         "on|off",
-        "found a cluster whose clients need tokens; the first one is in DIR/admin.token "
-        "(default off)",
+        (
+            "found a cluster whose clients need tokens; the node writes the first token to "
+            "DIR/admin.token (default off)"
+        ),
     ),
     "auth_lease": (
         "SECONDS",
-        "how long tokens are believed without news of the controller, 5 or more; then the node "
-        "serves no client that shows one; 0: for ever (default 0)",
+        (
+            "seconds that the node believes tokens without news from the controller, 5 or more; "
+            "then the node refuses clients with tokens; 0: no limit (default 0)"
+        ),
     ),
     "insecure": (
         "on|off",
-        "let other machines reach this node without TLS or without knowing its clients "
-        "(default off)",
+        "let other machines reach this node without TLS or with unknown clients (default off)",
     ),
     "dial_map": ("FILE", 'TOML of "advertised host:port" = "host:port to dial"'),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING or ERROR (default INFO)"),
     "wal_file_bytes": ("N", "size of a file of the write-ahead log (default 64 MiB)"),
     "transfer_bytes_per_s": (
         "N",
-        "of files given to other nodes, and as much taken from them; 0: no limit (default 64 MiB)",
+        (
+            "bytes per second of files that the node sends to other nodes, and as many that the "
+            "node fetches; 0: no limit (default 64 MiB)"
+        ),
     ),
     "scrub_bytes_per_s": (
         "N",
-        "of files read and hashed again, to find what rots; 0: never (default 4 MiB)",
+        (
+            "bytes per second of files that the node reads again to find damage; 0: none "
+            "(default 4 MiB)"
+        ),
     ),
     "disk_reserve_bytes": (
         "N",
-        "with less room on the disk appends are refused; two WAL files at least (default 512 MiB)",
+        (
+            "free bytes of the disk below which the node refuses appends; at least two WAL "
+            "files (default 512 MiB)"
+        ),
     ),
     "repair_after": (
         "SECONDS",
-        "how long a node is DEAD before others get its replicas; 0: for ever (default 300)",
+        (
+            "seconds that a node is DEAD before other nodes get its replicas; 0: no limit "
+            "(default 300)"
+        ),
     ),
     "merge_after": (
         "SECONDS",
-        "how long small ranges rest before they are merged; 0: they are not (default 600)",
+        (
+            "seconds that small ranges rest before the cluster merges the ranges; 0: never "
+            "(default 600)"
+        ),
     ),
-    "balance": ("on|off", "whether replicas and leads spread evenly by themselves (default on)"),
+    "balance": (
+        "on|off",
+        "whether the cluster spreads replicas and leads evenly by itself (default on)",
+    ),
     "split_rest": (
         "SECONDS",
-        "how long a range rests after a split before it is split for its load (default 600)",
+        (
+            "seconds that a range rests after a split before its load can split the range again "
+            "(default 600)"
+        ),
     ),
     "idle_timeout": (
         "SECONDS",
-        "how long a client's connection may be without a request; 0: for ever (default 600)",
+        "seconds that a client's connection may stay without a request; 0: no limit (default 600)",
     ),
 }
 
@@ -224,7 +262,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             metavar=value, **bare,
         )  # fmt: skip
     parser.add_argument("--config", type=Path, default=None, metavar="FILE",
-                        help="TOML file with any of these")  # fmt: skip
+                        help="TOML file with any of these settings")  # fmt: skip
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
@@ -249,7 +287,8 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
     if from_file:
         unknown = ", ".join(sorted(from_file))
         raise InvalidArgument(
-            f"unknown setting in {file}: {unknown}; known are {', '.join(_FLAGS)}", what="config"
+            f"the file {file} has unknown settings: {unknown}; known are {', '.join(_FLAGS)}",
+            what="config",
         )
     config = Config(**values, sources=sources)
     _check_advertised(config)
@@ -262,16 +301,18 @@ def _check_advertised(config: Config) -> None:
     if _is_unspecified(config.advertised, name):
         unset = "" if config.advertise else " and no address is advertised"
         raise InvalidArgument(
-            f"{name} is {config.advertised} ({config.sources[name]}){unset}: this address means "
-            "every interface, so no other machine can dial it. Nodes and clients need a host name "
-            "or the address of one interface. Give it with --advertise HOST:PORT",
+            f"{name} is {config.advertised} ({config.sources[name]}){unset}: this address "
+            "means every interface, and no other machine can dial this address. Nodes and "
+            "clients need a host name or the address of one interface. Give such an address "
+            "with --advertise HOST:PORT",
             what=name,
         )
     if config.peer_advertise and _is_unspecified(config.peer_advertise, "peer_advertise"):
         raise InvalidArgument(
-            f"peer_advertise is {config.peer_advertise} ({config.sources['peer_advertise']}): this "
-            "address means every interface, so no other node can dial it. Give a host name or the "
-            "address of one interface with --peer-advertise HOST:PORT", what="peer_advertise",
+            f"peer_advertise is {config.peer_advertise} ({config.sources['peer_advertise']}): "
+            "this address means every interface, and no other node can dial this address. Give "
+            "a host name or the address of one interface with --peer-advertise "
+            "HOST:PORT", what="peer_advertise",
         )  # fmt: skip
 
 

@@ -5,18 +5,13 @@ import contextlib
 import logging
 import os
 import random
-import signal
 import time
-from collections.abc import Coroutine
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from ..client.accepting.meter import NodeBudgets
 from ..client.protocol import Operation
 from ..client.protocol import peers as protocol
 from ..client.protocol.address import split_address
-from ..client.protocol.invariants import InvariantError
 from ..partitions.facts import Facts
 from ..partitions.metadata import Metadata
 from ..partitions.model import CONTROLLER_RANGE, Descriptor, Span
@@ -31,29 +26,24 @@ from .certificates.tls import NodeTls
 from .config import Config
 from .control.controller_changes import ControllerChanges
 from .control.controller_driver import ControllerDriver
-from .control.heartbeat import Heartbeat
+from .control.heartbeat import Heartbeat, own_program
 from .control.images import Images
 from .control.lead_balance import LeadBalance
 from .control.reports import Reports
 from .directory import meta_keys
-from .directory.data_directory import (
-    DataDirectory,
-    Identity,
-    identity_row,
-    load_identity,
-    new_incarnation,
-)
+from .directory.data_directory import DataDirectory, Identity, identity_row, new_incarnation
 from .directory.disk_room import DiskRoom, reserve_bytes
+from .directory.feature_level import check_level
 from .directory.given_files import DialMap, read_secret
-from .joining.bootstrap import Found, agree
+from .joining.identifying import identified
 from .joining.joining import registration
 from .joining.membership import Membership, check_not_refused
-from .joining.newcomer import founded, taken_in
+from .joining.readiness import Readiness
 from .joining.strangers import Strangers
 from .lifecycle.base_server import BaseServer
 from .lifecycle.base_transfer import BaseFetcher
 from .lifecycle.draining import Draining
-from .lifecycle.duties import Duties
+from .lifecycle.duty_runner import DutyRunner
 from .lifecycle.handover import Handover
 from .lifecycle.recoveries import Recoveries
 from .links.confirmations import Confirmations
@@ -70,8 +60,10 @@ from .load.load_reports import Loads
 from .load.stored import Stored
 from .metadata.view import View
 from .metrics import Metrics
+from .reactions.controller_member import ControllerMember
+from .reactions.newer_image import NewerImage
+from .reactions.signals import react_to_signals
 from .replicas.clocks import Clocks
-from .replicas.controller_replica import ControllerReplica
 from .replicas.flush import Flusher
 from .replicas.host import Host
 from .replicas.replica import Memory, Services
@@ -79,16 +71,18 @@ from .replicas.rounds import Rounds
 from .runtime import descriptors, logs
 from .runtime.garbage import Garbage
 from .runtime.interpreter import run
+from .runtime.parts import Parts
 from .runtime.rate import TokenBucket
+from .runtime.shutdown import Shutdown
 from .runtime.supervision import supervised
 from .runtime.surroundings import Surroundings
 from .runtime.turn_ends import TurnEnds
-from .runtime.unexpected import advice, is_bug
 from .serving.cluster_service import ClusterService
 from .serving.data_service import DataService
 from .serving.server import PeerHandler, Server
 from .serving.status import Status
 from .upkeep.disk_watch import DiskWatch
+from .upkeep.levels import Levels
 from .upkeep.maintenance import Maintenance
 from .upkeep.memtables import Memtables
 from .upkeep.merges import Merges
@@ -97,7 +91,6 @@ from .upkeep.scrub import Scrub
 from .upkeep.segment_repair import SegmentRepair
 from .web.http import HttpServer
 
-_SILENT_S = 5.0
 _STOP_S = 9.5
 _HANDOVER_S = 3.0
 _LAST_ROUND_S = 3.0
@@ -119,11 +112,10 @@ class Node:
         self._metrics = Metrics()
         self._metrics.watch(self._budgets)
         self._exposure = Exposure.of(config, self._metrics)
-        self._stopping = asyncio.Event()
-        self._failure: BaseException | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self._parts = contextlib.ExitStack()
-        """Ends the parts that were begun, the last part first; each may be ended twice."""
+        self.shutdown = Shutdown(config.data, self._around)
+        self.parts = Parts(self.shutdown.fail)
+        self._ends = contextlib.ExitStack()
+        """Ends the parts that were made, the last part first; each may be ended twice."""
         self._files_open = contextlib.ExitStack()
         self._clocks = Clocks() if clocks is None else clocks
         self._process = new_incarnation()
@@ -136,29 +128,28 @@ class Node:
             try:
                 await self._start()
             except DiskFailure as error:
-                self._fail(error)  # in one line, and the process ends
+                self.shutdown.fail(error)  # in one line, and the process ends
                 raise
             except BaseException:
                 # The error is the last word: no thread or task may continue without the loop.
-                for task in self._tasks:
-                    task.cancel()
-                self._parts.close()
+                self.parts.cancel()
+                self._ends.close()
                 raise
             log.info(
-                "node serves",
+                "node is ready and serves",
                 extra={"fields": {"node": self.identity.node_id, "listen": self._config.listen,
                                   "peers": self._config.peer_listened,
                                   "http": self._config.http, "data": self._config.data}},
             )  # fmt: skip
-            await self._stopping.wait()
+            await self.shutdown.asked()
             await self._stop()
         finally:
             self._directory.close()
-        if self._failure is not None:
+        failure = self.shutdown.failure
+        if failure is not None:
             log.critical(
-                "node stopped: %s", self._failure,
-                extra={"fields": {"kind": type(self._failure).__name__}},
-            )  # fmt: skip
+                "node stopped: %s", failure, extra={"fields": {"kind": type(failure).__name__}}
+            )
             return 1
         return 0
 
@@ -166,33 +157,33 @@ class Node:
 
     async def _start(self) -> None:
         config = self._config
-        asyncio.get_running_loop().set_exception_handler(self._unhandled)
+        asyncio.get_running_loop().set_exception_handler(self.shutdown.unhandled)
         self._plan = descriptors.plan(descriptors.raise_limit())
         self._secret = read_secret(config.secret_file)
         self._tls = NodeTls.of(config, self._metrics)
         self._dial_map = DialMap(config.dial_map)
-        self._meta = self._parts.enter_context(contextlib.closing(LmdbMeta(self._directory.meta)))
+        self._meta = self._ends.enter_context(contextlib.closing(LmdbMeta(self._directory.meta)))
         self._files_open.callback(self._meta.close)
-        self._sync = self._around.thread("lognode-wal", self._fail)
-        self._parts.callback(self._sync.close)
-        self._files = self._around.thread("lognode-files", self._fail)
-        self._parts.callback(self._files.close)
+        self._sync = self._around.thread("lognode-wal", self.shutdown.fail)
+        self._ends.callback(self._sync.close)
+        self._files = self._around.thread("lognode-files", self.shutdown.fail)
+        self._ends.callback(self._files.close)
         self._meta.sync()  # data that a killed predecessor left in the page cache (x4)
         self._directory.sync()
         check_not_refused(self._meta)
-        await self._become_somebody()
+        await self._identify()
         disk = self._around.disk(self._directory.wal, self._plan.wal)
         self._files_open.callback(disk.close)
         self._wal = Wal.open(disk, entropy=os.urandom, file_bytes=config.wal_file_bytes)
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)
         self._store = SegmentStore(self._directory.files, open_max=self._plan.segments // 2)
-        self._parts.callback(self._store.close)
+        self._ends.callback(self._store.close)
         self._files_open.callback(self._store.close)
         self._builder = self._around.builder()
-        self._parts.callback(self._builder.stop)
+        self._ends.callback(self._builder.stop)
         self._merger = self._around.merger()
-        self._parts.callback(self._merger.stop)
+        self._ends.callback(self._merger.stop)
         self._facts = Facts(lambda *generation: self._view.leader(*generation))
         self._memory = Memory()
         self._assemble()
@@ -200,6 +191,7 @@ class Node:
         self._assemble_control()
         self._assemble_cluster()
         self._view.load()
+        check_level(self._view.metadata.feature_level)
         nodes = self._view.metadata.nodes
         self._plan.check_nodes(sum(node.state != "REMOVED" for node in nodes.values()))
         if self._tls is not None:
@@ -214,51 +206,43 @@ class Node:
         self._pings.start()
         await self._listen()
         if self._host.controller is not None:
-            self._controller_began(self._host.controller)
+            self._controller_member.began(self._host.controller)
         self._begin_parts()
         self._repair.begin()
-        self._image_changed()
-        self._watch_signals()
+        self._newer_image.react()
+        react_to_signals(self.shutdown, self._tls, self._dial_map, self._links)
 
     def _begin_parts(self) -> None:
         """Begin the parts that run until the node stops."""
         for part in (
-            self._duties.run(), self._maintenance.run(), self._memtables.watch(), self._scrub.run(),
-            self._memtables.build(), self._merges.run(), self._removals.run(), self._exposure.run(),
+            self._duty_runner.run(), self._maintenance.run(), self._memtables.watch(),
+            self._scrub.run(), self._memtables.build(), self._merges.run(), self._removals.run(),
+            self._exposure.run(),
             self._disk_watch.run(), self._entrance.run(), self._changes.run(), self._auditing.run(),
+            self._levels.run(),
             Garbage(lambda: not self._view.metadata.operations, self._doors.ended).run(),
         ):  # fmt: skip
-            self._spawn(part)
+            self.parts.begin(part)
         for name, begin in (
             ("heartbeat", self._heartbeat.run), ("registration", self._membership.register),
             ("loads", self._loads.run), ("large", self._large.run), ("hot", self._hot.run),
             ("draining", self._draining.run), ("producers", self._cluster.producers.expire),
             ("stored", self._stored.run),
         ):  # fmt: skip
-            self._spawn(supervised(name, begin, self._metrics))
+            self.parts.begin(supervised(name, begin, self._metrics))
         if self._config.balance == "on":
-            self._spawn(supervised("leads", self._leads.run, self._metrics))
+            self.parts.begin(supervised("leads", self._leads.run, self._metrics))
         if self._tls is not None:
-            self._spawn(self._tls.run())
+            self.parts.begin(self._tls.run())
 
-    async def _become_somebody(self) -> None:
+    async def _identify(self) -> None:
+        """Learn which node this directory is, and count this start."""
         config = self._config
-        identity = load_identity(self._meta)
-        if identity is None:
-            self._directory.check_fresh()
-            if self._tls is not None:
-                self._tls.check_may_join()
-            if config.bootstrap_expect:
-                config = await self._agree()
-        if identity is None and config.join:
-            identity = await taken_in(
-                config, self._secret, self._tls, self._meta, self._store_rows,
-                self._dial_map.resolve,
-            )  # fmt: skip
-        elif identity is None:
-            identity = await founded(config, self._meta, self._store_rows)
-        elif config.join:
-            log.info("this directory has joined before; --join is ignored")
+        identity = await identified(
+            config, directory=self._directory, meta=self._meta, store=self._store_rows,
+            secret=self._secret, tls=self._tls, resolve=self._dial_map.resolve,
+            bounds=client_bounds(self._plan, config.idle_timeout),
+        )  # fmt: skip
         self.identity = Identity(
             identity.cluster_id, identity.node_id, identity.incarnation, identity.boot + 1
         )
@@ -268,18 +252,6 @@ class Node:
         if self._tls is not None:
             self._tls.bind(self.identity)
 
-    async def _agree(self) -> Config:
-        """Return the configuration with the agreed nodes to join; none: found the cluster."""
-
-        async def store(cluster: str) -> None:
-            await self._store_rows({meta_keys.JOINS: cluster})
-
-        step = await agree(
-            self._config, self._secret, self._tls, self._meta.get(meta_keys.JOINS), store,
-            client_bounds(self._plan, self._config.idle_timeout),
-        )  # fmt: skip
-        return replace(self._config, join=() if isinstance(step, Found) else step.addresses)
-
     async def _store_rows(self, puts: dict[str, Any]) -> None:
         await self._files.run(lambda: self._meta.commit(puts))
 
@@ -288,7 +260,7 @@ class Node:
         identity, node_id = self.identity, self.identity.node_id
         self._turn_ends = TurnEnds(
             begin_round=lambda: self._rounds.begin(), flush=lambda: self._links.flush_queued(),
-            on_broken=self._fail,
+            on_broken=self.shutdown.fail,
         )  # fmt: skip
         self._links = PeerLinks(
             who=lambda: (identity.cluster_id, node_id, identity.incarnation),
@@ -297,31 +269,31 @@ class Node:
             on_up=self._link_up, on_down=self._link_down,
             on_full=lambda peer: self._host.pause(peer),
             on_room=lambda peer: self._host.resume(peer),
-            on_broken=self._fail, on_queued=self._turn_ends.schedule, rng=self._rng,
+            on_broken=self.shutdown.fail, on_queued=self._turn_ends.schedule, rng=self._rng,
             boot=(identity.boot, self._process), clock_ms=self._clocks.wall_ms,
             ping_to=lambda peer: self._pings.ping(peer), check_nodes=self._plan.check_nodes,
             metrics=self._metrics,
         )  # fmt: skip
         self._rounds = Rounds(
             self._wal, self._sync, on_synced=lambda gids: self._host.synced(gids),
-            on_failure=self._fail, on_file_begun=lambda: self._disk_watch.look_soon(),
+            on_failure=self.shutdown.fail, on_file_begun=lambda: self._disk_watch.look_soon(),
             turn_ends=self._turn_ends, metrics=self._metrics,
         )  # fmt: skip
-        self._parts.callback(self._rounds.stop)
+        self._ends.callback(self._rounds.stop)
         options = RaftOptions()
         reserve = reserve_bytes(self._config.disk_reserve_bytes, self._config.wal_file_bytes)
         self._room = DiskRoom(node_id, reserve)
         self._confirmations = Confirmations(
             links=self._links, replica=lambda gid: self._host.groups.get(gid), options=options,
-            on_broken=self._fail,
+            on_broken=self.shutdown.fail,
         )  # fmt: skip
-        self._parts.callback(self._confirmations.stop)
+        self._ends.callback(self._confirmations.stop)
         self._pings = Pings(
             boot=identity.boot, options=options, rng=self._rng, send=self._links.ping,
             replica=lambda gid: self._host.groups.get(gid), metrics=self._metrics,
-            on_broken=self._fail,
+            on_broken=self.shutdown.fail,
         )  # fmt: skip
-        self._parts.callback(self._pings.stop)
+        self._ends.callback(self._pings.stop)
         services = Services(
             node_id=node_id, links=self._links, confirmations=self._confirmations,
             rounds=self._rounds, turn_ends=self._turn_ends, options=options,
@@ -329,7 +301,7 @@ class Node:
             stamp_ms=self._clocks.stamp_ms, liveness=self._pings.liveness,
             on_appended=lambda *appended: self._entrance.gate.applied(*appended),
             on_leader=lambda gid, term, leader: self._view.learn(gid, term, leader),
-            on_broken=self._fail,
+            on_broken=self.shutdown.fail,
             on_stuck=lambda replica, error: self._repair.step_found(replica, error),
             room=self._room,
         )  # fmt: skip
@@ -339,15 +311,15 @@ class Node:
             links_full=self._links.full, on_change=self._replica_changed,
             hash_files=not self._clean,
         )  # fmt: skip
-        self._parts.callback(self._host.stop)
-        self._parts.callback(self._links.stop)
+        self._ends.callback(self._host.stop)
+        self._ends.callback(self._links.stop)
 
     def _assemble_work(self) -> None:
         """Make the parts that work beside the replicas."""
         node_id = self.identity.node_id
         self._handover = Handover(self._host, self._links.connection)
         self._view = View(
-            self._meta, self._files, on_change=self._image_changed,
+            self._meta, self._files, on_change=lambda: self._newer_image.react(),
             present=lambda n: n == node_id or not self._pings.liveness.missing(n),
         )  # fmt: skip
         self._images = Images(self._host, self._view)
@@ -366,9 +338,9 @@ class Node:
         )  # fmt: skip
         self._repair = SegmentRepair(
             node_id=node_id, host=self._host, store=self._store, fetcher=fetcher,
-            metrics=self._metrics, on_broken=self._fail,
+            metrics=self._metrics, on_broken=self.shutdown.fail,
         )  # fmt: skip
-        self._parts.callback(self._repair.stop)
+        self._ends.callback(self._repair.stop)
         self._merges = Merges(
             merger=self._merger, host=self._host, tmp=self._directory.tmp, store=self._store,
             meta=self._meta, sync=self._files, room=self._room,
@@ -388,10 +360,10 @@ class Node:
             node_id=node_id, host=self._host, view=self._view, connection=self._links.connection,
             facts=self._facts, on_news=lambda: self._driver.wake(),
         )  # fmt: skip
-        self._duties = Duties(
+        self._duty_runner = DutyRunner(
             node_id=node_id, host=self._host, view=self._view, flusher=self._flusher,
             fetcher=fetcher, sync=self._files, report=self._reports.send, room=self._room,
-            on_broken=self._fail,
+            on_broken=self.shutdown.fail,
         )  # fmt: skip
         self._maintenance = Maintenance(
             host=self._host, wal=self._wal, sync=self._sync, rounds=self._rounds,
@@ -402,6 +374,10 @@ class Node:
             room=self._room,
         )  # fmt: skip
         self._removals = Removals(host=self._host, clocks=self._clocks, policy=self._view.policy)
+        self._levels = Levels(
+            host=self._host, view=self._view, meta=self._meta, sync=self._files,
+            on_end=self.shutdown.fail, metrics=self._metrics,
+        )  # fmt: skip
 
     def _assemble_control(self) -> None:
         """Make the parts that report to the controller, and the work of its leader."""
@@ -418,6 +394,8 @@ class Node:
             connection=self._links.connection, room=self._room, draining=self._draining,
             large=self._large, handover=self._handover, hot=self._hot, exposure=self._exposure,
             images=self._images, stored=self._stored,
+            program=own_program(self.identity.boot, self._process),
+            noted=lambda: self._levels.noted,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
@@ -429,7 +407,9 @@ class Node:
         )  # fmt: skip
         self._changes = ControllerChanges(
             node_id=node_id, host=self._host, connection=self._links.connection,
-            image=lambda: self._view.metadata, began=self._controller_began, on_broken=self._fail,
+            image=lambda: self._view.metadata,
+            began=lambda replica: self._controller_member.began(replica),
+            on_broken=self.shutdown.fail,
         )  # fmt: skip
 
     def _assemble_cluster(self) -> None:
@@ -449,14 +429,14 @@ class Node:
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
             connection=self._links.connection, status=self._status.page, rng=self._rng,
             handover=self._handover, recoveries=self._recoveries, room=self._room,
-            images=self._images, wall_ms=self._clocks.wall_ms,
+            images=self._images, wall_ms=self._clocks.wall_ms, alive=self._heartbeat.alive,
         )  # fmt: skip
         self._entrance = Entrance(
             config=self._config, secret=self._secret, tls=self._tls, exposure=self._exposure,
             metadata=lambda: self._view.metadata, command=self._cluster.command,
             refresh=self._cluster.refresh, wall_ms=self._clocks.wall_ms, metrics=self._metrics,
             was_on=self._meta.get(meta_keys.AUTH) is not None, unsure_s=self._heartbeat.unsure_s,
-            keep=lambda: self._store_rows({meta_keys.AUTH: True}), on_end=self._fail,
+            keep=lambda: self._store_rows({meta_keys.AUTH: True}), on_end=self.shutdown.fail,
             is_fresh=lambda: self._known_peers.boot(identity.node_id)
             == (identity.boot, self._process),
         )  # fmt: skip
@@ -473,7 +453,16 @@ class Node:
         self._membership = Membership(
             identity=identity, process=self._process, body=body,
             knows_cluster=lambda: bool(self._view.metadata.cluster_id),
-            command=self._cluster.command, store=self._store_rows, on_end=self._fail,
+            command=self._cluster.command, store=self._store_rows, on_end=self.shutdown.fail,
+        )  # fmt: skip
+        self._controller_member = ControllerMember(
+            cluster_id=identity.cluster_id, host=self._host, view=self._view, driver=self._driver,
+            auditing=self._auditing, entrance=self._entrance, sync=self._files,
+            metrics=self._metrics, spawn=self.parts.begin,
+        )  # fmt: skip
+        self._newer_image = NewerImage(
+            node_id=identity.node_id, view=self._view, tls=self._tls, entrance=self._entrance,
+            membership=self._membership, links=self._links, duty_runner=self._duty_runner,
         )  # fmt: skip
 
     async def _listen(self) -> None:
@@ -497,37 +486,30 @@ class Node:
 
         server = Server(
             who=lambda: (identity.cluster_id, identity.node_id),
-            peer_address=self._config.peer_advertised,
-            raft_in=self._raft_in,
-            data=data,
+            peer_address=self._config.peer_advertised, raft_in=self._raft_in, data=data,
             handlers={**cluster.handlers, **self._entrance.handlers},
-            accesses=self._entrance.accesses,
-            proves_nodes=self._entrance.proves_nodes,
-            visible=self._entrance.visible,
             paid_handlers={**cluster.paid_handlers, **self._entrance.paid_handlers},
-            join=cluster.join,
-            peer_handlers=self._for_peers(bases),
-            known_peers=self._known_peers,
-            gate=self._entrance.gate,
-            audit=self._auditing.audit,
-            reserved=self._auditing.reserved,
-            metrics=self._metrics,
+            accesses=self._entrance.accesses, proves_nodes=self._entrance.proves_nodes,
+            visible=self._entrance.visible, join=cluster.join,
+            peer_handlers=self._for_peers(bases), known_peers=self._known_peers,
+            gate=self._entrance.gate, audit=self._auditing.audit,
+            reserved=self._auditing.reserved, metrics=self._metrics, on_broken=self.shutdown.fail,
             on_stranger=Strangers(
-                cluster=identity.cluster_id,
-                config=self._config,
-                founding=self._founding,
-                metadata=lambda: self._view.metadata,
-                on_end=self._fail,
+                cluster=identity.cluster_id, config=self._config, founding=self._founding,
+                metadata=lambda: self._view.metadata, on_end=self.shutdown.fail,
             ).met,
-            on_broken=self._fail,
-        )
+        )  # fmt: skip
         told = TurnedAway(self._metrics)
         peers = PeerServer(
             server, is_known=self._links.is_peer, address=self._config.advertised, on_closed=told
         )
+        readiness = Readiness(
+            shutdown=self.shutdown, membership=self._membership, entrance=self._entrance,
+            heartbeat=self._heartbeat,
+        )  # fmt: skip
         host, port = split_address(self._config.http, "http")
         http = HttpServer(
-            host=host, port=port, metrics=self._metrics, not_ready=self._not_ready,
+            host=host, port=port, metrics=self._metrics, not_ready=readiness.lacking,
             tls=None if self._tls is None else self._tls.http_context,
             status=self._status.whole, connections_max=self._plan.http, on_closed=told,
             guard=self._entrance.guard, visible=self._entrance.visible,
@@ -561,14 +543,6 @@ class Node:
             protocol.GIVE_LEAD: self._handover.give,
         }
 
-    def _watch_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._asked_to_stop)
-        loop.add_signal_handler(signal.SIGHUP, self._read_again)
-
-    # Events.
-
     def _link_up(self, peer: int, epoch: int) -> None:
         self._host.connected(peer, epoch)
         self._confirmations.connected(peer, epoch)
@@ -577,114 +551,32 @@ class Node:
         self._host.disconnected(peer)
         self._confirmations.disconnected(peer)
 
-    def _image_changed(self) -> None:
-        metadata = self._view.metadata
-        if self._tls is not None:
-            self._tls.learn(metadata.nodes)
-        self._entrance.image_changed()
-        self._membership.look(metadata.nodes.get(self.identity.node_id))
-        self._links.set_peers(
-            {
-                node.node_id: node.peer_address
-                for node in metadata.nodes.values()
-                if node.node_id != self.identity.node_id and node.state != "REMOVED"
-            }
-        )
-        self._duties.wake()
-
     def _replica_changed(self) -> None:
-        controller = self._host.controller
-        if controller is not None:
-            self._view.follow_replica(controller.metadata)
-        self._duties.wake()
-        self._driver.wake()
-
-    def _controller_began(self, replica: ControllerReplica) -> None:
-        self._view.follow_replica(replica.metadata)
-        self._auditing.watch(replica)
-        self._spawn(supervised("driver", partial(self._driver.run, replica), self._metrics))
-        if not replica.metadata.cluster_id:
-            self._spawn(self._entrance.found(replica, self.identity.cluster_id, self._files.run))
-
-    def _not_ready(self) -> str | None:
-        if self._stopping.is_set():
-            return "stopping"
-        if not (self._membership.registered and self._entrance.accesses.is_ready):
-            return "not registered with the controller yet"
-        silent_s = time.monotonic() - self._heartbeat.last_answer_at
-        if silent_s > _SILENT_S:
-            return f"the controller has not answered for {silent_s:.0f} s"
-        return None
-
-    def _read_again(self) -> None:
-        """Read the dial map and the TLS files again on SIGHUP; invalid files change nothing."""
-        if self._tls is not None:
-            self._tls.look_again()
-        if self._dial_map.read_again():
-            self._links.redial()
-
-    def _spawn(self, part: "Coroutine[Any, Any, None]") -> None:
-        task = asyncio.get_running_loop().create_task(part)
-        self._tasks.append(task)
-        task.add_done_callback(self._part_ended)
-
-    def _part_ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.remove(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            if not is_bug(error):  # `_fail` logs where a bug is
-                log.error("a part of the node failed", exc_info=error)
-            self._fail(error)
+        self._controller_member.changed()
+        self._duty_runner.wake()
 
     # Stopping.
 
-    def _asked_to_stop(self) -> None:
-        if self._stopping.is_set():
-            log.warning("asked to stop twice: stops now")
-            self._around.end(1)
-        self._stopping.set()
-
-    def _fail(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = error
-        if isinstance(error, DiskFailure) or is_bug(error):
-            # Nothing may be written or sent any more: an orderly stop is not possible.
-            log.critical(
-                "node stops at once: %s: %s; %s", type(error).__name__, error,
-                advice(error, self._config.data),
-                exc_info=None if isinstance(error, DiskFailure) else error,
-            )  # fmt: skip
-            self._around.end(1)
-        self._stopping.set()
-
-    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handle an error of a callback or of a task without a waiting caller. A broken invariant
-        always ends the node. Any other error concerns one connection and is logged."""
-        loop.default_exception_handler(context)
-        error = context.get("exception")
-        if isinstance(error, InvariantError):
-            self._fail(error)
-
     async def _stop(self) -> None:
         log.info("node stops")
-        # Even when a part such as a disk hangs, the process ends in time (L4). Unwritten data are
-        # lost as after a kill.
-        last_resort = self._around.alarm(_STOP_S, partial(self._around.end, 1))
-        if self._failure is None:
+        with self.shutdown.within(_STOP_S):
+            await self._stop_parts()
+
+    async def _stop_parts(self) -> None:
+        if self.shutdown.failure is None:
             await self._auditing.finish()
             left = await self._handover.all_groups(_HANDOVER_S)
-            log.info("handed over", extra={"fields": {"still_led": left}})
-        for task in list(self._tasks):
-            task.cancel()
+            log.info("handed over the lead", extra={"fields": {"still_led": left}})
+        self.parts.cancel()
         await self._doors.close()
         self._links.stop()
         self._host.stop()
-        if self._failure is None:
+        if self.shutdown.failure is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_ROUND_S):
                     await self._rounds.durable()
                     await self._store_rows({meta_keys.CLEAN: True})
-        self._parts.close()
-        last_resort.cancel()
+        self._ends.close()
 
     def abandon(self) -> None:
         """Close all files and write nothing, as the kernel does when a process is killed."""

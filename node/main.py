@@ -48,11 +48,11 @@ def _run_node(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="lognode",
         usage="lognode [flags of a node] | lognode VERB ...",
-        description="Run a node: found a cluster, or with --join become part of one.",
+        description="Run a node: found a cluster, or join a cluster with --join.",
         epilog=_verbs(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="store_true", help="print it and end")
+    parser.add_argument("--version", action="store_true", help="print the version and end")
     config.add_flags(parser)
     options = vars(parser.parse_args(arguments))
     if options.pop("version"):
@@ -67,12 +67,15 @@ def _run_node(arguments: Sequence[str]) -> int:
 def _verbs() -> str:
     lines = ["verbs (each has --help):"]
     for name, text in (
-        ("dev", "a cluster on this machine, until Ctrl-C"),
-        ("ca init", "a small certificate authority for a cluster, for TLS"),
-        ("ca node", "the certificate and the key of a node"),
-        ("ca client", "the certificate and the key of a client"),
-        ("token recover", "a new administrator's token, by the data directory of a stopped node"),
-        ("config show", "a node's settings, and where each is from"),
+        ("dev", "run a cluster on this machine, until Ctrl-C"),
+        ("ca init", "make a small certificate authority for a cluster, for TLS"),
+        ("ca node", "make the certificate and the key of a node"),
+        ("ca client", "make the certificate and the key of a client"),
+        (
+            "token recover",
+            "make an administrator's token with the data directory of a stopped node",
+        ),
+        ("config show", "print the settings of a node and their sources"),
         ("verify", "check the data directory of a stopped node"),
         *((verb.name, verb.help) for verb in verbs.VERBS.values()),
     ):
@@ -83,17 +86,21 @@ def _verbs() -> str:
 def _run_dev(arguments: Sequence[str]) -> int:
     from .local import dev
 
-    parser = Parser(prog="lognode dev", description="A cluster on this machine, until Ctrl-C.")
-    parser.add_argument("-n", type=whole, default=3, metavar="N", help="nodes (default 3)")
+    parser = Parser(prog="lognode dev", description="Run a cluster on this machine, until Ctrl-C.")
+    parser.add_argument(
+        "-n", type=whole, default=3, metavar="N", help="number of nodes (default 3)"
+    )
     parser.add_argument("--data", type=Path, default=Path("lognode-dev"), metavar="DIR",
-                        help="directory of all their data (default ./lognode-dev)")  # fmt: skip
+                        help="directory of the data of all nodes (default "
+                             "./lognode-dev)")  # fmt: skip
     parser.add_argument("--base-port", type=whole, metavar="P",
-                        help="first of three ports a node, for clients, peers and HTTP "
-                        "(default 4600)")  # fmt: skip
+                        help="first port; each node has three ports, for clients, "
+                             "peers and HTTP (default 4600)")  # fmt: skip
     parser.add_argument("--tls", action="store_true",
-                        help="with TLS, and certificates made for it under --data")  # fmt: skip
+                        help="use TLS, with certificates that are made under --data")  # fmt: skip
     parser.add_argument("--auth", action="store_true",
-                        help="with tokens; LOGNODE_SERVER names the file of one")  # fmt: skip
+                        help="require tokens; LOGNODE_SERVER names the file of a "
+                             "token")  # fmt: skip
     options = parser.parse_args(arguments)
     return dev.run(options.n, options.data, options.base_port, tls=options.tls, auth=options.auth)
 
@@ -107,8 +114,9 @@ def _run_ca(arguments: Sequence[str]) -> int:
 def _run_verify(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="lognode verify",
-        description="Check everything in the data directory of a stopped node; nothing is changed. "
-        "The exit code is 3 when a check fails.",
+        description="Check all data in the data directory of a stopped node, and change nothing. "
+        "The "
+        "exit code is 3 when a check fails.",
     )
     parser.add_argument("directory", type=Path, metavar="DIR")
     parser.add_argument("--format", choices=FORMATS, default="table")
@@ -130,7 +138,8 @@ def _show_config(arguments: Sequence[str]) -> int:
     from . import config
 
     parser = Parser(
-        prog="lognode config show", description="What a node started like this would be told."
+        prog="lognode config show",
+        description="Print the settings that a node would get from this command line.",
     )
     parser.add_argument("--format", choices=FORMATS, default="table")
     config.add_flags(parser)

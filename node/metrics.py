@@ -21,15 +21,17 @@ class Metrics:
         registry = CollectorRegistry()
         self.registry = registry
         self.appended_records = Counter(
-            "lognode_appended_records", "Records in answered appends to ranges led here.",
+            "lognode_appended_records", "Records in answered appends to ranges that this node "
+                                        "leads.",
             registry=registry,
         )  # fmt: skip
         self.appended_bytes = Counter(
-            "lognode_appended_bytes", "Bytes of the log entries of those records, as they came.",
+            "lognode_appended_bytes", "Bytes of the log entries of those records, as received.",
             registry=registry,
         )  # fmt: skip
         self.reads = Counter(
-            "lognode_reads", "Reads of ranges answered here, and pages pushed to who follows.",
+            "lognode_reads", "Reads of ranges that this node has answered, and pages that it "
+                             "has pushed to followers.",
             registry=registry,
         )  # fmt: skip
         self.requests = Counter(
@@ -37,16 +39,18 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         self.append_seconds = Histogram(
-            "lognode_append_seconds", "From receiving an append to its acknowledgement.",
+            "lognode_append_seconds", "Time from the arrival of an append to its acknowledgement.",
             buckets=_LATENCY_BUCKETS_S, registry=registry,
         )  # fmt: skip
         self._add_loop(registry)
         self.wal_round_seconds = Histogram(
-            "lognode_wal_round_seconds", "Write and sync of one WAL round.",
+            "lognode_wal_round_seconds", "Time of the write and sync of one WAL round.",
             buckets=_LATENCY_BUCKETS_S, registry=registry,
         )  # fmt: skip
         self.wal_syncs = Counter(
-            "lognode_wal_syncs", "Syncs of WAL files, each for all groups.", registry=registry
+            "lognode_wal_syncs",
+            "Syncs of WAL files; one sync serves all groups.",
+            registry=registry,
         )
         self.wal_files = Gauge("lognode_wal_files", "WAL files in use.", registry=registry)
         self.replicas = Gauge(
@@ -55,25 +59,27 @@ class Metrics:
         self.connections = Gauge(
             "lognode_connections", "Open connections by role.", ("role",), registry=registry
         )
-        self.follows = Gauge("lognode_follows", "Follows that are served.", registry=registry)
+        self.follows = Gauge("lognode_follows", "Follows that this node serves.", registry=registry)
         self.raft_dropped = Counter(
-            "lognode_raft_messages_dropped", "Messages of members not taken, by reason.",
+            "lognode_raft_messages_dropped", "Messages of members that this node has refused, by "
+                                             "reason.",
             ("reason",), registry=registry,
         )  # fmt: skip
         self.raft_frames = Counter(
-            "lognode_raft_frames", "Frames of messages to other members.", registry=registry
+            "lognode_raft_frames", "Frames with messages to other members.", registry=registry
         )
         self.raft_messages = Counter(
-            "lognode_raft_messages", "Messages to other members, in those frames.",
+            "lognode_raft_messages", "Messages to other members in these frames.",
             registry=registry,
         )  # fmt: skip
         self.wakes = Counter(
-            "lognode_group_wakes", "Groups that ceased to rest here, by role.", ("role",),
+            "lognode_group_wakes", "Groups on this node that ended their rest, by role.", ("role",),
             registry=registry,
         )  # fmt: skip
         self.idle_replicas = Gauge(
-            "lognode_idle_replicas", "Replicas here whose groups rest.", registry=registry
+            "lognode_idle_replicas", "Replicas on this node whose groups rest.", registry=registry
         )
+        self._of_levels(registry)
         self._of_connections(registry)
         self._of_ranges(registry)
         self._of_storage(registry)
@@ -93,54 +99,68 @@ class Metrics:
             "Turns of the event loop with over 50 ms of processor time.", registry=registry,
         )  # fmt: skip
 
+    def _of_levels(self, registry: CollectorRegistry) -> None:
+        self.feature_level = Gauge(
+            "lognode_feature_level", "The feature level of the cluster, as this node knows it.",
+            registry=registry,
+        )  # fmt: skip
+        self.feature_level_max = Gauge(
+            "lognode_feature_level_max", "The highest feature level that this program knows.",
+            registry=registry,
+        )  # fmt: skip
+
     def _of_connections(self, registry: CollectorRegistry) -> None:
         self.insecure = Gauge(
-            "lognode_insecure", "1: this node runs with --insecure, and may be open to everybody.",
+            "lognode_insecure", "1: this node runs with --insecure and may be open to every "
+                                "client.",
             registry=registry,
         )  # fmt: skip
         self.clients_refused = Counter(
-            "lognode_clients_refused", "Clients that were refused for lack of a valid token or "
-            "certificate.", registry=self.registry,
+            "lognode_clients_refused", "Clients that this node refused because they had no valid "
+                                       "token or certificate.", registry=self.registry,
         )  # fmt: skip
         self.handshakes_refused = Counter(
-            "lognode_handshakes_refused", "Connections that ended before their handshake was done, "
-            "by code; only with TLS.", ("code",), registry=registry,
+            "lognode_handshakes_refused", "Connections that ended during their handshake, by "
+                                          "code; only with TLS.", ("code",), registry=registry,
         )  # fmt: skip
         self.certificate_expiry = Gauge(
-            "lognode_certificate_expiry_seconds", "Time until a certificate expires: the node's, "
-            "and the first of its CAs'.", ("certificate",), registry=registry,
+            "lognode_certificate_expiry_seconds", "Time until the certificate of the "
+                                                  "node, or the first of its CAs, expires.",
+            ("certificate",), registry=registry,
         )  # fmt: skip
         self.unusable_records = Counter(
             "lognode_unusable_records",
-            "Uses of committed records that failed since nobody could use the record, by kind.",
+            "Uses of committed records that failed because the record is not usable, by kind.",
             ("kind",), registry=registry,
         )  # fmt: skip
         self.refused_peers = Counter(
             "lognode_peer_requests_refused",
-            "Requests in the name of a node that this node does not serve, by reason.",
+            "Requests in the name of a node that this node refuses to serve, by reason.",
             ("reason",), registry=registry,
         )  # fmt: skip
         self.restarted_parts = Counter(
-            "lognode_parts_restarted", "Parts of this node begun again after a bug, by name.",
+            "lognode_parts_restarted", "Parts of this node that were started again after a bug, "
+                                       "by name.",
             ("part",), registry=registry,
         )  # fmt: skip
         self.connections_ended = Counter(
             "lognode_connections_ended",
-            "Connections that this node has ended or not let in, by reason.",
+            "Connections that this node has ended or refused, by reason.",
             ("reason",), registry=registry,
         )  # fmt: skip
         self.answer_bytes = Gauge(
             "lognode_answer_bytes",
-            "Bytes of answers that are being made or wait for their readers: of all clients, of "
-            "the principal and of the connection that have most, and of the nodes of the cluster.",
+            "Bytes of answers that the node makes or that wait for their readers: of all "
+            "clients, of the principal and of the connection with the most bytes, and of "
+            "the nodes of the cluster.",
             ("level",), registry=registry,
         )  # fmt: skip
         self.request_bytes = Gauge(
-            "lognode_request_bytes", "Bytes of requests that are here, by the same levels.",
+            "lognode_request_bytes", "Bytes of requests on this node, by the same levels.",
             ("level",), registry=registry,
         )  # fmt: skip
         self.room_waits = Gauge(
-            "lognode_room_waits", "Answers and frames of clients that wait for room.",
+            "lognode_room_waits", "Answers and frames of clients that wait for space.",
             registry=registry,
         )  # fmt: skip
         self.client_connections_max = Gauge(
@@ -152,7 +172,8 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         self.descriptors_open = Gauge(
-            "lognode_descriptors_open", "Files and connections that it has open; 0: unknown.",
+            "lognode_descriptors_open", "Files and connections that the process has open; 0: "
+                                        "unknown.",
             registry=registry,
         )  # fmt: skip
 
@@ -166,70 +187,80 @@ class Metrics:
     def watch_use(self, quotas: Quotas) -> None:
         """Show what all principals together have used; the number of labels is bounded."""
         used = Gauge(
-            "lognode_used", "What clients have used since the node started, by what is limited.",
+            "lognode_used", "Use of this node by clients since its start, by kind of limit.",
             ("what",), registry=self.registry,
         )  # fmt: skip
         for at, counter in enumerate(COUNTERS):
             used.labels(counter).set_function(partial(quotas.sum_of, at))
         principals = Gauge(
-            "lognode_principals", "Principals that the node remembers.", registry=self.registry
+            "lognode_principals", "Principals that this node remembers.", registry=self.registry
         )
         principals.set_function(lambda: len(quotas.principals))
 
     def _of_ranges(self, registry: CollectorRegistry) -> None:
         self.operations = Gauge(
-            "lognode_operations", "Operations on ranges under way in the cluster.",
+            "lognode_operations", "Operations on ranges in progress in the cluster.",
             registry=registry,
         )  # fmt: skip
         self.hot_ranges = Gauge(
-            "lognode_hot_ranges", "Busy ranges led here of which one key has most of the load.",
+            "lognode_hot_ranges", "Busy ranges that this node leads and in which a single key "
+                                  "has most of the load.",
             registry=registry,
         )  # fmt: skip
         self.damaged_replicas = Gauge(
-            "lognode_damaged_replicas", "Replicas here that take no part.", registry=registry
+            "lognode_damaged_replicas",
+            "Replicas on this node that take no part.",
+            registry=registry,
         )
 
     def _of_storage(self, registry: CollectorRegistry) -> None:
         self.disk_free_bytes = Gauge(
-            "lognode_disk_free_bytes", "Room on the disk of the data directory.",
+            "lognode_disk_free_bytes", "Free bytes on the disk of the data directory.",
             registry=registry,
         )  # fmt: skip
         self.disk_level = Gauge(
             "lognode_disk_level",
-            "0: room enough; 1: less than the reserve, 2: than half, 3: than a quarter of it.",
+            "0: enough free space; 1: less than the reserve, 2: less than half of the "
+            "reserve, 3: less than a quarter.",
             registry=registry,
         )  # fmt: skip
         self.segments_in_doubt = Gauge(
-            "lognode_segments_in_doubt", "Damaged segments that are being mended.",
+            "lognode_segments_in_doubt", "Damaged segments that this node repairs now.",
             registry=registry,
         )  # fmt: skip
         self.segments_repaired = Counter(
-            "lognode_segments_repaired", "Damaged segments replaced by a peer's copy.",
+            "lognode_segments_repaired", "Damaged segments that this node has replaced by a "
+                                         "peer's copy.",
             registry=registry,
         )  # fmt: skip
         self.scrubbed_bytes = Counter(
-            "lognode_scrubbed_bytes", "Bytes of segments read and hashed again.",
+            "lognode_scrubbed_bytes", "Bytes of segments that this node has read and hashed again.",
             registry=registry,
         )  # fmt: skip
         self.segments_built = Counter(
-            "lognode_segments_built", "Segments built here.", registry=registry
+            "lognode_segments_built", "Segments that this node has built.", registry=registry
         )
         self.segments_merged = Counter(
-            "lognode_segments_merged", "Segments that went into a merge here.", registry=registry
+            "lognode_segments_merged",
+            "Segments that this node has merged into others.",
+            registry=registry,
         )
         self.merged_bytes = Counter(
-            "lognode_merged_bytes", "Bytes of segments written by merges here.", registry=registry
+            "lognode_merged_bytes",
+            "Bytes of segments that merges on this node have written.",
+            registry=registry,
         )
         self.segment_bytes = Gauge(
-            "lognode_segment_bytes", "Bytes of the segment files of the replicas here.",
+            "lognode_segment_bytes", "Bytes of the segment files of the replicas on this node.",
             registry=registry,
         )  # fmt: skip
         self.segments_removed = Counter(
-            "lognode_segments_removed", "Segments let go here: nobody could see anything of them.",
+            "lognode_segments_removed", "Segments that this node has dropped because no reader "
+                                        "could see their entries.",
             registry=registry,
         )  # fmt: skip
         self.removed_bytes = Counter(
-            "lognode_removed_bytes", "Bytes of those segments.", registry=registry
+            "lognode_removed_bytes", "Bytes of the dropped segments.", registry=registry
         )
         self.memtable_bytes = Gauge(
             "lognode_memtable_bytes", "Bytes in memtables.", registry=registry

@@ -18,7 +18,7 @@ def check_count(count: int) -> None:
     """Raise LimitExceeded when a log cannot have `count` ranges."""
     if not 1 <= count <= limits.ranges_per_log_max:
         raise LimitExceeded(
-            f"{count} ranges; 1 to {limits.ranges_per_log_max} are allowed",
+            f"the log would have {count} ranges; 1 to {limits.ranges_per_log_max} are allowed",
             limit="ranges_per_log_max", value=count, allowed=limits.ranges_per_log_max,
         )  # fmt: skip
 
@@ -33,17 +33,18 @@ def check_keys(keys: Sequence[bytes]) -> None:
     """Raise LimitExceeded or InvalidArgument if a new log cannot be split at these keys."""
     if len(keys) >= limits.ranges_per_log_max:
         raise LimitExceeded(
-            f"{len(keys)} split keys; at most {limits.ranges_per_log_max - 1} are allowed",
+            f"{len(keys)} split keys are given; at most {limits.ranges_per_log_max - 1} are "
+            "allowed",
             limit="ranges_per_log_max", value=len(keys) + 1, allowed=limits.ranges_per_log_max,
         )  # fmt: skip
     for key in keys:
         if not isinstance(key, bytes) or not 1 <= len(key) <= limits.key_bytes_max:
             raise InvalidArgument(
-                f"split key of {len(key)} bytes; 1 to {limits.key_bytes_max} are allowed",
+                f"a split key has {len(key)} bytes; 1 to {limits.key_bytes_max} are allowed",
                 what="split_at",
             )
     if len(set(keys)) < len(keys):
-        raise InvalidArgument("a split key is given twice", what="split_at")
+        raise InvalidArgument("a split key is given twice; give each key once", what="split_at")
 
 
 def _spans(borders: Sequence[bytes]) -> list[Span]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from ..client.protocol import limits
-from ..client.protocol.errors import LimitExceeded
+from ..client.protocol.limit_checks import check_limit
 from . import placement
 from .metadata_state import MetadataState
 
@@ -11,12 +11,10 @@ from .metadata_state import MetadataState
 def check_logs(state: MetadataState) -> None:
     """Raise LimitExceeded if the cluster can have no further log."""
     count = len(state.logs) + 1
-    if count > limits.logs_max:
-        raise LimitExceeded(
-            f"the cluster would have {count} logs; the limit is {limits.logs_max}. Delete logs "
-            "that are done, or put more keys into one log",
-            limit="logs_max", value=count, allowed=limits.logs_max,
-        )  # fmt: skip
+    check_limit(
+        "logs_max", limits.logs_max, count, f"the cluster would have {count} logs",
+        "Delete logs that are not in use, or put more keys into one log",
+    )  # fmt: skip
 
 
 def check_ranges(state: MetadataState, more: int) -> None:
@@ -27,12 +25,10 @@ def check_ranges(state: MetadataState, more: int) -> None:
         for output in operation.outputs
     )
     count = len(state.ranges) + coming + more
-    if count > limits.ranges_max:
-        raise LimitExceeded(
-            f"the cluster would have {count} ranges; the limit is {limits.ranges_max}. Create logs "
-            "with fewer ranges, or merge some",
-            limit="ranges_max", value=count, allowed=limits.ranges_max,
-        )  # fmt: skip
+    check_limit(
+        "ranges_max", limits.ranges_max, count, f"the cluster would have {count} ranges",
+        "Create logs with fewer ranges, or merge ranges",
+    )  # fmt: skip
 
 
 def check_replicas(state: MetadataState, nodes: Collection[int], more: int) -> None:
@@ -43,9 +39,8 @@ def check_replicas(state: MetadataState, nodes: Collection[int], more: int) -> N
     load = placement.load_of(state.ranges, state.operations.values())
     held = [load[node] for node in nodes]
     count = max(*held, -(-(sum(held) + more) // len(held)), 0)
-    if count > limits.replicas_per_node_max:
-        raise LimitExceeded(
-            f"a node would have {count} replicas; the limit is {limits.replicas_per_node_max}. Let "
-            "more nodes join, or create logs with fewer ranges or replicas",
-            limit="replicas_per_node_max", value=count, allowed=limits.replicas_per_node_max,
-        )  # fmt: skip
+    check_limit(
+        "replicas_per_node_max", limits.replicas_per_node_max, count,
+        f"a node would have {count} replicas",
+        "Add nodes, or create logs with fewer ranges or replicas",
+    )  # fmt: skip

@@ -60,7 +60,7 @@ def read(state: MetadataState, name: object, number: object, data: object) -> Pa
     """
     table = state.tables.get(name) if isinstance(name, str) else None
     if table is None or type(number) is not int or number < 0 or type(data) is not bytes:
-        raise CorruptData("a bucket of the metadata names no table, number or bytes")
+        raise CorruptData("a bucket of the metadata does not name its table, number or bytes")
     if len(data) > limits.bucket_bytes_max:
         raise CorruptData(
             f"a bucket of table {name} has {len(data)} bytes; the limit is "

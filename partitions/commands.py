@@ -32,6 +32,7 @@ CREATE_TOKEN: Final = "create_token"
 REVOKE_TOKEN: Final = "revoke_token"
 CREATE_INVITE: Final = "create_invite"
 REVOKE_INVITE: Final = "revoke_invite"
+FINALIZE: Final = "finalize"
 PLAN: Final = "plan"
 MOVE: Final = "move_range"
 SPLIT: Final = "split_range"
@@ -58,7 +59,7 @@ which tells other nodes of a change. The first opening also makes the key of the
 FORWARDED: Final = frozenset(
     {REGISTER, DRAIN_NODE, REMOVE_NODE, REKEY_NODE, CREATE_LOG, ALTER_LOG, DELETE_LOG, OPEN_NAMED,
      OPEN_ANONYMOUS, DELETE_PRODUCER, EXPIRE_PRODUCERS, SET_QUOTA, DELETE_QUOTA, CREATE_TOKEN,
-     REVOKE_TOKEN, CREATE_INVITE, REVOKE_INVITE, MOVE, SPLIT, MERGE, RECOVER}
+     REVOKE_TOKEN, CREATE_INVITE, REVOKE_INVITE, FINALIZE, MOVE, SPLIT, MERGE, RECOVER}
 )  # fmt: skip
 """Commands that any node accepts and forwards to the controller's leader."""
 OWN: Final = frozenset(
@@ -94,5 +95,5 @@ def decode(data: bytes) -> dict[str, Any] | None:
     except ValueError as error:
         raise CorruptData(f"metadata command does not unpack: {error}") from None
     if data[:1] != _PREFIX or not isinstance(command, dict) or "op" not in command:
-        raise CorruptData("not a metadata command")
+        raise CorruptData("the bytes are not a metadata command")
     return command

@@ -2,13 +2,14 @@
 
 The node's host calls `duties` after every change and at intervals, and runs the duties that it
 returns. A duty can be run twice, or broken off anywhere, without harm; it is returned again until
-the metadata or the node's state differs. Seal, prepare, install and retire are separate duties
+the metadata or the node's state differs. `steps` finds the same duties in steps, for nodes with
+thousands of replicas. Seal, prepare, install and retire are separate duties
 (docs/design/ranges.md#seal-decide-install). The host decides how bytes move.
 """
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Generator, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 from ..client.protocol import limits
 from ..statemachine.effects import differ
@@ -24,31 +25,64 @@ TAIL_BYTES = limits.MIB
 """A member that is ready for the seal and waits for other members flushes again above this size."""
 
 
-_OTHER_HASH: Final = "the state at the seal has another hash than its peers'"
+_OTHER_HASH: Final = (
+    "the state of this replica at the seal has another hash than the state of its peers"
+)
 _OTHER_EFFECTS: Final = (
-    "the entries of the generation did something else here than with its peers: the hash of their "
-    "seqs, replies and changed rows is another one"
+    "the entries of the generation had another effect on this replica than on its peers: "
+    "the hashes of their seqs, replies and changed rows differ"
 )
 
 
-class Held(NamedTuple):
+class Replica(Protocol):
     """A replica on this node that takes part in its generation."""
+
+    @property
+    def leads(self) -> bool: ...
+
+    @property
+    def leader(self) -> int | None:
+        """The leader, as far as this member knows."""
+
+    @property
+    def members(self) -> tuple[int, ...]: ...
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the generation's last entry is applied."""
+
+    @property
+    def end(self) -> Lineage | None:
+        """How the generation ended, once its whole state is durable outside the log."""
+
+    @property
+    def memtable_bytes(self) -> int: ...
+
+    @property
+    def base_wanted(self) -> bool:
+        """Whether the leader's log no longer continues this replica's log."""
+
+    @property
+    def effects(self) -> bytes:
+        """The hash of what the entries did, where `end` is set; see `statemachine.effects`."""
+
+    @property
+    def stopped(self) -> bool:
+        """The replica takes no part any more, until the next start of the node."""
+
+
+class Held(NamedTuple):
+    """A `Replica` as it was at one moment."""
 
     leads: bool
     leader: int | None
-    """The leader, as far as this member knows."""
     members: tuple[int, ...]
     sealed: bool
-    """Whether the generation's last entry is applied."""
     end: Lineage | None
-    """How the generation ended, once its whole state is durable outside the log."""
     memtable_bytes: int
     base_wanted: bool
-    """Whether the leader's log no longer continues this replica's log."""
     effects: bytes = b""
-    """The hash of what the entries did, where `end` is set; see `statemachine.effects`."""
     stopped: bool = False
-    """The replica takes no part any more, until the next start of the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +90,7 @@ class Local:
     """The state of this node."""
 
     node_id: int
-    replicas: Mapping[Gid, Held] = field(default_factory=dict)
+    replicas: Mapping[Gid, Replica] = field(default_factory=dict)
     damaged: Collection[Gid] = ()
     """Generations whose replica on this node is damaged and takes no part any more."""
     halted: Collection[Gid] = ()
@@ -200,38 +234,67 @@ def name_of(duty: Duty) -> Hashable:
 
 def duties(metadata: Metadata, local: Local) -> list[Duty]:
     """Return all duties that the node has now."""
+    finding = steps(metadata, local)
+    while True:
+        try:
+            next(finding)
+        except StopIteration as done:
+            found: list[Duty] = done.value
+            return found
+
+
+def steps(metadata: Metadata, local: Local) -> Generator[None, None, list[Duty]]:
+    """Return all duties that the node has, found in steps of a few microseconds.
+
+    The metadata and the node may change between two steps. Each step looks at one range, operation
+    or replica at one moment, and each duty but `Retire` depends on one of these alone. A duty that
+    a change makes due behind the steps is found the next time.
+
+    `Retire` frees a generation unless a `Begin` needs the generation. Generations that are over are
+    therefore found first: once a generation is over, the metadata have had its successors, and no
+    later change makes a successor that needs the generation.
+    """
+    done: list[Gid] = []
+    for gid in (*local.replicas, *local.damaged):
+        if metadata.is_done(*gid):
+            done.append(gid)
+        yield
     found: list[Duty] = []
-    for range_ in metadata.ranges.values():
-        if local.node_id in range_.members:
+    for range_id in list(metadata.ranges):
+        range_ = metadata.ranges.get(range_id)
+        if range_ is not None and local.node_id in range_.members:
             _member_of(range_, metadata, local, found)
-    for operation in metadata.operations.values():
-        if operation.kind == recovery.KIND and _parts(operation, local, found):
-            continue
-        if operation.phase == "PLANNED":
-            _copy_ahead(operation, local, found)
-        elif operation.phase == "SEALING":
-            _seal_and_prepare(operation, local, found)
-        elif _has_begun(operation, local):
-            found.append(Tell(operation.operation_id, INSTALLED))
-    found += [
-        CatchUp(gid)
-        for gid, held in local.replicas.items()
-        if held.base_wanted and not held.sealed and not held.stopped
-    ]
+        yield
     parents = {
         (parent.range_id, parent.generation)
         for duty in found
         if isinstance(duty, Begin)
         for parent in duty.range_.lineage
     }
-    over = [
-        gid
-        for gid in (*local.replicas, *local.damaged)
-        if metadata.is_done(*gid) and gid not in parents and gid not in local.halted
-    ]
+    for operation in list(metadata.operations.values()):
+        _part_in(operation, local, found)
+        yield
+    for gid in list(local.replicas):
+        held = local.replicas.get(gid)
+        if held is not None and held.base_wanted and not held.sealed and not held.stopped:
+            found.append(CatchUp(gid))
+        yield
+    over = [gid for gid in done if gid not in parents and gid not in local.halted]
     if over:
         found.append(Retire(tuple(over)))
     return found
+
+
+def _part_in(operation: Operation, local: Local, found: list[Duty]) -> None:
+    """Find the node's part in an operation."""
+    if operation.kind == recovery.KIND and _parts(operation, local, found):
+        return
+    if operation.phase == "PLANNED":
+        _copy_ahead(operation, local, found)
+    elif operation.phase == "SEALING":
+        _seal_and_prepare(operation, local, found)
+    elif _has_begun(operation, local):
+        found.append(Tell(operation.operation_id, INSTALLED))
 
 
 def _member_of(range_: Descriptor, metadata: Metadata, local: Local, found: list[Duty]) -> None:
@@ -280,7 +343,7 @@ def _source(
     return "peers"
 
 
-def _campaigns(range_: Descriptor, held: Held, local: Local) -> bool:
+def _campaigns(range_: Descriptor, held: Replica, local: Local) -> bool:
     """Whether this node campaigns for the next generation.
 
     The leader of the ended generation leads the next one if it is a member. Otherwise exactly one
@@ -356,7 +419,7 @@ def _has_begun(operation: Operation, local: Local) -> bool:
         for output in operation.outputs
         if local.node_id in output.members
     }
-    return bool(own) and own <= local.replicas.keys()
+    return bool(own) and all(gid in local.replicas for gid in own)
 
 
 def _is_wanted(operation: Operation, local: Local) -> bool:

@@ -99,9 +99,11 @@ class Facts:
         """
         operation, kind = report.get("operation"), report.get("kind")
         if type(operation) is not int or operation < 0:
-            raise InvalidArgument(f"report of operation {operation!r}", what="operation")
+            raise InvalidArgument(
+                f"the report of operation {operation!r} is not valid", what="operation"
+            )
         if kind not in (COPIED, SEALED, PREPARED, INSTALLED):
-            raise InvalidArgument(f"report of unknown kind {kind!r}", what="kind")
+            raise InvalidArgument(f"the report has the unknown kind {kind!r}", what="kind")
         lineage = _lineage(report.get("lineage")) if kind in (SEALED, PREPARED) else None
         if under_way is not None and operation not in under_way:
             return
@@ -167,5 +169,5 @@ class Facts:
 
 def _lineage(told: object) -> Lineage:
     if not isinstance(told, list) or list(map(type, told)) != [*[int] * 6, bytes]:
-        raise InvalidArgument("a lineage that is none", what="lineage")
+        raise InvalidArgument("the lineage of the report is not valid", what="lineage")
     return Lineage(*told)

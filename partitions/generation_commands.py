@@ -39,7 +39,8 @@ def _plan(state: MetadataState, command: Command) -> Answer:
         locks.check_free(range_)
         if range_.generation != given:
             raise InvalidArgument(
-                f"range {range_id} is at generation {range_.generation}, not {given}",
+                f"the command is for generation {given} of range {range_id}, which has "
+                f"generation {range_.generation}",
                 what="generation",
             )
     next_generation = 1 + max(of_input for _, of_input in inputs)  # x26
@@ -202,7 +203,7 @@ def _decide(state: MetadataState, command: Command) -> Answer:
     operation = state.operation(command["operation"], "SEALING")
     lineage = tuple(Lineage(*parent) for parent in command["lineage"])
     if [(p.range_id, p.generation) for p in lineage] != list(operation.inputs):
-        raise InvalidArgument("the lineage is not that of the inputs", what="lineage")
+        raise InvalidArgument("the lineage is not the lineage of the inputs", what="lineage")
     outputs = []
     for planned, members in zip(operation.outputs, command["members"], strict=True):
         state.check_members(tuple(members))

@@ -37,7 +37,7 @@ def granted(key: bytes, told: bytes, owner: str) -> range:
     block, tag = told[: _BLOCK.size], told[_BLOCK.size :]
     if len(told) != GRANT_BYTES or not hmac.compare_digest(tag, _tag(key, block, owner)):
         raise Unauthorized(
-            f"the grant of producer ids was not given to {owner} by this cluster; open a producer "
+            f"this cluster did not give {owner} the grant of producer ids; open a producer "
             "and send the grant of the answer"
         )
     first, count = _BLOCK.unpack(block)

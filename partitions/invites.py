@@ -35,7 +35,7 @@ Answer = dict[str, Any]
 
 KEY_IN_USE: Final = "key_in_use"
 """The reason of a refusal that ends when the live node with the same key is DEAD."""
-ASK: Final = "ask an operator for a new one (`lognode node invite`)"
+ASK: Final = "ask an operator for a new invitation (`lognode node invite`)"
 _ADVICE: Final = (
     "make an invitation with `lognode node invite --out FILE`, and start the node with "
     "--invitation FILE"
@@ -93,23 +93,25 @@ def create(state: Known, command: Command) -> Answer:
     by = text(command, "by")
     created_ms, expires_ms = number(command, "at_ms"), number(command, "expires_ms")
     if not is_id(invite_id):
-        raise InvalidArgument(f"id {invite_id!r}; an id has 16 hexadecimal digits", what="id")
+        raise InvalidArgument(
+            f"the invitation id is {invite_id!r}; an id has 16 hexadecimal digits", what="id"
+        )
     if not 0 < expires_ms - created_ms <= limits.invite_expiry_ms_max:
         raise InvalidArgument(
-            f"the invitation would expire in {(expires_ms - created_ms) // 1000} s; allowed are up "
-            f"to {limits.invite_expiry_ms_max // 86_400_000} days", what="expires_ms",
+            f"the invitation would expire in {(expires_ms - created_ms) // 1000} s; at most "
+            f"{limits.invite_expiry_ms_max // 86400000} days are allowed", what="expires_ms",
         )  # fmt: skip
     known = state.invites.get(invite_id)
     if known is not None:
         if known.digest != digest:
-            raise Conflict(f"invitation {invite_id} exists already; draw another one")
+            raise Conflict(f"invitation {invite_id} exists already; draw another id")
         return {"id": invite_id}
     for old in [each for each in state.invites.values() if each.is_expired(created_ms)]:
         del state.invites[old.invite_id]
     if len(state.invites) >= limits.invites_max:
         raise LimitExceeded(
-            f"{len(state.invites)} nodes are invited; at most {limits.invites_max} are allowed at "
-            "a time: take some back with `lognode node uninvite`",
+            f"{len(state.invites)} invitations are open, the limit is {limits.invites_max}: "
+            "revoke some with `lognode node uninvite`",
             limit="invites_max", value=len(state.invites) + 1, allowed=limits.invites_max,
         )  # fmt: skip
     state.invites[invite_id] = Invite(invite_id, digest, created_ms, expires_ms, by)
@@ -121,8 +123,8 @@ def revoke(state: Known, command: Command) -> Answer:
     invite_id = text(command, "id")
     if invite_id not in state.invites:
         raise NotFound(
-            f"no invitation {invite_id}: it was used, taken back, or has expired; "
-            "`lognode node invites` shows all"
+            f"invitation {invite_id} does not exist: a node has used the invitation, an "
+            "operator revoked it, or it has expired; `lognode node invites` shows all"
         )
     del state.invites[invite_id]
     return {}
@@ -137,8 +139,8 @@ def check_again(known: NodeRecord, command: Command) -> None:
         return
     said = f"with invitation {known.invite}" if known.invite else "without an invitation"
     raise Unauthorized(
-        f"this data directory has joined as node {known.node_id} {said}; start the node with what "
-        "it had then, or give it an empty data directory"
+        f"this data directory has joined as node {known.node_id} {said}; start the node in "
+        "the same way, or give the node an empty data directory"
     )
 
 
@@ -161,13 +163,13 @@ def admit(state: Known, command: Command, key: str) -> str:
         return invite_id
     if invite is None:
         raise Unauthorized(
-            f"invitation {invite_id} is unknown here: it was used, taken back, or is of another "
-            f"cluster; {ASK}"
+            f"this cluster does not know invitation {invite_id}: a node has used the "
+            f"invitation, an operator revoked it, or it is of another cluster; {ASK}"
         )
     if invite.is_expired(number(command, "at_ms")):
         raise Unauthorized(f"invitation {invite_id} has expired; {ASK}")
     if not hmac.compare_digest(check_digest(digest), invite.digest):
-        raise Unauthorized(f"invitation {invite_id} does not have that secret; {ASK}")
+        raise Unauthorized(f"the secret does not belong to invitation {invite_id}; {ASK}")
     del state.invites[invite_id]
     return invite_id
 
@@ -197,7 +199,8 @@ def _check_lost_disk(state: Known, key: str) -> None:
     for node in same:
         if node.state != "DEAD":
             raise Unauthorized(
-                f"node {node.node_id} has the same TLS key and is {node.state}. A machine that "
-                f"lost its disk joins again once its node is DEAD; for one more node {_ADVICE}",
+                f"node {node.node_id} has the same TLS key and is {node.state}. A machine "
+                "that lost its disk joins again after its node is DEAD; for a further node "
+                f"{_ADVICE}",
                 reason=KEY_IN_USE,
             )  # fmt: skip

@@ -23,10 +23,10 @@ def neighbours(ranges: Sequence[Descriptor], at: bytes) -> tuple[Descriptor, Des
         if right.span.start == at:
             return left, right
     met = [printable(range_.span.start) for range_ in ranges[1:]]
-    has = f"they meet at {_some(met)}" if met else "it has one range only"
+    has = f"the ranges meet at {_some(met)}" if met else "the log has only one range"
     raise InvalidArgument(
-        f"no two ranges of the log meet at key {printable(at)}; {has}: give the first key of the "
-        "right one", what="at",
+        f"no two ranges of the log meet at key {printable(at)}; {has}: give the first key of "
+        "the right range", what="at",
     )  # fmt: skip
 
 
@@ -41,7 +41,8 @@ def joined(left: Descriptor, right: Descriptor) -> Output:
     if left.members != right.members:
         raise Conflict(
             f"range {left.range_id} is on nodes {_listed(left)}, range {right.range_id} on "
-            f"{_listed(right)}; move replicas until they are on the same ones: `lognode range move`"
+            f"{_listed(right)}; move replicas until both ranges are on the same nodes: "
+            "`lognode range move`"
         )
     generation = 1 + max(left.generation, right.generation)
     span = Span(left.span.start, right.span.end)

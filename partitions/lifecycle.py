@@ -38,7 +38,9 @@ def known(nodes: Nodes, number: int) -> NodeRecord:
     """Return the node's record. Raises NodeNotFound."""
     node = nodes.get(number)
     if node is None:
-        raise NodeNotFound(f"no node {number}; `lognode node list` shows all", node=number)
+        raise NodeNotFound(
+            f"node {number} does not exist; `lognode node list` shows all nodes", node=number
+        )
     return node
 
 
@@ -47,7 +49,7 @@ def check_key(key: str) -> str:
     if not _KEY.fullmatch(key):
         raise InvalidArgument(
             f"key {key[:80]!r} is not the SHA-256 of a public key in 64 hexadecimal digits; "
-            "`lognode ca node` prints it as key_fingerprint", what="key",
+            "`lognode ca node` prints the digits as key_fingerprint", what="key",
         )  # fmt: skip
     return key
 
@@ -61,8 +63,9 @@ def key_of(node: NodeRecord | None, key: str) -> str:
         return key or ("" if node is None else node.key)
     if key != node.key:
         raise Unauthorized(
-            f"node {node.node_id} is registered with another TLS key; start it with that one, or "
-            f"bind it to the new one: `lognode node rekey {node.node_id} --key {key}`"
+            f"node {node.node_id} is registered with another TLS key; start the node with "
+            f"that key, or bind the node to the new key: `lognode node rekey {node.node_id} "
+            f"--key {key}`"
         )
     return key
 
@@ -76,7 +79,10 @@ def check_drain(node: NodeRecord, nodes: Nodes, groups: Iterable[tuple[str, Desc
     number = node.node_id
     others = {each.node_id for each in nodes.values() if each.state == "ACTIVE"} - {number}
     if not others:
-        raise Conflict(f"node {number} is the last that is ACTIVE: its replicas could go nowhere")
+        raise Conflict(
+            f"node {number} is the last ACTIVE node: no other node can take its replicas. Add a "
+            "node first"
+        )
     for name, range_ in groups:
         if number in range_.members:
             leave = [m for m in range_.members if m == number or nodes[m].state == "DRAINING"]
@@ -84,17 +90,20 @@ def check_drain(node: NodeRecord, nodes: Nodes, groups: Iterable[tuple[str, Desc
             if len(free) < len(leave):
                 raise Conflict(
                     f"node {number} cannot be drained: {name} has the members "
-                    f"{_listed(range_.members)}, {len(leave)} of them would have to leave, and "
-                    f"{len(free)} other nodes are ACTIVE; let another node join first"
+                    f"{_listed(range_.members)}, {len(leave)} of them would have to leave, "
+                    f"and {len(free)} other nodes are ACTIVE; add a node first"
                 )
 
 
 def check_drainable(node: NodeRecord) -> None:
     """Raise Conflict for a node whose state allows no drain."""
     advice = {
-        "JOINING": "wait until it is ACTIVE",
-        "DEAD": f"start it, or `lognode node remove {node.node_id} --dead` if it never comes back",
-        "REMOVED": "it never comes back",
+        "JOINING": "wait until the node is ACTIVE",
+        "DEAD": (
+            f"start the node, or run `lognode node remove {node.node_id} --dead` if the node "
+            "never returns"
+        ),
+        "REMOVED": "a removed node never returns",
     }.get(node.state)
     if advice is not None:
         raise Conflict(f"node {node.node_id} is {node.state} and cannot be drained: {advice}")
@@ -115,21 +124,22 @@ def check_remove(
     """
     number, state = node.node_id, node.state
     if not any(each.state == "ACTIVE" for each in nodes.values() if each.node_id != number):
-        raise Conflict(f"node {number} is not removed: no other node is ACTIVE")
+        raise Conflict(f"no other node is ACTIVE, and node {number} must stay; add a node first")
     if state == "DRAINING":
         if left:
             raise Conflict(
-                f"node {number} is being drained and has {left} replicas left; wait until it has "
-                f"none: `lognode node list` shows them. If it is gone for good, give up draining "
-                f"with `lognode node drain {number} --undo` and remove it with --dead"
+                f"node {number} still has {left} replicas; wait until the node has none: "
+                "`lognode node list` shows the count. If the node never returns, end the "
+                f"drain with `lognode node drain {number} --undo` and remove the node with "
+                "--dead"
             )
     elif state != "DEAD":
-        only = " (--dead is for nodes that are DEAD)" if dead else ""
+        only = " (--dead is only for DEAD nodes)" if dead else ""
         raise Conflict(f"node {number} is {state}: `lognode node drain {number}` first{only}")
     elif not dead:
         raise Conflict(
-            f"node {number} is DEAD: start it and drain it, or remove it with --dead if it never "
-            "comes back"
+            f"node {number} is DEAD: start and drain the node, or remove the node with "
+            "--dead if it never returns"
         )
     else:
         _check_not_needed(number, nodes, groups)
@@ -142,13 +152,12 @@ def _check_not_needed(number: int, nodes: Nodes, groups: Iterable[tuple[str, Des
         left = [m for m in range_.members if m != number and nodes[m].state != "REMOVED"]
         if not left:
             raise Conflict(
-                f"node {number} holds the last copy of {name}: start it, or delete the log"
+                f"node {number} has the last copy of {name}: start the node, or delete the log"
             )
         if 2 * len(left) <= len(range_.members):
             raise Conflict(
-                f"node {number} is needed by {name}: of its members {_listed(range_.members)} only "
-                f"{_listed(left)} would be left, no majority, and it could never go on; start "
-                f"node {number}"
+                f"{name} needs node {number}: of its members {_listed(range_.members)} only "
+                f"{_listed(left)} would be left, which is not a majority; start node {number}"
             )
 
 
@@ -168,9 +177,10 @@ def check_boot(known: NodeRecord, boot: int) -> None:
     """
     if boot - known.boot > limits.boot_jump_max:
         raise InvalidArgument(
-            f"node {known.node_id} is registered in boot {known.boot}; boot {boot} is more than "
-            f"{limits.boot_jump_max} starts later: its data directory is damaged, or another "
-            "program speaks for it; give the node an empty directory and --join", what="boot",
+            f"node {known.node_id} is registered in boot {known.boot}; boot {boot} is over "
+            f"{limits.boot_jump_max} starts later: its data directory is damaged, or "
+            "another program uses its name; give the node an empty directory and "
+            "--join", what="boot",
         )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ def check_free(range_: Descriptor) -> None:
     if range_.operation:
         raise OperationInProgress(
             f"range {range_.range_id} is in operation {range_.operation}; wait for its end, "
-            "`lognode status` shows it", range=range_.range_id, operation=range_.operation,
+            "which `lognode status` shows", range=range_.range_id, operation=range_.operation,
         )  # fmt: skip
 
 
@@ -22,7 +22,7 @@ def check_room(operations: Collection[int]) -> None:
     """Raise LimitExceeded when no further operation may begin now."""
     if len(operations) >= OPERATIONS_MAX:
         raise LimitExceeded(
-            f"{len(operations)} operations are under way, {OPERATIONS_MAX} are allowed at once; "
-            "wait for one to end, `lognode status` shows them",
+            f"{len(operations)} operations are in progress; {OPERATIONS_MAX} are allowed. Wait "
+            "until an operation ends, which `lognode status` shows",
             limit="operations_max", value=len(operations) + 1, allowed=OPERATIONS_MAX,
         )  # fmt: skip

@@ -9,13 +9,13 @@ def check(name: object) -> None:
     """Raise InvalidArgument or LimitExceeded unless the name is a valid log name."""
     if not isinstance(name, str) or not name.strip():
         raise InvalidArgument(
-            f"log name {shown(name)}; a name has 1 to {limits.log_name_bytes_max} bytes",
+            f"the log name is {shown(name)}; give a name of 1 to {limits.log_name_bytes_max} bytes",
             what="name",
         )
     if len(name.encode()) > limits.log_name_bytes_max:
         raise LimitExceeded(
-            f"log name of {len(name.encode())} bytes; at most {limits.log_name_bytes_max} are "
-            "allowed: shorten it",
+            f"the log name has {len(name.encode())} bytes; at most {limits.log_name_bytes_max} "
+            "are allowed: shorten the name",
             limit="log_name_bytes_max", value=len(name.encode()),
             allowed=limits.log_name_bytes_max,
         )  # fmt: skip

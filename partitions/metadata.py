@@ -26,6 +26,7 @@ from ..client.protocol.errors import (
     to_wire,
 )
 from ..client.protocol.kinds import shown
+from ..client.protocol.levels import LEVEL_MAX, LEVEL_MIN
 from ..statemachine.unknown import UnknownCommandError
 from . import (
     allocate,
@@ -33,6 +34,7 @@ from . import (
     commands,
     generation_commands,
     invites,
+    levels,
     lifecycle,
     log_names,
     placement,
@@ -64,10 +66,8 @@ class Metadata(MetadataState):
 
         Raises UnknownCommandError for a command of a newer program; nothing is changed then.
         """
-        if not self.sealed and command["op"] not in self.known_commands():
-            raise UnknownCommandError(
-                index, f"the metadata command {shown(command['op'])}", self.known_commands()
-            )
+        if not self.sealed:
+            self._check_known(index, command)
         self.changes.begin(self.version)
         answer = self._answer_or_error(index, term, command)
         if "ok" not in answer:
@@ -78,6 +78,18 @@ class Metadata(MetadataState):
             self.version += 1
         self.settle()
         return answer
+
+    def _check_known(self, index: int, command: Command) -> None:
+        """Raise UnknownCommandError for a command that only a newer program can apply."""
+        if command["op"] not in self.known_commands():
+            raise UnknownCommandError(
+                index, f"the metadata command {shown(command['op'])}", self.known_commands()
+            )
+        if command["op"] == commands.FINALIZE and _number(command, "level") > LEVEL_MAX:
+            known = range(LEVEL_MIN, LEVEL_MAX + 1)
+            raise UnknownCommandError(
+                index, f"the change to feature level {shown(command['level'])}", known
+            )
 
     @classmethod
     def known_commands(cls) -> list[str]:
@@ -160,6 +172,7 @@ class Metadata(MetadataState):
         peer = "" if command.get("peer") is None else _text(command, "peer")
         node_id = None if command.get("node") is None else _number(command, "node")
         invite = ""
+        levels.check_registration(self, command)
         if node_id is None:
             for known in self.nodes.values():
                 if known.incarnation == incarnation:
@@ -171,7 +184,8 @@ class Metadata(MetadataState):
                 here = sum(known.state != "REMOVED" for known in self.nodes.values())
                 if here >= limits.nodes_max:
                     raise LimitExceeded(
-                        f"a cluster has at most {limits.nodes_max} nodes",
+                        f"the cluster has {limits.nodes_max} nodes, the limit; remove a "
+                        "node first",
                         limit="nodes_max", value=here + 1, allowed=limits.nodes_max,
                     )  # fmt: skip
                 node_id = self.next_id("node")
@@ -182,15 +196,16 @@ class Metadata(MetadataState):
             self.next_ids["node"] = max(self.next_ids["node"], node_id + 1)
         elif known_node.state == "REMOVED":
             raise InvalidArgument(
-                f"node {node_id} was removed from the cluster; give it an empty data directory "
-                "and join it anew", what="node",
+                f"node {node_id} was removed from the cluster; start a new node with an "
+                "empty data directory", what="node",
             )  # fmt: skip
         elif known_node.incarnation != incarnation or not lifecycle.follows(
             known_node, boot, process
         ):
             raise InvalidArgument(
-                f"another data directory is registered as node {node_id}, or this one is an old "
-                "copy of it: a copied or restored directory must not serve", what="incarnation",
+                f"another data directory is registered as node {node_id}, or this directory "
+                "is an old copy: a copied or restored directory must not "
+                "serve", what="incarnation",
             )  # fmt: skip
         key = lifecycle.key_of(known_node, key)
         self.nodes[node_id] = NodeRecord(
@@ -211,11 +226,16 @@ class Metadata(MetadataState):
     def _node_state(self, command: Command, *_: int) -> Answer:
         node = self.nodes.get(command["node"])
         if node is None:
-            raise NodeNotFound(f"no node {command['node']}", node=command["node"])
+            raise NodeNotFound(f"node {command['node']} does not exist", node=command["node"])
         if command["state"] not in NODE_STATES:
-            raise InvalidArgument(f"no node state {command['state']!r}", what="state")
+            raise InvalidArgument(
+                f"the node state {command['state']!r} does not exist", what="state"
+            )
         if node.state in ("DRAINING", "REMOVED"):  # an operator was faster than the heartbeats
-            raise Conflict(f"node {node.node_id} is {node.state}, whether it is heard or not")
+            raise Conflict(
+                f"node {node.node_id} is {node.state}, and contact with the node does not "
+                "change that"
+            )
         self.nodes[node.node_id] = replace(node, state=command["state"])
         return {}
 
@@ -243,7 +263,7 @@ class Metadata(MetadataState):
         """Replace the key of a node. A repetition changes nothing."""
         node = lifecycle.known(self.nodes, _number(command, "node"))
         if node.state == "REMOVED":
-            raise Conflict(f"node {node.node_id} was removed: it never comes back")
+            raise Conflict(f"node {node.node_id} was removed and never returns")
         self.nodes[node.node_id] = replace(node, key=lifecycle.check_key(_text(command, "key")))
         return self._node_now(node.node_id)
 
@@ -309,7 +329,7 @@ class Metadata(MetadataState):
         record, wanted = self.log_named(command["name"]), command.get("id")
         if wanted is not None and wanted != record.log_id:
             raise LogNotFound(
-                f"log {record.name!r} with id {wanted} is gone; another log has its name",
+                f"log {record.name!r} with id {wanted} is gone; another log has the name now",
                 log=record.name, id=record.log_id,
             )  # fmt: skip
         for range_ in self.ranges_of(record.log_id):
@@ -367,7 +387,9 @@ class Metadata(MetadataState):
         members = tuple(sorted(command["members"]))
         self.check_members(members)
         if len(members) % 2 == 0:
-            raise InvalidArgument("a controller has an odd number of members", what="members")
+            raise InvalidArgument(
+                "the controller must have an odd number of members", what="members"
+            )
         kind, reason = _text(command, "kind"), _text(command, "reason")[:REASON_CHARS_MAX]
         last = LastOperation(0, kind, reason, "DONE", _number(command, "at_ms"))
         parent = Lineage(CONTROLLER_RANGE, self.controller.generation, index, term, 0, 0, b"")
@@ -412,6 +434,7 @@ class Metadata(MetadataState):
 _ELSEWHERE: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {
     commands.CREATE_INVITE: invites.create,
     commands.REVOKE_INVITE: invites.revoke,
+    commands.FINALIZE: levels.finalize,
     commands.OPEN_ANONYMOUS: producers.open_anonymous,
     commands.OPEN_NAMED: producers.open_named,
     commands.DELETE_PRODUCER: producers.delete,

@@ -19,6 +19,7 @@ from ..client.protocol.errors import (
     RangeNotFound,
 )
 from ..client.protocol.invariants import invariant
+from ..client.protocol.levels import LEVEL_MIN
 from . import lifecycle, quota
 from .invites import INVITES, Invite
 from .model import (
@@ -153,6 +154,16 @@ class MetadataState:
         self.head["founded_ms"] = value
 
     @property
+    def feature_level(self) -> int:
+        """The feature level of the cluster. Images at the first level do not have it."""
+        found: int = self.head.get("feature_level", LEVEL_MIN)
+        return found
+
+    @feature_level.setter
+    def feature_level(self, value: int) -> None:
+        self.head["feature_level"] = value
+
+    @property
     def logs_deleted(self) -> int:
         """The number of deleted logs, so that no log disappears without a trace."""
         found: int = self.head["logs_deleted"]
@@ -206,7 +217,9 @@ class MetadataState:
         """Return the log of that name. Raises LogNotFound."""
         log_id = self.logs.ids.get(name)
         if log_id is None:
-            raise LogNotFound(f"no log named {name!r}; `lognode log list` shows all", log=name)
+            raise LogNotFound(
+                f"log {name!r} does not exist; `lognode log list` shows all logs", log=name
+            )
         return self.logs[log_id]
 
     def ranges_of(self, log_id: int) -> list[Descriptor]:
@@ -275,7 +288,8 @@ class MetadataState:
         range_ = self.ranges.get(range_id)
         if range_ is None:
             raise RangeNotFound(
-                f"no range {range_id}; `lognode range list` shows all", range=range_id
+                f"range {range_id} does not exist; `lognode range list` shows all ranges",
+                range=range_id,
             )
         return range_
 
@@ -283,10 +297,10 @@ class MetadataState:
         """Return the operation if it is in that phase. Raises InvalidArgument otherwise."""
         operation = self.operations.get(operation_id)
         if operation is None:
-            raise InvalidArgument(f"no operation {operation_id}", what="operation")
+            raise InvalidArgument(f"operation {operation_id} does not exist", what="operation")
         if operation.phase != phase:
             raise InvalidArgument(
-                f"operation {operation_id} is {operation.phase}, not {phase}", what="phase"
+                f"operation {operation_id} is in phase {operation.phase}, not {phase}", what="phase"
             )
         return operation
 
@@ -296,15 +310,15 @@ class MetadataState:
             raise InvalidArgument(f"members {members} are not distinct nodes", what="members")
         for member in members:
             if member not in self.nodes:
-                raise NodeNotFound(f"no node {member}", node=member)
+                raise NodeNotFound(f"node {member} does not exist", node=member)
 
     def check_log(self, log_id: int) -> None:
         """Check the invariant that the ranges of a log cover its key space exactly once."""
         spans = [range_.span for range_ in self.ranges_of(log_id)]
         borders = [b"", *(span.end for span in spans)]
         fits = [span.start for span in spans] == borders[:-1]
-        invariant(fits, "a log's ranges leave a gap or overlap", log=log_id)
-        invariant(borders[-1] is None, "a log's last range has an end", log=log_id)
+        invariant(fits, "the ranges of a log leave a gap or overlap", log=log_id)
+        invariant(borders[-1] is None, "the last range of a log has an end", log=log_id)
 
     def next_id(self, kind: str) -> int:
         """Return a number that no other node, log, range, operation or producer ever has."""
@@ -348,6 +362,7 @@ class MetadataState:
             "next_ids": dict(self.next_ids),
             "controller": self.controller.to_wire(),
             "sealed": self.sealed,
+            **({"feature_level": self.feature_level} if self.feature_level > LEVEL_MIN else {}),
             **self._access_image(),
         }
 
@@ -373,7 +388,7 @@ class MetadataState:
             ValueError,
             InvalidArgument,
         ) as error:
-            raise CorruptData(f"a metadata image that is none: {error!r}") from None
+            raise CorruptData(f"a metadata image is not valid: {error!r}") from None
         metadata.settle()
         metadata.changes.floor = metadata.version
         return metadata
@@ -406,6 +421,8 @@ class MetadataState:
         self.founders = image.get("founders", 1)
         if image.get("founded_ms"):
             self.founded_ms = image["founded_ms"]
+        if image.get("feature_level"):
+            self.feature_level = image["feature_level"]
         for told in image.get("invites", ()):
             self.invites[told[0]] = Invite(*told)
         self._read_producers(image)

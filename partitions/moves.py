@@ -7,10 +7,10 @@ from .locks import check_free
 from .model import CONTROLLER_RANGE, Descriptor, NodeRecord
 
 _ADVICE = {
-    "JOINING": "wait until it is ACTIVE",
-    "DRAINING": "its own replicas are to leave it",
-    "DEAD": "start it",
-    "REMOVED": "it never comes back",
+    "JOINING": "wait until the node is ACTIVE",
+    "DRAINING": "the node is being drained",
+    "DEAD": "start the node",
+    "REMOVED": "the node never returns",
 }
 
 
@@ -25,12 +25,12 @@ def members_after(
     """
     if range_.range_id == CONTROLLER_RANGE:
         raise InvalidArgument(
-            "range 0 is the controller's: it chooses its members itself; `lognode range transfer` "
-            "hands its lead over", what="range",
+            "range 0 is the controller, which chooses its members itself; `lognode range "
+            "transfer` moves its lead", what="range",
         )  # fmt: skip
     if from_node == to_node:
         raise InvalidArgument(
-            f"a move from node {from_node} to itself; give two different nodes", what="to"
+            f"node {from_node} is given as source and target; give two different nodes", what="to"
         )
     check_free(range_)
     _check_from(range_, from_node)
@@ -41,17 +41,17 @@ def members_after(
 def _check_from(range_: Descriptor, node: int) -> None:
     if node not in range_.members:
         raise NodeNotFound(
-            f"node {node} has no replica of range {range_.range_id} that could leave it; its "
-            f"members are {', '.join(map(str, range_.members))}", node=node,
+            f"node {node} has no replica of range {range_.range_id}; the members of the "
+            f"range are {', '.join(map(str, range_.members))}", node=node,
         )  # fmt: skip
 
 
 def _check_to(range_: Descriptor, nodes: Mapping[int, NodeRecord], node: int) -> None:
     active = {each.node_id for each in nodes.values() if each.state == "ACTIVE"}
     able = " or ".join(map(str, sorted(active - set(range_.members))))
-    choose = f"choose node {able}" if able else "there is no other that could take it"
+    choose = f"choose node {able}" if able else "no other node could take the replica"
     if node not in nodes:
-        raise NodeNotFound(f"no node {node} to move to; {choose}", node=node)
+        raise NodeNotFound(f"node {node} does not exist; {choose}", node=node)
     if node in range_.members:
         raise Conflict(
             f"node {node} has a replica of range {range_.range_id} already; {choose}", node=node

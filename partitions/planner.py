@@ -173,7 +173,7 @@ def _expansions(metadata: Metadata, homes: Homes) -> list[Planned]:
         replicas = metadata.logs[range_.log_id].policy.replicas
         members = _grown(range_, group_size(replicas, len(homes)), metadata, homes)
         if members is not None:
-            reason = f"{replicas} replicas wanted, {len(homes)} nodes active"
+            reason = f"the range needs {replicas} replicas, and {len(homes)} nodes are active"
             planned.append(Planned("expand", range_.range_id, range_.generation, members, reason))
     return planned
 
@@ -201,8 +201,8 @@ def _splits(
 
 def _why_split(told: Large, bound: int) -> str:
     if told.by_load:
-        return f"load: {told.size:,}/s, more than {bound:,}/s: halves at key {printable(told.at)}"
-    return f"{told.size} bytes, more than {bound}: at its half"
+        return f"load: {told.size:,}/s, more than {bound:,}/s: split at key {printable(told.at)}"
+    return f"{told.size} bytes, more than {bound}: split in the middle"
 
 
 def plan_controller(
@@ -234,7 +234,7 @@ def plan_controller(
     grown = _grown(controller, group_size(CONTROLLER_MEMBERS, len(homes)), metadata, homes)
     if grown is None:
         return None
-    reason = f"{CONTROLLER_MEMBERS} members wanted, {len(homes)} nodes active"
+    reason = f"the controller needs {CONTROLLER_MEMBERS} members, and {len(homes)} nodes are active"
     return Planned("expand", *gid, grown, reason)
 
 

@@ -91,7 +91,8 @@ def of_request(body: Mapping[str, Any]) -> Policy:
     replicas = body.get("replicas") or 3
     if type(replicas) is not int or not 1 <= replicas <= limits.replicas_max:
         raise InvalidArgument(
-            f"{replicas!r} replicas; 1 to {limits.replicas_max} are allowed", what="replicas"
+            f"a log would have {replicas!r} replicas; 1 to {limits.replicas_max} are allowed",
+            what="replicas",
         )
     given = {name: body[name] for name in ALTERABLE if body.get(name) is not None}
     given |= {name: None for name in _ABSENT_WHEN_NIL if name in body and body[name] is None}
@@ -137,17 +138,18 @@ def _names(changes: object) -> Mapping[str, Any]:
     for name in changes:
         if name in ("replicas", "ranges"):
             raise InvalidArgument(
-                f"the {name} of a log cannot be altered: create a log that has them as you want, "
-                "and append to that one",
+                f"the {name} of a log cannot change: create another log with the wanted "
+                f"{name}, and append to that log",
                 what=name,
             )
         if name not in ALTERABLE:
             raise InvalidArgument(
-                f"no policy {name!r:.100}; {', '.join(ALTERABLE)} can be altered", what="changes"
+                f"the policy {name!r:.100} does not exist; {', '.join(ALTERABLE)} can change",
+                what="changes",
             )
     if not changes:
         raise InvalidArgument(
-            f"nothing to alter; give one of {', '.join(ALTERABLE)}", what="changes"
+            f"no change is given; give one of {', '.join(ALTERABLE)}", what="changes"
         )
     return changes
 
@@ -166,15 +168,15 @@ def _checked(policy: Policy) -> Policy:
         for name in ("retention_ms", "retention_bytes", "snapshot_delay_ms"):
             if getattr(policy, name) is not None:
                 raise InvalidArgument(
-                    f"cleanup compact with {name} {getattr(policy, name)}: compaction keeps the "
-                    f"last entry of each key for ever, {name} would remove it; take one of them "
-                    "away",
+                    f"cleanup is compact and {name} is {getattr(policy, name)}: compaction "
+                    f"keeps the last entry of each key for ever, and {name} would remove "
+                    "it; unset one of the two",
                     what=name,
                 )
     elif policy.delete_retention_ms is not None:
         raise InvalidArgument(
-            "delete_retention_ms is how long compaction keeps tombstones; it needs cleanup "
-            "compact: give that too, or take delete_retention_ms away",
+            "delete_retention_ms is the time that compaction keeps tombstones and needs "
+            "cleanup compact: give cleanup compact too, or unset delete_retention_ms",
             what="delete_retention_ms",
         )
     return policy
@@ -183,7 +185,7 @@ def _checked(policy: Policy) -> Policy:
 def _check_cleanup(value: object) -> None:
     if value not in CLEANUPS:
         raise InvalidArgument(
-            f"cleanup {value!r:.100}; {' or '.join(CLEANUPS)} is allowed", what="cleanup"
+            f"cleanup is {value!r:.100}; {' or '.join(CLEANUPS)} is allowed", what="cleanup"
         )
 
 
@@ -191,7 +193,7 @@ def _check_number(name: str, value: object) -> None:
     least = _LEAST[name]
     if type(value) is not int or value < least:
         raise InvalidArgument(
-            f"{name} is {shown(value)}; give a whole number of {least} or more, or leave it "
-            "out for none",
+            f"{name} is {shown(value)}; give a whole number of {least} or more, or leave "
+            "the option out for no limit",
             what=name,
         )

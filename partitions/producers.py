@@ -133,8 +133,8 @@ def open_named(state: Known, command: Command) -> Answer:
         known = Named(_next(state, "number"), name, _id_of(key, owner, name), 0, 0, owner)
     elif known.owner not in ("", owner):
         raise Unauthorized(
-            f"producer name {name!r} belongs to {known.owner}; take another name. An administrator "
-            "can free the name with `lognode producer delete`"
+            f"producer name {name!r} belongs to {known.owner}; choose another name. An "
+            "administrator can free the name with `lognode producer delete`"
         )
     opened = known._replace(epoch=_next(state, "epoch"), opened_ms=at_ms, owner=owner)
     state.producers[opened.number] = opened
@@ -149,7 +149,9 @@ def delete(state: Known, command: Command) -> Answer:
     name = _checked_name(command)
     known = state.producers.named(name)
     if known is None:
-        raise NotFound(f"no producer is named {name!r}; `lognode producer list` shows all")
+        raise NotFound(
+            f"producer name {name!r} does not exist; `lognode producer list` shows all names"
+        )
     del state.producers[known.number]
     return {"id": known.producer_id, "epoch": known.epoch}
 
@@ -196,7 +198,8 @@ def _checked_name(command: Command) -> str:
     name = command.get("name")
     if not isinstance(name, str) or not 1 <= len(name.encode()) <= limits.producer_name_bytes_max:
         raise InvalidArgument(
-            f"producer name {name!r}; a name has 1 to {limits.producer_name_bytes_max} bytes",
+            f"producer name {name!r} is not allowed; a name has 1 to "
+            f"{limits.producer_name_bytes_max} bytes",
             what="name",
         )
     return name
@@ -217,9 +220,9 @@ def _check_room(state: Known, name: str, owner: str, quota: int) -> None:
     ):  # fmt: skip
         if value > allowed:
             raise LimitExceeded(
-                f"{limit} would be {value}; the limit is {allowed}. Delete names that are done "
-                "with `lognode producer delete`; a name that nobody opens for "
-                f"{limits.producer_name_expiry_ms // 86_400_000} days expires",
+                f"{limit} would be {value}; the limit is {allowed}. Delete names that are "
+                "not in use with `lognode producer delete`; a name that no client opens for "
+                f"{limits.producer_name_expiry_ms // 86400000} days expires",
                 limit=limit, value=value, allowed=allowed,
             )  # fmt: skip
 
@@ -236,7 +239,9 @@ def _answer(state: Known, command: Command, first: int, count: int, epoch: int) 
 def _drawn(command: Command) -> bytes:
     key = command_fields.key(command, "key")
     if len(key) != KEY_BYTES:
-        raise InvalidArgument(f"key has {len(key)} bytes; {KEY_BYTES} are wanted", what="key")
+        raise InvalidArgument(
+            f"the key of the grants has {len(key)} bytes; the key must have {KEY_BYTES}", what="key"
+        )
     return key
 
 

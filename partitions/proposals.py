@@ -25,7 +25,7 @@ from ..client.protocol.kinds import (
     shown,
 )
 from ..client.protocol.record import OMIT, Optional, Record, Shape
-from . import allocate, commands, lifecycle, log_names, policy
+from . import allocate, commands, levels, lifecycle, log_names, policy
 from .generation_commands import REASON_CHARS_MAX
 from .metadata import NODE_STATES
 from .model import NodeRecord
@@ -87,6 +87,12 @@ _RECORDS: Final[Mapping[str, Record]] = {
         {**NODE_INVITE.request.shape, "by": Optional(INVITER, ""), "at_ms": _AT}
     ),
     commands.REVOKE_INVITE: NODE_UNINVITE.request,
+    commands.FINALIZE: Record({
+        **cluster.FINALIZE.request.shape,
+        "nodes": Optional(
+            Array(Row(node=NODE, boot=_BOOT, process=Integer()), limits.nodes_max), OMIT
+        ),
+    }),
     commands.PLAN: Record({
         "kind": _KIND,
         "inputs": Array(Row(range=Integer(), generation=Integer()), _INPUTS_MAX, 1),
@@ -125,7 +131,7 @@ def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Comm
     op = command.get("op")
     record = _RECORDS.get(op) if isinstance(op, str) else None
     if record is None:
-        raise Unsupported(f"metadata command {shown(op)} is unknown to this node")
+        raise Unsupported(f"this node does not know the metadata command {shown(op)}")
     given = dict(command)
     if op == commands.REGISTER:
         # Optional fields default to the empty text; a command may be checked twice.
@@ -137,6 +143,8 @@ def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Comm
         _check_registration(found, nodes)
     elif op == commands.CREATE_LOG:
         _check_log(found)
+    elif op == commands.FINALIZE:
+        levels.check_known(found["level"])
     elif op == commands.ALTER_LOG:
         policy.check_changes(found["changes"])
     return found
@@ -147,8 +155,8 @@ def _check_registration(command: Command, nodes: Mapping[int, NodeRecord]) -> No
     if node is None:
         if boot != 0:
             raise InvalidArgument(
-                f"a node that joins has boot 0, not {boot}; a node that has joined registers with "
-                "its own id", what="boot",
+                f"a node that joins has boot 0, not {boot}; a node that has joined "
+                "registers with its id", what="boot",
             )  # fmt: skip
         return
     known = nodes.get(node)

@@ -38,32 +38,33 @@ def changed(quotas: Quotas, name: str, changes: object) -> Limits:
     check_name(name)
     if not isinstance(changes, Mapping) or not changes:
         raise InvalidArgument(
-            f"quota {name!r} without limits; give one of {', '.join(KINDS)}", what="limits"
+            f"quota {name!r} has no limits; give one of {', '.join(KINDS)}", what="limits"
         )
     if name not in quotas and len(quotas) >= limits.quotas_max:
         raise LimitExceeded(
-            f"{len(quotas)} quotas; at most {limits.quotas_max} are allowed. Delete one that "
-            "nobody uses.",
+            f"the cluster would have {len(quotas)} quotas; at most {limits.quotas_max} are "
+            "allowed. Delete a quota that is not in use.",
             limit="quotas_max", value=len(quotas) + 1, allowed=limits.quotas_max,
         )  # fmt: skip
     found = dict(quotas.get(name, {}))
     for kind, limit in changes.items():
         if kind not in KINDS:
             raise InvalidArgument(
-                f"quota of {kind!r}; {', '.join(KINDS)} can be limited", what="limits"
+                f"a quota cannot limit {kind!r}; {', '.join(KINDS)} are allowed", what="limits"
             )
         fitting = OF_TENANTS if name.endswith("/") else OF_CLASSES
         if kind in COUNTS and kind not in fitting:
             raise InvalidArgument(
-                f"{kind} of {name!r}; of a {'tenant' if name.endswith('/') else 'class'} these can "
-                f"be limited: {', '.join(fitting)}, and rates", what="limits",
+                f"a quota of {name!r} cannot limit {kind}; a "
+                f"{'tenant' if name.endswith('/') else 'class'} can have limits of "
+                f"{', '.join(fitting)}, and rates", what="limits",
             )  # fmt: skip
         if limit is None:
             found.pop(kind, None)
         elif type(limit) is not int or not 1 <= limit <= limits.quota_max:
             raise InvalidArgument(
-                f"limit {limit!r} of {kind}; give a whole number of 1 to {limits.quota_max}, or "
-                "nil for no limit",
+                f"the limit of {kind} is {limit!r}; give a whole number of 1 to "
+                f"{limits.quota_max}, or nil for no limit",
                 what="limits",
             )
         else:
@@ -83,8 +84,8 @@ def check_logs(quotas: Quotas, name: str, names: Iterable[str]) -> None:
     count = sum(tenant_of(each) == tenant for each in names) + 1
     if count > allowed:
         raise LimitExceeded(
-            f"tenant {tenant} would have {count} logs, and its quota allows {allowed}; delete one, "
-            "or ask for more (`lognode quota set`)",
+            f"tenant {tenant} would have {count} logs, and its quota allows {allowed}; "
+            "delete a log, or ask for a higher quota (`lognode quota set`)",
             limit="quota of logs", value=count, allowed=allowed,
         )  # fmt: skip
 
@@ -93,7 +94,9 @@ def existing(quotas: Quotas, name: str) -> Limits:
     """Return the limits of the quota. Raises NotFound."""
     found = quotas.get(name)
     if found is None:
-        raise NotFound(f"no quota {name!r}; `lognode quota list` shows all", quota=name)
+        raise NotFound(
+            f"quota {name!r} does not exist; `lognode quota list` shows all quotas", quota=name
+        )
     return found
 
 
@@ -102,7 +105,8 @@ def check_name(name: object) -> None:
     log_names.check(name)
     if "/" in str(name)[:-1] or name == "/":
         raise InvalidArgument(
-            f"quota name {name!r}; a class has no `/`, a tenant has one, at the end: `acme/`",
+            f"the quota name {name!r} is not allowed; a class has no `/`, and a tenant has "
+            "a single `/`, at the end: `acme/`",
             what="name",
         )
 

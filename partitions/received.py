@@ -30,7 +30,7 @@ def order(metadata: MetadataState) -> tuple[int, int]:
 def descriptor(body: object) -> Descriptor:
     """Read a descriptor from another node. Raises RemoteProtocolError."""
     if not is_range(body):
-        raise RemoteProtocolError("a descriptor with fields of other types")
+        raise RemoteProtocolError("a descriptor has fields of other types")
     found: Any = body
     return Descriptor.from_wire(found)
 
@@ -137,13 +137,19 @@ def _follows(looked: _Looked, earlier: MetadataState, later: MetadataState) -> S
     """
     if earlier.cluster_id not in ("", later.cluster_id):
         raise _contradicts(
-            f"one is of cluster {earlier.cluster_id:.100}, the other of {later.cluster_id:.100}"
+            f"the first image is of cluster {earlier.cluster_id:.100}, the second of "
+            f"{later.cluster_id:.100}"
         )
     if later.version < earlier.version:
-        raise _contradicts("the later generation of the controller has made fewer changes")
+        raise _contradicts(
+            "the later generation of the controller has made fewer changes than the earlier "
+            "generation"
+        )
     for kind, number in earlier.next_ids.items():
         if later.next_ids.get(kind, 0) < number:
-            raise _contradicts(f"the id of a {kind:.100} would be given again")
+            raise _contradicts(f"the cluster would give the id of a {kind:.100} twice")
+    if later.feature_level < earlier.feature_level:
+        raise _contradicts(f"the cluster was at feature level {earlier.feature_level}")
     if later.logs_deleted < earlier.logs_deleted:
         raise _contradicts(f"{earlier.logs_deleted} logs were deleted")
     yield
@@ -152,7 +158,7 @@ def _follows(looked: _Looked, earlier: MetadataState, later: MetadataState) -> S
     for log_id in looked.keys("logs"):
         is_new = log_id in later.logs and log_id not in earlier.logs
         if is_new and log_id < earlier.next_ids["log"]:
-            raise _contradicts(f"log {log_id} was there before")
+            raise _contradicts(f"log {log_id} existed before")
         yield
     for range_id in looked.keys("ranges"):
         before, there = earlier.ranges.get(range_id), later.ranges.get(range_id)
@@ -162,14 +168,14 @@ def _follows(looked: _Looked, earlier: MetadataState, later: MetadataState) -> S
     for range_id in looked.keys("done"):
         generation = earlier.done.get(range_id, 0)
         if range_id in later.ranges and later.done.get(range_id, 0) < generation:
-            raise _contradicts(f"range {range_id} was over at generation {generation}")
+            raise _contradicts(f"range {range_id} had ended at generation {generation}")
         yield
 
 
 def _check_nodes(earlier: MetadataState, later: MetadataState) -> None:
     for node_id in later.nodes.keys() - earlier.nodes.keys():
         if node_id < earlier.next_ids["node"]:
-            raise _contradicts(f"node {node_id} was there before")
+            raise _contradicts(f"node {node_id} existed before")
     for node_id, node in earlier.nodes.items():
         told = later.nodes.get(node_id)
         if told is None or told.incarnation != node.incarnation or told.boot < node.boot:
@@ -185,5 +191,5 @@ def _contradicts(why: str) -> Conflict:
 def _check(holds: bool, what: str) -> None:
     if not holds:
         raise RemoteProtocolError(
-            f"an image of the metadata that is none: its {what} are not what they should be"
+            f"an image of the metadata is not valid: its {what} are malformed"
         )

@@ -77,7 +77,7 @@ def _is_head(row: Any) -> bool:
     key, value = row
     if key == "controller":
         return is_range(value)
-    if key in ("logs_deleted", "founders", "founded_ms"):
+    if key in ("logs_deleted", "founders", "founded_ms", "feature_level"):
         return _are_ids([value])
     return type(value) is {"cluster": str, "sealed": bool}.get(key)
 

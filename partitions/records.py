@@ -58,8 +58,8 @@ def _read_last(told: Any) -> tuple[int, LastOperation]:
 
 
 HEAD: Final = Kind("head", _write_head, _read_head, is_numbered=False)
-"""The single records: `cluster`, `controller`, `sealed`, `logs_deleted`, `founders`; and
-`founded_ms`, where the version that founded the cluster kept it."""
+"""The single records: `cluster`, `controller`, `sealed`, `logs_deleted`, `founders`; `founded_ms`,
+where the version that founded the cluster kept it; `feature_level`, above the first level."""
 NEXT_IDS: Final = Kind("next_ids", lambda key, value: [key, value], _read_counter,
                        is_numbered=False)  # fmt: skip
 NODES: Final = Kind("nodes", lambda _, node: node.to_image(),

@@ -64,27 +64,27 @@ def check(
     """
     if range_.range_id == CONTROLLER_RANGE:
         raise InvalidArgument(
-            "range 0 is the controller's: without most of its members nothing can be decided, "
-            "this neither; start them", what="range",
+            "range 0 is the controller, whose majority must decide every recovery; start "
+            "the members of the controller", what="range",
         )  # fmt: skip
     if survivor not in range_.members:
         raise NodeNotFound(
-            f"node {survivor} has no replica of range {range_.range_id} to go on from; its members "
-            f"are {_listed(range_.members)}", node=survivor,
+            f"node {survivor} has no replica of range {range_.range_id}; choose one of the "
+            f"members {_listed(range_.members)}", node=survivor,
         )  # fmt: skip
     left = [member for member in able(range_, nodes) if member not in damaged]
     if operation is None or operation.kind != KIND:
         _check_lost(range_, left)
     if survivor in damaged:
         raise Conflict(
-            f"the replica of node {survivor} is damaged: nothing goes on from it; `lognode status` "
-            "says what is wrong",
+            f"the replica of node {survivor} is damaged; choose another member. `lognode "
+            "status` shows the damage",
             node=survivor,
         )
     if survivor not in left:
         raise Conflict(
-            f"node {survivor} is {nodes[survivor].state}: start it, or go on from one that is "
-            f"there ({_listed(left) or 'none is'})",
+            f"node {survivor} is {nodes[survivor].state}: start the node, or choose a "
+            f"member that runs ({_listed(left) or 'none runs'})",
             node=survivor,
         )
     if operation is not None:
@@ -99,9 +99,9 @@ def able(range_: Descriptor, nodes: Mapping[int, NodeRecord]) -> list[int]:
 def _check_lost(range_: Descriptor, left: Collection[int]) -> None:
     if 2 * len(left) > len(range_.members):
         raise Conflict(
-            f"range {range_.range_id} has not lost its majority: of its members "
-            f"{_listed(range_.members)} nodes {_listed(left)} are there, and it goes on by itself; "
-            "a node counts as gone once it is DEAD, 10 s after it was last heard"
+            f"range {range_.range_id} has a majority: of its members "
+            f"{_listed(range_.members)} nodes {_listed(left)} run, and the range goes on by "
+            "itself; a node counts as lost after it is DEAD, 10 s after its last contact"
         )
 
 
@@ -117,8 +117,8 @@ def _check_gives_way(range_: Descriptor, operation: Operation, survivor: int) ->
     if not waits and not (operation.phase == "DECIDED" and survivor in operation.installed):
         raise OperationInProgress(
             f"range {range_.range_id} is in operation {operation.operation_id} "
-            f"({operation.kind}, {operation.phase}), which may still end by itself; wait, "
-            "`lognode status` shows it",
+            f"({operation.kind}, {operation.phase}), which may still end by itself; wait. "
+            "`lognode status` shows the operation",
             range=range_.range_id, operation=operation.operation_id,
         )  # fmt: skip
 

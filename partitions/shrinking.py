@@ -93,12 +93,12 @@ def _merge(
         return None
     if here == there:
         gid = (left.range_id, left.generation)
-        reason = f"it and range {right.range_id} are small together"
+        reason = f"the range and range {right.range_id} are small together"
         return Planned("merge", *gid, left.members, reason, right.span.start)
     comes, goes = sorted(there - here), sorted(here - there)
     active = {node.node_id for node in metadata.active_nodes()}
     if not comes or not goes or comes[0] not in active:
         return None
     members = tuple(sorted({*right.members, comes[0]} - {goes[0]}))
-    reason = f"it is small, and is to be merged with range {left.range_id}"
+    reason = f"the range is small and will be merged with range {left.range_id}"
     return Planned(GATHER, right.range_id, right.generation, members, reason)

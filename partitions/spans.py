@@ -17,7 +17,7 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 def printable(key: bytes) -> str:
-    """Return the key's text in quotes, or its hexadecimal digits if it is no printable text."""
+    """Return the key's text in quotes, or its hexadecimal digits if it is not printable text."""
     try:
         text = key.decode()
     except UnicodeDecodeError:

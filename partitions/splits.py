@@ -10,11 +10,12 @@ def check_key(range_: Descriptor, at: bytes) -> None:
     """Raise InvalidArgument when the range, which has the key, cannot be split at the key."""
     if not 1 <= len(at) <= limits.key_bytes_max:
         raise InvalidArgument(
-            f"split key of {len(at)} bytes; 1 to {limits.key_bytes_max} are allowed", what="at"
+            f"the split key has {len(at)} bytes; 1 to {limits.key_bytes_max} are allowed", what="at"
         )
     if at == range_.span.start:
         raise InvalidArgument(
-            f"range {range_.range_id} begins at key {printable(at)} already: give a key within it",
+            f"range {range_.range_id} begins at key {printable(at)} already: give a key "
+            "inside the range",
             what="at",
         )
 

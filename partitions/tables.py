@@ -188,7 +188,7 @@ class Table(dict[K, V], Generic[K, V]):
         """Undo `_link`."""
 
     def _closed(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(f"table {self.kind.name} is changed a record at a time")
+        raise TypeError(f"table {self.kind.name} changes only by single records")
 
     update = setdefault = clear = popitem = __ior__ = _closed
 

@@ -97,18 +97,18 @@ def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:
     if known is not None:
         if _same(known, record):
             return {"id": known.token_id, "version": metadata.version}
-        raise Conflict(f"token {record.token_id} exists already; draw another one")
+        raise Conflict(f"token {record.token_id} exists already; draw another id")
     if not metadata.has_auth and not record.rules_for_ever:
         raise Conflict(
-            f"the first token of a cluster turns authorisation on for ever, and token "
-            f"{record.token_id} may not create tokens for ever; first create one with the scope "
-            "`all` and without expiry"
+            "the first token of a cluster turns authorisation on for ever, but token "
+            f"{record.token_id} may not create tokens for ever; first create a token with "
+            "the scope `all` and without expiry"
         )
     kept = _kept(metadata.tokens.values(), record.created_ms)
     _check_room(kept, record)
     if record.certificate and any(each.certificate == record.certificate for each in kept):
         raise Conflict(
-            f"certificate {record.certificate!r} has a record already; revoke that one first"
+            f"certificate {record.certificate!r} has a record already; revoke that record first"
         )
     metadata.tokens = {each.token_id: each for each in (*kept, record)}
     metadata.tokens_version = metadata.version + 1
@@ -119,12 +119,14 @@ def revoke(metadata: "MetadataState", command: Command) -> dict[str, Any]:
     """Remove the token. Raises NotFound, and Conflict for the last token that rules for ever."""
     record = metadata.tokens.get(text(command, "id"))
     if record is None:
-        raise NotFound(f"no token {text(command, 'id')}; `lognode token list` shows all")
+        raise NotFound(
+            f"token {text(command, 'id')} does not exist; `lognode token list` shows all tokens"
+        )
     others = {key: each for key, each in metadata.tokens.items() if each is not record}
     if record.rules_for_ever and not any(each.rules_for_ever for each in others.values()):
         raise Conflict(
-            f"token {record.token_id} is the last one that may create tokens for ever; create "
-            "another one with the scope `all` and without expiry first"
+            f"token {record.token_id} is the last token that may create tokens for ever; "
+            "first create another token with the scope `all` and without expiry"
         )
     metadata.tokens = others
     metadata.tokens_version = metadata.version + 1
@@ -134,7 +136,9 @@ def revoke(metadata: "MetadataState", command: Command) -> dict[str, Any]:
 def check_digest(digest: object) -> bytes:
     """Return a token's digest. Raises InvalidArgument."""
     if type(digest) is not bytes or len(digest) != _DIGEST_BYTES:
-        raise InvalidArgument(f"a digest of a token has {_DIGEST_BYTES} bytes", what="digest")
+        raise InvalidArgument(
+            f"the digest of a token must have {_DIGEST_BYTES} bytes", what="digest"
+        )
     return digest
 
 
@@ -152,12 +156,19 @@ def first_token(token_id: str, digest: bytes, principal: str = "admin") -> Comma
 def _record(command: Command) -> TokenRecord:
     token_id, certificate = text(command, "id"), text(command, "certificate")
     if not is_id(token_id):
-        raise InvalidArgument(f"token id {token_id!r}; an id has 16 hexadecimal digits", what="id")
+        raise InvalidArgument(
+            f"the token id is {token_id!r}; an id has 16 hexadecimal digits", what="id"
+        )
     digest = command.get("digest")
     if (digest is None) == (not certificate):
-        raise InvalidArgument("a token has a digest or names a certificate, one of both")
+        raise InvalidArgument(
+            "a token has a digest or names a certificate; give only one of the two"
+        )
     if len(certificate) > limits.certificate_holder_chars_max:
-        raise InvalidArgument(f"certificate holder of {len(certificate)} characters", what="id")
+        raise InvalidArgument(
+            f"the holder of the certificate has {len(certificate)} characters, which is too long",
+            what="id",
+        )
     created_ms, expires_ms = number(command, "at_ms"), number(command, "expires_ms")
     if 0 < expires_ms <= created_ms:
         raise InvalidArgument(
@@ -166,7 +177,9 @@ def _record(command: Command) -> TokenRecord:
         )
     quota_class = text(command, "quota_class") or DEFAULT_CLASS
     if len(quota_class) > limits.quota_class_chars_max or not quota_class.isprintable():
-        raise InvalidArgument(f"quota class {quota_class[:80]!r}", what="quota_class")
+        raise InvalidArgument(
+            f"the quota class {quota_class[:80]!r} is not allowed", what="quota_class"
+        )
     return TokenRecord(
         token_id=token_id,
         principal=check_principal_name(text(command, "principal")),
@@ -191,7 +204,8 @@ def _kept(tokens: Iterable[TokenRecord], now_ms: int) -> list[TokenRecord]:
 def _check_room(kept: list[TokenRecord], record: TokenRecord) -> None:
     if len(kept) >= limits.tokens_max:
         raise LimitExceeded(
-            f"the cluster has {len(kept)} tokens; {limits.tokens_max} are allowed: revoke some",
+            f"the cluster would have {len(kept)} tokens; {limits.tokens_max} are allowed: "
+            "revoke some",
             limit="tokens_max", value=len(kept) + 1, allowed=limits.tokens_max,
         )  # fmt: skip
     size = sum(map(_size, (*kept, record)))

@@ -59,8 +59,9 @@ def _check_library() -> None:
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != LIBRARY_SHA256:
         raise ImportError(
-            f"lognode needs the unmodified pysyncobj 0.3.17, and {path} is another text "
-            f"(sha256 {found}); reinstall it with: pip install --force-reinstall pysyncobj==0.3.17"
+            f"lognode needs the unmodified pysyncobj 0.3.17, but {path} differs (sha256 "
+            f"{found}); reinstall the package with: pip install --force-reinstall "
+            "pysyncobj==0.3.17"
         )
 
 
@@ -98,18 +99,18 @@ class _NoPoller:
 class _NoDumps:
     """The library's serializer, reduced to doing nothing."""
 
-    def checkSerializing(self) -> tuple[int, None]:  # noqa: N802
+    def checkSerializing(self) -> tuple[int, None]:
         """Report that no dump is being written."""
         return SERIALIZER_STATE.NOT_SERIALIZING, None
 
-    def cancelTransmisstion(self, node: Node) -> None:  # noqa: N802
+    def cancelTransmisstion(self, node: Node) -> None:
         """Do nothing: no dump is being sent."""
 
-    def getTransmissionData(self, node: Node) -> None:  # noqa: N802
+    def getTransmissionData(self, node: Node) -> None:
         """Return None: there is no dump. The packet that says so never leaves (hole 1)."""
 
 
-class _Wire(Transport):  # type: ignore[misc]
+class _Wire(Transport):  # type: ignore[misc]  # the library has no types
     """The library's transport, which sends through `send` and receives from the group."""
 
     def __init__(self, send: Callable[[int, Packet], None]) -> None:
@@ -129,14 +130,27 @@ class _Wire(Transport):  # type: ignore[misc]
     def deliver(self, node: Node, message: Packet) -> None:
         self._onMessageReceived(node, message)
 
+    def end(self) -> None:
+        """Forget the library's object and the group, which hold this transport."""
+        super().__init__(None, None, ())
+        self._send = _drop
 
-class _Peer(int, Node):  # type: ignore[misc]
+
+def _drop(peer: int, message: Packet) -> None:
+    """Send nothing."""
+
+
+def _ignore(*_: object) -> None:
+    """React to nothing."""
+
+
+class _Peer(int, Node):  # type: ignore[misc]  # the library has no types
     """A node of the library that is its own id. The library's nodes hash and compare in Python."""
 
     id = property(int)
 
 
-class _Core(syncobj.SyncObj):  # type: ignore[misc]
+class _Core(syncobj.SyncObj):  # type: ignore[misc]  # the library has no types
     """The library's object with the overridden seams."""
 
     def __init__(
@@ -151,19 +165,19 @@ class _Core(syncobj.SyncObj):  # type: ignore[misc]
         """Return no names: a constructor searches all names, twice, for replicated methods."""
         return []
 
-    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+    def _SyncObj__generateRaftTimeout(self) -> float:
         return self._rng.uniform(self.conf.raftMinTimeout, self.conf.raftMaxTimeout)
 
-    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
+    def _SyncObj__applyLogEntries(self) -> bool:
         """Return True if the commit index has moved: the leader then tells its peers at once."""
         moved: bool = self.raftCommitIndex > self.raftLastApplied
         self._SyncObj__raftLastApplied = self.raftCommitIndex
         return moved
 
-    def _SyncObj__doApplyCommand(self, command: bytes) -> None:  # noqa: N802
+    def _SyncObj__doApplyCommand(self, command: bytes) -> None:
         invariant(False, "the engine applies a command")
 
-    def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> None:  # noqa: N802
+    def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> None:
         invariant(False, "the engine looks for a membership change")
 
 
@@ -256,6 +270,16 @@ class Engine:
         """Run due elections, the commit rule and due heartbeats."""
         syncobj.monotonicTime = self._clock
         self._core.doTick(0.0)
+
+    def end(self) -> None:
+        """Take no part any more: nothing is sent, and `role_changed` is not called.
+
+        The term, the leader and the role stay as they are. The engine, the library's object and the
+        group no longer hold each other, so that all are freed without a garbage collection.
+        """
+        self._wire.end()
+        self._core.conf.onStateChanged = None
+        self._role_changed = _ignore
 
     def send_now(self) -> None:
         """As leader: send each shown peer the entries not yet sent to it, or a heartbeat."""

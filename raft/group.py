@@ -57,6 +57,7 @@ class Group:
 
     role: Role = "follower"
     """The role of this member in the current term; the engine changes it."""
+    _stopped = False
     _read_begun = False
     _pulse_at = math.inf
     _level_at = -math.inf
@@ -88,10 +89,10 @@ class Group:
         `on_refused(sender, reason)` is called for each message that no correct member sends; the
         reason is one word. `accepts` returns whether a follower has room for entries.
         """
-        invariant(node_id in members and len(set(members)) == len(members), "bad members")
+        invariant(node_id in members and len(set(members)) == len(members), "malformed members")
         invariant(
             log.base_index <= max(applied_index, SENTINEL_INDEX) <= log.last_index,
-            "the log does not meet the applied state",
+            "the log of the group does not begin at the applied state",
             base_index=log.base_index, applied_index=applied_index, last_index=log.last_index,
         )  # fmt: skip
         self._log = log
@@ -231,6 +232,7 @@ class Group:
 
     def start(self, *, campaign: bool = False) -> None:
         """Take part from now on. `campaign`: ask for votes at the first tick."""
+        invariant(not self._stopped, "a group that was stopped is started again")
         self._running = True
         if campaign or self._alone:
             self._elections.ask_now()
@@ -240,12 +242,18 @@ class Group:
             self._say_started(peer)
 
     def stop(self) -> None:
-        """Stop taking part. Unsent messages are dropped and waiting reads fail."""
+        """Stop taking part for good. Unsent messages are dropped and waiting reads fail.
+
+        The group then holds none of its callbacks, and nothing that it owns holds the group.
+        """
+        self._stopped = True
         self._running = False
         self._idle.withdraw()
         self._idle.unvouch()
         self._outbox.clear()
         self._reads.fail()
+        self._engine.end()
+        self._on_refused = lambda sender, reason: None
 
     def connected(self, peer: int, epoch: int) -> None:
         """Note that our link to a peer is up, with an `epoch` that the link never had before."""
@@ -341,7 +349,7 @@ class Group:
                 value=len(command),
                 allowed=limits.entry_bytes_max,
             )
-        invariant(command[:1] == bytes([messages.REGULAR]), "not a regular command")
+        invariant(command[:1] == bytes([messages.REGULAR]), "a Raft entry is not a regular command")
         self._wake()
         return self._engine.propose(command), self.term
 
@@ -405,8 +413,8 @@ class Group:
     def answer_read(self, sender: int, term: int) -> int | None:
         """Return a number if this member takes part and is at `term`, else None.
 
-        The number is the commit index if this member leads and may tell it, else 0. A question is
-        no sign of a live leader: a former leader repeats its earlier questions.
+        The number is the commit index if this member leads and may tell it, else 0. A question
+        does not prove a live leader: a former leader repeats its earlier questions.
         """
         if not self._running or sender not in self._peers or term != self.term:
             return None
@@ -655,7 +663,7 @@ class Group:
             return
         if isinstance(body, Ack):
             if body.next_index > self.last_index + 1:
-                raise RemoteProtocolError(f"node {sender} acknowledges entries that are not there")
+                raise RemoteProtocolError(f"node {sender} acknowledges entries that do not exist")
             self._replicator.on_ack(sender, body.next_index)
         else:
             self._replicator.on_reject(sender, body)

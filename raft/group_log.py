@@ -120,7 +120,7 @@ class GroupLog:
         """
         invariant(
             self.base_index < index <= self.last_index,
-            "an entry outside the log was asked for",
+            "the group asked for an entry outside of the log",
             gid=self.gid, index=index, base=self.base_index, last=self.last_index,
         )  # fmt: skip
         place = self._places[index - self.base_index - 1]
@@ -160,7 +160,7 @@ class GroupLog:
             self._truncate(index)
         invariant(
             index == self.last_index + 1 and term >= self.last_term,
-            "an append that does not follow the log",
+            "an append does not follow the end of the log",
             gid=self.gid, index=index, term=term, last=self.last_index, last_term=self.last_term,
         )  # fmt: skip
         head = wal_format.encode_entry(self.gid, index, term, self.last_term, len(command))
@@ -178,10 +178,13 @@ class GroupLog:
         """Store term and vote; they become durable with the open round."""
         if (term, vote) == (self.term, self.vote):
             return
-        invariant(term >= self.term, "term goes back", gid=self.gid, old=self.term, new=term)
+        invariant(
+            term >= self.term, "the term would go back", gid=self.gid, old=self.term, new=term
+        )
         invariant(
             term > self.term or self.vote is None,
-            "a second vote in one term", gid=self.gid, term=term, old=self.vote, new=vote,
+            "the group would vote twice in a "
+            "term", gid=self.gid, term=term, old=self.vote, new=vote,
         )  # fmt: skip
         self.term, self.vote = term, vote
         self.write_state(must_sync=True)
@@ -196,7 +199,8 @@ class GroupLog:
         """Drop the entries up to and including `index`, which must be committed."""
         if index <= self.base_index:
             return
-        invariant(index <= self.commit_index, "cut above the commit index", gid=self.gid,
+        invariant(index <= self.commit_index, "the group would cut the log above the commit "
+                                              "index", gid=self.gid,
                   index=index, commit=self.commit_index)  # fmt: skip
         self._drop_front(index)
         self.write_state(must_sync=False)
@@ -208,7 +212,7 @@ class GroupLog:
         acknowledged them (x1). A base before the front of the log is an error: it would forget
         applied entries.
         """
-        invariant(index >= self.base_index, "a reset behind the base", gid=self.gid,
+        invariant(index >= self.base_index, "a reset would go behind the base", gid=self.gid,
                   index=index, base=self.base_index)  # fmt: skip
         self.stored_commit = max(self.stored_commit, index)
         if self.term_at(index) == term:
@@ -318,7 +322,7 @@ class GroupLog:
 
     def _truncate(self, index: int) -> None:
         invariant(
-            index > self.commit_index, "a committed entry would be replaced",
+            index > self.commit_index, "an append would replace a committed entry",
             gid=self.gid, index=index, commit=self.commit_index,
         )  # fmt: skip
         del self._places[index - self.base_index - 1 :]

@@ -110,12 +110,12 @@ class EngineJournal:
 
     def add(self, command: bytes, index: int, term: int) -> None:
         """Append an entry; truncate at a real conflict, do nothing for an entry already there."""
-        invariant(index <= self.last_index + 1, "a gap in the log", index=index)
+        invariant(index <= self.last_index + 1, "the journal would have a gap", index=index)
         self.log.append(index, term, bytes(command))
         if self._hidden_from is not None:
             self._hidden_from = index + 1 if index < self.log.last_index else None
 
-    def setRaftCommitIndex(self, index: int) -> None:  # noqa: N802
+    def setRaftCommitIndex(self, index: int) -> None:
         """Store the engine's commit index at once, or in a group of one when it is durable."""
         self._wanted_commit = index
         self.settle()
@@ -127,28 +127,28 @@ class EngineJournal:
         if commit > self.log.commit_index:
             self.log.set_commit(commit)
 
-    def getRaftCommitIndex(self) -> int:  # noqa: N802
+    def getRaftCommitIndex(self) -> int:
         """Return the commit index, which the log keeps between base and last (hole 7)."""
         return self.log.commit_index
 
-    def setCurrentTerm(self, term: int, vote: int | None) -> None:  # noqa: N802
+    def setCurrentTerm(self, term: int, vote: int | None) -> None:
         """Store term and vote in the WAL; messages that show them wait for that round (hole 6)."""
         self.log.set_hard_state(term, vote)
 
-    def getCurrentTerm(self) -> int:  # noqa: N802
+    def getCurrentTerm(self) -> int:
         """Return the stored term. The engine takes the last entry's term where that is larger."""
         return self.log.term
 
-    def getVotedForNodeId(self) -> int | None:  # noqa: N802
+    def getVotedForNodeId(self) -> int | None:
         """Return the vote, unless its term is older than the last entry's."""
         return self.log.vote if self.log.term >= self.log.last_term else None
 
-    def deleteEntriesFrom(self, position: int) -> None:  # noqa: N802
+    def deleteEntriesFrom(self, position: int) -> None:
         """Do nothing, see above. With hole 2 open the engine no longer sees the deleted entries."""
         if self._truncate and position < len(self):
             self._hidden_from = self.log.base_index + position
 
-    def deleteEntriesTo(self, position: int) -> None:  # noqa: N802
+    def deleteEntriesTo(self, position: int) -> None:
         """Fail: checkpoints cut the front, in the log itself (holes 8, 9)."""
         invariant(False, "the engine compacts the log", position=position)
 
@@ -156,7 +156,7 @@ class EngineJournal:
         """Fail: the engine loads no dumps (holes 1, 8)."""
         invariant(False, "the engine clears the log")
 
-    def onOneSecondTimer(self) -> None:  # noqa: N802
+    def onOneSecondTimer(self) -> None:
         """Do nothing: no write waits here."""
 
     def _destroy(self) -> None:

@@ -194,10 +194,10 @@ def decode(message: Message) -> Body:
     try:
         kind, *fields = MESSAGE.check(message, "message")
     except InvalidArgument as error:
-        raise RemoteProtocolError(f"no Raft message: {error.message}") from None
+        raise RemoteProtocolError(f"the Raft message is not valid: {error.message}") from None
     body = KINDS[kind](*fields)
     if isinstance(body, Append) and not _are_in_order(body.prev_term, body.entries, body.term):
-        raise RemoteProtocolError("a Raft append whose terms do not follow each other")
+        raise RemoteProtocolError("the terms of a Raft append do not follow each other")
     return body
 
 

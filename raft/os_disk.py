@@ -124,9 +124,11 @@ class OsDisk(Disk):
 
     def close(self) -> None:
         """Close all descriptors."""
-        for fd in self._open.values():
+        with self._lock:
+            descriptors = list(self._open.values())
+            self._open.clear()
+        for fd in descriptors:
             os.close(fd)
-        self._open.clear()
 
     @contextmanager
     def _descriptor(self, name: str, *, changes: bool = False) -> Iterator[int]:

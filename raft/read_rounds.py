@@ -197,7 +197,7 @@ class ReadRounds:
         if pair is None or pair.message is None or pair.message[:2] != [epoch, number]:
             return
         if len(answers) != len(pair.asked):
-            raise RemoteProtocolError("answers that do not meet the round of reads")
+            raise RemoteProtocolError("the answers do not match the round of reads")
         asked, pair.asked, pair.message = pair.asked, [], None
         for (asker, question), index in zip(asked, answers, strict=True):
             if index is not None:

@@ -54,24 +54,24 @@ class RaftOptions:
     def __post_init__(self) -> None:
         if not 0 < 3 * self.heartbeat_s < self.election_timeout_min_s:
             raise InvalidArgument(
-                f"heartbeat of {self.heartbeat_s} s: give more than 0 and less than a third of the "
-                f"least election timeout, {self.election_timeout_min_s} s"
+                f"heartbeat_s is {self.heartbeat_s} s: give more than 0 and less than a "
+                f"third of the least election timeout, {self.election_timeout_min_s} s"
             )
         if not 0 < 3 * self.ping_s < self.election_timeout_min_s:
             raise InvalidArgument(
-                f"ping every {self.ping_s} s: give more than 0 and less than a third of the "
+                f"ping_s is {self.ping_s} s: give more than 0 and less than a third of the "
                 f"least election timeout, {self.election_timeout_min_s} s"
             )
         if not self.idle_after_s > 0:
-            raise InvalidArgument(f"idle after {self.idle_after_s} s: give more than 0")
+            raise InvalidArgument(f"idle_after_s is {self.idle_after_s} s: give more than 0")
         if not self.election_timeout_min_s < self.election_timeout_max_s:
             raise InvalidArgument(
-                f"election timeouts from {self.election_timeout_min_s} s to "
-                f"{self.election_timeout_max_s} s: the first must be the smaller"
+                f"the election timeouts are {self.election_timeout_min_s} s to "
+                f"{self.election_timeout_max_s} s: the first must be smaller than the second"
             )
         if not 0 < self.append_bytes_max <= limits.entry_bytes_max:
             raise InvalidArgument(
-                f"append of {self.append_bytes_max} bytes: give 1 to {limits.entry_bytes_max}"
+                f"append_bytes_max is {self.append_bytes_max}: give 1 to {limits.entry_bytes_max}"
             )
 
 

@@ -120,8 +120,8 @@ class Wal:
         self, gid: GroupId, *, index: int = SENTINEL_INDEX, term: int = SENTINEL_TERM
     ) -> GroupLog:
         """Create a group whose log begins after the sentinel (index, term)."""
-        invariant(gid not in self.groups, "a group is created twice", gid=gid)
-        invariant(gid not in self._retired, "a retired group is created again", gid=gid)
+        invariant(gid not in self.groups, "the node would create a group twice", gid=gid)
+        invariant(gid not in self._retired, "the node would create a retired group again", gid=gid)
         log = GroupLog(gid, self, base_index=index, base_term=term)
         self.groups[gid] = log
         log.write_state(must_sync=True)
@@ -169,7 +169,7 @@ class Wal:
 
     def read_place(self, place: Place) -> bytes:
         """Read an entry's command from the disk."""
-        invariant(place.file > 0, "an entry that was never written is read back")
+        invariant(place.file > 0, "the node would read an entry that was never written")
         try:
             return self._disk.read(file_name(place.file), place.offset, place.size)
         except OSError as error:
@@ -204,7 +204,7 @@ class Wal:
 
         Only one round is in flight at a time.
         """
-        invariant(not self._in_flight, "a WAL round begins while another is written")
+        invariant(not self._in_flight, "a WAL round would begin during another round")
         if not self._parts:
             return None
         batch_bytes = wal_format.BATCH_HEADER_BYTES + self._part_bytes
@@ -384,7 +384,7 @@ class Wal:
 
         `settle` is called with the name of the written file, before the file is synced: `settle`
         may write the file back at its own pace. Raises OSError, with nothing changed: a full disk
-        is no failure yet.
+        is not a failure yet.
         """
         self._on_disk.make_spare(settle)
 

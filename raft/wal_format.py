@@ -242,14 +242,14 @@ def items(data: bytes, head: BatchHead) -> Iterator[Item]:
         if layout is None:
             raise ValueError(f"WAL item of unknown kind {kind} at offset {at}")
         if at + layout.size > head.end:
-            raise ValueError(f"WAL item at offset {at} goes on behind its batch")
+            raise ValueError(f"the WAL item at offset {at} does not end in its batch")
         _, range_id, generation, *fields = layout.unpack_from(data, at)
         gid = GroupId(range_id, generation)
         at += layout.size
         if kind == ENTRY:
             index, term, previous_term, size = fields
             if at + size > head.end:
-                raise ValueError(f"WAL entry at offset {at} goes on behind its batch")
+                raise ValueError(f"the WAL entry at offset {at} does not end in its batch")
             yield EntryItem(gid, index, term, previous_term, at, size)
             at += size
         elif kind == STATE:

@@ -146,11 +146,12 @@ class _Reader:
             elif is_spare(name):
                 self._recovery.spares.append(name)
             else:
-                self._recovery.notes.append(f"{name} is not a WAL file; it is left alone")
+                self._recovery.notes.append(f"{name} is not a WAL file; the node ignores the file")
         numbers.sort()
         for before, after in itertools.pairwise(numbers):
             if after != before + 1:
-                raise _missing(before + 1, f"it lies between {file_name(before)} and "
+                raise _missing(before + 1, "the file lies between "
+                                           f"{file_name(before)} and "
                                            f"{file_name(after)}")  # fmt: skip
         self._recovery.files = numbers
         return numbers
@@ -162,7 +163,7 @@ class _Reader:
         self._next = None
         self._base = recovery.batches
         if found.header is None:
-            self._hit(number, 0, "its header is damaged")
+            self._hit(number, 0, "the header of the file is damaged")
             self._end = None
             recovery.end_limit = 0
             return
@@ -179,7 +180,9 @@ class _Reader:
         """Return the result after all files were taken."""
         recovery = self._recovery
         if self._next is not None:
-            raise _missing(self._next, f"{file_name(recovery.files[-1])} ends with its number")
+            raise _missing(
+                self._next, f"the number of {file_name(recovery.files[-1])} ends the sequence"
+            )
         recovery.last_round = self._last_round
         if recovery.files and not recovery.end_limit:
             # Lost rounds may have left no trace: the next round leaves a gap in the numbers, so
@@ -205,10 +208,10 @@ class _Reader:
             return
         number, end = self._end
         if found.header.first_round < end.round:
-            self._hit(found.number, 0, "its rounds are not those that follow")
+            self._hit(found.number, 0, "its rounds do not follow each other")
         elif found.header.first_round > end.round + 1:
             # One round more is the round of NEXT, which holds no item of any group.
-            self._hit(number, end.offset, "it is damaged")
+            self._hit(number, end.offset, "the file is damaged")
 
     def _whole(self, found: FileScan) -> int:
         """Return how many batches count in a file that another file follows.
@@ -216,7 +219,7 @@ class _Reader:
         A file begins only when all earlier files are synced, so any missing batch is damage.
         """
         for gap in found.gaps:
-            self._hit(found.number, gap.offset, "it is damaged", gap.before)
+            self._hit(found.number, gap.offset, "the file is damaged", gap.before)
         self._end = (found.number, found.end)
         self._last_round = found.end.round - 1
         return len(found.batches)
@@ -258,14 +261,16 @@ class _Reader:
                 else:
                     _apply(self._recovery, data, item, file)
         except ValueError as error:
-            raise CorruptData(f"{file_name(file)}: {error}; a newer lognode wrote it") from None
+            raise CorruptData(
+                f"{file_name(file)}: {error}; a newer lognode wrote the file"
+            ) from None
 
 
 def _missing(number: int, how: str) -> CorruptData:
     return CorruptData(
-        f"WAL file {file_name(number)} is missing: {how}. Bring it back; if it is gone for good, "
-        "delete all files of this WAL: at the next start the node's replicas are damaged, and "
-        "are rebuilt from their peers"
+        f"WAL file {file_name(number)} is missing: {how}. Restore the file; if the file is "
+        "lost, delete all files of this WAL: after the next start the node rebuilds its "
+        "replicas from their peers"
     )
 
 

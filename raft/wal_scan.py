@@ -80,9 +80,9 @@ def read_header(disk: Disk, number: int) -> Header | None:
     version = wal_format.other_version(data) if header is None else None
     if version is not None:
         raise CorruptData(
-            f"WAL file {file_name(number)} is of format {version}, and this lognode reads format "
-            f"{wal_format.VERSION}: start the lognode that wrote it, or let this one --join with "
-            "an empty directory as another node"
+            f"WAL file {file_name(number)} has format {version}, and this lognode reads "
+            f"format {wal_format.VERSION}: start the lognode that wrote the file. Or "
+            "start a new node with an empty directory and --join"
         )
     return header if header is not None and header.number == number else None
 

@@ -19,7 +19,7 @@ Modules
 
 - Commands: `commands` encodes entries; `range_state` is the state machine itself; `admission` holds
   the checks of a leader before it proposes; `effects` hashes the effects of entries; `unknown`
-  stops a replica at a command of a newer program.
+  stops a replica at a command of a newer program; `rules` has the limits of each feature level.
 - Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `late_numbers`.
 - Memtables: `memtable`, made of `seq_chains`, `sorted_keys` and `column_cache`.
 - Segments: `segments` is the store. `segment_format`, `segment_block`, `segment_order`,

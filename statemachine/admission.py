@@ -55,4 +55,4 @@ def admit_steps(
 
 def _check_span(batch: Batch, start: bytes, end: bytes | None) -> None:
     if min(batch.keys) < start or (end is not None and max(batch.keys) >= end):
-        raise GenerationMismatch("a key of the batch is outside the range's span", ranges=[])
+        raise GenerationMismatch("a key of the batch is outside of the range", ranges=[])

@@ -78,7 +78,7 @@ class Builder:
             raise Unavailable(f"the builder process ended: {error or 'no answer'}") from None
         self._hung = 0
         if answer[0] != "ok":
-            raise Unavailable(f"the segment could not be built: {answer[1]}")
+            raise Unavailable(f"building the segment failed: {answer[1]}")
         return SegmentInfo(*answer[1])
 
     def stop(self) -> None:
@@ -154,7 +154,7 @@ def _wait(pipe: IO[bytes], event: int, seconds: float) -> None:
     poll = select.poll()  # takes any descriptor; `select` ends at 1023
     poll.register(pipe, event)
     if not poll.poll(1000 * seconds):
-        raise TimeoutError(f"it did nothing for {seconds:.4g} s, and was killed")
+        raise TimeoutError(f"the builder made no progress for {seconds:.4g} s, and was killed")
 
 
 def _send(pipe: IO[bytes], message: Any) -> None:

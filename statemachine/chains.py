@@ -43,7 +43,7 @@ def chains(manifest: Sequence[SegmentInfo], span: Span) -> list[Chain]:
 def nearest_edge(rows: Iterable[SegmentInfo], span: Span) -> bytes | None:
     """Return the first edge of a row inside the span, or None when every row has the whole span.
 
-    Only rows with keys of the span count. The start of the span is no edge.
+    Only rows with keys of the span count. The start of the span is not an edge.
     """
     return min(_edges(rows, span), default=None)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgpack
 
-from ..client.protocol import limits, packed
+from ..client.protocol import levels, limits, packed
 from ..client.protocol.errors import CorruptData, InvalidArgument
 from ..client.protocol.packed import Census
 
@@ -45,6 +45,9 @@ RELEASE_LEASE: Final = 11
 RENEW_LEASE: Final = 12
 """payload: as TAKE_LEASE. A lease that has ended is not taken anew, since entries that it held may
 have been removed."""
+LEVEL: Final = 13
+"""payload: a feature level of the cluster. From the next entry on, members apply the rules of that
+level (`rules`). A lower or equal level changes nothing."""
 
 COMPACT: Final = 1
 """Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
@@ -106,12 +109,13 @@ def proposal(kind: int, timestamp_ms: int, payload: Any) -> bytes:
     try:
         command = encode(kind, timestamp_ms, payload)
         if not 0 <= timestamp_ms <= NUMBER_MAX:
-            raise CorruptData(f"its time is {timestamp_ms} ms")
+            raise CorruptData(f"the time of the command is {timestamp_ms} ms")
         if kind != APPEND:
             decode(command)
     except (CorruptData, OverflowError, UnicodeEncodeError) as error:
         raise InvalidArgument(
-            f"a command of kind {kind} has a field out of bounds ({error}); nothing was proposed",
+            f"a command of kind {kind} has a field out of bounds ({error}); the node "
+            "proposed nothing",
             what="command",
         ) from None
     return command
@@ -122,17 +126,17 @@ def decode(command: bytes) -> Command | None:
     if command[:1] == NO_OP:
         return None
     if command[:1] != _PREFIX:
-        raise CorruptData(f"Raft entry of unknown type {command[:1]!r}")
+        raise CorruptData(f"a Raft entry has the unknown type {command[:1]!r}")
     try:
         kind, timestamp_ms, payload = packed.unpack(
             memoryview(command)[1:], Census(limits.frame_memory_max), array_max=_ARRAY_MAX
         )
     except (TypeError, ValueError) as error:
-        raise CorruptData(f"Raft entry does not unpack: {error}") from None
+        raise CorruptData(f"a Raft entry does not unpack: {error}") from None
     if type(kind) is not int or kind < 1:
-        raise CorruptData(f"Raft entry of kind {kind!r}, which no program has")
+        raise CorruptData(f"a Raft entry has kind {kind!r}, which no program uses")
     if type(timestamp_ms) is not int or not _fits(kind, payload):
-        raise CorruptData(f"Raft entry of kind {kind!r} with fields of other types")
+        raise CorruptData(f"a Raft entry of kind {kind!r} has fields of other types")
     return Command(kind, timestamp_ms, payload)
 
 
@@ -219,6 +223,7 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     RELEASE_LEASE: lambda payload: (
         type(payload) is list and len(payload) == 1 and _lease_id(payload[0])
     ),
+    LEVEL: lambda payload: type(payload) is int and levels.LEVEL_MIN <= payload < levels.LEVELS_END,
 }
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning

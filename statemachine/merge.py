@@ -58,7 +58,7 @@ def merge(
             segments.append(Segment(source, info.content_id, cache))
             if (segments[-1].footer.first_seq, segments[-1].footer.end_seq) != info[3:5]:
                 raise CorruptData(
-                    f"segment {info.content_id} is not what its manifest says",
+                    f"segment {info.content_id} does not match its manifest",
                     segment=info.content_id,
                 )
         with SegmentOutput(
@@ -231,7 +231,7 @@ class _Merge:
                 for column, more in zip(
                     (seqs, timestamps, absent, snapshots), block.numbers(low, high), strict=True
                 ):
-                    column.extend(more)  # type: ignore[attr-defined]
+                    column.extend(more)  # type: ignore[attr-defined]  # lists of several types
         mask = bytearray(len(seqs))
         for at in kept(key, seqs, timestamps, absent, snapshots) if seqs else ():
             mask[at] = 1

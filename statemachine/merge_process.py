@@ -76,7 +76,7 @@ class Merger:
         if status == "damaged":
             raise CorruptData(fields[1], segment=fields[0])
         if status == "error":
-            raise Unavailable(f"segments could not be merged: {fields[0]}")
+            raise Unavailable(f"merging segments failed: {fields[0]}")
         return None if fields[0] is None else SegmentInfo.from_wire(fields[0])
 
     def stop(self) -> None:

@@ -13,7 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from ..client.protocol import limits
 from ..client.protocol.errors import Fenced, LimitExceeded, LognodeError, OutOfOrder, Overloaded
+from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.records import Batch
+from . import rules
 from .number_runs import done, united_runs
 from .producer_capture import Capture
 from .producer_row import SECRET, SETTLED_KEPT, Row
@@ -68,6 +70,8 @@ class Producers:
     """The table of one range. Every decision depends on the table and the batch alone."""
 
     def __init__(self) -> None:
+        self.rules = rules.of_level(LEVEL_MIN)
+        """The limits of the range's feature level."""
         self.rows: dict[int, Row] = {}
         self.remembered = 0
         """The count of numbers in all rows."""
@@ -81,7 +85,7 @@ class Producers:
         applied.
         """
         fresh = self._fresh(batch)
-        if self.remembered > limits.remembered_numbers_max and (fresh is None or fresh):
+        if self.remembered > self.rules.remembered_numbers_max and (fresh is None or fresh):
             return self._hoarded(batch) or fresh
         return fresh
 
@@ -93,12 +97,13 @@ class Producers:
         """
         row = self.rows.get(batch.producer)
         own = 0 if row is None else row.count
-        left = 2 * limits.remembered_numbers_max - self.remembered
+        left = 2 * self.rules.remembered_numbers_max - self.remembered
         if own <= max(_FEW, left // _SHARES):
             return None
         return Overloaded(
-            f"the range remembers {self.remembered} numbers of records that producers have not "
-            f"settled, {own} of them of producer {batch.producer}; wait for its acknowledgements",
+            f"the range remembers {self.remembered} record numbers that producers have not "
+            f"settled, {own} by producer {batch.producer}; wait for its "
+            "acknowledgements",
             retry_after=1.0,
         )
 
@@ -107,15 +112,20 @@ class Producers:
         if row is None:
             return self._full() or self._check_order(Row(), batch)
         if batch.epoch < row.epoch:
-            return Fenced(f"producer {batch.producer} was opened again elsewhere", epoch=row.epoch)
+            return Fenced(
+                f"another client has opened producer {batch.producer} later; open the producer "
+                "again to append",
+                epoch=row.epoch,
+            )
         return self._check_order(row, batch)
 
     def _full(self) -> LognodeError | None:
         """Return the refusal of one more producer if the table is full; no live row is evicted."""
-        if len(self.rows) < limits.producers_per_range_max:
+        if len(self.rows) < self.rules.producers_max:
             return None
         return Overloaded(
-            f"the range has {limits.producers_per_range_max} producers; close those that are done",
+            f"the range has {self.rules.producers_max} producers, the limit; close "
+            "producers that are not in use",
             retry_after=1.0,
         )
 
@@ -123,8 +133,8 @@ class Producers:
         numbers, low = batch.numbers, max(row.low, batch.low)
         if numbers[-1] >= low + limits.producer_window_max:
             return LimitExceeded(
-                f"record number {numbers[-1]} is {limits.producer_window_max} or more above the "
-                f"oldest unsettled one, {low}: wait for acknowledgements",
+                f"record number {numbers[-1]} is {limits.producer_window_max} or more above "
+                f"the oldest unsettled number, {low}: wait for acknowledgements",
                 limit="producer_window_max", value=numbers[-1] - low,
                 allowed=limits.producer_window_max,
             )  # fmt: skip
@@ -145,7 +155,7 @@ class Producers:
             found = prev < low or prev + SECRET in earlier
             if not found and not row.knows(prev, batch.keys[position]):
                 return OutOfOrder(
-                    f"record {prev} of the same key has not arrived here", number=prev
+                    f"record {prev} of the same key has not arrived at this range", number=prev
                 )
             if number >= low:
                 earlier.add(number + SECRET)

@@ -21,8 +21,9 @@ from ..client.protocol.errors import (
     to_wire,
 )
 from ..client.protocol.invariants import invariant
+from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.records import EXPECT_ANY, Batch, decode_batch
-from . import commands, removal_commands
+from . import commands, removal_commands, rules
 from .band_reads import BandReads
 from .effects import Effects, of_reply
 from .memtable import Memtable
@@ -153,7 +154,7 @@ class Base:
             manifest = [SegmentInfo.from_wire(info) for info in body["manifest"]]
             return cls(index, term, manifest, dict(body["tables"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise CorruptData(f"a base that is none: {error}") from None
+            raise CorruptData(f"a base is not valid: {error}") from None
 
 
 class RangeState(BandReads):
@@ -165,7 +166,8 @@ class RangeState(BandReads):
     ) -> None:  # fmt: skip
         """Create the state of a base. `producers`: the base's table, already made of its rows.
 
-        This state owns `producers` from now on.
+        This state owns `producers` from now on. Raises Unsupported for a base at a feature level
+        that this program does not know.
         """
         base = base or Base()
         tables = base.tables
@@ -176,6 +178,8 @@ class RangeState(BandReads):
         )  # fmt: skip
         self.kinds: Collection[int] = commands.KINDS
         """The kinds of commands that this program applies."""
+        self.levels: Collection[int] = rules.BY_LEVEL.keys()
+        """The feature levels whose rules this program knows."""
         self.shares = Shares(start, end)
         self.applied_index = base.applied_index
         self.applied_term = base.applied_term
@@ -187,6 +191,9 @@ class RangeState(BandReads):
         sealed = tables.get("sealed")
         self.sealed: Seal | None = Seal(*sealed) if sealed else None
         self.producers = producers or Producers.from_wire(tables.get("producers", {}))
+        self.level = LEVEL_MIN
+        """The range's feature level."""
+        self._raise_level(tables.get("level", LEVEL_MIN))
         self.durable_base = base
         """The base in meta, as far as this process knows."""
         self._last_seqs: dict[bytes, int] = {}
@@ -223,7 +230,7 @@ class RangeState(BandReads):
             ahead = Ahead.of(command)
             self.look_up(ahead)
         invariant(
-            index == self.applied_index + 1, "an entry is applied out of order",
+            index == self.applied_index + 1, "an entry would be applied out of order",
             index=index, applied=self.applied_index,
         )  # fmt: skip
         if self.sealed is None:
@@ -259,6 +266,9 @@ class RangeState(BandReads):
         """
         if command.kind in (commands.SEAL, commands.FREEZE):
             return None, None
+        if command.kind == commands.LEVEL:
+            self._raise_level(max(self.level, command.payload))
+            return None, self.level
         if command.kind == commands.RETIRE_PRODUCERS:
             self.producers.retire(command.payload)
             return None, None
@@ -272,6 +282,11 @@ class RangeState(BandReads):
         )  # fmt: skip
         return refused, removal_commands.told(self.removal, command)
 
+    def _raise_level(self, level: int) -> None:
+        """Apply the rules of this level from now on."""
+        self.level = level
+        self.removal.rules = self.producers.rules = rules.of_level(level)
+
     def _note(self, effects: Sequence[Any]) -> None:
         """Hash the effects of an entry, along with values that follow from all entries."""
         producers = self.producers
@@ -282,9 +297,15 @@ class RangeState(BandReads):
 
     def _check_known(self, index: int, command: commands.Command | CorruptData | None) -> None:
         """Raise UnknownCommandError for a command that only a newer program can apply."""
-        if isinstance(command, commands.Command) and command.kind not in self.kinds:
+        if not isinstance(command, commands.Command):
+            return
+        if command.kind not in self.kinds:
             raise UnknownCommandError(
                 index, f"a command of kind {command.kind}", sorted(self.kinds)
+            )
+        if command.kind == commands.LEVEL and command.payload > max(self.levels):
+            raise UnknownCommandError(
+                index, f"the change to feature level {command.payload}", sorted(self.levels)
             )
 
     def _void(self, command: bytes) -> Sequence[Reply] | None:
@@ -321,9 +342,9 @@ class RangeState(BandReads):
         least, greatest = min(batch.keys, default=b""), max(batch.keys, default=b"")
         if not least or max(map(len, batch.keys)) > limits.key_bytes_max:
             # A leader accepts no such batch, and no segment could be built of it (x22).
-            return _refusal(CorruptData("a batch without records, or with a key of a bad length"))
+            return _refusal(CorruptData("a batch has no records, or a key with a bad length"))
         if least < self.start or (self.end is not None and greatest >= self.end):
-            return _refusal(GenerationMismatch("a key outside the range's span", ranges=[]))
+            return _refusal(GenerationMismatch("a key is outside of the range", ranges=[]))
         selected = self.producers.check(batch) if batch.producer else None
         if isinstance(selected, LognodeError):
             return _refusal(selected)
@@ -506,14 +527,12 @@ class RangeState(BandReads):
         base = self.durable_base
         begin, end = base.manifest.index(inputs[0]), base.manifest.index(inputs[-1]) + 1
         manifest = [info for info in base.manifest if info not in inputs]
-        invariant(
-            len(manifest) == len(base.manifest) - len(inputs), "a segment to be replaced is gone"
-        )
+        invariant(len(manifest) == len(base.manifest) - len(inputs), "a segment to replace is gone")
         if merged is not None:
             clip = inputs[0].clip
             invariant(
                 end - begin == len(inputs) and all(info.clip == clip for info in inputs),
-                "merged segments are not neighbours",
+                "the segments to merge are not neighbours",
             )
             manifest.insert(begin, merged._replace(start=clip[0], end=clip[1]))
         return Base(base.applied_index, base.applied_term, manifest, base.tables)
@@ -525,7 +544,10 @@ class RangeState(BandReads):
 
     def _tables(self, producers: Capture) -> dict[str, Any]:
         """Return the present tables; `producers` still has to make the rows of producers."""
+        # A table at the first level looks as older versions wrote it.
+        level = {"level": self.level} if self.level > LEVEL_MIN else {}
         return {
+            **level,
             "next_seq": self.next_seq,
             "last_timestamp_ms": self.last_timestamp_ms,
             "hash": self.state_hash,

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from ..client.protocol import limits
 from ..client.protocol.errors import Conflict, InvalidArgument, LognodeError, NotFound, Overloaded
+from ..client.protocol.levels import LEVEL_MIN
+from . import rules
 from .floors import Compaction, Marks, View
 from .leases import Lease
 from .spans import common, rows_in
@@ -29,6 +31,8 @@ class Removal:
     """The removal state of one range. A method that returns an error has changed nothing."""
 
     def __init__(self) -> None:
+        self.rules = rules.of_level(LEVEL_MIN)
+        """The limits of the range's feature level."""
         self.floors: dict[bytes, int] = {}
         self.leases: dict[tuple[str, bytes], Lease] = {}
         """Leases by id and start: each parent of a merge may have had one of the same id."""
@@ -51,7 +55,9 @@ class Removal:
             view = lease.view(self.floors)
             if lease.lease_id == lease_id and lease.lives(log_ms) and view.covers(start, end):
                 return view
-        raise NotFound(f"no lease {lease_id!r} holds these keys: it has ended, or never was")
+        raise NotFound(
+            f"no lease {lease_id!r} holds these keys: the lease has ended, or never existed"
+        )
 
     # Commands.
 
@@ -87,10 +93,10 @@ class Removal:
             for lease in self.leases.values()
             for key in rising
         )
-        if fresh and self.rows + fresh > limits.floors_max:
+        if fresh and self.rows + fresh > self.rules.floors_max:
             return Overloaded(
-                f"the range keeps the floors of {limits.floors_max} trimmed or deleted keys; "
-                "retention frees them",
+                f"the range has floors of {self.rules.floors_max} trimmed or deleted keys, the "
+                "limit; retention frees floors",
                 retry_after=60.0,
             )
         self.changes += bool(rising)
@@ -106,15 +112,19 @@ class Removal:
         The error: it is over, holds other entries, or there are too many.
         """
         if not lease.lives(log_ms):
-            return InvalidArgument(f"lease {lease.lease_id} would be over", what="expires_ms")
-        lease.expires_ms = min(lease.expires_ms, log_ms + limits.lease_ms_max)
+            return InvalidArgument(f"lease {lease.lease_id} would have ended", what="expires_ms")
+        lease.expires_ms = min(lease.expires_ms, log_ms + self.rules.lease_ms_max)
         held = self._held(lease)
         if held is None:
             return Conflict(f"lease {lease.lease_id} holds other entries")
         if held:
             return self.renew_lease(lease, log_ms)
-        if len(self.leases) >= limits.leases_max:
-            return Overloaded(f"the range has {limits.leases_max} leases", retry_after=60.0)
+        if len(self.leases) >= self.rules.leases_max:
+            return Overloaded(
+                f"the range has {self.rules.leases_max} leases, the limit; close snapshots that "
+                "are not in use",
+                retry_after=60.0,
+            )
         self.leases[lease.lease_id, lease.start] = lease
         return None
 
@@ -125,8 +135,8 @@ class Removal:
         """
         held = self._held(lease)
         if not held:
-            return NotFound(f"lease {lease.lease_id} has ended, or never was")
-        expires_ms = min(lease.expires_ms, log_ms + limits.lease_ms_max)
+            return NotFound(f"lease {lease.lease_id} has ended, or never existed")
+        expires_ms = min(lease.expires_ms, log_ms + self.rules.lease_ms_max)
         for row in held:
             row.expires_ms = max(row.expires_ms, expires_ms)
         return None
@@ -167,7 +177,9 @@ class Removal:
         return len(self.floors) + sum(len(lease.floors) for lease in self.leases.values())
 
     def _change(self, marks: Marks) -> LognodeError | None:
-        if marks.spans > max(limits.lineage_spans_max, self.marks.spans):  # a merge may bring more
+        if marks.spans > max(
+            self.rules.lineage_spans_max, self.marks.spans
+        ):  # a merge may bring more
             return Overloaded("the range has too many lineage spans", retry_after=60.0)
         self.view.marks = marks
         self.changes += 1

@@ -76,7 +76,7 @@ def _trim_keys(
     floors: dict[bytes, int] = {}
     for key, before in payload:
         if key < start or (end is not None and key >= end):
-            return GenerationMismatch("a key outside the range's span", ranges=[])
+            return GenerationMismatch("a key is outside of the range", ranges=[])
         floors[key] = max(min(before, next_seq), floors.get(key, 0))
     return removal.raise_floors(floors)
 
@@ -101,9 +101,10 @@ def _lease(
     lease_id, first, last, through_seq, expires_ms = payload
     span = common((first, last), (start, end))
     if span is None:
-        return GenerationMismatch("a span outside the range's", ranges=[])
+        return GenerationMismatch("a span is outside of the range", ranges=[])
     if through_seq >= next_seq:
         return InvalidArgument(
-            f"a lease through seq {through_seq}; the last one is {next_seq - 1}", what="through_seq"
+            f"the lease is through seq {through_seq}; the last seq is {next_seq - 1}",
+            what="through_seq",
         )
     return Lease(lease_id, *span, through_seq, expires_ms, removal.marks)

@@ -77,7 +77,7 @@ class Codec:
         if mode != RAW:
             return decompress(data, size, self._decompressor)
         if len(data) != size:
-            raise ValueError(f"{len(data)} bytes instead of {size}")
+            raise ValueError(f"the block has {len(data)} bytes instead of {size}")
         return data
 
 
@@ -155,7 +155,8 @@ def encode_block(
         counts = array("I", found.values()).tobytes()
     values = columns.values
     try:
-        lengths, joined = array("I", map(len, values)), b"".join(values)  # type: ignore[arg-type]
+        lengths = array("I", map(len, values))  # type: ignore[arg-type]  # as a rule
+        joined = b"".join(values)  # type: ignore[arg-type]  # as a rule
     except TypeError:  # some have no value
         lengths = array("I", [ABSENT if value is None else len(value) for value in values])
         joined = b"".join(filter(None, values))
@@ -194,15 +195,15 @@ class Block:
                 head_bytes, packed_bytes, value_bytes,
             ) = _HEAD.unpack_from(body)  # fmt: skip
             if max(head_bytes, value_bytes) > _BYTES_MAX:
-                raise ValueError(f"{head_bytes} and {value_bytes} bytes")
+                raise ValueError(f"the block has {head_bytes} and {value_bytes} bytes")
             start = _HEAD.size + packed_bytes
             head = codec.unpack(body[_HEAD.size : start], PLAIN, head_bytes)
             self._data = codec.unpack(body[start:], mode, value_bytes)
             self._decode_head(head, wide, distinct, key_bytes)
         except Exception as error:  # msgpack raises half a dozen unrelated classes
-            raise CorruptData(f"segment block does not decode: {error}") from None
+            raise CorruptData(f"a segment block does not decode: {error}") from None
         if self._ends[-1] != len(self._data) or self._starts[-1] != self.count:
-            raise CorruptData("segment block with columns of different lengths")
+            raise CorruptData("a segment block has columns of different lengths")
         self.size = (
             len(head) + value_bytes
             + _KEY_OVERHEAD_BYTES * distinct + _ENTRY_OVERHEAD_BYTES * self.count
@@ -238,7 +239,7 @@ class Block:
             lengths = array("I", [0 if n == ABSENT else n for n in lengths])
         self._ends = array("I", accumulate(lengths, initial=0))
         if key_ends[-1] != key_bytes or at + key_bytes > len(head):
-            raise ValueError("the keys are cut")
+            raise ValueError("the keys end too early")
         self.keys = [head[at + a : at + b] for a, b in zip([0, *key_ends], key_ends, strict=False)]
         tail = msgpack.unpackb(head[at + key_bytes :], strict_map_key=False)
         self.next_first_key: bytes | None = tail[0]

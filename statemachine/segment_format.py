@@ -92,13 +92,13 @@ class SegmentInfo(NamedTuple):
         kinds = list(cls.__annotations__.values())[:_FILE_FIELDS]
         for value, kind in zip(info.file, kinds, strict=True):
             if type(value) is not kind:
-                raise ValueError(f"{value!r} in a segment's row is no {kind.__name__}")
+                raise ValueError(f"{value!r} in a segment's row is not {kind.__name__}")
         if type(info.start) is not bytes or (info.end is not None and type(info.end) is not bytes):
-            raise ValueError(f"{info.clip!r} in a segment's row is no span")
+            raise ValueError(f"{info.clip!r} in a segment's row is not a span")
         if common(info.clip, EVERYTHING) is None:
             raise ValueError(f"{info.clip!r} in a segment's row has no keys")
         if not (info.content_id.isascii() and info.content_id.isalnum()):
-            raise ValueError(f"{info.content_id!r} is no content id")
+            raise ValueError(f"{info.content_id!r} is not a content id")
         return info
 
     @property
@@ -200,7 +200,7 @@ class Footer:
         except Exception as error:  # msgpack raises half a dozen unrelated classes
             raise CorruptData(f"segment footer: {error}") from None
         if version != VERSION:
-            raise CorruptData(f"segment of format {version}; this program reads {VERSION}")
+            raise CorruptData(f"the segment has format {version}; this program reads {VERSION}")
         try:
             _, *fields, ranks, sizes, order_seqs, bloom_keys = body
             columns = array("I", ranks), array("I", sizes), array("Q", order_seqs)
@@ -208,9 +208,9 @@ class Footer:
         except (TypeError, ValueError) as error:
             raise CorruptData(f"segment footer: {error}") from None
         if not footer.ranks or footer.ranks[0] != 0 or not footer.order_seqs:
-            raise CorruptData("segment footer without blocks")
+            raise CorruptData("the segment footer has no blocks")
         if len(footer.sizes) != len(footer.ranks):
-            raise CorruptData("segment footer with columns of different lengths")
+            raise CorruptData("the segment footer has columns of different lengths")
         return footer
 
 

@@ -64,12 +64,12 @@ class Piece:
                 less.frombytes(body[_HEAD.size : at])
             ranks = array("I", body[at:])
             if len(ranks) != count or not count or (kept != _DENSE and len(less) != count):
-                raise ValueError("columns of different lengths")
+                raise ValueError("the columns have different lengths")
             if kept == _DENSE:
                 return cls(range(first, first + count), ranks)
             return cls(array("Q", map(first.__add__, less)), ranks)
         except (struct.error, ValueError, OverflowError) as error:
-            raise CorruptData(f"seq order does not decode: {error}") from None
+            raise CorruptData(f"the seq order does not decode: {error}") from None
 
 
 class OrderOutput:

@@ -130,13 +130,13 @@ class SegmentOutput:
 
     def finish(self, first_seq: int, end_seq: int) -> SegmentInfo:
         """Write the rest, sync, and close. The file covers the seqs in [first_seq, end_seq)."""
-        invariant(self._entries > 0, "a segment without entries is built")
+        invariant(self._entries > 0, "a segment would have no entries")
         self._cut(self._pending, last=True)
         if self._filter:
             self._put_filter(self._filter)
         self.order.finish()
         invariant(
-            self._entries == self.order.entries, "a segment whose order is of other entries",
+            self._entries == self.order.entries, "the order of a segment is of other entries",
             entries=self._entries, order=self.order.entries,
         )  # fmt: skip
         footer = Footer(
@@ -225,7 +225,7 @@ class SegmentOutput:
             stored = self._transaction.put(key, data, append=True, dupdata=dupdata, db=database)
         except lmdb.Error as error:
             raise OSError(f"{self._path}: {error}") from error
-        invariant(stored, "a row of a segment was not stored", block=len(self._ranks))
+        invariant(stored, "the file did not store a row of the segment", block=len(self._ranks))
 
 
 def _ends(columns: Columns) -> list[int]:
@@ -234,7 +234,7 @@ def _ends(columns: Columns) -> list[int]:
     Headers count: otherwise a block of entries with little else would be decoded to 12 MB.
     """
     try:
-        sizes = _added(columns.keys, columns.values)  # type: ignore[arg-type]
+        sizes = _added(columns.keys, columns.values)  # type: ignore[arg-type]  # as a rule
     except TypeError:  # some have no value
         sizes = _added(columns.keys, [value or b"" for value in columns.values])
     for at, headers in columns.headers.items():

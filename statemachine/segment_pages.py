@@ -46,7 +46,7 @@ def check_pages(path: Path, on_step: Callable[[], None] = lambda: None) -> int:
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
         size = len(pages)
         if size % _PAGE or size <= _METAS * _PAGE:
-            raise CorruptData(f"it has {size} bytes, which are no pages")
+            raise CorruptData(f"the file has {size} bytes, which are not whole pages")
         walk = _Walk(pages)
         at = 0
         try:
@@ -56,7 +56,7 @@ def check_pages(path: Path, on_step: Callable[[], None] = lambda: None) -> int:
                     walk.looked = 0
                     on_step()
         except struct.error:
-            raise CorruptData(f"page {at} is cut") from None
+            raise CorruptData(f"page {at} ends too early") from None
         return size
 
 
@@ -75,7 +75,7 @@ class _Walk:
         self.looked += 1
         number, _, flags, lower, upper = _HEADER.unpack_from(self._pages, begin)
         if number != at or (flags == _META) != (at < _METAS):
-            raise CorruptData(f"page {at} is another one")
+            raise CorruptData(f"page {at} has the number of another page")
         if flags == _META:
             self._check_meta(at)
         elif flags == _OVERFLOW:
@@ -83,7 +83,7 @@ class _Walk:
         elif flags in (_BRANCH, _LEAF):
             self._check_nodes(at, begin, lower, upper, _PAGE, branch=flags == _BRANCH)
         else:
-            raise CorruptData(f"page {at} is of no kind")
+            raise CorruptData(f"page {at} has an unknown kind")
         return 1
 
     def _check_meta(self, at: int) -> None:
@@ -137,7 +137,7 @@ class _Walk:
             if (number, found) != (head, _OVERFLOW) or (
                 _HEADER_BYTES + size > self._length(head) * _PAGE
             ):
-                raise CorruptData(f"page {at} leads to a value that is not there")
+                raise CorruptData(f"page {at} leads to a value that does not exist")
         elif kind & _SUBTREE:
             (root,) = _NUMBER.unpack_from(self._pages, begin + _TREE_ROOT)
             self._check_root(at, root)

@@ -58,13 +58,13 @@ class _Filter:
 def check_lack(error: Exception) -> None:
     """Raise Overloaded when the process or the machine has too many files open.
 
-    Such an error is no sign of damage in the file.
+    Such an error is not a sign of damage in the file.
     """
     number = error.errno if isinstance(error, OSError) else getattr(error, "code", None)
     if number in (errno.EMFILE, errno.ENFILE):
         raise Overloaded(
-            "this node has too many files open to read a segment; come back, and raise its limit "
-            "with `ulimit -n`", retry_after=1.0,
+            "this node has opened too many files to read a segment; try again later, and "
+            "raise the limit with `ulimit -n`", retry_after=1.0,
         ) from None  # fmt: skip
 
 
@@ -88,7 +88,7 @@ class Segment:
             raise self._damage(error.message) from None
         except (OSError, ValueError) as error:
             check_lack(error)
-            raise self._damage(f"it cannot be read: {error}") from None
+            raise self._damage(f"the file cannot be read: {error}") from None
         with self._reading():
             self._environment = lmdb.open(
                 str(path), subdir=False, readonly=True, lock=False, max_dbs=8,
@@ -99,7 +99,7 @@ class Segment:
                 named = self._environment.open_db(FOOTER, create=False)
                 footer = self._get(named, FOOTER)
             if footer is None:
-                raise self._damage("its footer is missing")
+                raise self._damage("the footer is missing")
             with self._decoding(FOOTER, 0):
                 self.footer = Footer.unpack(footer)
             with self._reading():
@@ -233,12 +233,14 @@ class Segment:
         ordinal = self._locate(key, seq)
         block = self.block(ordinal)
         if ordinal and block.first > (key, seq):
-            raise self._damage(f"the index leads to block {ordinal}, behind what is looked for")
+            raise self._damage(f"the index leads to block {ordinal}, behind the key of the search")
         following = block.next_first_key
         if following is not None and following <= key:
             after = self.following(ordinal)
             if after is None or self.block(after).first <= (key, seq):
-                raise self._damage(f"the index leads to block {ordinal}, before what is looked for")
+                raise self._damage(
+                    f"the index leads to block {ordinal}, before the key of the search"
+                )
         return ordinal
 
     def _locate(self, key: bytes, seq: int) -> int:
@@ -265,7 +267,7 @@ class Segment:
                 found = cursor.last()
             value = bytes(cursor.value()) if found else POSITION.pack(0, 0)
         if len(value) != POSITION.size:
-            raise self._damage("an index entry of another size")
+            raise self._damage("an index entry has another size")
         ordinal: int = POSITION.unpack(value)[1]
         return ordinal
 
@@ -277,7 +279,9 @@ class Segment:
         block = self.block(ordinal)
         if block.next_first_key is None:
             if ordinal + 1 != self.footer.blocks:
-                raise self._damage(f"block {ordinal} of {self.footer.blocks} says it is the last")
+                raise self._damage(
+                    f"block {ordinal} of {self.footer.blocks} claims to be the last block"
+                )
             return None
         after = self.block(ordinal + 1)
         if after.keys[0] != block.next_first_key or block.last >= after.first:
@@ -443,7 +447,7 @@ class Segment:
         piece = self.piece(self._piece_of(seq))
         at = bisect_left(piece.seqs, seq)
         if at == len(piece.seqs) or piece.seqs[at] != seq:
-            raise self._damage(f"seq {seq} is asked for, which is not here")
+            raise self._damage(f"the seq order has no seq {seq}")
         rank = piece.ranks[at]
         ordinal = self.footer.block_of(rank)
         return ordinal, rank - self.footer.ranks[ordinal]
@@ -515,7 +519,7 @@ class Segment:
         except FileNotFoundError:
             return  # deleted, and kept by being open
         if size != self._size:
-            raise self._damage(f"it has {size} of {self._size} bytes")
+            raise self._damage(f"the file has {size} of {self._size} bytes")
 
     @contextmanager
     def _decoding(self, part: bytes, ordinal: int) -> Iterator[None]:

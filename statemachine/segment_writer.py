@@ -40,7 +40,7 @@ def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
         # One batch at a time: all of them decoded take as much memory as their records.
         lengths.append(_add(rows, decode_batch(source.data), source.selected))
     count = len(rows)
-    invariant(count > 0, "a segment without entries is built")
+    invariant(count > 0, "a segment would have no entries")
     stamps = [source.timestamp_ms for source in sources]
     bases = Bases.of(first_seq, first_seq + count, min(stamps), max(stamps))
     rows.timestamps = array(bases.timestamp_code)

@@ -163,7 +163,7 @@ class SegmentStore:
         when there is no descriptor for it.
         """
         if content_id in self._suspended:
-            raise _damaged(content_id, "is damaged and fetched again")
+            raise _damaged(content_id, "is damaged, and the node fetches the segment again")
         segment = self._open.get(content_id)
         if segment is not None:
             self._open.move_to_end(content_id)
@@ -175,8 +175,9 @@ class SegmentStore:
             self.verify(content_id)
         if len(self._alive) >= 2 * self._open_max:
             raise Overloaded(
-                f"a read needs more than {2 * self._open_max} segment files at once; ask for fewer "
-                "keys, or raise what the node may open with `ulimit -n`", retry_after=1.0,
+                f"a read needs over {2 * self._open_max} segment files at once; ask for "
+                "fewer keys, or raise the limit of open files with `ulimit "
+                "-n`", retry_after=1.0,
             )  # fmt: skip
         segment = Segment(self.path(content_id), content_id, self._blocks, size)
         self._alive.add(segment)

@@ -90,7 +90,7 @@ class SeqChains:
         # One pass in C: for each record, read the key's newest position, then replace it.
         replace = map(newest.__setitem__, keys, range(position, position + len(keys)))
         read = map(newest.get, keys, repeat(_NONE))
-        self._previous.extend(map(_first, zip(read, replace)))  # noqa: B905  of equal length
+        self._previous.extend(map(_first, zip(read, replace, strict=False)))
 
     def last(self, key: bytes) -> int:
         """Return the key's last seq, or 0 without an entry."""

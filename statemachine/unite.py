@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from ..client.protocol.invariants import invariant
+from ..client.protocol.levels import LEVEL_MIN
 from .floors import Marks
 from .leases import Lease
 from .producers import Table, united_rows
@@ -41,9 +42,9 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     The parents are two or more neighbours in the order of keys. The manifest has all their rows,
     clipped to their spans. Rows on both sides of a border for one file, since a split, become one
     row again, so that a merge undoes a split. Seqs go on after the largest, log time after the
-    latest. Floors, marks and leases stay those of each parent's keys (x12, x14), and the rows of
-    producers follow x9 and x10. The result may exceed a limit, of producers or spans, say: nothing
-    is dropped for that, but the range accepts no more.
+    latest; the feature level is the highest. Floors, marks and leases stay those of each parent's
+    keys (x12, x14), and the rows of producers follow x9 and x10. The result may exceed a limit, of
+    producers or spans, say: nothing is dropped for that, but the range accepts no more.
 
     A table that this function does not know is taken from the first parent, and the others' are
     lost: a new table needs a rule here.
@@ -55,10 +56,11 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     """
     invariant(
         len(parents) > 1 and all(left.end == right.start for left, right in pairwise(parents)),
-        "ranges that are no neighbours are merged", spans=[parent.span for parent in parents],
+        "the ranges of a merge are not neighbours", spans=[parent.span for parent in parents],
     )  # fmt: skip
     span = (parents[0].start, parents[-1].end)
     tables = [parent.base.tables for parent in parents]
+    level = max(each.get("level", LEVEL_MIN) for each in tables)
     others = {name: table for each in reversed(tables) for name, table in each.items()}
     return Base(
         index,
@@ -66,6 +68,7 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
         [info.of_range(span) for info in reduce(beside, map(_rows, parents)).rows],
         {
             **others,
+            **({"level": level} if level > LEVEL_MIN else {}),
             "next_seq": max(each.get("next_seq", 1) for each in tables),
             "last_timestamp_ms": max(each.get("last_timestamp_ms", 0) for each in tables),
             "hash": united_hash([each.get("hash", bytes(_HASH_BYTES)) for each in tables]),

@@ -25,5 +25,5 @@ class UnknownCommandError(Exception):
         names = ", ".join(map(str, [*known][:_SHOWN_MAX]))
         super().__init__(
             f"entry {index} is {met}; this program knows {names}. Upgrade this node to the "
-            f"version of the others: the replica then goes on with entry {index}"
+            f"version of the other nodes: the replica then continues with entry {index}"
         )

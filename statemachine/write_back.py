@@ -9,6 +9,7 @@ alone for four times as long. A sync of the WAL then seldom meets a step, and wa
 import ctypes
 import errno
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Final
@@ -22,11 +23,12 @@ _PAUSE_MAX_S: Final = 0.1
 _UNKNOWN_HERE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE})
 
 
-def write_back(path: Path) -> None:
+def write_back(path: Path, given_up: threading.Event | None = None) -> None:
     """Write the file's pages to the disk. This makes nothing durable; an fsync has to follow.
 
     It takes about five times as long as the disk needs: call it where nobody waits. It does nothing
-    where the system has no such call. Raises OSError when a page cannot be written.
+    where the system has no such call. Raises OSError when a page cannot be written, and
+    InterruptedError, which is an OSError, between two steps once `given_up` is set.
     """
     call = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
     if call is None:
@@ -43,6 +45,10 @@ def write_back(path: Path) -> None:
                     return
                 raise OSError(number, os.strerror(number), str(path))
             if offset + _STEP_BYTES < size:
-                time.sleep(min(_PAUSE * (time.monotonic() - began), _PAUSE_MAX_S))
+                pause = min(_PAUSE * (time.monotonic() - began), _PAUSE_MAX_S)
+                if given_up is None:
+                    time.sleep(pause)
+                elif given_up.wait(pause):
+                    raise InterruptedError(errno.EINTR, "nobody needs the file any more", str(path))
     finally:
         os.close(fd)

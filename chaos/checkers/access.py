@@ -20,7 +20,7 @@ def access(history: History, test: Mapping[str, Any]) -> Result:
     result = Result("access")
     told = test.get("strangers")
     if told is None:
-        result.unknown.append("it was not recorded what strangers met")
+        result.unknown.append("the test did not record the answers to strangers")
     else:
         result.counts |= told["refused"]
         result.anomalies += _let_in(told["let_in"])
@@ -35,11 +35,11 @@ def access(history: History, test: Mapping[str, Any]) -> Result:
 def _let_in(counts: Mapping[str, int]) -> Iterator[Anomaly]:
     for kind, count in counts.items():
         if count:
-            yield Anomaly("let-in", f"nodes let in {kind}, {count} times", promise="X5")
+            yield Anomaly("let-in", f"nodes accepted {kind}, {count} times", promise="X5")
 
 
 def _shut_out(history: History) -> Iterator[Anomaly]:
     for one in history.operations():
         if one.error is not None and one.error.startswith(_REFUSED):
-            message = f"a client with the workload's token was refused: {one.error}"
+            message = f"a node refused a client with the workload's token: {one.error}"
             yield Anomaly("shut-out", message, None, (one.index,))

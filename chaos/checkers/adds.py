@@ -42,7 +42,8 @@ def adds(account: Account, result: Result) -> None:
             result.anomalies.append(
                 Anomaly(
                     "lost",
-                    f"{sent.name} was known, and the last linearizable read of its key lacks it",
+                    f"{sent.name} was known, but the last linearizable read of its key "
+                    "lacks the element",
                     sent.key, (*sent.operations, last.operation.index), "S2",
                 )
             )  # fmt: skip

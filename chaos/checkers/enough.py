@@ -49,7 +49,7 @@ def _operations(history: History, test: Mapping[str, Any]) -> Iterator[str]:
     least = max(_OK_MIN, int(_OK_SHARE * float(test["rate"]) * float(test["time_limit_s"])))
     count = sum(count for f, count in done.items() if f not in ("final", "follow"))
     if count < least:
-        yield f"{count} operations succeeded; {least} at least say something"
+        yield f"{count} operations succeeded; a verdict needs at least {least}"
     for f in sorted(asked):
         if not done[f] and f != "final":
             yield f"no {f} succeeded, of {asked[f]}"
@@ -66,14 +66,14 @@ def _finals(history: History, nodes: int) -> Iterator[str]:
 
 def _faults(bands: list[Band], chosen: list[str], leads: "_Leads") -> Iterator[str]:
     if chosen and not bands:
-        yield f"no fault took place, though these were chosen: {', '.join(chosen)}"
+        yield f"no fault took place, although these were chosen: {', '.join(chosen)}"
         return
     hitting = [name for name in chosen if name not in _NOT_AT_NODES]
     if hitting and not any(
         band.package not in _NOT_AT_NODES and leads.led(band.began, band.ended) & set(band.nodes)
         for band in bands
     ):
-        yield f"no leader was hit by a fault, though these were chosen: {', '.join(hitting)}"
+        yield f"no fault hit a leader, although these were chosen: {', '.join(hitting)}"
 
 
 def _elections(bands: list[Band], nodes: int, leads: "_Leads") -> Iterator[str]:
@@ -86,7 +86,7 @@ def _elections(bands: list[Band], nodes: int, leads: "_Leads") -> Iterator[str]:
         and leads.led(band.began, band.began) & set(band.nodes)
     ]
     if due and not leads.elections:
-        yield f"no election took place, though {len(due)} faults took leaders away for long"
+        yield f"no election took place, although {len(due)} faults stopped leaders for a long time"
 
 
 class _Leads:

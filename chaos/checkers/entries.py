@@ -36,7 +36,7 @@ def _entry(account: Account, view: View, seq: int, value: Any) -> Iterator[Anoma
     sent = account.sent.get(value)
     shows = f"{_name(view)} shows {value} at seq {seq} of key {view.key}"
     if sent is None:
-        yield Anomaly("phantom", f"{shows}, which nobody sent", view.key, (index,), "S5")
+        yield Anomaly("phantom", f"{shows}, which no client sent", view.key, (index,), "S5")
     elif sent.key != view.key:
         yield Anomaly(
             "phantom", f"{shows}, which was sent to key {sent.key}", view.key,
@@ -44,7 +44,7 @@ def _entry(account: Account, view: View, seq: int, value: Any) -> Iterator[Anoma
         )  # fmt: skip
     elif sent.refused:
         yield Anomaly(
-            "G1a", f"{shows}, though its append failed and surely did not happen", view.key,
+            "G1a", f"{shows}, but its append failed and cannot have happened", view.key,
             (*sent.operations, index), "S11",
         )  # fmt: skip
     elif sent.began > view.ended:

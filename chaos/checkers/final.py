@@ -2,7 +2,7 @@
 
 `lost-write`: acknowledged, and absent. `vanished-read`: read before, and absent. `lost-on-node`:
 absent on one node only. `unseen`: present, but missed by a reader that polled its key to the end
-after the final read. An entry that no process has read yet is counted, but is no error.
+after the final read. An entry that no process has read yet is counted, but is not an error.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def _lost(sent: Sent, seqs: list[int], end: Operation) -> Anomaly:
     if not seqs:
         where = "the whole key is gone"
     elif sent.seq is None:
-        where = "its seq was never told"
+        where = "its seq is unknown"
     elif sent.seq < seqs[0]:
         where = "before all that is left of the key (prefix)"
     elif sent.seq > seqs[-1]:

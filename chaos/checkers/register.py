@@ -30,7 +30,7 @@ def conditions(account: Account) -> Iterator[Anomaly]:
             if before > sent.expect or whole:
                 yield Anomaly(
                     "broken-condition",
-                    f"{sent.name} was to follow seq {sent.expect}, and follows seq {before}",
+                    f"{sent.name} expected seq {sent.expect}, but follows seq {before}",
                     key, tuple(sent.operations), "S9",
                 )  # fmt: skip
     for one in account.operations:
@@ -41,8 +41,9 @@ def conditions(account: Account) -> Iterator[Anomaly]:
         if last == expect or last < account.floor(key, one.began):
             yield Anomaly(
                 "wrong-refusal",
-                f"an append of process {one.process} to key {key} expected seq {expect}, and was"
-                f" refused for last seq {last}; seq {account.floor(key, one.began)} was known",
+                f"an append of process {one.process} to key {key} expected seq {expect}, "
+                f"and the node refused the append because of last seq {last}; seq "
+                f"{account.floor(key, one.began)} was known",
                 key, (one.index,), "S9",
             )  # fmt: skip
 

@@ -59,8 +59,8 @@ class _Snapshot:
             if known > through:
                 yield Anomaly(
                     "missing",
-                    f"a snapshot goes to seq {through} at key {key}, of which seq {known} was known"
-                    " before",
+                    f"a snapshot goes to seq {through} at key {key}, but seq {known} was "
+                    "known before",
                     key, (self._taken.index,), "S7",
                 )  # fmt: skip
 
@@ -93,7 +93,7 @@ class _Snapshot:
         lease_ns = self._taken.asked["lease_s"] * _NS
         told = one.error is not None and one.error.startswith("NOT_FOUND")
         if told and one.ended is not None and one.ended - self._taken.began < lease_ns:
-            yield self._anomaly("lease-lost", "is over before its time", None, one)
+            yield self._anomaly("lease-lost", "ended before its time", None, one)
 
     def _through(self, key: str) -> int:
         return int(self._throughs[bisect_right(self._starts, key) - 1])

@@ -185,13 +185,13 @@ class Judgement:
         """Describe the first key found without an order."""
         if self.linearizable is None:
             keys = ", ".join(self.undecided[:5]) + (", ..." if len(self.undecided) > 5 else "")
-            return f"no answer in time for keys {keys}"
+            return f"the time limit ended before the answer for keys {keys}"
         if self.stuck is None:
             return "linearizable"
         states = ", ".join(self.states[:5]) + (", ..." if len(self.states) > 5 else "")
         return (
-            f"key {self.key}: {self.stuck.name} has no place; "
-            f"with all that ended before placed, the state may be: {states}"
+            f"key {self.key}: {self.stuck.name} has no place; after all operations that "
+            f"ended before it, the state may be: {states}"
         )
 
 

@@ -27,13 +27,13 @@ def main() -> int:
         prog="python -m lognode.chaos.faultproxy",
         description="A TCP proxy that injects faults, with the HTTP API of Toxiproxy.",
     )
-    parser.add_argument("--host", default="localhost", help="of the API; default localhost")
-    parser.add_argument("--port", type=int, default=8474, help="of the API; default 8474")
+    parser.add_argument("--host", default="localhost", help="host of the API; default localhost")
+    parser.add_argument("--port", type=int, default=8474, help="port of the API; default 8474")
     arguments = parser.parse_args()
     try:
         asyncio.run(_serve(arguments.host, arguments.port))
     except OSError as error:
-        sys.stderr.write(f"faultproxy: {error}; choose another with --port\n")
+        sys.stderr.write(f"faultproxy: {error}; choose another port with --port\n")
         return 1
     return 0
 

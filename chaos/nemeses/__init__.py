@@ -24,6 +24,7 @@ from .power import PartKill, PauseKill, Power
 from .processes import Kill, Pause
 from .ranges import Range
 from .slow_disk import SlowDisk
+from .upgrade import Upgrade
 
 __all__ = ["MOUNTED", "PACKAGES", "Begun", "Package", "Pair", "Target"]
 
@@ -41,6 +42,7 @@ PACKAGES: Final[Mapping[str, Callable[[], Package]]] = {
     "power": Power,
     "range": Range,
     "slow-disk": SlowDisk,
+    "upgrade": Upgrade,
 }
 
 MOUNTED: Final = frozenset({"power", "part-kill", "pause-kill", "slow-disk"})

@@ -60,7 +60,7 @@ class Clock:
     def missing(self) -> str | None:
         """Return what installs libfaketime, if it is missing."""
         if library() is None:
-            return "wall clocks are set by libfaketime: install Debian's package faketime"
+            return "the clock nemesis needs libfaketime: install Debian's package faketime"
         return None
 
     async def begin(self, target: Target) -> Begun | None:

@@ -91,7 +91,7 @@ class Corrupt:
         place = target.rng.choice(PLACES)
         blow = await self.strike(target, number, place)
         if blow is None:
-            return f"kill of node {number}, which has nothing to damage in {place}", [number]
+            return f"kill of node {number}, which has no file to damage in {place}", [number]
         where = blow.path.relative_to(target.nodes[number].data)
         word = "bit flipped in" if blow.how == "flipped" else "lost end of"
         return f"{word} {where} at byte {blow.at} of node {number}", [number]

@@ -68,7 +68,7 @@ class Disk:
     def missing(self) -> str | None:
         """Return what installs libfiu, if it is missing."""
         if shutil.which("fiu-run") is None:
-            return "errors of system calls are made by libfiu: install Debian's package fiu-utils"
+            return "the disk nemesis needs libfiu: install Debian's package fiu-utils"
         return None
 
     async def begin(self, target: Target) -> Begun | None:
@@ -126,12 +126,12 @@ async def _tell(target: Target, number: int, told: list[str]) -> str | None:
             replies = await _open(f"{pipes}.out", os.O_RDONLY, opened)
             commands_in = await _open(f"{pipes}.in", os.O_WRONLY, opened)
             for command in told:
-                step = f"it answers {command!r}"
+                step = f"node answers {command!r}"
                 os.write(commands_in, f"{command}\n".encode())
                 if (reply := await _line(replies)) != "0":
                     return f"node {number} answered {reply!r} to {command!r}"
     except TimeoutError:
-        return f"node {number} got no further in {_CONTROL_S:g} s until {step}"
+        return f"node {number} made no progress in {_CONTROL_S:g} s until {step}"
     except BrokenPipeError:
         return f"node {number} died before {step}"
     return None

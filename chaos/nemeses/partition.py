@@ -119,10 +119,10 @@ def one_way(
         "requests": ("one-way partition: requests of", (("requests", out),)),
         "answers": ("one-way partition: answers to", (("answers", out),)),
         "leaves": (
-            "one-way partition: whatever leaves", (("requests", out), ("answers", back)),
+            "one-way partition: all traffic that leaves", (("requests", out), ("answers", back)),
         ),
         "arrives": (
-            "one-way partition: whatever is sent to", (("requests", back), ("answers", out)),
+            "one-way partition: all traffic to", (("requests", back), ("answers", out)),
         ),
     }  # fmt: skip
     what, cuts = words[which]
@@ -133,7 +133,7 @@ def draw(rng: random.Random, numbers: Numbers, leaders: Numbers) -> Grudge:
     """Draw any grudge; two-way cuts refuse connections or lose bytes silently. At least 2 nodes."""
     drawn = rng.choice([*SHAPES, *ONE_WAY])
     if drawn not in SHAPES:
-        return one_way(rng.choice(numbers), numbers, drawn)  # type: ignore[arg-type]
+        return one_way(rng.choice(numbers), numbers, drawn)  # type: ignore[arg-type]  # of ONE_WAY
     nodes, pairs = SHAPES[drawn](rng, numbers, leaders)
     if not pairs:  # too few nodes for a ring or a bridge
         drawn = "partition of one node"

@@ -51,10 +51,14 @@ def main() -> int:
     """Run the mount; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m lognode.chaos.powerfs",
-        description="A file system that loses what was not synced at a power cut, and can be slow.",
+        description="Run a file system that loses unsynced data at a power cut, and can be slow.",
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="what is in it is kept here")
-    parser.add_argument("mount_point", type=Path, metavar="MOUNT_POINT", help="an empty directory")
+    parser.add_argument(
+        "folder", type=Path, metavar="FOLDER", help="directory that stores the content"
+    )
+    parser.add_argument(
+        "mount_point", type=Path, metavar="MOUNT_POINT", help="empty directory for the mount"
+    )
     arguments = parser.parse_args()
     backing = Backing(arguments.folder.absolute())
     mount_point = arguments.mount_point.absolute()

@@ -18,11 +18,11 @@ _UNMOUNT_S: Final = 10.0
 def missing() -> str | None:
     """Return what is missing, and what installs it; None: nothing."""
     if not os.access(DEVICE, os.R_OK | os.W_OK):
-        return f"such disks are made by FUSE, and {DEVICE} is not there, or not for this user"
+        return f"such disks need FUSE, but {DEVICE} is missing, or this user cannot use the device"
     if shutil.which(UNMOUNT) is None or ctypes.util.find_library(LIBRARY) is None:
-        return "such disks are made by FUSE: install Debian's packages fuse3 and libfuse3-3"
+        return "such disks need FUSE: install Debian's packages fuse3 and libfuse3-3"
     if importlib.util.find_spec("mfusepy") is None:
-        return "such disks are made by FUSE: install mfusepy, as pip install 'lognode[chaos]' does"
+        return "such disks need FUSE: install mfusepy, as pip install 'lognode[chaos]' does"
     return None
 
 

@@ -70,7 +70,7 @@ def chart(run: Run, time: Time) -> str:
         f"The longest times in which no operation of a kind ended ok: up to {_LONGEST} a kind, of "
         f"{span(_SHORTEST_NS)} and {_RULE} times the mean distance at least.",
         over_time(time, y + 24, "availability gaps over time", parts),
-        _table(run, listed) if listed else "<p>There was none.</p>\n",
+        _table(run, listed) if listed else "<p>There was no gap.</p>\n",
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def chart(run: Run) -> str:
         parts.append("</article>\n")
     return section(
         "offending", "Offending operations",
-        "What the checkers say is wrong, with the operations that show it.", *parts,
+        "The findings of the checkers, with the operations that show them.", *parts,
     ) + _keys(run)  # fmt: skip
 
 

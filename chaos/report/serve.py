@@ -29,17 +29,19 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
     serve = verbs.add_parser("serve", help="show the tests of a store in a browser")
     serve.add_argument(
         "--store", type=_folder, default="store", metavar="DIR",
-        help="where tests are kept (default ./store)",
+        help="directory of the tests (default ./store)",
     )  # fmt: skip
     serve.add_argument(
-        "--port", type=_port, default=_PORT, help=f"on {_HOST}; 0: any that is free ({_PORT})"
+        "--port", type=_port, default=_PORT, help=f"port on {_HOST}; 0: any free port ({_PORT})"
     )
     serve.set_defaults(verb=lambda arguments: run(arguments, say))
 
 
 def _folder(text: str) -> Path:
     if not Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {text}; give the one of --store")
+        raise argparse.ArgumentTypeError(
+            f"folder {text} does not exist; give the folder of --store"
+        )
     return Path(text)
 
 
@@ -55,7 +57,10 @@ def run(arguments: argparse.Namespace, say: Say) -> int:
         try:
             asyncio.run(_serve(arguments.store, arguments.port, say))
         except OSError as error:
-            say(f"cannot listen on {_HOST}:{arguments.port}: {error.strerror}; give another --port")
+            say(
+                f"cannot listen on {_HOST}:{arguments.port}: {error.strerror}; give another "
+                "port with --port"
+            )
             return 2
     return 0
 
@@ -86,7 +91,7 @@ async def _only_local(
 ) -> web.StreamResponse:
     """Refuse other host names: a web page whose name points here must not read the store."""
     if request.url.host not in _LOCAL:
-        raise web.HTTPForbidden(text=f"only {' or '.join(_LOCAL)} is served\n")
+        raise web.HTTPForbidden(text=f"this server serves only {' or '.join(_LOCAL)}\n")
     response: web.StreamResponse = await handler(request)
     return response
 
@@ -98,7 +103,7 @@ async def _index(request: web.Request) -> web.Response:
         f"<header><h1>Tests</h1><p class=why><code>{escape(str(store))}</code></p></header>\n"
         '<section><div class="scroll"><table><tr><th>verdict</th><th>test</th><th>began</th>'
         "<th class=num>ok</th><th class=num>fail</th><th class=num>info</th><th>why</th>"
-        f"<th></th></tr>\n{rows}</table></div>{'' if rows else '<p>There is none yet.</p>'}"
+        f"<th></th></tr>\n{rows}</table></div>{'' if rows else '<p>There is no test yet.</p>'}"
         "</section>"
     )
     return _html(document("lognode-chaos", body))
@@ -145,7 +150,7 @@ async def _file(request: web.Request) -> web.StreamResponse:
     except (OSError, ValueError):
         raise web.HTTPNotFound() from None
     if not path.is_relative_to(store) or not path.exists():
-        raise web.HTTPNotFound(text=f"the store has no {asked}\n")
+        raise web.HTTPNotFound(text=f"the store does not contain {asked}\n")
     if path.is_dir():
         if not asked.endswith("/"):
             raise web.HTTPFound(f"/{quote(asked)}/")

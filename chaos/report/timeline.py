@@ -34,9 +34,10 @@ def chart(run: Run, time: Time) -> str:
     found = lanes(run, run.operations)
     return section(
         "timeline", "Timeline",
-        "A lane for each client, grouped by what it did first; a client whose operation ended "
-        "info goes on as a new process. Point at a bar for the operation; where bars would lie on "
-        "each other one stands for all. What the checkers named has a red frame.",
+        "A lane for each client, grouped by its first operation; after an operation that "
+        "ended info, the client continues as a new process. Point at a bar to see the "
+        "operation; a bar may stand for several operations at the same place. A red frame "
+        "marks the findings of the checkers.",
         legend(
             ("bar ok", "ok"), ("bar fail", "fail"), ("bar info", "info"),
             ("bar offending", "named by a checker"),

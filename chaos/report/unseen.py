@@ -36,11 +36,11 @@ def chart(run: Run, time: Time) -> str:
         time_axis(time, bottom),
     ]
     finals = any(one.f == FINAL and one.outcome == "ok" for one in run.operations)
-    read_back = "the final reads included" if finals else "and no final read was done"
+    read_back = "the final reads included" if finals else "and no final read took place"
     return section(
         "unseen", "Unseen",
-        "Entries that were acknowledged and that no poll, read, scan or follower has returned "
-        f"yet, {read_back}.",
+        "Entries that were acknowledged and that no poll, read, scan or follower has "
+        f"returned yet, {read_back}.",
         over_time(time, _HEIGHT, "unseen entries over time", parts),
     )  # fmt: skip
 

@@ -2,9 +2,10 @@
 
 A run is a function of (seed, options): one thread, one virtual clock, one seeded source of
 randomness per concern, and a heap of events. The product itself runs in it: the real engine, guard,
-journal, WAL bytes, state machine, metadata, and the decisions by which generations change. The
-surroundings are simulated: time, the network, the disk, process kills, and the clients. The code
-that carries the decisions out is simulated too, since a node's own code is asyncio.
+journal, WAL bytes, state machine, metadata, the decisions by which generations change, and the
+rules of a replica's life (`node.rules`). The surroundings are simulated: time, the network, the
+disk, process kills, and the clients. The code that carries rules and decisions out is simulated
+too, since a node's own code is asyncio.
 
 Parts, from the bottom up:
 

@@ -35,7 +35,7 @@ def _faults(text: str) -> tuple[str, ...]:
     unknown = [name for name in names if name not in FAULTS and name not in FAULTS_OF_WHOLE]
     if unknown:
         raise argparse.ArgumentTypeError(
-            f"no such fault: {', '.join(unknown)}; there are none, {', '.join(FAULTS)}"
+            f"unknown fault: {', '.join(unknown)}; the allowed names are none, {', '.join(FAULTS)}"
         )
     return names
 
@@ -83,14 +83,48 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
     )
     which = sim.add_mutually_exclusive_group(required=True)
     which.add_argument("--seeds", type=_seeds, metavar="A..B", help="B is exclusive")
-    which.add_argument("--seed", type=int, metavar="N", help="one seed")
+    which.add_argument("--seed", type=int, metavar="N", help="run a single seed")
     which.add_argument(
-        "--replay", type=_case, metavar="FILE", help="a schedule that --shrink or --save wrote"
+        "--replay", type=_case, metavar="FILE", help="file of a schedule, from --shrink or --save"
     )
     which.add_argument(
         "--boundaries",
         action="store_true",
-        help="a fixed scenario, once for each disk operation of a node, which dies before it",
+        help="fixed scenario; each run kills the node before another disk operation",
+    )
+    _add_drawn(sim)
+    sim.add_argument("--trace", action="store_true", help="print one line per event; see below")
+    sim.add_argument(
+        "--shrink",
+        action="store_true",
+        help="with --seed or --replay: reduce the faults to a few that still fail, and save the "
+        "schedule",
+    )
+    sim.add_argument(
+        "--save", type=Path, metavar="FILE", help="with --seed: save the drawn faults as a schedule"
+    )
+    sim.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="number of worker processes",
+    )
+    sim.add_argument(
+        "--open-holes",
+        type=_holes,
+        default=frozenset(),
+        metavar="H,...",
+        help="canary: disable these fixes of the guard; the verdict must then be invalid",
+    )
+    sim.add_argument("--worker", type=_worker, help=argparse.SUPPRESS)
+    sim.set_defaults(verb=lambda arguments: run(arguments, say))
+
+
+def _add_drawn(sim: argparse.ArgumentParser) -> None:
+    """Add what a seed draws, and which mode runs it."""
+    sim.add_argument(
+        "--nodes", type=int, choices=(3, 5), help="number of nodes; default: drawn from the seed"
     )
     sim.add_argument(
         "--whole",
@@ -100,37 +134,15 @@ def add_verb(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", say: 
     sim.add_argument(
         "--workload", choices=WORKLOADS, help="with --whole; default: drawn from the seed"
     )
-    sim.add_argument("--nodes", type=int, choices=(3, 5), help="default: drawn from the seed")
     sim.add_argument(
         "--faults",
         type=_faults,
         metavar="F,...",
-        help="exactly these, or none; default: drawn from the seed",
+        help="allowed faults, or none; default: drawn from the seed",
     )
     sim.add_argument(
-        "--seconds", type=float, default=20.0, metavar="S", help="virtual seconds a seed (20)"
+        "--seconds", type=float, default=20.0, metavar="S", help="virtual seconds of each seed (20)"
     )
-    sim.add_argument("--trace", action="store_true", help="one line per event, see below")
-    sim.add_argument(
-        "--shrink",
-        action="store_true",
-        help="with --seed or --replay: reduce the faults to a few that still fail, and save them",
-    )
-    sim.add_argument(
-        "--save", type=Path, metavar="FILE", help="with --seed: write what was drawn as a schedule"
-    )
-    sim.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="worker processes"
-    )
-    sim.add_argument(
-        "--open-holes",
-        type=_holes,
-        default=frozenset(),
-        metavar="H,...",
-        help="canary: leave these holes of the guard open; the verdict must then be invalid",
-    )
-    sim.add_argument("--worker", type=_worker, help=argparse.SUPPRESS)
-    sim.set_defaults(verb=lambda arguments: run(arguments, say))
 
 
 def plan_of(arguments: argparse.Namespace) -> runner.Plan:
@@ -212,7 +224,7 @@ def _judge(outcome: Outcome, say: Say) -> int:
 def _shrunk(case: Case, say: Say) -> int:
     smaller = shrink(case)
     if smaller is None:
-        say(f"seed={case.seed} breaks nothing: there is nothing to shrink")
+        say(f"seed={case.seed} has no violation: nothing to shrink")
         return runner.VALID
     path = Path(f"sim-{case.seed}.json")
     smaller.save(path)

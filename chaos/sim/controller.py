@@ -15,6 +15,7 @@ import msgpack
 
 from ...client.protocol.errors import LognodeError
 from ...node.directory import meta_keys
+from ...node.rules.flushing import cut_log
 from ...partitions import commands
 from ...partitions.change import next_steps
 from ...partitions.facts import Facts
@@ -23,7 +24,7 @@ from ...partitions.model import Descriptor
 from ...partitions.planner import Damage
 from ...raft.group_log import GroupLog
 from ...raft.types import LogEntry
-from .member import CONTROLLER, NEWS, Member
+from .member import NEWS, Member
 from .violation import Violation
 
 if TYPE_CHECKING:
@@ -52,9 +53,15 @@ class ControllerReplica(Member):
         self._leads_since: float | None = None
         self._open_until = 0.0
         self._told = (0, 0)
-        self._have: set[int] = set()
-        """Members known to have begun this generation."""
         super().__init__(host, descriptor, log, applied[0])
+
+    @classmethod
+    def stored(
+        cls, host: "Host", descriptor: Descriptor, log: GroupLog, row: dict[str, Any]
+    ) -> "ControllerReplica":
+        """Return the replica whose row is stored."""
+        index, term = row["applied"]
+        return cls(host, descriptor, log, Metadata.from_image(row["image"]), (index, term))
 
     @property
     def applied_index(self) -> int:
@@ -101,7 +108,8 @@ class ControllerReplica(Member):
         self.host.durable.commit({meta_keys.controller_key(self.gid.generation): self.row()})
         self._checkpointed = self.applied_index
         self.host.disk.boundary()
-        self.log.cut_front(min(self.applied_index, self.log.commit_index))
+        for _, last in cut_log(self.gid, self.log, self.applied_index, self.applied_index):
+            self.log.cut_front(last)
         self.host.reclaim()
 
     def row(self) -> dict[str, Any]:
@@ -154,7 +162,7 @@ class ControllerReplica(Member):
         try:
             self.facts.take(node, report, self.host.world.clock.now)
         except LognodeError as error:
-            raise Violation("protocol", "a report that is none", node=node, error=error) from None
+            raise Violation("protocol", "a malformed report", node=node, error=error) from None
         self.host.later(0.0, self.step)
 
     def take_heartbeat(self, node: int, has: tuple[int, int], damaged: list[Damage]) -> None:
@@ -175,47 +183,6 @@ class ControllerReplica(Member):
             for peer in self.host.links:
                 self.host.send(peer, NEWS, self.gid, image)
             self.host.later(0.0, self.step)
-
-    # The next generation.
-
-    def push(self) -> None:
-        """Push this generation to the members that have not confirmed it.
-
-        Members whose log no longer continues the leader's log get it too.
-        """
-        wanted = set(self.descriptor.members) - {self.host.node_id} - self._have
-        if not self.descriptor.lineage:
-            wanted = set()
-        if self.leads:
-            wanted |= self.group.needs_base
-        peers = sorted(wanted & self.host.links.keys())
-        row = self.row() if peers else None
-        for peer in peers:
-            self.host.send(peer, CONTROLLER, self.gid, row)
-
-    def begun_by(self, node: int) -> None:
-        """Note that a member has begun this generation."""
-        self._have.add(node)
-
-    @property
-    def all_begun(self) -> bool:
-        """Whether every member has begun this generation."""
-        return set(self.descriptor.members) <= self._have | {self.host.node_id}
-
-    def reinstall(self, metadata: Metadata, applied: tuple[int, int]) -> None:
-        """Go on from a later image of the same generation: meta, then the log (x2.10)."""
-        row = controller_row(self.descriptor, metadata, applied)
-        self.host.durable.commit({meta_keys.controller_key(self.gid.generation): row})
-        self.metadata, self._applied, self._checkpointed = metadata, applied, applied[0]
-        self.host.disk.boundary()
-        if self.log.term_at(applied[0]) != applied[1]:
-            self.log.reset(*applied)
-        node = self.host.node_id
-        self.safety.installed(node, self.log, applied[0])
-        self.safety.same_state(node, applied[0], self.state_hash())
-        self.host.world.trace(self.host.name, "base", f"{self.name} index={applied[0]}")
-        self.host.world.bases += 1
-        self.restart(applied[0])
 
 
 def controller_row(

@@ -16,6 +16,18 @@ class Target(Protocol):
 
 
 _DISK_FAILS: Final = 0.4
+_NOT_FINALIZED: Final = 0.5
+
+
+def finalizings(options: Options, rng: random.Random) -> list[Fault]:
+    """Return when an operator raises the feature level of the cluster, in half of the runs.
+
+    `rng` is a source of its own, so that the other faults of a seed stay as they were.
+    """
+    if not options.changes or rng.random() < _NOT_FINALIZED:
+        return []
+    times = sorted(options.fault_seconds * rng.random() for _ in range(2))
+    return [Fault(at, "change", how="finalize") for at in times]
 
 
 class Drawer:

@@ -9,15 +9,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...node.directory import meta_keys
-from ...node.lifecycle.first_base import first_base
+from ...node.rules import base_fetches
+from ...node.rules.base_fetches import Fetch, Own, Parent, Stored, fits, pin_of
+from ...node.rules.first_base import first_base
+from ...node.rules.generation_ends import (
+    HeldReplica,
+    PreparedEnd,
+    prepared,
+    prepared_end,
+    prepared_puts,
+)
 from ...partitions import duties
 from ...partitions.duties import Duty, Local
-from ...partitions.lineage import Gid, effects_of
-from ...partitions.model import Lineage
+from ...partitions.lineage import Gid
 from ...raft.types import GroupId
 from ...statemachine.range_state import Base
 from .member import BASE, BASE_INSTALLED, BASE_WANTED, REPORT
-from .replica import end_of
 from .violation import Violation
 
 if TYPE_CHECKING:
@@ -46,12 +53,16 @@ class Duties:
         """Begin all duties that are due and not under way."""
         metadata = self._host.view.metadata
         self._copied = {done for done in self._copied if done[0] in metadata.operations}
-        pins = [pin for pin in self._replicas.pinned if pin not in metadata.operations]
-        for pin in pins:
-            del self._replicas.pinned[pin]
         found = duties.duties(metadata, self._local())
         wanted = set(map(duties.name_of, found))
         self._fetched = {of: base for of, base in self._fetched.items() if of[0] in wanted}
+        pins = self._replicas.pinned
+        for pin in base_fetches.unpinned(pins, metadata.operations, wanted):
+            del pins[pin]
+        rows = [key for key, _ in self._host.durable.meta.items(meta_keys.PREPARED)]
+        over = base_fetches.prepared_over(rows, metadata.operations, found)
+        if over:
+            self._host.durable.commit({}, over)
         for duty in found:
             asked = self._asked.get(duties.name_of(duty))
             if asked is None or asked[0] <= self._host.world.clock.now:
@@ -59,23 +70,23 @@ class Duties:
 
     def _local(self) -> Local:
         host = self._host
-        prepared: dict[tuple[int, Gid], Lineage | None] = {}
-        effects: dict[tuple[int, Gid], bytes] = {}
-        for operation in host.view.metadata.operations.values():
-            for gid in operation.inputs:
-                number = operation.operation_id
-                row = host.durable.meta.get(meta_keys.prepared_key(number, gid[0]))
-                if row is not None:
-                    prepared[number, gid] = prepared_end(row)
-                    effects[number, gid] = effects_of(row["base"]["tables"])
+
+        def read(key: str) -> PreparedEnd | None:
+            row = host.durable.meta.get(key)
+            return None if row is None else prepared_end(row)
+
+        own = prepared(host.view.metadata.operations, read)
         return Local(
             node_id=host.node_id,
-            replicas={replica.gid: replica.held() for replica in self._replicas.ranges()},
+            replicas={
+                replica.gid: HeldReplica(replica, replica.store.state)
+                for replica in self._replicas.ranges()
+            },
             damaged=self._replicas.damaged,
             marks=self._replicas.marks,
             copied=self._copied,
-            prepared=prepared,
-            prepared_effects=effects,
+            prepared=own.ends,
+            prepared_effects=own.effects,
         )
 
     def _do(self, duty: Duty) -> None:
@@ -105,8 +116,8 @@ class Duties:
                 self._ask(duty, gid)
             case duties.CatchUp(gid):
                 replica = self._replicas.range_(GroupId(*gid))
-                if replica is not None and replica.group.leader not in (None, host.node_id):
-                    self._ask(duty, gid, replica.group.leader)
+                if replica is not None and replica.leader not in (None, host.node_id):
+                    self._ask(duty, gid, replica.leader)
             case duties.Damage(gid, reason):
                 raise Violation("x6", reason, node=host.node_id, gid=gid)
             case duties.GoAlone(gid):
@@ -135,34 +146,34 @@ class Duties:
         if duty.late:
             self._ask(duty, (range_.range_id, range_.generation))
             return
-        ends = list(map(partial(self._end_of, duty), range_.lineage, duty.parents))
-        missing = [parent for parent, end in zip(range_.lineage, ends, strict=True) if end is None]
+        parents = base_fetches.parents_of(duty)
+        ends = [self._end_of(duty, parent) for parent in parents]
+        missing = [parent.gid for parent, end in zip(parents, ends, strict=True) if end is None]
         if missing:
-            self._ask(duty, missing[0][:2])
+            self._ask(duty, missing[0])
             return
         lost = "recovered" in duty.parents
         base = first_base(range_, [end for end in ends if end is not None], lost=lost)
         self._replicas.begin_range(range_, base, campaign=duty.campaign)
 
-    def _end_of(self, duty: duties.Begin, parent: Lineage, source: duties.Source) -> Base | None:
+    def _end_of(self, duty: duties.Begin, parent: Parent) -> Base | None:
         """Return the parent's state at its end, as far as it is here."""
-        gid = GroupId(parent.range_id, parent.generation)
-        if source in ("own", "recovered"):
-            replica = self._replicas.range_(gid)
-            return None if replica is None else replica.store.state.durable_base
-        if source == "prepared":
-            row = self._host.durable.meta.get(
-                meta_keys.prepared_key(duty.range_.operation, gid.range_id)
-            )
-            return None if row is None else Base.from_wire(row["base"])
-        return self._fetched.get((duties.name_of(duty), gid))
+        match parent:
+            case Own(gid):
+                replica = self._replicas.range_(GroupId(*gid))
+                return None if replica is None else replica.store.state.durable_base
+            case Stored(_, key):
+                row = self._host.durable.meta.get(key)
+                return None if row is None else Base.from_wire(row["base"])
+            case Fetch(gid):
+                return self._fetched.get((duties.name_of(duty), gid))
 
     def _ask(self, duty: Duty, gid: Gid, peer: int | None = None) -> None:
         """Ask a peer, another one each time, for its durable base of a generation."""
         host = self._host
         name = duties.name_of(duty)
         if peer is None:
-            peers = [node for node in host.view.metadata.nodes if node != host.node_id]
+            peers = base_fetches.peers_to_ask(host.view.metadata, host.node_id, gid)
             peer = peers[self._turns[name] % len(peers)]
             self._turns[name] += 1
         self._asked[name] = (host.world.clock.now + _ASK_S, duty)
@@ -187,47 +198,30 @@ class Duties:
     def _use(self, duty: Duty, peer: int, gid: GroupId, base: Base) -> bool:
         """Use the base if it is what the duty wanted; files first, then the row that names them."""
         host = self._host
-        source = host.world.hosts[peer].durable
+        replica = self._replicas.range_(gid)
+        if isinstance(duty, duties.CatchUp) and (
+            replica is None or replica.stopped or not replica.group.base_wanted
+        ):
+            return True
+        if not fits(duty, gid, base, 0 if replica is None else replica.applied_index):
+            return False
+        names = [info.content_id for info in base.manifest]
+        self._replicas.pinned.setdefault(pin_of(duty, gid), []).extend(names)
+        if not host.durable.copy_files(base, host.world.hosts[peer].durable):
+            return False
         match duty:
-            case duties.CatchUp():
-                replica = self._replicas.range_(gid)
-                if replica is None or not replica.group.base_wanted:
-                    return True
-                if base.applied_index <= replica.applied_index:
-                    return False
-                if not host.durable.copy_files(base, source):
-                    return False
-                replica.install_base(base)
-                host.send(peer, BASE_INSTALLED, gid, None)
-                return True
+            case duties.CatchUp() if replica is not None:
+                installed = partial(host.send, peer, BASE_INSTALLED, gid, None)
+                self._replicas.reinstall_range(replica, base, installed)
             case duties.Copy(_, operation):
-                self._pin(operation, base)
-                if not host.durable.copy_files(base, source):
-                    return False
                 self._copied.add((operation, gid))
-                return True
             case duties.Prepare(_, operation):
-                if not base.tables.get("sealed") or not host.durable.copy_files(base, source):
-                    return False
-                row = {"range": gid.range_id, "generation": gid.generation, "base": base.to_wire()}
-                host.durable.commit({meta_keys.prepared_key(operation, gid.range_id): row})
-                return True
-            case duties.Begin(range_):
-                if not duty.late and end_of(gid, base) not in range_.lineage:
-                    return False
-                self._pin(range_.operation, base)
-                if not host.durable.copy_files(base, source):
-                    return False
-                if duty.late:  # a later base of this very generation
-                    self._replicas.begin_range(range_, base, campaign=False)
-                else:
-                    self._fetched[duties.name_of(duty), gid] = base
-                return True
+                host.durable.commit(prepared_puts(operation, gid, base))
+            case duties.Begin(range_, late=True):  # a later base of this very generation
+                self._replicas.begin_range(range_, base, campaign=False)
+            case duties.Begin():
+                self._fetched[duties.name_of(duty), gid] = base
         return True
-
-    def _pin(self, operation: int, base: Base) -> None:
-        pinned = self._replicas.pinned.setdefault(operation, [])
-        pinned += [info.content_id for info in base.manifest]
 
 
 def _wanted(duty: Duty) -> list[Gid]:
@@ -240,8 +234,3 @@ def _wanted(duty: Duty) -> list[Gid]:
         case duties.Begin(range_):
             return [(parent.range_id, parent.generation) for parent in range_.lineage]
     return []
-
-
-def prepared_end(row: dict[str, Any]) -> Lineage | None:
-    """Return the end of the generation that a prepared row holds."""
-    return end_of((row["range"], row["generation"]), Base.from_wire(row["base"]))

@@ -172,7 +172,9 @@ class History:
             before = seq
             append = self.appends.get(value)
             if append is None or append.key != read.key:
-                raise Violation("S5", "a read shows what nobody appended", key=read.key, seq=seq)
+                raise Violation(
+                    "S5", "a read shows an entry that no client appended", key=read.key, seq=seq
+                )
             self._place(read.key, seq, value)
         if before != last_seq:
             raise Violation("S5", "last seq is not that of the last entry", key=read.key,
@@ -226,7 +228,9 @@ class History:
                     raise Violation("S4", "a node's seqs do not rise", node=node, key=key, seq=seq)
                 append = self.appends.get(value)
                 if append is None or append.key != key:
-                    raise Violation("S5", "a node holds what nobody appended", node=node, seq=seq)
+                    raise Violation(
+                        "S5", "a node holds an entry that no client appended", node=node, seq=seq
+                    )
                 if append.state == "refused":
                     raise Violation("S11", "refused for good, yet applied", node=node, value=value)
                 if append.expect not in (-1, before) and not self._lacks(append, before, seq):
@@ -332,7 +336,7 @@ class History:
         first = entries[0][0] if entries else read.trimmed
         second = entries[1][0] if len(entries) > 1 else read.compacted
         if first < read.trimmed or second < read.compacted:
-            raise Violation("S7", "what was removed is there", key=read.key, entries=entries[:2],
+            raise Violation("S7", "a removed entry is there", key=read.key, entries=entries[:2],
                             trimmed=read.trimmed, compacted=read.compacted)  # fmt: skip
 
     def _lacks(self, append: Append, before: int, seq: int) -> bool:

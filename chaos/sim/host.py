@@ -27,6 +27,7 @@ from .inject import SYNC_MEAN_S
 from .member import PING, READS, Member
 from .membership import Membership
 from .pings import Pings
+from .replica import RangeReplica
 from .replicas import Replicas
 from .rot import damage_wal
 from .rounds import Rounds
@@ -304,6 +305,9 @@ class Host:
         self._looking = False
         if self._duties is not None:
             self._duties.look()
+            for member in self.members():
+                if isinstance(member, RangeReplica):
+                    member.follow_level()
             self.pump()
 
     # Reads.

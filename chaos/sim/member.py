@@ -118,14 +118,6 @@ class Member:
         self.group.start(campaign=campaign)
         self.host.touch(self)
 
-    def restart(self, applied: int) -> None:
-        """Go on with a new group, after a base was installed in this generation."""
-        self.group.stop()
-        self._settle_reads()
-        self._seen = ()
-        self.group = self._new_group(applied)
-        self.take_part(campaign=False)
-
     def stop(self) -> None:
         """Stop taking part, in this life."""
         self.stopped = True
@@ -143,6 +135,16 @@ class Member:
         if peer in self.descriptor.members:
             self.group.disconnected(peer)
             self.host.touch(self)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The members of the generation."""
+        return self.descriptor.members
+
+    @property
+    def leader(self) -> int | None:
+        """The leader as far as this member knows."""
+        return None if self.stopped else self.group.leader
 
     @property
     def leads(self) -> bool:
@@ -194,6 +196,8 @@ class Member:
 
     def drain(self) -> None:
         """Show the member to the checkers, then take the output of the group."""
+        if self.stopped:
+            return
         self._observe()
         group = self.group
         while entries := group.take_committed(1 << 16):

@@ -5,8 +5,20 @@ applied the last record of a controller generation begins the next generation, a
 others until each has it (x29).
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ...node.rules.controller_generations import (
+    BeginNext,
+    ControllerMember,
+    Push,
+    PushNext,
+    RetireBefore,
+    moves,
+    successor,
+    use_of,
+)
+from ...node.rules.ending import before
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...partitions.received import steps
@@ -30,6 +42,8 @@ class Membership:
         self._replicas = replicas
         self._turn = 0
         self._unanswered = 0
+        self._have: dict[int, set[int]] = {}
+        """Members known to have begun each generation of the controller."""
 
     def start(self) -> None:
         """Begin the first controller of a newly founded cluster, and the periodic work."""
@@ -92,42 +106,37 @@ class Membership:
         if controller is None or controller.stopped:
             return
         known = self._host.view.metadata
-        later = known.controller.generation > controller.gid.generation
-        if later and not known.sealed and self._host.node_id not in known.controller.members:
-            self._retire(known.controller.generation)  # a later generation's leader has answered
-        elif controller.is_sealed:
-            self._begin_next(controller)
-        else:
+        member = ControllerMember(
+            controller.descriptor,
+            controller.metadata.controller,
+            controller.is_sealed,
+            controller.leads,
+            controller.group.needs_base,
+        )
+        if not controller.is_sealed:
             controller.step()
-            controller.push()
-            self._retire_before(controller)
+        node = self._host.node_id
+        for move in moves(node, known.controller, known.sealed, member, self._have):
+            match move:
+                case RetireBefore(generation):
+                    groups = (*self._replicas.groups, *self._replicas.damaged)
+                    if old := before(generation, groups):
+                        self._replicas.retire(old)
+                case BeginNext(campaign):
+                    metadata = successor(controller.metadata)
+                    self._replicas.begin_controller(
+                        metadata.controller, metadata, (1, 0), campaign=campaign
+                    )
+                case PushNext(to):
+                    metadata = successor(controller.metadata)
+                    self._push(controller_row(metadata.controller, metadata, (1, 0)), to)
+                case Push(to):
+                    self._push(controller.row(), to)
 
-    def _begin_next(self, ended: ControllerReplica) -> None:
-        metadata = Metadata.from_image(ended.metadata.image())
-        metadata.begin_generation()
-        if self._host.node_id in metadata.controller.members:
-            self._replicas.begin_controller(
-                metadata.controller, metadata, (1, 0), campaign=ended.leads
-            )
-            return
-        # This may be the only replica of the state in which the next generation begins.
-        gid = GroupId(CONTROLLER_RANGE, metadata.controller.generation)
-        row = controller_row(metadata.controller, metadata, (1, 0))
-        for peer in sorted({*metadata.controller.members} & self._host.links.keys()):
+    def _push(self, row: dict[str, Any], to: frozenset[int]) -> None:
+        gid = GroupId(CONTROLLER_RANGE, row["descriptor"]["generation"])
+        for peer in sorted(to & self._host.links.keys()):
             self._host.send(peer, CONTROLLER, gid, row)
-
-    def _retire_before(self, controller: ControllerReplica) -> None:
-        if controller.all_begun:
-            self._retire(controller.gid.generation)
-
-    def _retire(self, generation: int) -> None:
-        old = [
-            gid
-            for gid in (*self._replicas.groups, *self._replicas.damaged)
-            if gid.range_id == CONTROLLER_RANGE and gid.generation < generation
-        ]
-        if old:
-            self._replicas.retire(old)
 
     def take_controller(self, sender: int, gid: GroupId, row: dict[str, Any] | None) -> None:
         """Take the generation that a member pushes.
@@ -136,19 +145,28 @@ class Membership:
         """
         replica = self._replicas.groups.get(gid)
         if row is None:
-            if isinstance(replica, ControllerReplica):
-                replica.begun_by(sender)
+            self._have.setdefault(gid.generation, set()).add(sender)
             return
         metadata = _received(row["image"], self._host.view.metadata)
         index, term = row["applied"]
-        if not isinstance(replica, ControllerReplica):
-            descriptor = Descriptor.from_wire(row["descriptor"])
+        descriptor = Descriptor.from_wire(row["descriptor"])
+        confirm = partial(self._host.send, sender, CONTROLLER, gid, None)
+        mark, waits = self._replicas.marks.get(CONTROLLER_RANGE, 0), None
+        if isinstance(replica, ControllerReplica):
+            if replica.stopped:
+                return  # it is being reinstalled
+            if not replica.group.base_wanted:
+                confirm()
+                return
+            waits = replica.applied_index
+        use = use_of(descriptor, index, mark, waits)
+        if use == "begin":
             self._replicas.begin_controller(descriptor, metadata, (index, term), campaign=False)
-            return
-        if replica.group.base_wanted and index > replica.applied_index:
+        elif use == "reinstall" and isinstance(replica, ControllerReplica):
             _check(metadata, replica.metadata)
-            replica.reinstall(metadata, (index, term))
-        self._host.send(sender, CONTROLLER, gid, None)
+            self._replicas.reinstall_controller(replica, metadata, (index, term), confirm)
+        elif replica is not None:
+            confirm()
 
 
 def _received(image: dict[str, Any], known: Metadata) -> Metadata:

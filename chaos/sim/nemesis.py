@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from .clock import START_S, Scheduler
-from .draw import Drawer
+from .draw import Drawer, finalizings
 from .faults import Fault
 from .inject import ClientPath, Injector, Machine
 from .network import Network
@@ -42,6 +42,7 @@ class Nemesis:
         """
         self._scheduler = scheduler
         self._ends_rng = random.Random(f"{seed} ends")
+        self._finalizings = finalizings(options, random.Random(f"{seed} finalizings"))
         self._drawer = Drawer(options, random.Random(f"{seed} nemesis"), machines)
         self._trace = trace
         self._network = network
@@ -76,7 +77,8 @@ class Nemesis:
 
     def start(self) -> None:
         """Begin the first fault after a while, so that some runs begin in peace."""
-        for fault in self._drawer.first() if self._given is None else self._given:
+        first = [*self._drawer.first(), *self._finalizings] if self._given is None else self._given
+        for fault in first:
             self._at(fault.at, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
         if self._given is None and not self._drawer.idle:
             self._plan_next()

@@ -2,13 +2,15 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ...partitions import commands
+from ...client.protocol.levels import LEVEL_MAX
+from ...partitions import commands, levels
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...raft.types import GroupId
 from .controller import ControllerReplica
 from .faults import Fault
 from .member import Member
+from .replica import RangeReplica
 
 if TYPE_CHECKING:
     from .world import World
@@ -27,9 +29,10 @@ class Operations:
 
         `how` is `repair` (the same members), `move` (another node for one member, if there is one),
         `split` (at a key of a client, if there is one within the range), `merge` (with the right
-        neighbour, or a move towards the members of that) or `drain` (of a node; of a draining node,
-        its end). `value`, 0 to 1, picks the range or node, and the leaving member or the key. A
-        `wreck` asks nobody: all members of a range but one lose their replica.
+        neighbour, or a move towards the members of that), `drain` (of a node; of a draining node,
+        its end) or `finalize` (the feature level rises). `value`, 0 to 1, picks the range or node,
+        and the leaving member or the key. A `wreck` asks nobody: all members of a range but one
+        lose their replica.
         """
         if fault.how == "wreck":
             self._world.operator.wreck(fault.value)
@@ -40,6 +43,9 @@ class Operations:
         metadata = leader.metadata
         if fault.how == "drain":
             self._drain(leader, fault.value)
+            return
+        if fault.how == "finalize":
+            self._finalize(leader)
             return
         ranges = [metadata.ranges[number] for number in sorted(metadata.ranges)]
         if fault.how == "merge":
@@ -110,6 +116,12 @@ class Operations:
         self._world.trace("world", "change", f"n{node} {'drains no longer' if undo else 'drains'}")
         leader.ask({"op": commands.DRAIN_NODE, "node": node, "undo": undo})
 
+    def _finalize(self, leader: ControllerReplica) -> None:
+        """Raise the feature level; the programs of all nodes know it."""
+        nodes = [[n.node_id, n.boot, n.process] for n in levels.present(leader.metadata)]
+        self._world.trace("world", "change", f"to feature level {LEVEL_MAX}")
+        leader.ask({"op": commands.FINALIZE, "level": LEVEL_MAX, "nodes": nodes})
+
     def _plan(self, leader: ControllerReplica, range_: Descriptor, kind: str) -> None:
         self._ask(leader, range_, f"{kind} with the same members", {
             "op": commands.PLAN,
@@ -142,9 +154,19 @@ class Operations:
                 return False
             if any(host.view.version != _version(metadata) for host in hosts):
                 return False
+        level = metadata.feature_level
+        if not all(self._follows(range_, level) for range_ in metadata.ranges.values()):
+            return False
         return all(self._agree(range_) for range_ in metadata.ranges.values()) and all(
             self._is_clean(metadata)
         )
+
+    def _follows(self, range_: Descriptor, level: int) -> bool:
+        """Whether all replicas of the range have the feature level of the cluster."""
+        gid = GroupId(range_.range_id, range_.generation)
+        found = [host.replicas.groups.get(gid) for host in self._world.hosts.values()
+                 if host.replicas is not None]  # fmt: skip
+        return all(r.store.state.level == level for r in found if isinstance(r, RangeReplica))
 
     def _agree(self, descriptor: Descriptor) -> bool:
         gid = GroupId(descriptor.range_id, descriptor.generation)

@@ -10,10 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...client.protocol.errors import GenerationMismatch, LognodeError, NotFound
+from ...node.rules.flushing import cut_log, freeze_pending, may_freeze, may_seal
 from ...node.serving.read_wait import BARRIER, wait_before
-from ...partitions.duties import Held
-from ...partitions.lineage import effects_of, lineage_of
-from ...partitions.model import Descriptor, Lineage
+from ...partitions.model import Descriptor
 from ...raft.group_log import GroupLog
 from ...raft.types import SENTINEL_INDEX, LogEntry, NotLeaderError
 from ...statemachine import commands
@@ -55,7 +54,7 @@ class RangeReplica(Member):
         self._queue: list[tuple[bytes, Answer]] = []
         self._ready: list[_Waiting] = []
         self._building: Timer | None = None
-        self._freeze_index = 0
+        self._freeze_index = self._level_index = 0
         self._seal_proposed = False
         super().__init__(host, descriptor, log, base.applied_index)
 
@@ -71,25 +70,6 @@ class RangeReplica(Member):
     @property
     def _has_ended(self) -> bool:
         return self.store.state.sealed is not None
-
-    @property
-    def end(self) -> Lineage | None:
-        """How the generation ended, once the end is durable here."""
-        return end_of(self.gid, self.store.state.durable_base) if self._has_ended else None
-
-    def held(self) -> Held:
-        """Return the state as the pure part of the duties takes it."""
-        return Held(
-            leads=self.leads,
-            leader=self.group.leader,
-            members=self.descriptor.members,
-            sealed=self._has_ended,
-            end=self.end,
-            memtable_bytes=self.store.state.memtable_bytes,
-            base_wanted=self.group.base_wanted,
-            effects=effects_of(self.store.state.durable_base.tables),
-            stopped=self.stopped,
-        )
 
     def contents(self) -> dict[bytes, list[tuple[int, bytes]]]:
         """Return every key's (seq, value)."""
@@ -176,11 +156,22 @@ class RangeReplica(Member):
 
     def propose_seal(self, operation: int) -> None:
         """End the generation, as leader; once while this member leads."""
-        if self.leads and not self._has_ended and not self._seal_proposed:
+        if may_seal(leads=self.leads, ended=self._has_ended, seal_proposed=self._seal_proposed):
             self._propose_queue()
             command = commands.encode(commands.SEAL, self.host.wall_ms(), operation)
             self.propose(command, lambda _: None)
             self._seal_proposed = True
+
+    def follow_level(self) -> None:
+        """As leader, propose the feature level of the cluster, until it is applied."""
+        level = self.host.view.metadata.feature_level
+        proposed = self.applied_index < self._level_index <= self.log.last_index
+        if self.store.state.level >= level or proposed or not self.leads:
+            return
+        if self._has_ended or self._seal_proposed:
+            return
+        self.propose(commands.encode(commands.LEVEL, self.host.wall_ms(), level), lambda _: None)
+        self._level_index = self.log.last_index
 
     # Member.
 
@@ -210,6 +201,7 @@ class RangeReplica(Member):
             self._serve_reads()
         if self.group.base_wanted:
             self.host.look_soon()
+        self.follow_level()
         entries, every = self.store.entries_to_checkpoint, self.host.options.checkpoint_entries
         if entries >= every and self.leads:
             self._propose_freeze()
@@ -217,7 +209,12 @@ class RangeReplica(Member):
             self.begin_checkpoint()  # no FREEZE of the leader has come
 
     def _propose_freeze(self) -> None:
-        if self.applied_index < self._freeze_index <= self.log.last_index or self._seal_proposed:
+        if not may_freeze(
+            leads=self.leads,
+            ended=self.is_sealed,
+            seal_proposed=self._seal_proposed,
+            pending=freeze_pending(self.applied_index, self._freeze_index, self.log.last_index),
+        ):
             return
         self.propose(commands.encode(commands.FREEZE, self.host.wall_ms(), None), lambda _: None)
         self._freeze_index = self.log.last_index
@@ -309,41 +306,12 @@ class RangeReplica(Member):
             host.world.merges += self.store.merge()
         host.disk.boundary()
         keep = host.rng.choice((0, 0, 5, 20))
-        cut = min(index, self.log.commit_index) - keep
-        if cut > self.log.base_index:
-            self.log.cut_front(cut)
+        for _, last in cut_log(self.gid, self.log, index - keep, index):
+            self.log.cut_front(last)
         host.reclaim()
         host.touch(self)
         host.look_soon()
         host.pump()
-
-    def install_base(self, base: Base) -> None:
-        """Install meta and files first, then the log, then a new group on both (x1, x2.10)."""
-        self.store.install(base)
-        if self._building is not None:
-            self._building.cancel()
-            self._building = None
-        self.host.disk.boundary()
-        meet(self.log, base)
-        node = self.host.node_id
-        self.safety.installed(node, self.log, self.applied_index)
-        self.safety.same_state(node, self.applied_index, self.store.state.state_hash)
-        self.host.world.bases += 1
-        self.host.world.trace(self.host.name, "base", f"{self.name} index={self.applied_index}")
-        self.restart(self.applied_index)
-
-
-def end_of(gid: tuple[int, int], base: Base) -> Lineage | None:
-    """Return the end of a generation if the base is at its seal, else None."""
-    return lineage_of(gid, (base.applied_index, base.applied_term), base.tables)
-
-
-def meet(log: GroupLog, base: Base) -> None:
-    """Reset a log that does not hold what is durably applied (x15, x2.10)."""
-    if base.applied_index > SENTINEL_INDEX and (
-        log.term_at(base.applied_index) != base.applied_term
-    ):
-        log.reset(base.applied_index, base.applied_term)
 
 
 def _for_client(reply: dict[str, Any]) -> Reply:

@@ -1,29 +1,57 @@
-"""The replicas of a simulated node: recovered, begun, retired, and none of them twice.
+"""The replicas of a simulated node: carries out the rules of `node.rules`, as the node's host does.
 
-The order of steps is the node's. The WAL's record of a new group is durable before meta names the
-group. `mark` never lets a generation begin at or below one that began here (x3). Damage is stored
-before anything is cut (x2). A base is in meta before its log is reset to it (x2.10).
+The rules say which steps follow each other. Here they change the simulated disk, and the checkers
+are told about each begin, base and damage.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ...client.protocol.errors import Unavailable
+from ...client.protocol.invariants import invariant
 from ...node.directory import meta_keys
+from ...node.rules import ending, recovering, reinstalling
+from ...node.rules.base_fetches import Pin
+from ...node.rules.beginning import begin, may_begin
+from ...node.rules.durable_steps import (
+    Begin,
+    CheckFiles,
+    CheckPresent,
+    CollectFiles,
+    Commit,
+    CreateLog,
+    Damaged,
+    Mark,
+    RaiseCommit,
+    ResetLog,
+    RetireLogs,
+    Rows,
+    Step,
+    Steps,
+    Stop,
+    SyncLogs,
+)
+from ...node.rules.recovering import Stored
 from ...partitions.metadata import Metadata
-from ...partitions.model import CONTROLLER_RANGE, Descriptor
+from ...partitions.model import Descriptor
 from ...raft.group_log import GroupLog
 from ...raft.types import GroupId
 from ...statemachine.range_state import Base
 from .controller import ControllerReplica, controller_row
 from .member import Member
-from .replica import RangeReplica, meet
+from .replica import RangeReplica
 from .rounds import Rounds
 from .violation import Violation
 
 if TYPE_CHECKING:
     from .host import Host
+
+
+class Begins(Protocol):
+    """Makes a replica from its log, and lets the replica take part."""
+
+    def __call__(self, log: GroupLog, *, campaign: bool) -> None: ...
 
 
 class Replicas:
@@ -36,7 +64,7 @@ class Replicas:
         self.groups: dict[GroupId, Member] = {}
         self.damaged: dict[GroupId, str] = {}
         self.marks: dict[int, int] = {}
-        self.pinned: dict[object, list[str]] = {}
+        self.pinned: dict[Pin, list[str]] = {}
         """Segment files in use that no row names yet."""
         self._beginning: set[GroupId] = set()
 
@@ -70,100 +98,123 @@ class Replicas:
         for key, value in meta.items(meta_keys.MARK):
             self.marks[int(key[len(meta_keys.MARK) :])] = value
         self._host.world.generations.recovered(self._host.node_id, self.marks)
-        for key, row in meta.items(meta_keys.CONTROLLER):
-            descriptor = Descriptor.from_wire(row["descriptor"])
-            log = self._sound_log(key, row, descriptor)
-            if log is not None:
-                applied = (row["applied"][0], row["applied"][1])
-                if log.term_at(applied[0]) != applied[1]:
-                    log.reset(*applied)
-                metadata = Metadata.from_image(row["image"])
-                self._adopt(ControllerReplica(self._host, descriptor, log, metadata, applied))
-        for key, row in meta.items(meta_keys.REPLICA):
-            descriptor = Descriptor.from_wire(row["descriptor"])
-            log = self._sound_log(key, row, descriptor)
-            if log is not None:
-                base = Base.from_wire(row["base"])
-                meet(log, base)
-                self._adopt(RangeReplica(self._host, descriptor, log, base))
-        self._retire_unknown()
+        rows = [*meta.items(meta_keys.CONTROLLER), *meta.items(meta_keys.REPLICA)]
+        for key, row in rows:
+            self._recover(key, row)
+        known = [recovering.row_gid(key) for key, _ in rows]
+        self._carry_out(recovering.unknown_logs(self._wal.groups, known, self.marks))
         self._host.durable.remove_orphans()
+
+    def _recover(self, key: str, row: dict[str, Any]) -> None:
+        descriptor = Descriptor.from_wire(row["descriptor"])
+        controller = key.startswith(meta_keys.CONTROLLER)
+        index, term = row["applied"] if controller else row["base"]["applied"]
+        stored = Stored(key, row, descriptor, (index, term))
+
+        def made(log: GroupLog, *, campaign: bool) -> None:
+            self._adopt(
+                ControllerReplica.stored(self._host, descriptor, log, row)
+                if controller
+                else RangeReplica(self._host, descriptor, log, Base.from_wire(row["base"]))
+            )
+
+        gid = stored.gid
+        steps = recovering.recover(
+            stored, self._wal.groups.get(gid), self._wal.recovery.damaged.get(gid)
+        )
+        if isinstance(steps[-1], CheckFiles):  # no file is damaged here
+            steps = (*steps[:-1], *recovering.files_checked(stored, {}))
+        self._carry_out(steps, made)
 
     def start(self) -> None:
         """Let all recovered replicas take part."""
         for replica in list(self.groups.values()):
             self._start(replica, campaign=False)
 
-    def _sound_log(self, key: str, row: dict[str, Any], descriptor: Descriptor) -> GroupLog | None:
-        gid = GroupId(descriptor.range_id, descriptor.generation)
-        reason = row["damaged"] or self._wal.recovery.damaged.get(gid)
-        log = self._wal.groups.get(gid)
-        if reason is None and log is None:
-            reason = "its log is not in the WAL"
-        if reason is None:
-            return log
-        if not self._host.rotten and not row["damaged"]:
-            raise Violation("L2", "recovery takes what a crash left for damage",
-                            node=self._host.node_id, gid=gid, reason=reason)  # fmt: skip
-        self._damaged(key, row, descriptor, reason)
-        return None
-
-    def _damaged(self, key: str, row: dict[str, Any], descriptor: Descriptor, reason: str) -> None:
-        gid = GroupId(descriptor.range_id, descriptor.generation)
-        if not row["damaged"]:
-            self._host.durable.commit({key: {**row, "damaged": reason}})
-        self._host.world.generations.checker(descriptor).damaged(self._host.node_id)
-        self._host.world.trace(self._host.name, "damaged", f"{gid.range_id}/{gid.generation}")
-        self.damaged[gid] = reason
-
     def damage(self, gid: GroupId, reason: str) -> None:
-        """Stop the replica of a range in its generation, because it is damaged."""
-        replica = self.range_(gid)
-        if replica is not None:
-            key = meta_keys.replica_key(gid)
-            self._damaged(key, self._host.durable.row(key), replica.descriptor, reason)
-            replica.stop()
-            del self.groups[gid]
-            self._host.look_soon()
+        """Stop the replica of a range in its generation: it is lost for good."""
+        row = self._host.durable.meta.get(meta_keys.row_key(gid))
+        self._carry_out(ending.damage(gid, row, reason), wrecked=True)
+        self._host.look_soon()
 
     def go_on_alone(self, replica: RangeReplica) -> None:
-        """Go on as the only member of the generation, to end it, in an unsafe recovery.
-
-        The row is written first: from then on the replica shares no descriptor with the other
-        members, even after a restart.
-        """
+        """Go on as the only member of the generation, to end it, in an unsafe recovery."""
         key, node = meta_keys.replica_key(replica.gid), self._host.node_id
-        descriptor = replace(replica.descriptor, members=(node,), state="SEALING")
         row = self._host.durable.row(key)
-        self._host.durable.commit({key: {**row, "descriptor": descriptor.to_wire()}})
-        replica.stop()
-        base = Base.from_wire(row["base"])
-        self._host.world.generations.alone(node, descriptor, base.applied_index)
-        self._host.world.trace(self._host.name, "alone", replica.name)
-        alone = RangeReplica(self._host, descriptor, replica.log, base)
-        self._adopt(alone)
-        alone.take_part(campaign=True)
 
-    def _retire_unknown(self) -> None:
-        """Retire logs that meta has dropped: the crash came before the WAL's record of it."""
-        meta = self._host.durable.meta
-        known = {row_gid(row) for _, row in meta.items(meta_keys.REPLICA)}
-        known |= {row_gid(row) for _, row in meta.items(meta_keys.CONTROLLER)}
-        for gid in sorted(self._wal.groups.keys() - known):
-            if gid.generation <= self.marks.get(gid.range_id, 0):
-                self._wal.retire_group(gid)
+        def made(log: GroupLog, *, campaign: bool) -> None:
+            descriptor = reinstalling.alone(replica.descriptor, node)
+            base = Base.from_wire(row["base"])
+            self._host.world.generations.alone(node, descriptor, base.applied_index)
+            self._host.world.trace(self._host.name, "alone", replica.name)
+            alone = RangeReplica(self._host, descriptor, log, base)
+            self._adopt(alone)
+            alone.take_part(campaign=campaign)
+
+        self._carry_out(reinstalling.go_alone(replica.gid, key, row, node), made)
+
+    # Later bases of the same generation.
+
+    def reinstall_range(self, replica: RangeReplica, base: Base, done: Callable[[], None]) -> None:
+        """Go on from a later base, whose files are here; `done` is called once it takes part."""
+        rows = Rows.of_range(replica.descriptor, base)
+
+        def made(log: GroupLog) -> Member:
+            return RangeReplica(self._host, replica.descriptor, log, base)
+
+        self._reinstall(replica, rows, (base.applied_index, base.applied_term), made, done)
+
+    def reinstall_controller(
+        self,
+        replica: ControllerReplica,
+        metadata: Metadata,
+        applied: tuple[int, int],
+        done: Callable[[], None],
+    ) -> None:
+        """Go on from a later image of the controller's metadata, likewise."""
+        descriptor = replica.descriptor
+        row = controller_row(descriptor, metadata, applied)
+        rows = Rows(meta_keys.controller_key(descriptor.generation), row)
+
+        def made(log: GroupLog) -> Member:
+            return ControllerReplica(self._host, descriptor, log, metadata, applied)
+
+        self._reinstall(replica, rows, applied, made, done)
+
+    def _reinstall(
+        self,
+        replica: Member,
+        rows: Rows,
+        base: tuple[int, int],
+        made: Callable[[GroupLog], Member],
+        done: Callable[[], None],
+    ) -> None:
+        host = self._host
+
+        def begin(log: GroupLog, *, campaign: bool) -> None:
+            again = made(log)
+            again.safety.same_state(host.node_id, base[0], _state_of(again)[0])
+            host.world.bases += 1
+            host.world.trace(host.name, "base", f"{again.name} index={base[0]}")
+            self._adopt(again)
+            again.take_part(campaign=campaign)
+            done()
+            host.pump()
+
+        self._carry_out(
+            reinstalling.reinstall(replica.gid, rows, base, replica.applied_index), begin
+        )
 
     # Beginning a generation.
 
     def begin_range(self, descriptor: Descriptor, base: Base, *, campaign: bool) -> None:
         """Begin a generation from a base whose files are here, unless it has begun before."""
-        key = meta_keys.replica_key(GroupId(descriptor.range_id, descriptor.generation))
-        row = meta_keys.replica_row(descriptor, base)
+        rows = Rows.of_range(descriptor, base)
 
         def made(log: GroupLog) -> Member:
             return RangeReplica(self._host, descriptor, log, base)
 
-        self._begin(descriptor, (base.applied_index, base.applied_term), key, row, made, campaign)
+        self._begin(descriptor, (base.applied_index, base.applied_term), rows, made, campaign)
 
     def begin_controller(
         self,
@@ -175,58 +226,35 @@ class Replicas:
     ) -> None:
         """Begin a generation of the controller, likewise."""
         key = meta_keys.controller_key(descriptor.generation)
-        row = controller_row(descriptor, metadata, applied)
+        rows = Rows(key, controller_row(descriptor, metadata, applied))
 
         def made(log: GroupLog) -> Member:
             return ControllerReplica(self._host, descriptor, log, metadata, applied)
 
-        self._begin(descriptor, applied, key, row, made, campaign)
+        self._begin(descriptor, applied, rows, made, campaign)
 
     def _begin(
         self,
         descriptor: Descriptor,
         applied: tuple[int, int],
-        key: str,
-        row: dict[str, Any],
+        rows: Rows,
         made: Callable[[GroupLog], Member],
         campaign: bool,
     ) -> None:
         gid = GroupId(descriptor.range_id, descriptor.generation)
-        known = gid in self.groups or gid in self._beginning
-        if known or self.marks.get(gid.range_id, 0) >= gid.generation:
+        if not may_begin(gid, {*self.groups, *self._beginning}, self.marks):
             return
-        log = self._fresh_log(gid, applied)
-        if log is None:
+        try:
+            steps = begin(gid, rows, applied, self._wal.groups.get(gid), campaign=campaign)
+        except Unavailable:
             return
         self._beginning.add(gid)
-        self._rounds.when_durable(partial(self._begun, gid, key, row, log, made, campaign))
+        self._carry_out(steps, partial(self._begun, made))
 
-    def _fresh_log(self, gid: GroupId, applied: tuple[int, int]) -> GroupLog | None:
-        left = self._wal.groups.get(gid)
-        if left is None:
-            return self._wal.create_group(gid, index=applied[0], term=applied[1])
-        # A crash came between the WAL's record and meta's: this replica has sent nothing yet.
-        if left.last_index != left.base_index:
-            raise Violation("x2", "entries in a log that was never begun", gid=gid)
-        if left.base_index > applied[0]:
-            return None  # it was about to begin from a later base, which will be sent again
-        left.reset(*applied)
-        return left
-
-    def _begun(
-        self,
-        gid: GroupId,
-        key: str,
-        row: dict[str, Any],
-        log: GroupLog,
-        made: Callable[[GroupLog], Member],
-        campaign: bool,
-    ) -> None:
-        """Write meta's record, and send the first message: the WAL's record is durable."""
-        self._host.durable.commit(meta_keys.begun(gid, {key: row}))
-        self._beginning.discard(gid)
-        self.marks[gid.range_id] = gid.generation
+    def _begun(self, made: Callable[[GroupLog], Member], log: GroupLog, *, campaign: bool) -> None:
+        """Send the first message of a new generation here."""
         replica = made(log)
+        self._beginning.discard(replica.gid)
         state_hash, next_seq = _state_of(replica)
         world = self._host.world
         world.generations.begun(
@@ -248,31 +276,82 @@ class Replicas:
 
     def retire(self, gids: Iterable[GroupId]) -> None:
         """Remove logs, rows and files of these generations, which are over for good."""
-        keys = []
-        for gid in gids:
-            replica = self.groups.pop(gid, None)
-            if replica is not None:
-                replica.stop()
-            self.damaged.pop(gid, None)
-            self._wal.retire_group(gid)
-            controller = gid.range_id == CONTROLLER_RANGE
-            keys.append(
-                meta_keys.controller_key(gid.generation)
-                if controller
-                else meta_keys.replica_key(gid)
-            )
+        over = list(gids)
+        for gid in over:
             self._host.world.trace(self._host.name, "retire", f"{gid.range_id}/{gid.generation}")
-        open_ = self._host.view.metadata.operations
-        prepared = self._host.durable.meta.items(meta_keys.PREPARED)
-        keys += [key for key, _ in prepared if meta_keys.prepared_operation(key) not in open_]
-        self._host.durable.commit({}, keys)
-        self.collect_garbage()
+        self._carry_out(ending.retire(over))
 
     def collect_garbage(self) -> None:
         """Remove the segment files that no row names."""
         named = [id_ for pinned in self.pinned.values() for id_ in pinned]
         named += [info.content_id for r in self.ranges() for info in r.store.state.manifest]
         self._host.durable.remove_orphans(named)
+
+    # Steps.
+
+    def _carry_out(
+        self, steps: Steps, begin: Begins | None = None, *, wrecked: bool = False
+    ) -> None:
+        """Carry out the steps; those behind a `SyncLogs` when the WAL's round is on the disk.
+
+        `wrecked`: a fault of the run damages the replica, not its disk.
+        """
+        for number, step in enumerate(steps):
+            match step:
+                case SyncLogs():
+                    rest = steps[number + 1 :]
+                    self._rounds.when_durable(partial(self._carry_out, rest, begin))
+                    return
+                case CheckPresent(gid):
+                    if gid not in self._wal.groups or gid in self.damaged:
+                        return
+                case Damaged(gid, reason):
+                    self._note_damage(gid, reason, wrecked=wrecked)
+                case Begin(gid, campaign) if begin is not None:
+                    begin(self._wal.groups[gid], campaign=campaign)
+                case _:
+                    self._carry_out_one(step)
+
+    def _carry_out_one(self, step: Step) -> None:
+        match step:
+            case Commit(puts, deletes):
+                self._host.durable.commit(puts, deletes)
+            case CreateLog(gid, (index, term)):
+                self._wal.create_group(gid, index=index, term=term)
+            case ResetLog(gid, base):
+                self._wal.groups[gid].reset(*base)
+                member = self.groups.get(gid)
+                if member is not None:
+                    member.safety.installed(self._host.node_id, member.log, base[0])
+            case RaiseCommit(gid, commit):
+                self._wal.groups[gid].set_commit(commit)
+            case RetireLogs(gids):
+                for gid in gids:
+                    self._wal.retire_group(gid)
+                    self.groups.pop(gid, None)
+            case Stop(gids):
+                for gid in gids:
+                    self.damaged.pop(gid, None)
+                    if gid in self.groups:
+                        self.groups[gid].stop()
+            case Mark(gid):
+                self.marks[gid.range_id] = gid.generation
+            case CollectFiles():
+                self.collect_garbage()
+            case _:
+                invariant(False, "a step that the simulator does not know", step=step)
+
+    def _note_damage(self, gid: GroupId, reason: str, *, wrecked: bool) -> None:
+        row = self._host.durable.row(meta_keys.row_key(gid))
+        if not (self._host.rotten or wrecked or row["damaged"]):
+            raise Violation("L2", "recovery takes what a crash left for damage",
+                            node=self._host.node_id, gid=gid, reason=reason)  # fmt: skip
+        descriptor = Descriptor.from_wire(row["descriptor"])
+        self._host.world.generations.checker(descriptor).damaged(self._host.node_id)
+        self._host.world.trace(self._host.name, "damaged", f"{gid.range_id}/{gid.generation}")
+        self.damaged[gid] = reason
+        self.groups.pop(gid, None)
+        self._beginning.discard(gid)
 
 
 def _state_of(replica: Member) -> tuple[bytes, int]:
@@ -283,8 +362,3 @@ def _state_of(replica: Member) -> tuple[bytes, int]:
     if isinstance(replica, ControllerReplica):
         return replica.state_hash(), 0
     raise TypeError(f"{replica.name} has no state")
-
-
-def row_gid(row: dict[str, Any]) -> GroupId:
-    """Return the group of a replica's row."""
-    return GroupId(row["descriptor"]["id"], row["descriptor"]["generation"])

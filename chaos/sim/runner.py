@@ -112,8 +112,8 @@ class Summary:
             return UNKNOWN, f"unknown: {self.seeds} of {self.planned} seeds were run"
         if self.acked < ACKS_PER_SEED_MIN * self.seeds:
             return INVALID, (
-                f"invalid: {self.acked} acknowledgements; it takes {ACKS_PER_SEED_MIN} a seed "
-                "to prove anything"
+                f"invalid: {self.acked} acknowledgements; a verdict needs "
+                f"{ACKS_PER_SEED_MIN} per seed"
             )
         if self.elections < ELECTIONS_PER_SEED_MIN * self.seeds:
             return INVALID, f"invalid: only {self.elections} elections"

@@ -58,7 +58,7 @@ class Case:
                 violation=body.get("violation", ""),
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path} is no schedule of the simulator: {error!r}") from None
+            raise ValueError(f"{path} is not a schedule of the simulator: {error!r}") from None
 
 
 class _Trials:

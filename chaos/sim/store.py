@@ -6,14 +6,16 @@ built and the base committed a while later, or the build fails and is begun agai
 """
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ...client.protocol.invariants import invariant
 from ...client.protocol.types import Entry
 from ...node.directory import meta_keys
+from ...node.rules.durable_steps import Commit
+from ...node.rules.ending import files_of
+from ...node.rules.flushing import store_base
 from ...partitions.model import Descriptor
-from ...raft.types import GroupId
 from ...statemachine.admission import admit
 from ...statemachine.merge_plan import is_oldest, plan
 from ...statemachine.meta import MemoryMeta
@@ -62,9 +64,8 @@ class Durable:
 
     def remove_orphans(self, pinned: Iterable[str] = ()) -> None:
         """Delete files that no row names and no duty has pinned."""
-        bases = [row["base"] for _, row in self.meta.items(meta_keys.REPLICA)]
-        bases += [row["base"] for _, row in self.meta.items(meta_keys.PREPARED)]
-        named = {info.content_id for base in bases for info in Base.from_wire(base).manifest}
+        rows = [*self.meta.items(meta_keys.REPLICA), *self.meta.items(meta_keys.PREPARED)]
+        named = files_of(row for _, row in rows)
         named.update(pinned)
         for content_id in [file for file in self.files if file not in named]:
             del self.files[content_id]
@@ -79,7 +80,6 @@ class ReplicaStore:
         self._durable = durable
         self._descriptor = descriptor
         self._rng = rng
-        self._gid = GroupId(descriptor.range_id, descriptor.generation)
         self.state = self._new_state(base)
 
     def _new_state(self, base: Base) -> RangeState:
@@ -118,10 +118,7 @@ class ReplicaStore:
             sources = frozen.sources()
             info = segments.build(self._durable.files, frozen.memtable.first_seq, sources)
         base = self.state.base_with(frozen, info)
-        self._durable.commit(
-            {meta_keys.replica_key(self._gid): meta_keys.replica_row(self._descriptor, base)}
-        )
-        self.state.flushed(base)
+        self._store(base, self.state.flushed)
         return base.applied_index
 
     def merge(self) -> bool:
@@ -143,20 +140,15 @@ class ReplicaStore:
             oldest = is_oldest(base.manifest, planned[0])
             merged = segments.merge(self._durable.files, gone, rules, oldest=oldest)
         base = self.state.base_merged(gone, merged)
-        self._durable.commit(
-            {meta_keys.replica_key(self._gid): meta_keys.replica_row(self._descriptor, base)}
-        )
-        self.state.merged(base)
+        self._store(base, self.state.merged)
         return True
 
-    # Bases.
-
-    def install(self, base: Base) -> None:
-        """Go on from a base whose files are here; it is durable when this returns."""
-        self._durable.commit(
-            {meta_keys.replica_key(self._gid): meta_keys.replica_row(self._descriptor, base)}
-        )
-        self.state = self._new_state(base)
+    def _store(self, base: Base, adopt: Callable[[Base], None]) -> None:
+        for step in store_base(self._descriptor, base):
+            if isinstance(step, Commit):
+                self._durable.commit(step.puts)
+            else:
+                adopt(base)
 
     # Reads.
 

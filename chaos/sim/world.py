@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from ...client.protocol.invariants import InvariantError
 from ...node.directory import meta_keys
+from ...node.rules.generation_ends import end_of, prepared_end
+from ...node.rules.recovering import row_gid
 from ...partitions import recovery
 from ...partitions.metadata import Metadata
 from ...partitions.model import Descriptor, Lineage, Span
@@ -24,7 +26,6 @@ from ...statemachine.range_state import Base
 from .clients import Client, Reply
 from .clock import START_S, Scheduler, VirtualClock
 from .cluster import founded
-from .duties import prepared_end
 from .faults import Fault
 from .generations import Generations
 from .history import History
@@ -34,8 +35,6 @@ from .network import Network
 from .operations import Operations
 from .operator import Operator
 from .options import Options
-from .replica import end_of
-from .replicas import row_gid
 from .store import ReplicaStore
 from .trace import Trace
 from .violation import Violation
@@ -301,9 +300,9 @@ class World:
 def _ends(host: Host) -> set[Lineage]:
     """Return the ends of generations that a machine holds durably, even if its process is down."""
     meta = host.durable.meta
-    found = {prepared_end(row) for _, row in meta.items(meta_keys.PREPARED)}
-    for _, row in meta.items(meta_keys.REPLICA):
-        found.add(end_of(row_gid(row), Base.from_wire(row["base"])))
+    found = {prepared_end(row).lineage for _, row in meta.items(meta_keys.PREPARED)}
+    for key, row in meta.items(meta_keys.REPLICA):
+        found.add(end_of(row_gid(key), Base.from_wire(row["base"])))
     return {end for end in found if end is not None}
 
 

@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace, say: Say) -> int:
             )
     if unknown := [name for name in arguments.faults or () if name not in FAULTS]:
         raise InvalidArgument(
-            f"no such fault with --whole: {', '.join(unknown)}; there are none, "
+            f"unknown fault of --whole: {', '.join(unknown)}; the allowed names are none, "
             f"{', '.join(FAULTS)}", what="faults",
         )  # fmt: skip
     # Imported here: the fast mode needs no daemon.

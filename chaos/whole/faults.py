@@ -215,7 +215,8 @@ class Operator(Nemesis):
         )
         self._numbers = itertools.count(_OPERATIONS_FROM)
 
-    def _chosen(self) -> Sequence[str]:
+    def chosen(self) -> Sequence[str]:
+        """Return the one package."""
         return (Range.name,)
 
 

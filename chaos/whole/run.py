@@ -197,7 +197,9 @@ class _Run:
         self._loop.trace("world", "healed")
         why = await healthy(client, plan.nodes, _CONVERGE_S)
         if why is not None:
-            self._not_converged = f"not healthy {_CONVERGE_S:.0f} s after all faults ended: {why}"
+            self._not_converged = (
+                f"the cluster was not healthy {_CONVERGE_S:.0f} s after the faults ended: {why}"
+            )
         clients.stop()
         await running
         watching.cancel()

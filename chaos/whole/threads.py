@@ -87,7 +87,7 @@ class SimBuilder(Builder):
             return build(path, first_seq, sources)
         except Exception as error:  # the child tells its parent of any error
             path.unlink(missing_ok=True)
-            raise Unavailable(f"the segment could not be built: {error}") from None
+            raise Unavailable(f"the node could not build a segment: {error}") from None
 
 
 class SimMerger(Merger):

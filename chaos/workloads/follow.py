@@ -66,7 +66,7 @@ class Follower:
         await self._take()
 
     async def drain(self) -> None:
-        """Take deliveries until two operations in a row wait for nothing, each for a second.
+        """Take deliveries until two consecutive operations wait for nothing, each for a second.
 
         Without faults this means that all entries have arrived. A batch without entries says only
         that the feed has reached the end of a range, or has lost its member.

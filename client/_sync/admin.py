@@ -197,6 +197,17 @@ class Admin:
         """
         return self._loop.call(self._twin.remove(node, dead=dead, timeout=timeout))
 
+    def finalize(self, level: int | None = None, *, timeout: float | None = None) -> dict[str, Any]:
+        """Raise the feature level of the cluster, once the programs of all nodes know the level. It
+        is never lowered: from then on no earlier version can serve in the cluster.
+
+        `level`: the level, from 1 on; None: the highest that all programs know. Returns the `level`
+        of the cluster. Raises Conflict, with the nodes that stand in the way and their versions, or
+        for a level below that of the cluster; InvalidArgument for a level that no program knows;
+        Unsupported by a version without levels.
+        """
+        return self._loop.call(self._twin.finalize(level, timeout=timeout))
+
     def rekey(self, node: int, key: str, *, timeout: float | None = None) -> dict[str, Any]:
         """Bind a node to another TLS key. From now on only the holder of that key can act as the
         node, and connections with the old key end.

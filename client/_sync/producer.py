@@ -8,7 +8,7 @@ from typing import Self
 from ..loop_thread import LoopThread
 from ..producer import AsyncProducer
 from ..protocol.types import Headers
-from ..sender import Delivery
+from ..window import Delivery
 from .appends import Ticket
 
 

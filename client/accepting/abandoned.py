@@ -127,5 +127,5 @@ class Abandoned:
                 work.end_work()
             except Exception as error:  # a bug; the other works still end
                 self._loop.call_exception_handler(
-                    {"message": "a request could not be ended", "exception": error}
+                    {"message": "ending a request failed", "exception": error}
                 )

@@ -292,7 +292,10 @@ class ServerConnection:
     def _shake_hands(self, message: Frame) -> None:
         try:
             if self._believing is not None:
-                raise Unauthorized("the dialler waits for the welcome before it goes on")
+                raise Unauthorized(
+                    "a frame arrived before the welcome; the dialler must wait for the welcome "
+                    "first"
+                )
             if self.hello is None or self._welcome is None:
                 self._greet(message)
             else:
@@ -302,7 +305,9 @@ class ServerConnection:
 
     def _greet(self, message: Frame) -> None:
         if message.kind != frames.HELLO:
-            raise Unauthorized("the first frame of a connection is a hello")
+            raise Unauthorized(
+                "the first frame of the connection is not a hello; send a hello first"
+            )
         hello = Hello.from_body(message.body)
         hello.agreed_version()
         if self._tls is not None:
@@ -351,7 +356,7 @@ class ServerConnection:
 
     def _check_proof(self, message: Frame) -> None:
         if self.hello is None or self._welcome is None or self._secret is None:
-            raise Unauthorized("a proof before the hello")
+            raise Unauthorized("a proof arrived before the hello; send the hello first")
         proof = message.body.get("proof") if message.kind == frames.PROOF else None
         channel = self._transport.channel
         shared = (self.hello, self._welcome)
@@ -359,7 +364,10 @@ class ServerConnection:
         wire.check_proof(self._secret, "dialler", *shared, proof, binding)
         believed = self._handler.believe(self, self.hello)
         if isinstance(believed, Awaitable):
-            raise TypeError("who has proved a secret is believed at once")
+            raise TypeError(
+                "believe() returned an awaitable for a dialler with a secret; return the "
+                "decision at once"
+            )
         self.access = believed
         self._sit()
         ours = wire.prove(self._secret, "acceptor", *shared, binding)
@@ -409,7 +417,9 @@ class ServerConnection:
 
     def _late(self) -> None:
         self._on_late()
-        self.refuse(Unauthorized(f"no handshake within {handshake_timeout_s:g} s"))
+        self.refuse(
+            Unauthorized(f"the handshake took over {handshake_timeout_s:g} s; connect again")
+        )
 
     # Requests.
 
@@ -496,7 +506,12 @@ class ServerConnection:
 
     def _start(self, message: Frame) -> None:
         if message.request_id in self._requests:
-            self.refuse(Unauthorized(f"request id {message.request_id} is in use"))
+            self.refuse(
+                Unauthorized(
+                    f"request id {message.request_id} is in use; give each request of the "
+                    "connection an id of its own"
+                )
+            )
             return
         request = self._checked(message)
         if request is None:
@@ -582,8 +597,8 @@ class ServerConnection:
             unsent, silent_s = unread
             self.abort(
                 Unavailable(
-                    f"{unsent} bytes of answers wait for a reader that has made no progress for "
-                    f"{silent_s:.0f} s",
+                    f"the client left {unsent} bytes of answers unread and made no progress "
+                    f"for {silent_s:.0f} s; read the answers",
                     reason=UNREAD,
                 )
             )

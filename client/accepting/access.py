@@ -22,7 +22,10 @@ class Allowed(NamedTuple):
     def check(self, batch: "Batch") -> None:
         """Raise Unauthorized for a batch with forbidden content; nothing of it was applied."""
         if self.keys is not None and not self.keys.has_all(batch.keys):
-            raise Unauthorized("a key of the batch is not among those that the token allows")
+            raise Unauthorized(
+                "a key of the batch is outside of the keys that the token allows; use keys of "
+                "the token's scopes, or another token"
+            )
         if batch.producer:
             self.check_producer(batch.producer)
 
@@ -30,8 +33,8 @@ class Allowed(NamedTuple):
         """Raise Unauthorized for a producer id that another owner has opened."""
         if producer not in self.producers:
             raise Unauthorized(
-                f"producer id {producer} is not among those that the request has a grant of; open "
-                "a producer, use its id, and send the grant of the answer"
+                f"the grant of the request does not cover producer id {producer}; open a "
+                "producer, use its id, and send the grant of the answer"
             )
 
 

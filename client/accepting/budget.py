@@ -342,7 +342,7 @@ class Budget:
         while (principal := self.level.next()) is not None:
             account = principal.level.next()
             if account is None:
-                raise InvariantError("a principal waits and none of its connections does")
+                raise InvariantError("a principal waits although none of its connections waits")
             granted.append(account._grant())
         for ticket in granted:
             ticket.on_room()

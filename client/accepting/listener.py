@@ -84,7 +84,7 @@ class Listener:
         late = self._seats.arrive(accepted)
         if late is not None:
             late.tell("door")
-            late.abort(Overloaded("too many handshakes at once", retry_after=1.0))
+            late.abort(Overloaded("too many handshakes run at once", retry_after=1.0))
             self.entrance.shut(late)
         return accepted
 
@@ -97,7 +97,9 @@ class Listener:
             raise
         if idle is not None:
             idle.tell("displaced")
-            idle.refuse(Unavailable("closed for a new connection", reason=IDLE))
+            idle.refuse(
+                Unavailable("the node closed it to make room for a new connection", reason=IDLE)
+            )
 
     def left(self, accepted: "Accepted") -> None:
         """Note that the connection is closed."""
@@ -122,7 +124,7 @@ class Listener:
         """Note that bytes came, and that `held` bytes of an incomplete frame are kept."""
         self.incomplete.note(accepted, accepted.plain_in - held, held)
         while self.incomplete.size > self.bounds.incomplete_bytes:
-            self._give_up(self.incomplete.oldest, "crowded", "the node holds too many large ones")
+            self._give_up(self.incomplete.oldest, "crowded", "the node holds too many large frames")
         if self._watch is None and self.bounds.frame_bytes_per_s and self.incomplete.size:
             self._watch = self._loop.call_later(limits.frame_window_s, self._look_at_frames)
 
@@ -130,7 +132,7 @@ class Listener:
         self._watch = None
         bytes_min = int(self.bounds.frame_bytes_per_s * limits.frame_window_s)
         for accepted in self.incomplete.slow(bytes_min):
-            told = f"its bytes came at less than {self.bounds.frame_bytes_per_s} a second"
+            told = f"its bytes arrived at less than {self.bounds.frame_bytes_per_s} a second"
             self._give_up(accepted, "slow", told)
         if self.incomplete.size and not self.closed:
             self._watch = self._loop.call_later(limits.frame_window_s, self._look_at_frames)
@@ -138,7 +140,7 @@ class Listener:
     def _give_up(self, accepted: "Accepted", reason: str, told: str) -> None:
         self.incomplete.forget(accepted)
         accepted.tell(reason)
-        accepted.refuse(Unavailable(f"an incomplete frame was given up: {told}", reason="slow"))
+        accepted.refuse(Unavailable(f"the node gave up an incomplete frame: {told}", reason="slow"))
 
     async def close(self) -> None:
         """Stop listening and close every connection; returns within two seconds."""
@@ -149,7 +151,7 @@ class Listener:
         await self.entrance.close()
         closing = self._seats.guests
         for accepted in closing:
-            accepted.close(Unavailable("this node stops", reason="stopping"))
+            accepted.close(Unavailable("this node stops; use another node", reason="stopping"))
         if closing:
             await asyncio.gather(*(accepted.wait_closed(1.0) for accepted in closing))
         self.abandoned.end_now()
@@ -217,7 +219,7 @@ class Accepted(FrameTransport, asyncio.BufferedProtocol):
             self._idle = self._loop.call_later(left, self._look_for_idle)
             return
         self.tell("idle")
-        told = f"no request for {self._listener.bounds.idle_s:g} s"
+        told = f"the client sent no request for {self._listener.bounds.idle_s:g} s"
         self.refuse(Unavailable(told, reason=IDLE))
 
     # Called by asyncio.

@@ -108,10 +108,12 @@ class Seats(Generic[Someone]):
             gives_way = self._idlest(crowd)
             if gives_way is None:
                 told = (
-                    f"{self._taken} connections, as many as it may have; try another node"
+                    f"{self._taken} connections, the limit of the node; try another node"
                     if full
-                    else f"{len(of_host)} connections from {host}, as many as one host gets; "
-                    "share connections"
+                    else (
+                        f"{len(of_host)} connections from {host}, the limit of a host; share "
+                        "connections"
+                    )
                 )
                 raise Overloaded(f"this node has {told}, or come back later", retry_after=1.0)
         if gives_way is not None:

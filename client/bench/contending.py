@@ -102,7 +102,7 @@ class Contender:
         at = self._shape.key_bytes
         count = value[at + 8 : at + 24]
         if value[:at] != key or not count.isdigit():
-            raise CorruptData(f"key {key!r} holds {value!r:.80}, which no run has written to it")
+            raise CorruptData(f"key {key!r} holds {value!r:.80}, which no run has written")
         return int(count)
 
     async def _verify(self) -> int:
@@ -117,5 +117,5 @@ class Contender:
             counts = [self._count(key, entry.value or b"") for entry in entries]
             ours = [e.seq for e in entries if (e.value or b"")[at : at + 8] == self._run]
             if ours != seqs or counts != list(range(counts[0], counts[0] + len(counts))):
-                raise CorruptData(f"an update of key {key!r} was lost, or applied twice")
+                raise CorruptData(f"an update of key {key!r} was lost or applied twice")
         return read

@@ -93,11 +93,11 @@ class Followers:
             async for entry in feed.entries():
                 if not awaited:
                     raise CorruptData(
-                        f"key {key!r} delivered {entry!r:.200}, which nobody appended"
+                        f"key {key!r} delivered {entry!r:.200}, which no client appended"
                     )
                 value, due = awaited.popleft()
                 if entry.key != key or entry.value != value:
-                    raise CorruptData(f"key {key!r} delivered another entry than the next one")
+                    raise CorruptData(f"key {key!r} delivered an entry out of order")
                 self._left -= 1
                 now = time.perf_counter()
                 self._recorder.add(1, now, service_s=now - due, latency_s=now - due)
@@ -109,7 +109,7 @@ class Followers:
         deadline = time.perf_counter() + _LAST_WAIT_S
         while self._left:
             if time.perf_counter() > deadline:
-                raise CorruptData(f"{self._left} entries were not delivered in {_LAST_WAIT_S} s")
+                raise CorruptData(f"{self._left} entries did not arrive within {_LAST_WAIT_S} s")
             await asyncio.sleep(0.01)
 
     async def _unless_ended(

@@ -55,7 +55,7 @@ class Samples:
             if found == [value]:
                 continue
             if found or not may_be_gone(policy, time.time() * 1_000 - timestamp_ms):
-                raise CorruptData(f"key {key!r} at seq {seq} does not hold what was acknowledged")
+                raise CorruptData(f"key {key!r} at seq {seq} does not hold the acknowledged value")
             expired += 1
         return {"verified": len(self._kept) - expired, "expired": expired}
 

@@ -40,14 +40,15 @@ class Shape:
     def __post_init__(self) -> None:
         if not (len(str(self.keys - 1)) <= self.key_bytes <= key_bytes_max) or self.keys < 1:
             raise InvalidArgument(
-                f"{self.keys} keys of {self.key_bytes} bytes; a key takes {key_bytes_max} at most",
+                f"{self.keys} keys do not fit {self.key_bytes} bytes; a key has at most "
+                f"{key_bytes_max} bytes. Give --key-bytes a larger size",
                 what="keys",
             )
         room = self.value_bytes - self.key_bytes
         if not _MARK_BYTES <= room <= value_bytes_max - self.key_bytes:
             raise InvalidArgument(
-                f"values of {self.value_bytes} bytes; from {self.key_bytes + _MARK_BYTES} to "
-                f"{value_bytes_max} with keys of {self.key_bytes}",
+                f"values have {self.value_bytes} bytes; {self.key_bytes + _MARK_BYTES} to "
+                f"{value_bytes_max} bytes are allowed with keys of {self.key_bytes} bytes",
                 what="value_bytes",
             )
         pool: list[bytes] = []
@@ -55,7 +56,8 @@ class Shape:
         if self.zipf > 0:
             if self.keys > _POOL_KEYS_MAX:
                 raise InvalidArgument(
-                    f"a Zipf distribution over {self.keys} keys; at most {_POOL_KEYS_MAX}",
+                    f"a Zipf distribution has {self.keys} keys; at most {_POOL_KEYS_MAX} "
+                    "are allowed",
                     what="zipf",
                 )
             pool = list(map(self.key, range(self.keys)))
@@ -88,7 +90,7 @@ class Shape:
             mark = value[at : at + _MARK_BYTES - 1]
             if mark.isdigit() and value[at:] == self._fills[int(mark) % len(self._fills)]:
                 return
-        raise CorruptData(f"key {key!r} holds {value!r:.80}, which was never written to it")
+        raise CorruptData(f"key {key!r} holds {value!r:.80}, which no client wrote to the key")
 
     def draw(self, count: int, rng: random.Random) -> list[bytes]:
         """Return random keys."""

@@ -48,8 +48,8 @@ async def load(call: Call) -> Loaded:
                 await producer.flush()
                 done = producer.delivery.acknowledged
                 error.message = (
-                    f"{options.file}: {error.message}; {done} rows before it are stored; "
-                    "--on-error skip leaves bad rows out"
+                    f"{options.file}: {error.message}; the log has the {done} rows before "
+                    "this row; --on-error skip leaves bad rows out"
                 )
                 raise
             await producer.flush()
@@ -58,13 +58,13 @@ async def load(call: Call) -> Loaded:
             result.duplicates = delivery.duplicates
     except LognodeError as error:
         if options.producer is not None and not isinstance(error, InvalidArgument):
-            error.message += "; run the same command again to go on, nothing is stored twice"
+            error.message += "; run the same command again to continue: the log stores no row twice"
         raise
     finally:
         progress.end(source.progress, result.rows)
         source.close()
     if result.skipped > _PROBLEMS_SHOWN_MAX:
-        call.note(f"{result.skipped} rows were left out")
+        call.note(f"the import left out {result.skipped} rows")
     return result
 
 

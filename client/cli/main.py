@@ -60,8 +60,8 @@ def _find(arguments: Sequence[str]) -> tuple[Verb, Sequence[str]]:
     first = arguments[0]
     actions = [name.split()[1] for name in VERBS if name.startswith(first + " ")]
     if actions:
-        raise UsageError(f"`lognode {first}` is followed by {' or '.join(actions)}")
-    raise UsageError(f"no verb {first!r}; see `lognode --help`")
+        raise UsageError(f"`lognode {first}` needs a second word: {' or '.join(actions)}")
+    raise UsageError(f"there is no verb {first!r}; see `lognode --help`")
 
 
 async def _run(verb: Verb, options: Namespace) -> int:
@@ -80,7 +80,9 @@ async def _run(verb: Verb, options: Namespace) -> int:
         _note(f"lognode {verb.name}: {error}")
         return 2
     except LognodeError as error:
-        hint = "; --server names the nodes of the cluster" if error.code == "UNAVAILABLE" else ""
+        hint = (
+            "; give the nodes of the cluster with --server" if error.code == "UNAVAILABLE" else ""
+        )
         _note(f"lognode {verb.name}: {_one_line(error.message)}{hint}")
         return exit_code(error, writes=verb.writes)
     except BrokenPipeError:

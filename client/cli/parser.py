@@ -66,9 +66,15 @@ def add_common(parser: Parser) -> None:
         help=f"nodes of the cluster (environment LOGNODE_SERVER; default {default_server})",
     )  # fmt: skip
     for name, text in (
-        ("ca", "CAs to trust, for TLS; default with lognodes://: the system's"),
-        ("cert", "own certificate, for TLS"),
-        ("key", "private key of that certificate"),
+        (
+            "ca",
+            (
+                "file of the CAs that sign the nodes' certificates, for TLS; default with "
+                "lognodes://: the CAs of the system"
+            ),
+        ),
+        ("cert", "file of the client's certificate, for TLS"),
+        ("key", "file of the private key of the client's certificate"),
     ):
         variable = f"LOGNODE_TLS_{name.upper()}"
         parser.add_argument(
@@ -77,14 +83,20 @@ def add_common(parser: Parser) -> None:
         )  # fmt: skip
     parser.add_argument(
         "--token-file", default=os.environ.get("LOGNODE_TOKEN_FILE"), metavar="FILE",
-        help="the token, in a file that only its owner may read (environment LOGNODE_TOKEN_FILE; "
-        "LOGNODE_TOKEN has the token itself)",
+        help="file that holds the token and that only its owner may read (environment "
+             "LOGNODE_TOKEN_FILE; LOGNODE_TOKEN holds the token itself)",
     )  # fmt: skip
     parser.add_argument(
-        "--timeout", type=age_s, default=10.0, metavar="AGE", help="deadline (default 10s)"
+        "--timeout",
+        type=age_s,
+        default=10.0,
+        metavar="AGE",
+        help="time limit of the command (default 10s)",
     )
-    parser.add_argument("--format", choices=FORMATS, default="table", help="default table")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="table", help="format of the output (default table)"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 def tls_of(options: argparse.Namespace) -> Tls | None:
@@ -108,13 +120,13 @@ def add_replica(parser: Parser) -> None:
     """Add the flags of verbs that read one key."""
     add_members(parser)
     parser.add_argument(
-        "--through", type=whole, metavar="SEQ", help="wait until the replica has applied SEQ"
+        "--through", type=whole, metavar="SEQ", help="wait until the replica has applied this seq"
     )
 
 
 def add_members(parser: Parser) -> None:
     """Add the flags that choose the answering members and the required freshness."""
-    parser.add_argument("--node", type=int, metavar="ID", help="read that node's own replica")
+    parser.add_argument("--node", type=int, metavar="ID", help="read the replica of this node")
     add_consistency(parser)
 
 
@@ -122,14 +134,15 @@ def add_consistency(parser: Parser) -> None:
     """Add the flag for the required freshness of an answer."""
     parser.add_argument(
         "--consistency", choices=("linearizable", "prefix"), default="linearizable",
-        help="prefix: any member, without a leader; may lag (default linearizable)",
+        help="linearizable: the answer shows every acknowledged append; prefix: any member "
+             "answers, and the answer may be older (default linearizable)",
     )  # fmt: skip
 
 
 def whole(text: str) -> int:
     """Return a whole number of 0 or more."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
 
 
@@ -137,7 +150,7 @@ def age_ms(text: str) -> int:
     """Return `10m`, `7d`, `500ms`, or a number of seconds, as milliseconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no age; write 30s, 10m, 12h or 7d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age; write 30s, 10m, 12h or 7d")
     return int(float(match[1]) * _UNITS_MS[match[2] or "s"])
 
 
@@ -158,7 +171,7 @@ def rule_bytes(text: str) -> int | None:
     match = re.fullmatch(r"(\d+)(KiB|MiB|GiB|TiB)?", text)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no size; write a number of bytes, 512MiB, 10GiB or none"
+            f"{text!r} is not a size; write a number of bytes, 512MiB, 10GiB or none"
         )
     return int(match[1]) * _UNITS_BYTES[match[2] or ""]
 
@@ -176,7 +189,7 @@ def rate(text: str) -> int | None:
     match = re.fullmatch(r"(\d+)([kMGT]?B|[KMGT]iB|)(/s)?", text)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no rate; write a number a second, 10MB/s, 512KiB/s or none"
+            f"{text!r} is not a rate; write a number per second, 10MB/s, 512KiB/s or none"
         )
     return int(match[1]) * (_UNITS_BYTES | _UNITS_DECIMAL)[match[2]]
 
@@ -188,7 +201,7 @@ def bound(text: str) -> int | tuple[str, int]:
     if text.isascii() and text.isdigit():
         return int(text)
     raise argparse.ArgumentTypeError(
-        f"{text!r} is no end; write a seq, or -10m for ten minutes ago"
+        f"{text!r} is not an end; write a seq, or -10m for ten minutes ago"
     )
 
 
@@ -202,8 +215,8 @@ def position(text: str) -> int | str | tuple[str, int]:
     if text.isascii() and text.isdigit():
         return int(text)
     raise argparse.ArgumentTypeError(
-        f"{text!r} is no position; write a seq, earliest, latest, snapshot, or -10m for ten "
-        "minutes ago"
+        f"{text!r} is not a position; write a seq, earliest, latest, snapshot, or -10m for "
+        "ten minutes ago"
     )
 
 
@@ -213,4 +226,4 @@ def expectation(text: str) -> int | str:
         return text
     if text.isascii() and text.isdigit():
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is no expectation; write any, absent or a seq")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a condition; write any, absent or a seq")

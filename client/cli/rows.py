@@ -52,7 +52,8 @@ class Source:
             found = kind or _KINDS.get(Path(self._name).suffix.lower())
             if found is None:
                 raise InvalidArgument(
-                    f"{self._name} is neither .csv, .jsonl nor .parquet; say which with --input",
+                    f"{self._name} does not end with .csv, .jsonl or .parquet; give the "
+                    "format with --input",
                     what="file",
                 )
             self._stack = stack.pop_all()
@@ -107,7 +108,9 @@ class Source:
                 continue
             place = f"line {reader.line_num}"
             if len(fields) != width:
-                yield _bad(number, place, f"{len(fields)} fields, not {width}")
+                yield _bad(
+                    number, place, f"the row has {len(fields)} fields; the header has {width}"
+                )
                 continue
             key = None if fields[at] in missing else fields[at]
             yield self._record(number, place, key, dict(zip(columns, fields, strict=True)))
@@ -118,10 +121,10 @@ class Source:
             try:
                 body = json.loads(line)
             except ValueError as error:
-                yield _bad(number, place, f"no JSON: {error}")
+                yield _bad(number, place, f"the line is not JSON: {error}")
                 continue
             if not isinstance(body, dict):
-                yield _bad(number, place, "not a JSON object")
+                yield _bad(number, place, "the line is not a JSON object")
                 continue
             row = {name: _text(value) for name, value in body.items()}
             key = body.get(self._key)
@@ -138,7 +141,7 @@ class Source:
         try:
             file = pyarrow.parquet.ParquetFile(data)
         except (OSError, ValueError) as error:
-            raise InvalidArgument(f"{self._name} is no Parquet: {error}", what="file") from None
+            raise InvalidArgument(f"{self._name} is not Parquet: {error}", what="file") from None
         self._check_columns(file.schema_arrow.names)
         number = 0
         for batch in file.iter_batches(batch_size=1_000):
@@ -152,7 +155,8 @@ class Source:
     def _check_columns(self, columns: list[str]) -> None:
         if self._key not in columns:
             raise InvalidArgument(
-                f"{self._name} has no column {self._key!r}; it has {', '.join(columns) or 'none'}",
+                f"{self._name} has no column {self._key!r}; the columns are "
+                f"{', '.join(columns) or 'none'}",
                 what="key",
             )
 
@@ -166,7 +170,7 @@ def _unpacked(path: Path, raw: IO[bytes], stack: ExitStack) -> tuple[str, IO[byt
         names = [name for name in archive.namelist() if not name.endswith("/")]
         if len(names) != 1:
             raise InvalidArgument(
-                f"{path} holds {len(names)} files; an archive of one is read", what="file"
+                f"{path} holds {len(names)} files; an archive must hold one file", what="file"
             )
         return names[0], stack.enter_context(archive.open(names[0]))
     return path.name, raw

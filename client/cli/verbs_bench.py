@@ -21,74 +21,85 @@ _FIGURES = ("workload", "what", "value")
 def _common(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
     parser.add_argument("--seconds", type=age_s, default=10.0, metavar="AGE",
-                        help="how long is measured (default 10s)")  # fmt: skip
+                        help="duration of the measurement (default 10s)")  # fmt: skip
     parser.add_argument("--warmup", type=age_s, default=0.0, metavar="AGE",
-                        help="how long before that (default 0)")  # fmt: skip
-    parser.add_argument("--keys", type=_some, default=100_000, metavar="N", help="default 100000")
+                        help="duration of the load before the measurement (default 0)")  # fmt: skip
+    parser.add_argument(
+        "--keys", type=_some, default=100_000, metavar="N", help="number of keys (default 100000)"
+    )
     parser.add_argument("--key-bytes", type=_some, default=key_bytes_default, metavar="N",
-                        help=f"default {key_bytes_default}")  # fmt: skip
+                        help=f"bytes of a key (default {key_bytes_default})")  # fmt: skip
     parser.add_argument("--value-bytes", type=_some, default=value_bytes_default, metavar="N",
-                        help=f"default {value_bytes_default}")  # fmt: skip
+                        help=f"bytes of a value (default {value_bytes_default})")  # fmt: skip
     parser.add_argument("--zipf", type=float, default=0.0, metavar="S",
                         help="exponent of a Zipf distribution over the keys")  # fmt: skip
-    parser.add_argument("--seed", type=whole, default=1, metavar="N", help="default 1")
+    parser.add_argument(
+        "--seed", type=whole, default=1, metavar="N", help="seed of the keys and values (default 1)"
+    )
     parser.add_argument("--ranges", type=_some, metavar="N",
-                        help="create the log with so many ranges where there is none")  # fmt: skip
+                        help="create a log that does not exist with this number of "
+                             "ranges")  # fmt: skip
     parser.add_argument("--every", type=age_s, metavar="AGE",
-                        help="also figures of each such interval")  # fmt: skip
+                        help="also show the figures of each such interval")  # fmt: skip
 
 
 def _append_arguments(parser: Parser) -> None:
     _common(parser)
-    _add_batch(parser, rate="records a second; 0: as many as go (default)", rate_default=0.0)
+    _add_batch(parser, rate="records per second; 0: no limit (default)", rate_default=0.0)
     parser.add_argument("--window", type=_some, default=64, metavar="N",
-                        help="calls in flight without a rate (default 64)")  # fmt: skip
-    parser.add_argument("--records", type=_some, metavar="N", help="end after so many")
-    parser.add_argument("--in-order", action="store_true", help="key after key, not at random")
+                        help="calls in flight when no rate is given (default 64)")  # fmt: skip
+    parser.add_argument(
+        "--records", type=_some, metavar="N", help="end after this number of records"
+    )
+    parser.add_argument(
+        "--in-order", action="store_true", help="write the keys in order instead of at random"
+    )
     parser.add_argument("--conditional", action="store_true",
-                        help="each append only if it follows what was read")  # fmt: skip
+                        help="make each append conditional on the entry that the "
+                             "client read before")  # fmt: skip
 
 
 def _poll_arguments(parser: Parser) -> None:
     _common(parser)
     _add_page(parser)
     parser.add_argument("--rate", type=float, default=0.0, metavar="R",
-                        help="polls a second; 0: as many as go (default)")  # fmt: skip
+                        help="polls per second; 0: no limit (default)")  # fmt: skip
     parser.add_argument("--window", type=_some, default=1, metavar="N",
-                        help="readers without a rate (default 1)")  # fmt: skip
+                        help="readers when no rate is given (default 1)")  # fmt: skip
 
 
 def _follow_arguments(parser: Parser) -> None:
     _common(parser)
     parser.add_argument("--followers", type=_some, default=1_000, metavar="N",
-                        help="each of a key of its own (default 1000)")  # fmt: skip
-    _add_batch(parser, rate="records appended a second (default 10000)", rate_default=10_000.0)
+                        help="number of followers, each with a key of its own "
+                             "(default 1000)")  # fmt: skip
+    _add_batch(parser, rate="records appended per second (default 10000)", rate_default=10_000.0)
 
 
 def _mixed_arguments(parser: Parser) -> None:
     _common(parser)
     _add_page(parser)
-    _add_batch(parser, rate="records appended a second (default 10000)", rate_default=10_000.0)
+    _add_batch(parser, rate="records appended per second (default 10000)", rate_default=10_000.0)
     parser.add_argument("--polls", type=float, default=100.0, metavar="R",
-                        help="polls a second (default 100)")  # fmt: skip
+                        help="polls per second (default 100)")  # fmt: skip
 
 
 def _add_batch(parser: Parser, *, rate: str, rate_default: float) -> None:
     parser.add_argument("--rate", type=float, default=rate_default, metavar="R", help=rate)
     parser.add_argument("--batch", type=_some, default=1_000, metavar="N",
-                        help="records of a call (default 1000)")  # fmt: skip
+                        help="records per call (default 1000)")  # fmt: skip
 
 
 def _add_page(parser: Parser) -> None:
     parser.add_argument("--limit", type=_some, default=32, metavar="N",
-                        help="entries of a page (default 32)")  # fmt: skip
+                        help="entries per page (default 32)")  # fmt: skip
     add_consistency(parser)
 
 
 def _some(text: str) -> int:
     number = whole(text)
     if number == 0:
-        raise ArgumentTypeError("0 is too few")
+        raise ArgumentTypeError("0 is too low; give 1 or more")
     return number
 
 
@@ -160,7 +171,7 @@ async def _begin(call: Call) -> Shape:
                 options.log, split_at=shape.splits(options.ranges), split_rate=None
             )
         except LogExists:
-            call.note(f"log {options.log!r} is there already and stays as it is")
+            call.note(f"log {options.log!r} exists already and is not changed")
     return shape
 
 
@@ -188,10 +199,10 @@ def _rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 VERBS = (
-    Verb("bench append", "appends, as many as go or at a rate", _append, _append_arguments,
+    Verb("bench append", "append with or without a rate", _append, _append_arguments,
          writes=True),
     Verb("bench poll", "read pages of single keys", _poll, _poll_arguments),
-    Verb("bench follow", "followers of single keys under appends", _follow, _follow_arguments,
+    Verb("bench follow", "follow single keys while appends go on", _follow, _follow_arguments,
          writes=True),
-    Verb("bench mixed", "appends and polls at once", _mixed, _mixed_arguments, writes=True),
+    Verb("bench mixed", "append and poll at the same time", _mixed, _mixed_arguments, writes=True),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`lognode status`, `health` and `range transfer`."""
+"""`lognode status`, `health`, `range transfer` and `cluster finalize`."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from typing import Any
 from ..protocol.errors import LognodeError, Unsupported
 from .parser import Parser, age_s, whole
 from .verb import Call, Verb
-from .verbs_logs import RANGE
+from .verbs_logs import RANGE, confirm
 from .verbs_nodes import NODE
 
 _HEALTH_EVERY_S = 0.2
@@ -19,9 +19,10 @@ def _nothing(_: Parser) -> None:
 
 def _health_arguments(parser: Parser) -> None:
     parser.add_argument("--wait", type=age_s, default=0.0, metavar="AGE",
-                        help="wait so long for it to become healthy")  # fmt: skip
+                        help="wait until the cluster is healthy, at most this long")  # fmt: skip
     parser.add_argument("--nodes", type=whole, default=1, metavar="N",
-                        help="so many nodes are wanted (default 1)")  # fmt: skip
+                        help="number of ACTIVE nodes that the cluster must have "
+                             "(default 1)")  # fmt: skip
 
 
 async def _status(call: Call) -> None:
@@ -30,7 +31,8 @@ async def _status(call: Call) -> None:
         call.printer.document(status)
         return
     for name, columns in (
-        ("cluster", None), ("nodes", (*NODE, "alive", "disk_short", "insecure")),
+        ("cluster", None),
+        ("nodes", (*NODE, "alive", "disk_short", "insecure", "version", "levels")),
         ("logs", ("id", "name", "replicas", "ranges", "retention_ms", "retention_bytes",
                   "cleanup")),
         ("ranges", RANGE), ("operations", ("id", "kind", "phase", "ranges", "reason")),
@@ -68,8 +70,10 @@ async def _health(call: Call) -> int:
 
 
 def _transfer_arguments(parser: Parser) -> None:
-    parser.add_argument("range", type=whole, metavar="RANGE", help="its id; 0: the controller")
-    parser.add_argument("node", type=whole, metavar="NODE", help="a member, to lead it")
+    parser.add_argument(
+        "range", type=whole, metavar="RANGE", help="id of the range; 0: the controller"
+    )
+    parser.add_argument("node", type=whole, metavar="NODE", help="member that takes over the lead")
 
 
 async def _transfer(call: Call) -> None:
@@ -81,8 +85,32 @@ async def _transfer(call: Call) -> None:
     call.printer.record(row, ("range", "leader"))
 
 
+def _finalize_arguments(parser: Parser) -> None:
+    parser.add_argument("--level", type=whole, metavar="N",
+                        help="to this level (default: as far as all nodes can)")  # fmt: skip
+
+
+async def _finalize(call: Call) -> None:
+    level = call.options.level
+    told = "a higher feature level" if level is None else f"feature level {level}"
+    confirm(call, f"raise the cluster to {told} for good? no earlier version can serve it then")
+    call.printer.record(await call.client.admin.finalize(level), ("level",))
+
+
 VERBS = (
-    Verb("range transfer", "hand the lead of a range over", _transfer, _transfer_arguments),
-    Verb("status", "everything a node knows of the cluster", _status, _nothing),
-    Verb("health", "exit code 0 when all is well, else 3", _health, _health_arguments),
+    Verb("range transfer", "have another member lead a range", _transfer, _transfer_arguments),
+    Verb(
+        "cluster finalize",
+        "raise the feature level after an upgrade",
+        _finalize,
+        _finalize_arguments,
+        True,
+    ),
+    Verb("status", "show everything that a node knows of the cluster", _status, _nothing),
+    Verb(
+        "health",
+        "say whether the cluster is healthy; exit code 3 when the cluster is not healthy",
+        _health,
+        _health_arguments,
+    ),
 )

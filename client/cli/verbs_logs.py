@@ -25,38 +25,49 @@ def _nothing(_: Parser) -> None:
 def _create_arguments(parser: Parser) -> None:
     _name(parser)
     spread = parser.add_mutually_exclusive_group()
-    spread.add_argument("--ranges", type=whole, metavar="N", help="even ranges over all bytes")
-    spread.add_argument("--split-at", metavar="K,...", help="keys at which ranges begin")
-    parser.add_argument("--replicas", type=whole, default=3, metavar="R", help="default 3")
+    spread.add_argument("--ranges", type=whole, metavar="N", help="number of ranges of equal width")
+    spread.add_argument(
+        "--split-at", metavar="K,...", help="first keys of the ranges after the first range"
+    )
+    parser.add_argument(
+        "--replicas",
+        type=whole,
+        default=3,
+        metavar="R",
+        help="number of replicas of each range (default 3)",
+    )
     _policy_arguments(parser, None, "delete")
-    parser.add_argument("--exist-ok", action="store_true", help="no error when it is there")
+    parser.add_argument(
+        "--exist-ok", action="store_true", help="succeed when the log exists already"
+    )
 
 
 def _policy_arguments(parser: Parser, unset: Any, cleanup: Any) -> None:
     """Add the rules for removal; `unset` is the value of rules that are not given."""
     for flag, type_, metavar, help_ in (
-        ("--retention", rule_ms, "AGE", "entries older may go, as 7d; none: they stay"),
+        ("--retention", rule_ms, "AGE", "remove entries above this age, as 7d; none: keep all"),
         ("--retention-bytes", rule_bytes, "SIZE",
-         "of each range the newest so many bytes stay, as 10GiB; none: all"),
+         "keep at least this many bytes of each range, the newest, as 10GiB; none: keep all"),
         ("--delete-retention", rule_ms, "AGE",
-         "with compact: tombstones stay so long (default 1d)"),
+         "with --cleanup compact: keep tombstones this long (default 1d)"),
         ("--snapshot-delay", rule_ms, "AGE",
-         "what a key had before a logical snapshot goes so long after it; none: it stays"),
+         "remove the entries of a key before its logical snapshot after this time; none: keep all"),
     ):  # fmt: skip
         parser.add_argument(flag, type=type_, default=unset, metavar=metavar, help=help_)
     parser.add_argument(
         "--split-bytes", type=rule_bytes, metavar="SIZE",
         default=limits.split_bytes_default if unset is None else unset,
-        help="a range with more is split by itself (default 512MiB); none: never",
+        help="split a range that has more bytes (default 512MiB); none: never",
     )  # fmt: skip
     parser.add_argument(
         "--split-rate", type=rule_whole, metavar="N",
         default=limits.split_rate_default if unset is None else unset,
-        help="so is one with more appends and reads a second (default 20000); none: never",
+        help="split a range that has more appends and reads per second (default 20000); none: "
+             "never",
     )  # fmt: skip
     parser.add_argument(
         "--cleanup", choices=("delete", "compact"), default=cleanup,
-        help="delete: what is old goes (default); compact: of each key the last entry stays",
+        help="delete: remove old entries (default); compact: keep only the last entry of each key",
     )  # fmt: skip
 
 
@@ -76,20 +87,24 @@ def _policy(call: Call) -> dict[str, Any]:
 def _alter_arguments(parser: Parser) -> None:
     _name(parser)
     _policy_arguments(parser, UNCHANGED, UNCHANGED)
-    parser.add_argument("--replicas", metavar="R", help="refused: they are those of its creation")
+    parser.add_argument(
+        "--replicas",
+        metavar="R",
+        help="the number of replicas cannot change after the creation of the log",
+    )
 
 
 async def _alter(call: Call) -> None:
     name = call.options.name
     if call.options.replicas is not None:
         raise UsageError(
-            "the replicas of a log cannot be altered; create a log with --replicas "
-            f"{call.options.replicas} and append to that one"
+            "the replicas of a log cannot change; create a log with --replicas "
+            f"{call.options.replicas} and append to the new log"
         )
     changes = _policy(call)
     if all(value is UNCHANGED for value in changes.values()):
         raise UsageError(
-            "nothing to alter; give --retention, --retention-bytes, --cleanup, "
+            "no change is given; give --retention, --retention-bytes, --cleanup, "
             "--delete-retention, --snapshot-delay, --split-bytes or --split-rate"
         )
     await call.client.alter_log(name, **changes)
@@ -111,8 +126,8 @@ async def _create(call: Call) -> None:
     log = _row(answer["logs"][0])
     if nodes < log["replicas"]:
         call.note(
-            f"note: {nodes} of {log['replicas']} nodes are there; the log grows to "
-            f"{log['replicas']} replicas as nodes join"
+            f"note: the cluster has {nodes} of the {log['replicas']} nodes that the log "
+            f"needs; the log grows to {log['replicas']} replicas when more nodes join"
         )
     call.printer.record(log, _LOG)
 
@@ -144,11 +159,11 @@ def confirm(call: Call, question: str) -> None:
     if call.options.yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Give --yes where nobody can be asked")
+        raise UsageError(f"{question} Give --yes when the command runs without a terminal")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("not confirmed; nothing was done")
+        raise UsageError("the answer is not yes; nothing changed")
 
 
 def _row(log: dict[str, Any]) -> dict[str, Any]:
@@ -157,8 +172,14 @@ def _row(log: dict[str, Any]) -> dict[str, Any]:
 
 VERBS = (
     Verb("log create", "create a log", _create, _create_arguments, writes=True),
-    Verb("log list", "all logs", _list, _nothing),
-    Verb("log describe", "one log and its ranges", _describe, _name),
-    Verb("log alter", "change what may be removed of a log", _alter, _alter_arguments, writes=True),
+    Verb("log list", "list all logs", _list, _nothing),
+    Verb("log describe", "show a log and its ranges", _describe, _name),
+    Verb(
+        "log alter",
+        "change the retention, cleanup and split rules of a log",
+        _alter,
+        _alter_arguments,
+        writes=True,
+    ),
     Verb("log delete", "delete a log and all its entries", _delete, _name, writes=True),
 )

@@ -32,14 +32,16 @@ def _ago(at_ms: int | None, now_ms: int) -> str | None:
 
 async def _delete(call: Call) -> None:
     name = call.options.name
-    confirm(call, f"forget the producer name {name}? Its next opening gets the same id.")
+    confirm(
+        call, f"forget the producer name {name}? The next opening of the name gets the same id."
+    )
     answer = await call.client.admin.delete_producer(name)
     call.printer.record({"name": name, **answer}, ("name", "id", "epoch"))
 
 
 VERBS = (
-    Verb("producer list", "the named producers, with id, epoch, and when opened last", _list,
+    Verb("producer list", "list the named producers", _list,
          _nothing),
-    Verb("producer delete", "forget a producer's name, to make room for others", _delete, _name,
+    Verb("producer delete", "forget the name of a producer", _delete, _name,
          True),
 )  # fmt: skip

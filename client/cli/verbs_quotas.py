@@ -10,16 +10,16 @@ from .verbs_logs import confirm
 
 _COLUMNS = ("name", *KINDS)
 _FLAGS = {
-    "append_bytes": ("RATE", "bytes appended, as 10MB/s"),
-    "append_records": ("RATE", "records appended, as 20000/s"),
-    "read_bytes": ("RATE", "bytes of answers to reads, as 50MB/s"),
-    "read_records": ("RATE", "records read"),
-    "requests": ("RATE", "requests of any kind"),
-    "cpu_ms": ("RATE", "milliseconds of the node's event loop, as 300/s: 30 percent"),
-    "connections": ("N", "connections to each node, of a principal"),
+    "append_bytes": ("RATE", "bytes appended per second, as 10MB/s"),
+    "append_records": ("RATE", "records appended per second, as 20000/s"),
+    "read_bytes": ("RATE", "bytes of answers to reads per second, as 50MB/s"),
+    "read_records": ("RATE", "records read per second"),
+    "requests": ("RATE", "requests of any kind per second"),
+    "cpu_ms": ("RATE", "milliseconds of the node's event loop per second, as 300/s: 30 percent"),
+    "connections": ("N", "connections of a principal to each node"),
     "follows": ("N", "follows at each node, of a principal or of a tenant's logs"),
-    "producers": ("N", "names of producers, of a principal"),
-    "logs": ("N", "logs, of a tenant"),
+    "producers": ("N", "producer names of a principal"),
+    "logs": ("N", "number of logs of a tenant"),
     STORED: ("SIZE", "bytes that the logs of a tenant hold, as 100GiB"),
 }
 
@@ -37,8 +37,9 @@ _TYPES: Final = {**dict.fromkeys(RATES, rate), STORED: rule_bytes}
 
 def _name(parser: Parser) -> None:
     parser.add_argument(
-        "name", metavar="NAME", help="a class of principals (`default`: those of no other), or "
-        "a tenant with a slash, as acme/",
+        "name", metavar="NAME", help="a class of principals (`default`: every principal "
+                                     "without another quota), or a tenant with a slash, as "
+                                     "acme/",
     )  # fmt: skip
 
 
@@ -57,7 +58,7 @@ async def _set(call: Call) -> None:
     changes = {kind: limit for kind, limit in given.items() if limit is not UNCHANGED}
     if not changes:
         flags = ", ".join(f"--{kind.replace('_', '-')}" for kind in KINDS)
-        raise UsageError(f"nothing to limit; give one of {flags}")
+        raise UsageError(f"no limit is given; give one of {flags}")
     quota = await call.client.admin.set_quota(call.options.name, changes)
     call.printer.record(_row(quota), _COLUMNS)
 
@@ -68,19 +69,23 @@ async def _list(call: Call) -> None:
 
 async def _delete(call: Call) -> None:
     name = call.options.name
-    confirm(call, f"delete quota {name}, so that nothing is limited by it any more?")
+    confirm(call, f"delete quota {name} and its limits?")
     await call.client.admin.delete_quota(name)
 
 
 def _usage_arguments(parser: Parser) -> None:
-    parser.add_argument("--principals", action="store_true", help="of principals, not of tenants")
+    parser.add_argument(
+        "--principals",
+        action="store_true",
+        help="this limit is for a class of principals, not for a tenant",
+    )
 
 
 async def _usage(call: Call) -> None:
     used = await call.client.admin.usage()
     if used["silent"]:
         nodes = ", ".join(map(str, used["silent"]))
-        call.note(f"note: without what was used of nodes {nodes}, which do not answer")
+        call.note(f"note: the figures do not include nodes {nodes}, which do not answer")
     rows = used["principals" if call.options.principals else "tenants"]
     stored = () if call.options.principals else (STORED,)
     call.printer.rows(rows, ("name", *COUNTERS, *stored))
@@ -91,9 +96,9 @@ def _row(quota: dict[str, Any]) -> dict[str, Any]:
 
 
 VERBS = (
-    Verb("quota set", "limit what a class of principals or a tenant uses", _set, _set_arguments,
+    Verb("quota set", "limit what a class of principals or a tenant may use", _set, _set_arguments,
          writes=True),
-    Verb("quota list", "all quotas", _list, _nothing),
+    Verb("quota list", "list all quotas", _list, _nothing),
     Verb("quota delete", "delete a quota", _delete, _name, writes=True),
-    Verb("usage", "what tenants have used since their nodes started", _usage, _usage_arguments),
+    Verb("usage", "show the use of tenants since their nodes started", _usage, _usage_arguments),
 )  # fmt: skip

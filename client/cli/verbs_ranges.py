@@ -25,7 +25,8 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("log", nargs="?", metavar="LOG")
     parser.add_argument(
         "--wide", action="store_true",
-        help="with sizes, rates over the last minute, and what changed each range last, and why",
+        help="with sizes, rates over the last minute, and the last change of each range with its "
+             "reason",
     )  # fmt: skip
 
 
@@ -91,11 +92,11 @@ def _last(row: Row, now_ms: int) -> str | None:
 
 
 def _move_arguments(parser: Parser) -> None:
-    parser.add_argument("range", type=whole, metavar="RANGE", help="its id")
+    parser.add_argument("range", type=whole, metavar="RANGE", help="id of the range")
     parser.add_argument("--from", dest="from_node", type=whole, required=True, metavar="NODE",
-                        help="the member that is to leave")  # fmt: skip
+                        help="member that gives its replica up")  # fmt: skip
     parser.add_argument("--to", dest="to_node", type=whole, required=True, metavar="NODE",
-                        help="the node that takes its place")  # fmt: skip
+                        help="node that gets the replica")  # fmt: skip
     parser.add_argument("--no-wait", action="store_true", help="return when the move is planned")
 
 
@@ -106,7 +107,9 @@ async def _move(call: Call) -> None:
         wait=not options.no_wait,
     )  # fmt: skip
     if options.no_wait:
-        call.note(f"note: operation {answer['operation']} goes on; `lognode status` shows it")
+        call.note(
+            f"note: operation {answer['operation']} goes on; `lognode status` shows the operation"
+        )
     call.printer.record(
         {"range": options.range, **answer}, ("range", "generation", "members", "operation")
     )
@@ -115,7 +118,7 @@ async def _move(call: Call) -> None:
 def _split_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
     parser.add_argument("--at", required=True, metavar="KEY",
-                        help="the first key of the new range")  # fmt: skip
+                        help="first key of the new range")  # fmt: skip
     parser.add_argument("--no-wait", action="store_true", help="return when the split is planned")
 
 
@@ -123,14 +126,16 @@ async def _split(call: Call) -> None:
     options = call.options
     answer = await call.client.admin.split(options.log, at=options.at, wait=not options.no_wait)
     if options.no_wait:
-        call.note(f"note: operation {answer['operation']} goes on; `lognode status` shows it")
+        call.note(
+            f"note: operation {answer['operation']} goes on; `lognode status` shows the operation"
+        )
     call.printer.record(answer, ("range", "new_range", "generation", "operation"))
 
 
 def _merge_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
     parser.add_argument("--at", required=True, metavar="KEY",
-                        help="where two ranges meet: the first key of the right one")  # fmt: skip
+                        help="first key of the right one of the two neighbour ranges")  # fmt: skip
     parser.add_argument("--no-wait", action="store_true", help="return when the merge is planned")
 
 
@@ -138,13 +143,23 @@ async def _merge(call: Call) -> None:
     options = call.options
     answer = await call.client.admin.merge(options.log, at=options.at, wait=not options.no_wait)
     if options.no_wait:
-        call.note(f"note: operation {answer['operation']} goes on; `lognode status` shows it")
+        call.note(
+            f"note: operation {answer['operation']} goes on; `lognode status` shows the operation"
+        )
     call.printer.record(answer, ("range", "gone_range", "generation", "operation"))
 
 
 VERBS = (
-    Verb("range list", "the ranges of a log, or of all", _list, _arguments),
-    Verb("range split", "divide a range in two at a key", _split, _split_arguments, True),
-    Verb("range merge", "join two neighbours to one range", _merge, _merge_arguments, True),
-    Verb("range move", "give a range's replica on a node to another", _move, _move_arguments, True),
+    Verb("range list", "list the ranges of one log, or of all logs", _list, _arguments),
+    Verb("range split", "split a range in two ranges at a key", _split, _split_arguments, True),
+    Verb(
+        "range merge", "merge two neighbour ranges into one range", _merge, _merge_arguments, True
+    ),
+    Verb(
+        "range move",
+        "move the replica of a range from one node to another node",
+        _move,
+        _move_arguments,
+        True,
+    ),
 )

@@ -19,11 +19,11 @@ _ENTRY = ("key", "seq", "timestamp_ms", "value")
 def _scan_arguments(parser: Parser) -> None:
     _key_arguments(parser)
     parser.add_argument("--from", dest="start", type=position, default="earliest",
-                        metavar="S", help="a seq, earliest, snapshot, or -10m")  # fmt: skip
+                        metavar="S", help="start: a seq, earliest, snapshot, or -10m")  # fmt: skip
     parser.add_argument("--to", dest="end", type=bound, metavar="S",
-                        help="before this seq, or -10m")  # fmt: skip
-    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="at most N entries")
-    parser.add_argument("--reverse", action="store_true", help="newest first")
+                        help="end, exclusive: a seq, or -10m")  # fmt: skip
+    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="read at most N entries")
+    parser.add_argument("--reverse", action="store_true", help="read the newest entries first")
 
 
 def _key_arguments(parser: Parser) -> None:
@@ -34,25 +34,26 @@ def _key_arguments(parser: Parser) -> None:
 
 def _keys_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
-    parser.add_argument("--prefix", default="", metavar="P", help="only keys that begin with it")
-    parser.add_argument("--after", metavar="K", help="only keys that follow it")
-    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="at most N keys")
+    parser.add_argument("--prefix", default="", metavar="P", help="list only keys with this prefix")
+    parser.add_argument("--after", metavar="K", help="list only keys after this key")
+    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="list at most N keys")
     add_members(parser)
 
 
 def _follow_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
-    parser.add_argument("keys", nargs="*", metavar="KEY", help="none: all keys")
-    parser.add_argument("--prefix", metavar="P", help="all keys that begin with it")
+    parser.add_argument("keys", nargs="*", metavar="KEY", help="keys to follow; none: all keys")
+    parser.add_argument("--prefix", metavar="P", help="follow all keys with this prefix")
     parser.add_argument("--from", dest="start", type=position, default="latest", metavar="S",
-                        help="earliest, latest (default), snapshot, a seq, or -10m")  # fmt: skip
+                        help="position: earliest, latest (default), snapshot, a "
+                             "seq, or -10m")  # fmt: skip
     parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="end after N entries")
 
 
 def _snapshot_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
     parser.add_argument("--lease", type=age_s, default=lease_s_default, metavar="AGE",
-                        help="so long it stays readable (default 1h)")  # fmt: skip
+                        help="time that the snapshot stays readable (default 1h)")  # fmt: skip
 
 
 async def _scan(call: Call) -> None:
@@ -124,8 +125,8 @@ async def _snapshot(call: Call) -> None:
         return
     call.printer.rows([part._asdict() for part in snapshot.vector.parts], Part._fields)
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(document["expires_ms"] / 1000))
-    call.note(f"note: lease {document['lease']} until {until}; --format json prints what can be "
-              "opened again")  # fmt: skip
+    call.note(f"note: lease {document['lease']} ends at {until}; --format json "
+              "prints text that opens the snapshot again")  # fmt: skip
 
 
 def _members(options: Namespace) -> dict[str, Any]:
@@ -137,8 +138,8 @@ def _start(given: int | str | tuple[str, int]) -> Start:
     if isinstance(given, tuple):
         return Timestamp(int(time.time() * 1000) - given[1])
     if given in ("earliest", "latest", "snapshot") or isinstance(given, int):
-        return given  # type: ignore[return-value]
-    raise InvalidArgument(f"{given!r} is no position", what="from")
+        return given  # type: ignore[return-value]  # a Start
+    raise InvalidArgument(f"{given!r} is not a position", what="from")
 
 
 def _end(given: int | tuple[str, int] | None) -> End:
@@ -170,14 +171,14 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 VERBS = (
-    Verb("scan", "the entries of a key", _scan, _scan_arguments),
-    Verb("latest", "the last entry of a key", _latest, _key_arguments),
-    Verb("count", "how many entries a key has", _count, _key_arguments),
-    Verb("keys", "the keys of a log, in order", _keys, _keys_arguments),
-    Verb("follow", "entries as they are appended", _follow, _follow_arguments),
+    Verb("scan", "print the entries of a key", _scan, _scan_arguments),
+    Verb("latest", "print the last entry of a key", _latest, _key_arguments),
+    Verb("count", "count the entries of a key", _count, _key_arguments),
+    Verb("keys", "list the keys of a log in order", _keys, _keys_arguments),
+    Verb("follow", "print entries while clients append", _follow, _follow_arguments),
     Verb(
         "snapshot",
-        "a committed prefix of a log, kept readable for a while",
+        "take a snapshot: a committed prefix of a log that stays readable for a while",
         _snapshot,
         _snapshot_arguments,
         writes=True,

@@ -14,23 +14,25 @@ from .verb import Call, Verb
 
 _MEMBER = ("node", "state", "answers", "last_term", "last_index", "applied", "last_seq", "damaged")
 _GONE = (
-    "S2: entries that were acknowledged are lost, where only the members that are gone had them",
-    "S3, S5, S6: readers may have seen entries that are absent now, or, where the logs of members "
-    "differ, others under the same seq; what is appended from now on has seqs far above those",
-    "S7, S9: reads and conditions answer to what is left, and may go back",
+    "S2: acknowledged entries that only the lost members had are lost",
+    (
+        "S3, S5, S6: readers may have seen entries that are absent now or, where the logs of "
+        "members differ, other entries under the same seq; new appends get far higher seqs"
+    ),
+    "S7, S9: reads and conditions see only the entries that are left, and may see an older state",
 )
 """The promises that no longer hold for the earlier entries of the range."""
 
 
 def _arguments(parser: Parser) -> None:
-    parser.add_argument("range", type=whole, metavar="RANGE", help="its id")
+    parser.add_argument("range", type=whole, metavar="RANGE", help="id of the range")
     parser.add_argument("--from", dest="from_node", type=whole, metavar="NODE",
-                        help="the member to go on from")  # fmt: skip
+                        help="member whose replica the range keeps")  # fmt: skip
     parser.add_argument(
         "--accept-loss", action="store_true",
-        help="do it; without this flag it is told what may be lost, and nothing is changed",
+        help="recover the range; without this flag the verb only reports the possible loss",
     )  # fmt: skip
-    parser.add_argument("--no-wait", action="store_true", help="return when it is begun")
+    parser.add_argument("--no-wait", action="store_true", help="return when the recovery begins")
 
 
 async def _recover(call: Call) -> None:
@@ -40,13 +42,16 @@ async def _recover(call: Call) -> None:
         return
     if options.from_node is None:
         raise UsageError(
-            "--accept-loss needs --from NODE; without it the verb says which member has most"
+            "--accept-loss needs --from NODE; run the verb without --accept-loss to see "
+            "which member has most"
         )
     answer = await call.client.admin.recover(
         options.range, from_node=options.from_node, accept_loss=True, wait=not options.no_wait
     )
     if options.no_wait:
-        call.note(f"note: operation {answer['operation']} goes on; `lognode status` shows it")
+        call.note(
+            f"note: operation {answer['operation']} goes on; `lognode status` shows the operation"
+        )
     row = {"range": options.range, "members": [options.from_node], **answer}
     call.printer.record(row, ("range", "generation", "members", "operation"))
 
@@ -64,10 +69,10 @@ async def _tell(call: Call) -> None:
     else:
         call.printer.document({**told, "warnings": lines})
     if told["refused"] is not None:
-        raise Conflict(f"nothing was changed, and would be refused: {told['refused']}")
+        raise Conflict(f"nothing changed; the cluster would refuse the recovery: {told['refused']}")
     raise Conflict(
-        f"nothing was changed; to go on: lognode range recover {options.range} --from {survivor} "
-        "--accept-loss"
+        f"nothing changed; to recover the range: lognode range recover {options.range} "
+        f"--from {survivor} --accept-loss"
     )
 
 
@@ -80,28 +85,32 @@ def warnings(told: Mapping[str, Any], survivor: int | None, now_ms: int) -> Iter
         f"{len(there)} of its {len(members)} members answer"
     )
     if told["proposed"] is not None:
-        yield f"node {told['proposed']} has the longest log of those: it is the one to go on from"
+        yield (
+            f"node {told['proposed']} has the longest log of the members that answer: recover "
+            f"from node {told['proposed']}"
+        )
     if told["refused"] is not None:
         return
     others = ", ".join(str(member["node"]) for member in members if member["node"] != survivor)
     chosen = next((member for member in members if member["node"] == survivor), None)
     if chosen is None or not chosen["answers"]:
-        yield f"node {survivor} does not say what it has"
+        yield f"node {survivor} does not report the end of its log"
         return
-    last = "it has none"
+    last = "the log has no record"
     if chosen["last_seq"]:
         when = age(now_ms - chosen["last_timestamp_ms"])
-        last = f"the last record that is sure has seq {chosen['last_seq']} and is {when} old"
+        last = f"the last known record has seq {chosen['last_seq']} and is {when} old"
     yield (
-        f"may be lost: whatever was acknowledged after entry {chosen['last_index']} of term "
-        f"{chosen['last_term']} of node {survivor}, where only nodes {others} had it; {last}"
+        f"possible loss: every entry acknowledged after entry {chosen['last_index']} of "
+        f"term {chosen['last_term']} of node {survivor}, where only nodes {others} had the "
+        f"entry; {last}"
     )
     for promise in _GONE:
-        yield f"no longer holds, {promise}"
-    yield f"what nodes {others} have of it is deleted when they come back"
+        yield f"this promise ends: {promise}"
+    yield f"nodes {others} delete their data of the range when they return"
 
 
 VERBS = (
-    Verb("range recover", "go on from one member of a range that lost most of them for good",
+    Verb("range recover", "recover a range from one member after most members are lost for ever",
          _recover, _arguments, True),
 )  # fmt: skip

@@ -16,17 +16,21 @@ def _nothing(_: Parser) -> None:
 
 
 def _create_arguments(parser: Parser) -> None:
-    parser.add_argument("principal", metavar="PRINCIPAL", help="the name that quotas and logs show")
+    parser.add_argument(
+        "principal", metavar="PRINCIPAL", help="name of the principal, which quotas and logs show"
+    )
     parser.add_argument("--scope", action="append", required=True, metavar="'VERBS [LOG [KEYS]]'",
-                        help=f"what is allowed: verbs ({', '.join(scopes.VERBS)}, or all), a log "
-                        "or PREFIX*, keys or PREFIX*; several times for several")  # fmt: skip
+                        help=f"permissions: verbs ({', '.join(scopes.VERBS)}, or "
+                             "all), a log or PREFIX*, keys or PREFIX*; give the "
+                             "option again for more scopes")  # fmt: skip
     parser.add_argument("--expires", type=rule_ms, metavar="AGE",
-                        help="from now, as 90d (default none: never)")  # fmt: skip
+                        help="time until the token ends, as 90d (default none: never)")  # fmt: skip
     parser.add_argument("--quota-class", default="default", metavar="CLASS",
-                        help="the limits that hold (default default)")  # fmt: skip
+                        help="quota of the principal (default default)")  # fmt: skip
     parser.add_argument("--certificate", metavar="'client NAME'",
-                        help="give the rights to the holder of that certificate in place of a "
-                        "token; 'name COMMON-NAME' for one of another CA")  # fmt: skip
+                        help="give the rights to the holder of this certificate "
+                             "instead of a token; 'name COMMON-NAME' for a "
+                             "certificate of another CA")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help="write the token to a file that only its owner may read")  # fmt: skip
 
@@ -43,7 +47,9 @@ async def _create(call: Call) -> None:
     if made["token"] is None:
         call.printer.scalar(made["id"])
     elif options.out is None:
-        call.note(f"note: token {made['id']} is shown this once; keep it in a file of mode 0600")
+        call.note(
+            f"note: token {made['id']} is shown only now; keep the text in a file of mode 0600"
+        )
         call.printer.scalar(made["token"])
     else:
         write_private(options.out, f"{made['token']}\n".encode())
@@ -55,17 +61,17 @@ async def _list(call: Call) -> None:
 
 
 def _revoke_arguments(parser: Parser) -> None:
-    parser.add_argument("id", metavar="ID", help="its part before the dot")
+    parser.add_argument("id", metavar="ID", help="id of the token: its part before the dot")
 
 
 async def _revoke(call: Call) -> None:
     token_id = call.options.id
-    confirm(call, f"revoke token {token_id}, and end the connections that use it?")
+    confirm(call, f"revoke token {token_id}, and end the connections that use the token?")
     await call.client.admin.revoke_token(token_id)
 
 
 VERBS = (
-    Verb("token create", "a token for a client", _create, _create_arguments, True),
-    Verb("token list", "the tokens, without their secrets", _list, _nothing),
-    Verb("token revoke", "take a token away", _revoke, _revoke_arguments, True),
+    Verb("token create", "make a token for a client", _create, _create_arguments, True),
+    Verb("token list", "list the tokens, without their secrets", _list, _nothing),
+    Verb("token revoke", "revoke a token", _revoke, _revoke_arguments, True),
 )

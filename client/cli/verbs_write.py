@@ -23,21 +23,25 @@ _IMPORT = ("rows", "acknowledged", "duplicates", "skipped", "seconds")
 def _append_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
     parser.add_argument("key", metavar="KEY")
-    parser.add_argument("value", nargs="?", metavar="VALUE", help="- reads values, one a line")
+    parser.add_argument(
+        "value", nargs="?", metavar="VALUE", help="value of the entry; - reads values, one per line"
+    )
     parser.add_argument(
         "--expect", type=expectation, default="any", metavar="any|absent|SEQ",
-        help="append only if this is the key's last seq; absent: if it has no entry",
+        help="append only if SEQ is the last seq of the key; absent: only if the key has no entry",
     )  # fmt: skip
-    parser.add_argument("--tombstone", action="store_true", help="an entry without value")
+    parser.add_argument("--tombstone", action="store_true", help="append an entry without a value")
 
 
 async def _append(call: Call) -> None:
     options = call.options
     if options.tombstone == (options.value is not None):
-        raise UsageError("give VALUE, - for lines of standard input, or --tombstone")
+        raise UsageError(
+            "no value is given; give VALUE, - for lines of standard input, or --tombstone"
+        )
     if options.value == "-":
         if options.expect != "any":
-            raise UsageError("--expect goes with a single VALUE, not with -")
+            raise UsageError("--expect and - are both given; --expect needs a single VALUE")
         await _append_lines(call)
         return
     expect = {"any": ANY, "absent": ABSENT}.get(options.expect, options.expect)
@@ -79,16 +83,20 @@ def _ack_row(key: bytes, ack: Any) -> dict[str, Any]:
 
 def _import_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
-    parser.add_argument("file", metavar="FILE", help=".csv, .jsonl or .parquet, also .gz or .zip")
-    parser.add_argument("--key", required=True, metavar="COLUMN", help="the column of the key")
+    parser.add_argument(
+        "file", metavar="FILE", help="file to import: .csv, .jsonl or .parquet, also .gz or .zip"
+    )
+    parser.add_argument("--key", required=True, metavar="COLUMN", help="column of the key")
     parser.add_argument("--input", choices=("csv", "jsonl", "parquet"), metavar="KIND",
-                        help="csv, jsonl or parquet, where FILE's name does not say")  # fmt: skip
+                        help="format of FILE, when its name does not tell: csv, jsonl "
+                             "or parquet")  # fmt: skip
     parser.add_argument("--key-missing", metavar="K",
-                        help="key of rows whose column is empty or NA")  # fmt: skip
+                        help="key of the rows whose key column is empty or NA")  # fmt: skip
     parser.add_argument("--on-error", choices=("stop", "skip"), default="stop",
-                        help="what to do about a bad row (default stop)")  # fmt: skip
+                        help="action on a bad row (default stop)")  # fmt: skip
     parser.add_argument("--producer", metavar="NAME",
-                        help="the same file imported again under it adds nothing")  # fmt: skip
+                        help="name of the import: a second import of the same file "
+                             "under this name adds nothing")  # fmt: skip
 
 
 async def _import(call: Call) -> None:
@@ -107,7 +115,7 @@ async def _import(call: Call) -> None:
 def _trim_arguments(parser: Parser) -> None:
     _key_arguments(parser)
     parser.add_argument("--before", type=whole, required=True, metavar="SEQ",
-                        help="all entries below this seq go")  # fmt: skip
+                        help="remove all entries below this seq")  # fmt: skip
 
 
 def _key_arguments(parser: Parser) -> None:

@@ -58,7 +58,7 @@ def parse(text: str) -> tuple[Address, ...]:
         raise _bad(text, f"the scheme is {_shown(scheme)}; write lognode://host:port")
     parts = [part.strip() for part in rest.rstrip("/").split(",")]
     if not any(parts):
-        raise _bad(text, "there is no host; write lognode://host:port[,host:port...]")
+        raise _bad(text, "the address has no host; write lognode://host:port[,host:port...]")
     return tuple(dict.fromkeys(_parse_one(text, part) for part in parts))
 
 
@@ -89,7 +89,7 @@ def _files_of(text: str, allowed: tuple[str, ...]) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
     except ValueError:
-        raise _bad(text, f"{query!r} is not {told}") from None
+        raise _bad(text, f"{query!r} is not {told}; write only these options") from None
     files = dict(pairs)
     if len(files) < len(pairs) or not files.keys() <= set(allowed) or not all(files.values()):
         raise _bad(text, f"{query!r} is not {told}, each once")
@@ -101,7 +101,7 @@ def split_address(text: object, what: str = "address") -> Address:
 
     Raises InvalidArgument, in which `what` names the text.
     """
-    reason = "it is no text"
+    reason = "the address is not text"
     if isinstance(text, str):
         host, colon, port = text.rpartition(":")
         bracketed = host.startswith("[") and host.endswith("]")
@@ -156,20 +156,22 @@ def _why_no_host(host: str, *, bracketed: bool) -> str | None:
     if bracketed:
         address, percent, scope = host.partition("%")
         if percent and _SCOPE.fullmatch(scope) is None:
-            return f"{_shown(scope)} is no interface of an IPv6 address"
+            return f"{_shown(scope)} is not an interface name of an IPv6 address"
         sound = _is_number(socket.AF_INET6, address)
-        return None if sound else f"{_shown(host)} is no IPv6 address"
+        return None if sound else f"{_shown(host)} is not an IPv6 address"
     if ":" in host:
-        return "it has several colons; write an IPv6 address in brackets"
+        return "the host has several colons; write an IPv6 address in brackets"
     if not host:
-        return f"it has no host; {_ALLOWED}"
+        return f"the host is missing; {_ALLOWED}"
     if _NAME.fullmatch(host) is None:
         return (
-            f"a host has ASCII letters, digits, `-`, `_` and `.` only; {_ALLOWED}, and a name with "
-            "other letters in its xn-- form"
+            "a character of the host is not allowed; ASCII letters, digits, `-`, `_` and "
+            f"`.` are. {_ALLOWED}, and write a name with other letters in its xn-- form"
         )
     if _NUMBERS.fullmatch(host) is not None:
-        return None if _is_number(socket.AF_INET, host) else f"{_shown(host)} is no IPv4 address"
+        return (
+            None if _is_number(socket.AF_INET, host) else f"{_shown(host)} is not an IPv4 address"
+        )
     return _why_no_name(host)
 
 
@@ -182,11 +184,14 @@ def _why_no_name(host: str) -> str | None:
         )
     for label in name.split("."):
         if not label:
-            return f"the host has an empty label: two dots, or one at its start; {_ALLOWED}"
+            return (
+                "the host has an empty label: two dots in sequence, or a dot at its start; "
+                f"{_ALLOWED}"
+            )
         if len(label) > limits.host_label_chars_max:
             return (
-                f"label {_shown(label)} of the host has {len(label)} characters; a label of a DNS "
-                f"name has at most {limits.host_label_chars_max}"
+                f"label {_shown(label)} of the host has {len(label)} characters; a label of "
+                f"a DNS name has at most {limits.host_label_chars_max}"
             )
     return None
 

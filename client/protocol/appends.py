@@ -110,8 +110,8 @@ TRIM: Final = Operation(
 )  # fmt: skip
 DELETE_KEYS: Final = Operation(
     "delete_keys", 37,
-    "Do the same as `trim`, to delete keys: `before` is the seq that `resolve` answers to "
-    "`latest`. So a repetition removes nothing that was appended meanwhile.",
+    "Do the same as `trim`, to delete keys: `before` is the answer of `resolve` to "
+    "`latest`. Therefore a repetition removes no entry that was appended later.",
     Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
     Record({**GROUP, "keys": _KEYS, "node": Optional(Integer())}),
     EMPTY, SMALL_BYTES,
@@ -119,7 +119,7 @@ DELETE_KEYS: Final = Operation(
 )  # fmt: skip
 LEASE_TAKE: Final = Operation(
     "lease", 38,
-    "Keep readable what is visible up to the seq `through`, whatever is removed meanwhile. The "
+    "Keep the entries up to the seq `through` readable in spite of retention and trims. The "
     "same request again renews the lease.",
     Sender.CLIENT, Permission.READ, Retry.IDEMPOTENT,
     Record({

@@ -156,12 +156,14 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         if length & 0x80:
             count = length & 0x7F
             if not 1 <= count <= 4:
-                raise ValueError(f"a length in {count} bytes in a certificate")
+                raise ValueError(
+                    f"the certificate has a length field of {count} bytes, which is not allowed"
+                )
             length = int.from_bytes(data[first : first + count], "big")
             first += count
         end = first + length
         if end > len(data):
-            raise ValueError("a certificate that ends early")
+            raise ValueError("the certificate ends too early")
         yield tag, data[first:end], data[at:end]
         at = end
 
@@ -172,7 +174,7 @@ def _expect(data: bytes, tag: int) -> bytes:
         if found == tag:
             return content
         break
-    raise ValueError(f"a certificate without the element {tag:#x}")
+    raise ValueError(f"the certificate lacks the element {tag:#x}")
 
 
 def _seconds(tag: int, content: bytes) -> int:
@@ -182,7 +184,7 @@ def _seconds(tag: int, content: bytes) -> int:
         text = ("20" if int(text[:2]) < 50 else "19") + text
     match = re.fullmatch(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)Z", text)
     if match is None:
-        raise ValueError(f"time {text!r} in a certificate")
+        raise ValueError(f"the certificate has the time {text!r}, which is not valid")
     import calendar  # imported here because it takes long to load
 
     return calendar.timegm(tuple(map(int, match.groups())))

@@ -72,7 +72,7 @@ class Chunk(NamedTuple):
             found = cls(*row)
             found._check()
         except ValueError as error:
-            raise RemoteProtocolError(f"a chunk of entries that is none: {error}") from None
+            raise RemoteProtocolError(f"a chunk of entries is not valid: {error}") from None
         return found
 
     @property
@@ -133,7 +133,7 @@ class Chunk(NamedTuple):
         )
         places = {*(self.headers or ()), *(self.snapshots or ())}
         if not fits or (places and max(places) >= count):
-            raise ValueError("columns of different lengths")
+            raise ValueError("the columns of the chunk have different lengths")
 
 
 def numbers(code: str, column: bytes) -> "array[int]":

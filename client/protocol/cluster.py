@@ -27,6 +27,7 @@ from .kinds import (
     Table,
     Text,
 )
+from .levels import LEVEL_MIN, LEVELS_END
 from .operation import Operation, Permission, Retry, Sender, Subject
 from .principal import DEFAULT_CLASS
 from .record import OMIT, Optional, Record, Shape
@@ -87,8 +88,9 @@ _RULES: Final[Shape] = {
     "split_bytes": Optional(Nullable(Integer()), OMIT),
     "split_rate": Optional(Nullable(Integer()), OMIT),
 }
-"""Rules of a policy; the controller checks that they fit together. For `split_bytes` and
-`split_rate` nil and a missing field differ: nil is no rule, a missing field means the default."""
+"""Rules of a policy. The controller checks that they fit together.
+
+For `split_bytes` and `split_rate` nil means no rule, and a missing field means the default."""
 _BEGUN: Final[Shape] = {
     "operation": Integer(), "version": Optional(Integer()), "generation": Optional(Integer(), OMIT),
 }  # fmt: skip
@@ -104,8 +106,8 @@ _PAGE_BYTES: Final = 4 * limits.MIB
 
 METADATA: Final = Operation(
     "metadata", 64,
-    "Return a page of the metadata. With `log`: the ranges of that log with their leaders, all of "
-    "them where they fit a page. Without `log`: logs.",
+    "Return a page of the metadata. With `log`: the ranges of that log with their leaders, "
+    "all of them if they fit in a page. Without `log`: logs.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "log": Optional(LOG_NAME),
@@ -130,8 +132,8 @@ METADATA: Final = Operation(
 )  # fmt: skip
 RANGES: Final = Operation(
     "ranges", 81,
-    "Return a page of the ranges of all logs with their leaders, or one range alone. A range that "
-    "is gone is missing.",
+    "Return a page of the ranges of all logs with their leaders, or a single range. The "
+    "answer leaves out a range that no longer exists.",
     Sender.CLIENT, Permission.NONE, Retry.SAFE,
     Record({
         "range": Optional(Integer()),
@@ -161,8 +163,8 @@ _STATUS: Final = Record({
 """For people; later versions may show more."""
 STATUS: Final = Operation(
     "status", 65,
-    "Return a page of what `/status.json` shows. The rows of later pages go behind those that came "
-    "before.",
+    "Return a page of what `/status.json` shows. The client appends the rows of later pages "
+    "to those of the first page.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record({
         "after": Optional(Row(section=Integer(0, 63), position=Integer())),
@@ -173,8 +175,8 @@ STATUS: Final = Operation(
 )  # fmt: skip
 HEALTH: Final = Operation(
     "health", 66,
-    "Say whether the cluster is as it should be, and if not, why. The last of many reasons says "
-    "how many are left out.",
+    "Say whether the cluster is healthy, and give the reasons if it is not. The last of "
+    "many reasons says how many reasons are left out.",
     Sender.CLIENT, Permission.DESCRIBE, Retry.SAFE,
     Record({"nodes": Optional(Integer(0, limits.nodes_max), 1)}),
     Record({
@@ -202,7 +204,7 @@ CREATE_LOG: Final = Operation(
     subject=Subject.LOG,
 )  # fmt: skip
 ALTER_LOG: Final = Operation(
-    "alter_log", 68, "Change rules of a log.",
+    "alter_log", 68, "Change the rules of a log.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "name": LOG_NAME,
@@ -222,9 +224,9 @@ DELETE_LOG: Final = Operation(
 )  # fmt: skip
 PRODUCER_OPEN: Final = Operation(
     "producer_open", 70,
-    "Return the id of a named producer with a higher epoch than before, or a block of anonymous "
-    "ids. On a cluster with tokens the requests that name these ids need the `grant`, which serves "
-    "nobody but the principal that has opened them.",
+    "Return the id of a named producer with a higher epoch than before, or a block of "
+    "anonymous ids. On a cluster with tokens the requests that name these ids need the "
+    "`grant`, which is valid only for the principal that opened the ids.",
     Sender.CLIENT, Permission.APPEND, Retry.SAFE,
     Record({"name": Optional(Text(
         limits.producer_name_bytes_max, 1, limit="producer_name_bytes_max"))}),
@@ -330,7 +332,7 @@ _RECOVERY: Final = Record({
     "refused": Optional(AnyText(), OMIT),
 }, loose=True)  # fmt: skip
 RANGE_RECOVERY: Final = Operation(
-    "range_recovery", 76, "Say what there is to recover a range from. Nothing is changed.",
+    "range_recovery", 76, "Report the members to recover a range from. This changes nothing.",
     Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE,
     Record({"range": Integer()}),
     _RECOVERY, 64 * limits.KIB,
@@ -348,17 +350,25 @@ NODE_DRAIN: Final = Operation(
     Record({"node": Integer(), "undo": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 NODE_REMOVE: Final = Operation(
-    "node_remove", 79, "Take a node out of the cluster for ever, which is drained or DEAD.",
+    "node_remove", 79, "Remove a node from the cluster for ever. The node must be drained or DEAD.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({"node": Integer(), "dead": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 
 NODE_REKEY: Final = Operation(
     "node_rekey", 80,
-    "Bind a node to another TLS key: from now on only the holder of that key is believed to be "
-    "the node.",
+    "Bind a node to another TLS key: from now on the node must prove that it holds this key.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({"node": Integer(), "key": Text(128, 1)}), _NODE_STATE, SMALL_BYTES,
+)  # fmt: skip
+
+FINALIZE: Final = Operation(
+    "finalize", 94,
+    "Raise the feature level of the cluster, once the programs of all nodes know it. It is never "
+    "lowered: from then on no earlier version can serve in the cluster.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({"level": Optional(Integer(LEVEL_MIN, LEVELS_END - 1))}),
+    Record({"level": Integer()}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 
 _PRINCIPAL: Final = Text(limits.principal_name_chars_max, 1, chars=True)
@@ -399,8 +409,8 @@ _TOKEN_ROW: Final = Record(
 )
 TOKEN_LIST: Final = Operation(
     "token_list", 89,
-    "Return a page of the tokens by id, without what proves them. A page has fewer tokens than "
-    "`limit` where their scopes are long.",
+    "Return a page of the tokens by id, without their secrets. A page has fewer tokens than "
+    "`limit` if their scopes are long.",
     Sender.OPERATOR, Permission.ADMIN, Retry.SAFE,
     Record({
         "after": Optional(_TOKEN_ID),
@@ -414,7 +424,7 @@ TOKEN_LIST: Final = Operation(
 )  # fmt: skip
 TOKEN_REVOKE: Final = Operation(
     "token_revoke", 90,
-    "Take a token's rights away; each node ends the connections that have them.",
+    "Revoke a token; each node ends the connections that use the token.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
     Record({"id": _TOKEN_ID}), Record({"version": Integer()}, loose=True), SMALL_BYTES,
 )  # fmt: skip
@@ -422,5 +432,6 @@ TOKEN_REVOKE: Final = Operation(
 CLUSTER: Final = (
     METADATA, RANGES, STATUS, HEALTH, CREATE_LOG, ALTER_LOG, DELETE_LOG, PRODUCER_OPEN, PRODUCERS,
     PRODUCER_DELETE, RANGE_TRANSFER, RANGE_MOVE, RANGE_SPLIT, RANGE_MERGE, RANGE_RECOVERY,
-    RANGE_RECOVER, NODE_DRAIN, NODE_REMOVE, NODE_REKEY, TOKEN_CREATE, TOKEN_LIST, TOKEN_REVOKE,
+    RANGE_RECOVER, NODE_DRAIN, NODE_REMOVE, NODE_REKEY, FINALIZE, TOKEN_CREATE, TOKEN_LIST,
+    TOKEN_REVOKE,
 )  # fmt: skip

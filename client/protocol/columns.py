@@ -51,9 +51,9 @@ def column(data: bytes, count: int, *, none: bool = False) -> list[Any]:
         found = stream.take(count)
         stream.check_end()
     if len(found) != count:
-        raise ValueError(f"it has {len(found)} elements instead of {count}")
+        raise ValueError(f"the array has {len(found)} elements instead of {count}")
     if not all_are(bytes, found, none=none):
-        raise ValueError("it has an element of another type")
+        raise ValueError("an element has another type")
     return found
 
 
@@ -92,14 +92,14 @@ class HeaderColumn:
         wanted = min(self.step_records, self.count - len(self.maps))
         found = self._stream.take(wanted)
         if len(found) != wanted:
-            raise ValueError(f"it ends after {len(self.maps) + len(found)} of {self.count}")
+            raise ValueError(f"the page ends after {len(self.maps) + len(found)} of {self.count}")
         maps = [each for each in found if each is not None]
         if not {dict}.issuperset(map(type, maps)):
-            raise ValueError("it has an element that is neither a map nor nil")
+            raise ValueError("an element is neither a map nor nil")
         if not _BYTES.issuperset(map(type, chain.from_iterable(maps))) or not _BYTES.issuperset(
             map(type, chain.from_iterable(map(dict.values, maps)))
         ):
-            raise ValueError("it has a header that is not of bytes")
+            raise ValueError("a header is not bytes")
         self.maps += found
         if len(self.maps) == self.count:
             self._stream.check_end()
@@ -142,7 +142,7 @@ class Scalars:
     def check_end(self) -> None:
         """Raise ValueError when bytes are left."""
         if self.position != len(self._view):
-            raise ValueError("there are bytes behind its end")
+            raise ValueError("bytes follow the end of the array")
 
 
 def array_header(data: bytes, at: int = 0) -> tuple[int, int]:
@@ -157,7 +157,7 @@ def array_header(data: bytes, at: int = 0) -> tuple[int, int]:
     if 0x90 <= first <= 0x9F:
         return holds, begin
     if first not in (0xDC, 0xDD) or begin > len(data):
-        raise ValueError("it is no array")
+        raise ValueError("the value is not an array")
     return int.from_bytes(data[at + 1 : begin], "big"), begin
 
 
@@ -169,13 +169,13 @@ def fields(data: bytes, *, width_min: int, array_max: int) -> list[Any]:
     """
     width, at = array_header(data)
     if not width_min <= width <= _FIELDS_MAX:
-        raise ValueError(f"it has {width} fields")
+        raise ValueError(f"the array has {width} fields")
     found: list[Any] = []
     begin, single = at, 0
     for _ in range(width):
         takes, length_bytes, holds = form = form_at(data, at)
         if form is NO_FORM:
-            raise ValueError("it ends too early, or has an extension type")
+            raise ValueError("the bytes end too early, or have an extension type")
         if not length_bytes and not holds:
             at += takes
             single += 1
@@ -186,7 +186,7 @@ def fields(data: bytes, *, width_min: int, array_max: int) -> list[Any]:
         begin, single = at, 0
     found += _singles(data, begin, at, single)
     if at != len(data):
-        raise ValueError("there are bytes behind its end")
+        raise ValueError("bytes follow the end of the array")
     return found
 
 
@@ -205,7 +205,7 @@ def unpack_flat(data: bytes, array_max: int) -> list[Any]:
     except Exception as error:  # msgpack raises many unrelated classes
         raise wrong(error) from None
     if type(found) is not list:
-        raise ValueError("it is no array")
+        raise ValueError("the value is not an array")
     return found
 
 
@@ -220,11 +220,11 @@ def _field(data: bytes, at: int, array_max: int) -> tuple[Any, int]:
         begin = at + 1 + form_at(data, at)[1]
         end = begin + int.from_bytes(data[at + 1 : begin], "big")
         if end > len(data):
-            raise ValueError("it ends too early")
+            raise ValueError("the bytes end too early")
         return data[begin:end], end
     count, begin = array_header(data, at)
     if count > array_max:
-        raise ValueError(f"it has an array of {count} elements; {array_max} are allowed")
+        raise ValueError(f"an array has {count} elements; {array_max} are allowed")
     end = begin + 9 * count
     if count <= few_max:
         try:
@@ -234,7 +234,7 @@ def _field(data: bytes, at: int, array_max: int) -> tuple[Any, int]:
     stream = Scalars(data, begin, end)
     found = stream.take(count)
     if len(found) != count:
-        raise ValueError("it ends too early")
+        raise ValueError("the bytes end too early")
     return found, begin + stream.position
 
 
@@ -245,5 +245,5 @@ def _headers_memory(count: int) -> int:
 def _check_header(data: bytes, count: int) -> int:
     claimed, begin = array_header(data)
     if claimed != count:
-        raise ValueError(f"it has {claimed} elements instead of {count}")
+        raise ValueError(f"the array has {claimed} elements instead of {count}")
     return begin

@@ -282,10 +282,12 @@ def from_wire(body: Any) -> LognodeError:
     A body that is not an error gives a RemoteProtocolError. The text is cut to `message_chars_max`.
     """
     if type(body) is not dict:
-        return RemoteProtocolError("an error that is not a map")
+        return RemoteProtocolError("the error of an answer is not a map")
     code, message, fields = body.get("code"), body.get("message"), body.get("fields") or {}
     if type(code) is not str or type(fields) is not dict:
-        return RemoteProtocolError("an error without a code, or whose fields are not a map")
+        return RemoteProtocolError(
+            "the error of an answer has no code, or its fields are not a map"
+        )
     outcome: Outcome = "unknown"
     if body.get("outcome") == "not_applied":
         outcome = "not_applied"

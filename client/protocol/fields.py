@@ -70,9 +70,9 @@ def _need(field: Optional) -> str:
 def _shown(value: Any) -> str:
     """Return the value in the notation of most languages."""
     if isinstance(value, bytes):
-        return "no bytes" if not value else value.hex()
+        return "empty bytes" if not value else value.hex()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"`{value}`" if value else "no text"
+        return f"`{value}`" if value else "empty text"
     return f"{value:,}" if isinstance(value, int) else repr(value)

@@ -62,13 +62,14 @@ def encode(request_id: int, kind: int, body: Any) -> bytes:
         ) from None
     except UnicodeEncodeError as error:
         raise InvalidArgument(
-            f"a text in {name_of(kind)} is not valid Unicode: {error.object!r:.100}; "
-            "take its lone surrogates out", what=name_of(kind),
+            f"a text in {name_of(kind)} is not valid Unicode: {error.object!r:.100}; remove "
+            "its lone surrogates", what=name_of(kind),
         ) from None  # fmt: skip
     size = len(payload)
     if size > limits.frame_bytes_max:
         raise LimitExceeded(
-            f"{name_of(kind)} of {size} bytes; a frame has at most {limits.frame_bytes_max}",
+            f"the {name_of(kind)} frame has {size} bytes; at most {limits.frame_bytes_max} are "
+            "allowed",
             limit="frame_bytes_max", value=size, allowed=limits.frame_bytes_max,
         )  # fmt: skip
     return HEADER.pack(size, google_crc32c.value(payload)) + payload
@@ -195,7 +196,7 @@ class Decoder:
 
     def _open(self, payload: bytes | memoryview, is_sound: bool) -> Event | None:
         if not is_sound:
-            return self._break("frame with a wrong checksum")
+            return self._break("a frame has a wrong checksum")
         size, census = len(payload), Census(self._memory_max)
         try:
             if size > packed.direct_bytes_max:
@@ -228,7 +229,7 @@ class Decoder:
 
     def _too_long(self, length: int) -> Broken:
         return self._break(
-            f"frame of {length} bytes; at most {self._frame_bytes_max} are allowed here"
+            f"a frame has {length} bytes; at most {self._frame_bytes_max} are allowed here"
         )
 
     def _break(self, reason: str) -> Broken:
@@ -241,7 +242,7 @@ class Decoder:
 _SHORT_VALUES: Final = 64
 """A payload of at most this many values, and one more for each KiB, is unpacked at once."""
 _SHORT_MAX: Final = 1_024
-_TOO_DEEP: Final = f"frame nested deeper than {limits.frame_nesting_max}"
+_TOO_DEEP: Final = f"a frame is nested deeper than {limits.frame_nesting_max} levels"
 
 
 class _NoMessageError(ValueError):
@@ -269,14 +270,14 @@ def _depth_steps(message: Any) -> Generator[None, None, None]:
 def _frame(message: Any, size: int, census: Census, *, deep: bool = True) -> Frame:
     """Check the message and return it. `deep`: check the depth as well. Raises ValueError."""
     if type(message) is not list or len(message) < 3:
-        raise _NoMessageError("frame that is not a message")
+        raise _NoMessageError("a frame is not a message")
     request_id, kind, body = message[:3]
     if type(request_id) is not int or request_id < 0:
-        raise _NoMessageError("frame whose request id is not an integer from 0 up")
+        raise _NoMessageError("the request id of a frame is not an integer of 0 or more")
     if type(kind) is not int or not 0 < kind <= KIND_MAX:
-        raise _NoMessageError(f"frame whose kind is not an integer of 1 to {KIND_MAX}")
+        raise _NoMessageError(f"the kind of a frame is not an integer of 1 to {KIND_MAX}")
     if type(body) is not dict:
-        raise _NoMessageError("frame whose body is not a map")
+        raise _NoMessageError("the body of a frame is not a map")
     # A payload has at least as many containers as levels, so few containers need no walk.
     if deep and census.containers > limits.frame_nesting_max:
         for _ in _depth_steps(message):
@@ -291,5 +292,5 @@ def _reason(error: ValueError) -> str:
     if isinstance(error, msgpack.StackError):
         return _TOO_DEEP
     if "max_ext_len" in str(error):
-        return "frame with an extension type, of which lognode has none"
-    return f"frame that does not unpack: {error}"
+        return "a frame has an extension type; lognode uses no extension types"
+    return f"a frame does not unpack: {error}"

@@ -54,14 +54,21 @@ ABOUT: Final = {
     WELCOME: "The acceptor says who it is and which version both speak.",
     PROOF: "A node proves that it holds the cluster's secret.",
     OK: "The answer to a request.",
-    ERROR: "The request was refused or failed: `code`, `message`, `outcome`, `fields`. With id 0 "
-    "the acceptor ends the connection for this reason.",
+    ERROR: (
+        "The node refused the request or failed: `code`, `message`, `outcome`, `fields`. With "
+        "id 0 the acceptor ends the connection for this reason."
+    ),
     PUSH: "One part of a stream.",
     END: "The stream is complete.",
-    CREDIT: "The dialler has read that many bytes of a stream: as many more may be pushed.",
-    CANCEL: "The dialler does not want the answer any more.",
+    CREDIT: (
+        "The dialler has read this number of bytes of a stream, and the acceptor may push the "
+        "same number more."
+    ),
+    CANCEL: "The dialler no longer wants the answer.",
     ALIVE: "The acceptor has paused reading and is alive.",
-    PING: "The acceptor answers at once with an empty OK.",
+    PING: (
+        "A question whether the acceptor is alive. The acceptor answers at once with an empty OK."
+    ),
 }
 
 nonce_bytes: Final = 32

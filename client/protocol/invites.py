@@ -14,17 +14,17 @@ CLUSTER_ID: Final = Text(limits.cluster_id_bytes_max, 1)
 
 NODE_INVITE: Final = Operation(
     "node_invite", 91,
-    "Let one new node join, once, before the invitation expires. The client draws `ID.SECRET` as "
-    "for a token, and gives the node the line `ID.SECRET.CLUSTER.CA.CHECKSUM`: `cluster` and `ca` "
-    "are those of the answer, the checksum is the CRC-32 (zlib) of all before the last dot in 8 "
-    "hexadecimal digits.",
+    "Let one new node join, once, before the invitation expires. The client draws "
+    "`ID.SECRET` as for a token, and gives the node the line "
+    "`ID.SECRET.CLUSTER.CA.CHECKSUM`. `cluster` and `ca` come from the answer. The checksum "
+    "is the CRC-32 (zlib) of the text before the last dot, in 8 hexadecimal digits.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({"id": INVITE_ID, "digest": Binary(32, 32), "expires_ms": Integer(1)}),
     Record({"cluster": CLUSTER_ID, "ca": Text(64, 1)}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 NODE_INVITES: Final = Operation(
     "node_invites", 92,
-    "Return the invitations that nobody has used, without what proves them.",
+    "Return the invitations that no node has used, without their secrets.",
     Sender.OPERATOR, Permission.ADMIN, Retry.SAFE, EMPTY,
     Record({"invites": Array(
         Record({"id": INVITE_ID, "by": Optional(INVITER, ""), "created_ms": Integer(),
@@ -34,7 +34,7 @@ NODE_INVITES: Final = Operation(
     WHOLE_BYTES,
 )  # fmt: skip
 NODE_UNINVITE: Final = Operation(
-    "node_uninvite", 93, "Take an invitation back.",
+    "node_uninvite", 93, "Revoke an invitation.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
     Record({"id": INVITE_ID}), EMPTY, SMALL_BYTES,
 )  # fmt: skip

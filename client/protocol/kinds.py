@@ -542,16 +542,18 @@ class Variant(Kind):
 
 
 class Later(Kind):
-    """An array of a kind that only its reader checks: unread arrays cost nothing."""
+    """An array whose elements only its reader checks: unread elements cost nothing, and the reader
+    of many checks them in steps. The number of elements of an `Array` is checked at once."""
 
     types = frozenset({list})
 
     def __init__(self, kind: Kind, reader: str) -> None:
         self.kind = kind
         self._reader = reader
+        self._high = kind.high if isinstance(kind, Array) else None
 
     def check(self, value: Any, name: str) -> Any:
-        if type(value) is not list:
+        if type(value) is not list or (self._high is not None and len(value) > self._high):
             self.refuse(value, name)
         return value
 
@@ -560,6 +562,10 @@ class Later(Kind):
 
     def sample(self, rng: random.Random) -> Any:
         return self.kind.sample(rng)
+
+    def beyond(self) -> Iterator[Fault]:
+        if self._high is not None:
+            yield "too many", [None] * (self._high + 1)
 
 
 class OneOf(Kind):

@@ -192,13 +192,16 @@ and a higher epoch."""
 producer_unacked_bytes_default: Final = 64 * MIB
 producer_expiry_ms: Final = 24 * 3_600 * 1_000
 
-# Removal, per range. All replicas refuse the same commands by these limits.
+# Removal, per range. All replicas refuse the same commands by these limits, at feature level 1; see
+# `statemachine.rules` for later levels.
 floors_max: Final = 100_000
 """Keys with a floor above retention's floor, from trims and deletes, and the floors that leases
 keep: their rows stay in memory."""
 lineage_spans_max: Final = 4_096
 """Spans of keys that have their own floor or compaction mark."""
 leases_max: Final = 64
+leases_level_2_max: Final = 256
+"""Leases from feature level 2 on: enough for 16 principals that each hold as many as they may."""
 leases_per_principal_max: Final = 16
 """Leases of one principal in a range, when clients are known by name; the rest is for others."""
 lease_id_chars_max: Final = 128

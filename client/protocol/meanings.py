@@ -462,6 +462,10 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "key": "SHA-256 of the public key of the certificate, in hexadecimal.",
         **_NODE_STATE,
     },
+    "finalize": {
+        "level": "The level to raise the cluster to; nil: the highest that all programs know.",
+        "> level": "The level of the cluster.",
+    },
     "token_create": {
         "id": "The id: the text of the token before its dot.",
         "certificate": "`client NAME`, `name COMMON-NAME` or `key FINGERPRINT`.",

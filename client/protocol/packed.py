@@ -121,8 +121,9 @@ def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
         if type(key) is not int or not 0 <= key <= _NUMBER_KEY_MAX or seen[key]:
             again = " again" if type(key) is int and 0 <= key <= _NUMBER_KEY_MAX else ""
             raise ValueError(
-                f"a map of over {_ANY_KEYS_MAX} elements has the key {str(key)[:40]}{again}; only "
-                f"texts, bytes and different integers from 0 to {_NUMBER_KEY_MAX} are allowed"
+                f"a map of over {_ANY_KEYS_MAX} elements has the key "
+                f"{str(key)[:40]}{again}; only texts, bytes and different integers from 0 "
+                f"to {_NUMBER_KEY_MAX} are allowed"
             )
         seen[key] = 1
 
@@ -181,7 +182,7 @@ def unpack_steps(data: Data, census: Census, *, array_max: int) -> Steps:
             unpacker.feed(view[at : end - 1])
             at = max(at, end - 1)
         yield
-    raise ValueError("it ends too early")
+    raise ValueError("the bytes end too early")
 
 
 def check_whole(data: Data) -> None:
@@ -249,9 +250,9 @@ def _skip_steps(data: Data) -> Steps:
             yield
             continue
         if unpacker.tell() != len(data):
-            raise ValueError("there are bytes behind its end")
+            raise ValueError("bytes follow the end of the value")
         return
-    raise ValueError("it ends too early")
+    raise ValueError("the bytes end too early")
 
 
 def wrong(error: Exception) -> ValueError:

@@ -58,7 +58,7 @@ def write_private(path: "Path", data: bytes, owner: "os.stat_result | None" = No
 def _check(mode: int, path: "Path", what: str) -> None:
     if stat.S_ISREG(mode) and mode & _OTHERS:
         raise InvalidArgument(
-            f"{what} {path} has mode {stat.S_IMODE(mode):04o}, so that its group or others may use "
-            f"it; only its owner may: chmod 600 {path}",
+            f"{what} {path} has mode {stat.S_IMODE(mode):04o}, and other users may use the "
+            f"file; only its owner may. Run chmod 600 {path}",
             what=what,
         )

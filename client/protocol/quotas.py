@@ -31,7 +31,7 @@ _QUOTA: Final = Record({"name": LOG_NAME, "limits": Table(Text(32), Integer(1), 
 
 QUOTA_SET: Final = Operation(
     "quota_set", 84,
-    "Change limits of a quota. The quota is created if there is none.",
+    "Change limits of a quota. The request creates a quota that does not exist.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "name": LOG_NAME,
@@ -40,7 +40,7 @@ QUOTA_SET: Final = Operation(
     _QUOTA, SMALL_BYTES,
 )  # fmt: skip
 QUOTA_DELETE: Final = Operation(
-    "quota_delete", 85, "Delete a quota: nothing is limited by it any more.",
+    "quota_delete", 85, "Delete a quota and all its limits.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
     Record({"name": LOG_NAME}), EMPTY, SMALL_BYTES,
 )  # fmt: skip
@@ -52,7 +52,7 @@ QUOTA_LIST: Final = Operation(
 _USED: Final[Shape] = {"name": Text(512), **{name: Optional(Integer(), 0) for name in COUNTERS}}
 USAGE: Final = Operation(
     "usage", 87,
-    "Return what tenants and principals have used of this node since it started.",
+    "Return the use of this node by tenants and principals since its start.",
     Sender.OPERATOR, Permission.DESCRIBE, Retry.SAFE, EMPTY,
     Record({
         "since_ms": Integer(),

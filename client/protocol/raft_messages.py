@@ -59,7 +59,7 @@ class Entries(Kind):
         )  # fmt: skip
         for entry in entries:
             yield f"an entry {entry!r}", [[1, b"\0"], entry]
-        yield "an entry too many", [[1, b"\0"]] * (limits.raft_parts_max + 1)
+        yield "more entries than allowed", [[1, b"\0"]] * (limits.raft_parts_max + 1)
 
 
 MESSAGE: Final = Variant({

@@ -95,9 +95,10 @@ READ_SPAN: Final = _read(
 )  # fmt: skip
 EXPORT: Final = _read(
     "export", 53,
-    "Return a page of all entries of a span as chunks: of each key in the order of seq, of "
-    "different keys in any order. This is the fastest read of much data. A position is good at "
-    "every member, and in the ranges that the range is split or merged into.",
+    "Return a page of all entries of a span as chunks. The entries of a key come in the "
+    "order of seq; keys come in any order. This is the fastest read of much data. A "
+    "position is valid at every member, and in the ranges that follow a split or merge of "
+    "the range.",
     {**_SPAN, "position": Optional(_POSITION), **PAGE_SIZE, "as_of": Optional(LEASE)},
     Record({
         "chunks": Array(CHUNK, limits.page_entries_max),
@@ -109,10 +110,11 @@ EXPORT: Final = _read(
 )  # fmt: skip
 RESOLVE: Final = _read(
     "resolve", 54,
-    "Return the seq of a start position. `earliest`: what retention has left begins there or "
-    "later. `latest`: behind the newest entry of the range. [`ts`, milliseconds]: the first entry "
-    "that is not older. [`tail`, count]: so many entries before the end of a key. `snapshot`: the "
-    "newest logical snapshot of a key below `end`.",
+    "Return the seq of a start position. `earliest`: the entries that retention has kept "
+    "begin at this seq or later. `latest`: behind the newest entry of the range. [`ts`, "
+    "milliseconds]: the first entry that is not older. [`tail`, count]: this number of "
+    "entries before the end of a key. `snapshot`: the newest logical snapshot of a key "
+    "below `end`.",
     {"key": Optional(KEY), "start": _START, "end": Optional(SEQ), **_SPAN},
     Record({
         "seq": SEQ,
@@ -124,7 +126,7 @@ RESOLVE: Final = _read(
 )  # fmt: skip
 LAYOUT: Final = _read(
     "layout", 55,
-    "Say about how many bytes lie between each two of a few hundred keys, so that several readers "
+    "Estimate the bytes between neighbours of a few hundred keys, so that several readers "
     "can share a span.",
     _SPAN,
     Record({"weights": Array(Row(key=BOUND, bytes=Integer()), limits.layout_rows_max),
@@ -133,8 +135,8 @@ LAYOUT: Final = _read(
 )  # fmt: skip
 FOLLOW: Final = Operation(
     "follow", 56,
-    "Push the entries of some keys, or of a span, from a position on, and then each entry as it is "
-    "applied.",
+    "Push the entries of some keys, or of a span, from a position on, and then each new "
+    "entry after the member has applied the entry.",
     Sender.CLIENT, Permission.READ, Retry.SAFE,
     Record({
         **GROUP,

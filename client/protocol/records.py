@@ -85,7 +85,9 @@ class Batch:
             if self.values_compressed:
                 raw = decompress(raw, self.values_size)
             if len(raw) != self.values_size:
-                raise ValueError(f"it has {len(raw)} bytes; the batch declares {self.values_size}")
+                raise ValueError(
+                    f"the values have {len(raw)} bytes; the batch declares {self.values_size}"
+                )
             return columns.column(raw, self.count, none=True)
         except ValueError as error:
             raise _corrupt("values", error) from None
@@ -188,21 +190,23 @@ def _checked_fields(data: bytes) -> list[Any]:
     except ValueError as error:
         raise CorruptData(f"a record batch does not unpack: {error}") from None
     if not fields or fields[0] != VERSION:
-        raise CorruptData("not a record batch of a version this program knows")
+        raise CorruptData("the bytes are not a record batch of a version that this program knows")
     (_, count, producer, epoch, low, _, _, flags) = fields[:8]
     packed_keys, packed_headers, packed_values, size = fields[10:_FIELDS]
     head = (count, producer, epoch, low, flags, size)
     if set(map(type, head)) != {int} or min(head) < 0:
         raise CorruptData(f"one of the {_HEAD} of a record batch is not a non-negative integer")
     if flags & FLAG_ATOMIC and flags & FLAG_EACH:
-        raise CorruptData("a record batch whose records share a fate and have each their own")
+        raise CorruptData(
+            "a record batch has records with a common outcome and with conditions of their own"
+        )
     if type(packed_keys) is not bytes or type(packed_values) is not bytes:
         raise CorruptData("a column of a record batch is not bytes")
     if packed_headers is not None and type(packed_headers) is not bytes:
         raise CorruptData("the header column of a record batch is not bytes")
     if size > limits.values_bytes_max:
         raise CorruptData(
-            f"value column of {size} bytes; at most {limits.values_bytes_max} are allowed"
+            f"the value column has {size} bytes; at most {limits.values_bytes_max} are allowed"
         )
     return fields
 
@@ -226,7 +230,7 @@ def decode_batch(data: bytes | PackedBatch) -> Batch:
     else:
         numeric = (("numbers", numbers), ("prevs", prevs), ("expects", expects))
         if numbers is None:
-            raise CorruptData("a record batch without numbers")
+            raise CorruptData("a record batch has no numbers")
     for name, column in numeric:
         if column is not None and (
             type(column) is not list or len(column) != count or not columns.all_are(int, column)
@@ -280,7 +284,7 @@ def decompress(data: bytes, size: int, by: "zstandard.ZstdDecompressor | None" =
     try:
         claimed = zstandard.frame_content_size(data)
         if claimed != size:
-            raise ValueError(f"a frame of {claimed} bytes instead of {size}")
+            raise ValueError(f"the frame has {claimed} bytes instead of {size}")
         return (by or _decompressor()).decompress(data)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from None
@@ -290,12 +294,12 @@ def check_key(key: bytes) -> None:
     """Raise the user's error for a key that no entry may have."""
     if not key:
         raise InvalidArgument(
-            f"empty key; a key has 1 to {limits.key_bytes_max} bytes: give one", what="key"
+            f"the key is empty; a key has 1 to {limits.key_bytes_max} bytes. Give a key", what="key"
         )
     if len(key) > limits.key_bytes_max:
         raise LimitExceeded(
-            f"key of {len(key)} bytes; at most {limits.key_bytes_max} are allowed: shorten it "
-            "or store a hash of it",
+            f"the key has {len(key)} bytes; the limit is {limits.key_bytes_max}. Shorten the "
+            "key or hash it",
             limit="key_bytes_max", value=len(key), allowed=limits.key_bytes_max,
         )  # fmt: skip
 
@@ -305,8 +309,8 @@ def check_record(key: bytes, value: bytes | None, headers: Headers | None = None
     check_key(key)
     if value is not None and len(value) > limits.value_bytes_max:
         raise LimitExceeded(
-            f"value of {len(value)} bytes; at most {limits.value_bytes_max} are allowed: "
-            "split it, or store it elsewhere and append its address",
+            f"the value has {len(value)} bytes; the limit is {limits.value_bytes_max}. Split "
+            "the value, or store it elsewhere and append its address",
             limit="value_bytes_max", value=len(value), allowed=limits.value_bytes_max,
         )  # fmt: skip
     if headers:
@@ -317,13 +321,13 @@ def check_headers(headers: Headers) -> None:
     """Raise the user's error for headers that every range would refuse."""
     if len(headers) > limits.headers_max:
         raise LimitExceeded(
-            f"{len(headers)} headers; at most {limits.headers_max} are allowed",
+            f"the record has {len(headers)} headers; the limit is {limits.headers_max}",
             limit="headers_max", value=len(headers), allowed=limits.headers_max,
         )  # fmt: skip
     size = sum(map(len, headers)) + sum(map(len, headers.values()))
     if size > limits.header_bytes_max:
         raise LimitExceeded(
-            f"headers of {size} bytes; at most {limits.header_bytes_max} are allowed",
+            f"the headers have {size} bytes; the limit is {limits.header_bytes_max}",
             limit="header_bytes_max", value=size, allowed=limits.header_bytes_max,
         )  # fmt: skip
 
@@ -355,7 +359,7 @@ def _check_numbers(batch: Batch) -> None:
     """Check the count, the keys and the numbers of the records."""
     if batch.count == 0 or batch.count > limits.batch_records_max:
         raise LimitExceeded(
-            f"batch of {batch.count} records; 1 to {limits.batch_records_max} are allowed",
+            f"the batch has {batch.count} records; 1 to {limits.batch_records_max} are allowed",
             limit="batch_records_max", value=batch.count, allowed=limits.batch_records_max,
         )  # fmt: skip
     lengths = set(map(len, batch.keys))
@@ -366,9 +370,11 @@ def _check_numbers(batch: Batch) -> None:
     if not isinstance(numbers, range) and any(map(ge, numbers, islice(numbers, 1, None))):
         raise InvalidArgument("record numbers of a batch do not increase", what="numbers")
     if numbers[0] < 1 or numbers[-1] > _NUMBER_MAX:
-        raise InvalidArgument(f"record numbers are 1 to {_NUMBER_MAX}", what="numbers")
+        raise InvalidArgument(
+            f"a record number is not valid; 1 to {_NUMBER_MAX} are allowed", what="numbers"
+        )
     if batch.snapshots and max(batch.snapshots) >= batch.count:
-        raise InvalidArgument("snapshot mark outside the batch", what="snapshots")
+        raise InvalidArgument("a snapshot mark is outside of the batch", what="snapshots")
 
 
 def _check_values(batch: Batch) -> None:

@@ -53,8 +53,9 @@ class Scope:
             )
         if self.keys != b"*" and self.verbs & _WHOLE_LOGS:
             raise _wrong(
-                f"the scope has the verbs {self._verbs_text} and the keys {_shown(self.keys)}; "
-                f"{', '.join(sorted(_WHOLE_LOGS))} hold for whole logs. Make two scopes of it"
+                f"the scope has the verbs {self._verbs_text} and the keys "
+                f"{_shown(self.keys)}; {', '.join(sorted(_WHOLE_LOGS))} apply to whole "
+                "logs. Give these verbs in another scope"
             )
 
     @property
@@ -108,7 +109,10 @@ class Scope:
         """Undo `to_wire`. Raises InvalidArgument, TypeError, ValueError."""
         verbs, log, keys = row
         if type(log) is not str or type(keys) is not bytes:
-            raise TypeError("the log of a scope is text and its keys are bytes")
+            raise TypeError(
+                "a scope has a log that is not text, or keys that are not bytes; give text and "
+                "bytes"
+            )
         return cls(frozenset(verbs), log, keys)
 
 

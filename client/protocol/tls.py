@@ -38,16 +38,20 @@ _OTHER_HOST: Final = frozenset({62, 64})
 _PURPOSE: Final = 26
 
 _ALERTS: Final = {
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a client certificate: give one with its "
-    "key (--tls-cert and --tls-key; `cert` and `key` of lognode.Tls)",
-    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the CA of this side's certificate: use a "
-    "certificate of the CA in its --tls-ca",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "this side's certificate has expired: renew it",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": (
+        "it requires a client certificate: give a certificate and its key (--tls-cert "
+        "and --tls-key; `cert` and `key` of lognode.Tls)"
+    ),
+    "TLSV1_ALERT_UNKNOWN_CA": (
+        "its listener does not trust the CA of this side's certificate: use a certificate of a "
+        "CA in its --tls-ca"
+    ),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "this side's certificate has expired: renew the certificate",
     "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "this side's certificate is not for this use: "
     "a node needs a node's certificate, a client a client's",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept this side's certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept this side's certificate",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "it does not speak TLS 1.3: upgrade it",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it does not speak TLS 1.3: upgrade the other side",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "the two sides have no cipher in common",
 }
 """The meanings of the other side's alerts."""
@@ -181,7 +185,8 @@ def _trust(context: ssl.SSLContext, ca: "Path | bytes | None") -> None:
         context.load_verify_locations(ca)
     except ssl.SSLError:
         raise InvalidArgument(
-            f"CA file {ca} holds no certificate; give a PEM file of CA certificates", what="tls_ca"
+            f"CA file {ca} contains no certificate; give a PEM file of CA certificates",
+            what="tls_ca",
         ) from None
     except OSError as error:
         raise InvalidArgument(
@@ -196,8 +201,8 @@ def _identify(context: ssl.SSLContext, cert: "Path", key: "Path") -> None:
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise InvalidArgument(
-                f"TLS key {key} is not the key of certificate {cert}; give the two files that "
-                "belong together", what="tls_key",
+                f"TLS key {key} does not belong to certificate {cert}; give the key of this "
+                "certificate", what="tls_key",
             ) from None  # fmt: skip
         raise InvalidArgument(
             f"cannot use certificate {cert} with key {key}: {error.reason or error}; give PEM "
@@ -211,8 +216,8 @@ def _identify(context: ssl.SSLContext, cert: "Path", key: "Path") -> None:
 
 def _no_password() -> str:
     raise InvalidArgument(
-        "the TLS key is encrypted, and nobody is there to type its password; store it without "
-        "one, readable by its owner only", what="tls_key",
+        "the TLS key is encrypted, and no terminal is there for its password; store the key "
+        "without a password, readable only by its owner", what="tls_key",
     )  # fmt: skip
 
 
@@ -318,12 +323,12 @@ class Channel:
             return
         if self.server_side:
             raise NotTls(
-                "this listener speaks TLS 1.3 only: use lognodes:// in place of lognode://, or "
-                "give the CA of the cluster with --tls-ca"
+                "this listener speaks only TLS 1.3: use lognodes:// instead of lognode://, "
+                "or give the CA of the cluster with --tls-ca"
             )
         raise RemoteProtocolError(
-            "what answers there does not speak TLS: use lognode:// in place of lognodes:// and no "
-            "TLS options, or start that node with --tls-cert, --tls-key and --tls-ca"
+            "the listener does not speak TLS: use lognode:// instead of lognodes:// and no "
+            "TLS options, or start the node with --tls-cert, --tls-key and --tls-ca"
         )
 
     def _shake_hands(self) -> bool:
@@ -341,7 +346,7 @@ class Channel:
             try:
                 self.certificate = parse(der)
             except ValueError as error:
-                raise Unauthorized(f"a certificate that cannot be read: {error}") from None
+                raise Unauthorized(f"the certificate cannot be read: {error}") from None
             if not self.server_side:
                 self.binding = self.certificate.fingerprint
             if self._check is not None:
@@ -364,7 +369,7 @@ def _wrap(
     try:
         return context.wrap_bio(incoming, outgoing, server_side, server_hostname=host)
     except ValueError as error:
-        raise InvalidArgument(f"host {host!r} is not one that TLS can check: {error}") from None
+        raise InvalidArgument(f"TLS cannot check the host {host!r}: {error}") from None
 
 
 def explained(error: ssl.SSLError, host: str | None) -> LognodeError:
@@ -380,7 +385,7 @@ def explained(error: ssl.SSLError, host: str | None) -> LognodeError:
     if reason in ("UNSUPPORTED_PROTOCOL", "WRONG_SSL_VERSION", "WRONG_VERSION_NUMBER"):
         return RemoteProtocolError("the other side does not speak TLS 1.3")
     if "BAD_RECORD_MAC" in reason or "BAD_DECRYPT" in reason:
-        return RemoteProtocolError("bytes were changed on their way: a TLS record does not verify")
+        return RemoteProtocolError("bytes changed on the way: a TLS record fails its check")
     words = reason.replace("_", " ").lower()
     return RemoteProtocolError(f"TLS failed: {words}")
 
@@ -388,22 +393,22 @@ def explained(error: ssl.SSLError, host: str | None) -> LognodeError:
 def _unverified(error: ssl.SSLCertVerificationError, host: str | None) -> str:
     code = error.verify_code
     if code == _EXPIRED:
-        return "the other side's certificate has expired: renew it there"
+        return "the other side's certificate has expired: renew that certificate"
     if code == _NOT_YET:
         return "the other side's certificate is not valid yet: compare the clocks of both machines"
     if code in _UNKNOWN_CA:
         return (
-            "the other side's certificate is of a CA that this side does not trust: give the CA of "
-            "the cluster with --tls-ca (`ca` of lognode.Tls)"
+            "this side does not trust the CA of the other side's certificate: give the CA "
+            "of the cluster with --tls-ca (`ca` of lognode.Tls)"
         )
     if code in _OTHER_HOST or "mismatch" in (error.verify_message or "").lower():
         return (
-            f"the other side's certificate is not for host {host!r}: use an address that it names, "
-            "or give that node a certificate with this one (`lognode ca node --host`)"
+            f"the other side's certificate is not for host {host!r}: use an address in the "
+            "certificate, or make a certificate with this host (`lognode ca node --host`)"
         )
     if code == _PURPOSE:
         return (
             "the other side's certificate is not for this use: a node needs a node's certificate, "
             "a client a client's"
         )
-    return f"the other side's certificate is refused: {error.verify_message or error.reason}"
+    return f"this side refuses the other side's certificate: {error.verify_message or error.reason}"

@@ -64,7 +64,9 @@ class Hello:
         """Return the hello of a body. Raises RemoteProtocolError where `frames.HELLO_BODY`
         forbids the body."""
         if body.get("magic") != MAGIC:
-            raise RemoteProtocolError("this is a lognode listener; the other side speaks otherwise")
+            raise RemoteProtocolError(
+                "this is a lognode listener; the other side speaks another protocol"
+            )
         hello = _checked(frames.HELLO_BODY, "hello", body)
         return cls(
             role=hello["role"],
@@ -84,7 +86,8 @@ class Hello:
         if version < max(self.version_min, VERSION_MIN):
             raise Unsupported(
                 f"the other side speaks protocol versions {self.version_min} to "
-                f"{self.version_max}, this one {VERSION_MIN} to {VERSION_MAX}: upgrade the older"
+                f"{self.version_max}, this side {VERSION_MIN} to {VERSION_MAX}: upgrade the "
+                "older side"
             )
         return version
 
@@ -115,7 +118,9 @@ class Welcome(NamedTuple):
         forbids the body, and for another version."""
         welcome = _checked(frames.WELCOME_BODY, "welcome", body)
         if not VERSION_MIN <= welcome["version"] <= VERSION_MAX:
-            raise RemoteProtocolError("welcome of a protocol version that was not offered")
+            raise RemoteProtocolError(
+                "the welcome has a protocol version that this side did not offer"
+            )
         return cls(
             nonce=welcome["nonce"],
             version=welcome["version"],
@@ -158,13 +163,13 @@ def check_proof(
 
     if type(proof) is not bytes:
         raise Unauthorized(
-            f"this cluster has a secret and the {side} sent no proof of it: "
-            "start every node with the same --secret-file"
+            f"this cluster has a secret and the {side} sent no proof of the secret: start "
+            "every node with the same --secret-file"
         )
     if not hmac.compare_digest(prove(secret, side, hello, welcome, binding), proof):
         raise Unauthorized(
-            f"the {side} holds another secret, or a third party relays this connection: compare "
-            "the --secret-file of both nodes"
+            f"the {side} holds another secret, or a third party relays this connection: "
+            "compare the --secret-file of both nodes"
         )
 
 

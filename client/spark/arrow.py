@@ -73,7 +73,7 @@ class Rows:
                 for name, (make, kind) in self._columns.items()
             })  # fmt: skip
         except (TypeError, ValueError, IndexError, AttributeError, pa.ArrowException) as error:
-            raise RemoteProtocolError(f"a chunk of entries that is none: {error}") from None
+            raise RemoteProtocolError(f"a chunk of entries is not valid: {error}") from None
 
     def _shown(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         for batch in table.to_batches(max_chunksize=_ROWS_MAX):
@@ -164,7 +164,9 @@ def records(batch: pa.RecordBatch, first_row: int) -> Sequence[Record]:
         snapshots = [marked is True for marked in batch.column("snapshot").to_pylist()]
     if None in keys:
         row = first_row + keys.index(None)
-        raise InvalidArgument(f"the key of row {row} of the task is null", what="key")
+        raise InvalidArgument(
+            f"the key of row {row} of the task is null; give every row a key", what="key"
+        )
     return list(zip(keys, values, headers, snapshots, strict=True))
 
 
@@ -177,7 +179,9 @@ def _headers(row: Any) -> dict[bytes, bytes] | None:
         return None
     found = {_bytes(header["key"]): _bytes(header["value"]) for header in row}
     if len(found) < len(row):
-        raise InvalidArgument("a row has two headers of one name", what="headers")
+        raise InvalidArgument(
+            "a row has two headers with the same name; give each name once", what="headers"
+        )
     return found
 
 
@@ -185,5 +189,5 @@ def _bytes(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if not isinstance(value, bytes):
-        raise InvalidArgument("a header has a name and a value, neither is null", what="headers")
+        raise InvalidArgument("a header has a null name or a null value; give both", what="headers")
     return value

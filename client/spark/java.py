@@ -20,15 +20,17 @@ def check_java(environment: Mapping[str, str] = os.environ) -> None:
     found = str(Path(home) / "bin" / "java") if home else "java"
     java = shutil.which(found, path=environment.get("PATH", ""))
     if java is None:
-        said = f"JAVA_HOME is {home}, and there is no {found}" if home else "no java on PATH"
+        said = (
+            f"JAVA_HOME is {home}, but {found} does not exist" if home else "PATH contains no java"
+        )
     else:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
         version = _VERSION.search(done.stderr)
         if version is not None and int(version[1]) >= java_min:
             return
-        which = f"Java {version[1]}" if version else "no Java that says its version"
+        which = f"Java {version[1]}" if version else "a Java that does not tell its version"
         said = f"{java} is {which}"
     raise Unsupported(
-        f"{said}; Spark needs Java {java_min} or newer: install one (Debian: "
+        f"{said}; Spark needs Java {java_min} or newer: install Java (Debian: "
         f"openjdk-{java_min}-jre-headless), or set JAVA_HOME"
     )

@@ -21,9 +21,9 @@ def check_loss(session: Session, tasks: Sequence[Task], log: str, why: str, allo
     if found is not None:
         start, first, seq = found
         raise NotFound(
-            f"retention has removed entries of log {log!r} that were not read: of the keys from "
-            f"{start!r} on those below seq {seq}, and {why.format(first=first)}; give {allow} to "
-            "go on without them"
+            f"retention has removed unread entries of log {log!r}: of the keys from "
+            f"{start!r} on those below seq {seq}, and {why.format(first=first)}; give "
+            f"{allow} to continue without them"
         )
 
 

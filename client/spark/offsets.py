@@ -123,17 +123,17 @@ def tasks(start: Vector, end: Vector, wanted: Sequence[KeySpan]) -> list[Task]:
     """
     if (start.cluster, start.log, start.log_id) != (end.cluster, end.log, end.log_id):
         raise InvalidArgument(
-            "a micro-batch from one log to another: the checkpoint is of another log or cluster; "
-            "use a checkpoint of its own for each query",
+            "the micro-batch goes from one log to another: the checkpoint is of another log "
+            "or cluster. Give each query a checkpoint of its own",
             what="checkpointLocation",
         )
     found = []
     for low, high, first, last in overlay(positions(start), positions(end)):
         if first > last:
             raise InvalidArgument(
-                f"a micro-batch from seq {first} back to {last}, for keys from {low!r} on: the "
-                "stream was begun again with a later start than the micro-batch that its "
-                "checkpoint has begun with; give the start that it had, or a new checkpoint",
+                f"the micro-batch goes from seq {first} back to {last}, for keys from "
+                f"{low!r} on: the stream now starts later than the micro-batch in its "
+                "checkpoint. Give the first start again, or a new checkpoint",
                 what="checkpointLocation",
             )
         if first == last:

@@ -29,9 +29,9 @@ keys_max: Final = 10_000
 _UNITS_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
 _LATEST: Final = (
-    "a stream has no start of its own to remember before its first micro-batch is done: when that "
-    "fails and the query starts again, the latest entry is another one, and what came between is "
-    "lost without an error; give earliest, a seq, or startingTimestamp"
+    "a stream remembers no start before its first micro-batch is done: after a failure the "
+    "latest entry would be another entry, and entries would be lost without an error. Give "
+    "earliest, a seq, or startingTimestamp"
 )
 
 
@@ -88,7 +88,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
     values = _parsed(options, letters)
     prefix, keys = values.pop("prefix", None), values.pop("keys", None)
     if prefix is not None and keys is not None:
-        raise _wrong("keys", "and keyPrefix are both given; give one of them")
+        raise _wrong("keys", "and keyPrefix are both given; give only one of the two")
     if prefix is not None:
         values["spans"] = ((prefix, prefix_end(prefix)),)
     elif keys is not None:
@@ -126,10 +126,10 @@ def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
         option = _BY_NAME.get(name)
         if option is None:
             allowed = ", ".join(o.name for o in _OPTIONS if set(o.kinds) & set(letters))
-            raise _wrong(given, f"is none of lognode; there are {allowed}")
+            raise _wrong(given, f"is not an option of lognode; the options are {allowed}")
         if not set(option.kinds) & set(letters):
             where, here = (" or ".join(map(_KINDS.__getitem__, k)) for k in (option.kinds, letters))
-            raise _wrong(option.name, f"is one of {where}, and this is {here}")
+            raise _wrong(option.name, f"is an option of {where}, but this is {here}")
         try:
             values[option.field] = option.parse(text.strip())
         except InvalidArgument as error:
@@ -162,7 +162,7 @@ def _servers(text: str) -> str:
 
 def _text(text: str) -> str:
     if not text:
-        raise ValueError("it must not be empty")
+        raise ValueError("the value is empty; give a value")
     return text
 
 
@@ -247,7 +247,7 @@ def _keys(text: str) -> tuple[KeySpan, ...]:
             raise ValueError('give a key, or a JSON array: ["a", {"b64": "/w=="}]') from None
     keys = sorted({_key(row) for row in rows})
     if not keys or len(keys) > keys_max or b"" in keys:
-        raise ValueError(f"give 1 to {keys_max} keys, none of them empty; or keyPrefix")
+        raise ValueError(f"give 1 to {keys_max} keys, all with at least one byte, or keyPrefix")
     return tuple((key, key + b"\0") for key in keys)
 
 
@@ -275,9 +275,9 @@ def _columns(text: str) -> tuple[str, ...]:
 def _no_pushdown(text: str) -> None:
     if _flag(text):
         raise ValueError(
-            "Spark 4.3 fails every query of a source that takes filters while "
-            "spark.sql.python.filterPushdown.enabled is off, as it is by default; leave it out, "
-            "Spark filters by itself: give keys, keyPrefix or a start to read less"
+            "Spark 4.3 fails every query of a source with filters while "
+            "spark.sql.python.filterPushdown.enabled is off, the default. Leave the option "
+            "out: Spark filters by itself. Give keys, keyPrefix or a start to read less"
         )
 
 
@@ -306,9 +306,9 @@ _OPTIONS: Final = (
 _BY_NAME: Final = {option.name.lower(): option for option in _OPTIONS}
 _KINDS: Final = {"b": "a batch", "s": "a stream", "w": "a sink"}
 _REFUSED: Final = {
-    "credentialsFile": "does not exist yet: a cluster has no credentials to be given",
-    "cursor": "does not exist yet: the server keeps no cursors; the checkpoint keeps the offsets",
-    "path": "is not for lognode: call load() and save() without a path, and give log",
+    "credentialsFile": "does not exist yet: clusters have no credentials",
+    "cursor": "does not exist yet: nodes store no cursors; the checkpoint stores the offsets",
+    "path": "is not for lognode: call load() and save() without a path, and give the option log",
 }
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """Spark's own options, which it passes to a sink."""

@@ -74,7 +74,7 @@ def _check_loss(
     why = "this batch begins with {first}"
     if options.starting_ms is not None:
         begins = maybe_from(begins, session.positions("earliest", hull(options.spans)))
-        why = "none that is left is from before startingTimestamp"
+        why = "no entry before startingTimestamp is left"
     tasks = plan_batch(vector, options.spans, begins=begins, ends=ends, lease=None)
     check_loss(session, tasks, options.log, why, "failOnDataLoss=false")
 
@@ -111,7 +111,7 @@ def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]
     session.check(vector)
     try:
         if not vector.lease:
-            raise NotFound("it has no lease")
+            raise NotFound("the vector has no lease")
         session.renew(vector, options.lease_s)
     except NotFound as error:
         if error.code != NotFound.code:
@@ -119,8 +119,9 @@ def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]
         if not options.fail_on_data_loss:
             return dataclasses.replace(vector, lease=""), None
         raise NotFound(
-            "option asOf: the lease of that snapshot has ended, and what it held may be gone; "
-            "take another one, or give failOnDataLoss=false to read what is left of it"
+            "option asOf: the lease of the snapshot has ended, and its entries may be "
+            "removed. Give another snapshot, or failOnDataLoss=false to read the entries "
+            "that are left"
         ) from None
     return vector, vector.lease
 

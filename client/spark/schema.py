@@ -48,8 +48,8 @@ def check_source_schema(given: StructType, columns: tuple[str, ...]) -> None:
         (f.name, f.dataType.typeName()) for f in own
     ]:
         raise InvalidArgument(
-            f"the schema is {given.simpleString()}; lognode has its own, {own.simpleString()}: "
-            "leave .schema() out, and give the option columns",
+            f"the schema is {given.simpleString()}; lognode's schema is "
+            f"{own.simpleString()}: leave .schema() out, and give the option columns",
             what="schema",
         )
 
@@ -62,8 +62,8 @@ def check_sink_schema(given: StructType) -> None:
     if missing or others:
         what = f"no column {missing[0]!r}" if missing else f"a column {others[0]!r}"
         raise InvalidArgument(
-            f"{what} to be written to a log; select key and value, both binary or string, and "
-            "headers and snapshot if you like",
+            f"the rows have {what}; a write to a log takes key and value, both binary or "
+            "string, and optionally headers and snapshot. Select these columns",
             what="schema",
         )
     for name in ("key", "value"):
@@ -78,8 +78,8 @@ def check_sink_schema(given: StructType) -> None:
         item = headers.elementType if isinstance(headers, ArrayType) else None
         if not isinstance(item, StructType) or item.fieldNames() != ["key", "value"]:
             raise InvalidArgument(
-                f"the column headers is {headers.simpleString()}; it must be "
-                "array<struct<key:binary,value:binary>>",
+                f"the column headers is {headers.simpleString()}; cast the column "
+                "to array<struct<key:binary,value:binary>>",
                 what="headers",
             )
         for field in item:
@@ -98,8 +98,8 @@ def check_libraries() -> None:
         version = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
         if version < least or (below is not None and version >= below):
             raise Unsupported(
-                f"{name} is {found}; lognode's data source needs {wanted}: "
-                "pip install 'lognode[spark]', for the driver and for the workers"
+                f"{name} is {found}; lognode's data source needs {wanted}: run pip install "
+                "'lognode[spark]' for the driver and for the workers"
             )
 
 

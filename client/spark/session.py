@@ -204,7 +204,7 @@ class Session:
             until = _least(_least(answer.get("end_key"), known.end), high)
             seq = answer.get("seq")
             if type(seq) is not int or (until is not None and until <= at):
-                raise RemoteProtocolError("a position that is none")
+                raise RemoteProtocolError("the position of a snapshot is not valid")
             found.append((at, until, seq))
             at = _following(until, high)
         return found

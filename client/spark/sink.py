@@ -61,7 +61,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = _context()
         query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
         if not query or not batch:
-            raise LocalProtocolError("Spark does not say which query and micro-batch this is")
+            raise LocalProtocolError(
+                "Spark does not report the query and the micro-batch of this write"
+            )
         name = producer_name(query, context.partitionId())
         return deliver(self._options, name, first_number(int(batch)), iterator)
 
@@ -95,5 +97,5 @@ def _records(iterator: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Record]]:
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise LocalProtocolError("a writer of Spark writes in its tasks only")
+        raise LocalProtocolError("the writer of lognode writes in Spark tasks only")
     return context

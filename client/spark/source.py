@@ -43,7 +43,7 @@ class LognodeSource(DataSource):
 
         return BatchReader(_checked(self.options, schema, streaming=False), schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream. Raises InvalidArgument."""
         from .stream import StreamReader
 
@@ -55,9 +55,7 @@ class LognodeSource(DataSource):
 
         return BatchWriter(_writable(self.options, schema, overwrite))
 
-    def streamWriter(  # noqa: N802  Spark's
-        self, schema: StructType, overwrite: bool
-    ) -> DataSourceStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a stream. Raises InvalidArgument, LogNotFound, Unavailable."""
         from .sink import StreamWriter
 
@@ -73,8 +71,8 @@ def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool)
 def _writable(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
     if overwrite:
         raise InvalidArgument(
-            "a log is appended to, nothing in it is overwritten: write with mode('append'), a "
-            "stream with outputMode('append') or 'update'",
+            "the write mode would overwrite entries; a log only grows. Write with "
+            "mode('append'), a stream with outputMode('append') or 'update'",
             what="mode",
         )
     check_sink_schema(schema)

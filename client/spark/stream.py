@@ -40,7 +40,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # On the driver.
 
-    def initialOffset(self) -> Offset:  # noqa: N802  Spark's
+    def initialOffset(self) -> Offset:
         """Return the start of the first micro-batch, the same at every call."""
         if self._initial is None:
             with self._session() as session:
@@ -48,12 +48,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._initial = offsets.offset(log, self._start(session))
         return self._initial
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's
+    def prepareForTriggerAvailableNow(self) -> None:
         """Fix the present end of the log as the end of this run."""
         with self._session() as session:
             self._target = session.positions("latest")
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Return the bound that the options set for a micro-batch."""
         if self._options.entries_max is not None:
             return ReadMaxRows(self._options.entries_max)
@@ -61,9 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.bytes_max)
         return ReadAllAvailable()
 
-    def latestOffset(  # noqa: N802  Spark's
-        self, start: Offset | None = None, limit: ReadLimit | None = None
-    ) -> Offset:
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return the end of a micro-batch from `start` on: `start` itself when there is nothing
         new."""
         start = start or self.initialOffset()

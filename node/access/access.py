@@ -37,7 +37,7 @@ _TELL_EVERY_S: Final = 10.0
 _ANSWER_S: Final = 0.5
 """How long a connection whose rights have ended stays open to wait for answers: one of them may be
 the answer to the command that ended the rights."""
-_TURNED_ON: Final = "this cluster wants to know its clients from now on; give a token"
+_TURNED_ON: Final = "this cluster now requires clients to identify themselves; give a token"
 
 log = logging.getLogger("lognode.access")
 
@@ -146,8 +146,8 @@ class Accesses:
         if not self.is_ready:
             # The tokens that the node remembers may be long out of date.
             raise Unavailable(
-                "this node has not heard from the controller since its start, and does not know "
-                "who may use it; ask another node", reason="starting",
+                "this node has had no news from the controller since its start, and cannot "
+                "check tokens; ask another node", reason="starting",
             )  # fmt: skip
         self.check_lease()
         found = self._known(shown)
@@ -181,32 +181,35 @@ class Accesses:
                 return self._of_record(record)
         if holder:
             return _Refusal(
-                f"certificate {holder!r} has no rights here; an administrator gives them with "
-                f"`lognode token create --certificate {holder!r}`, or use a token"
+                f"certificate {holder!r} has no rights here; an administrator grants rights "
+                f"with `lognode token create --certificate {holder!r}`. Or use a token"
             )
         return _Refusal(
-            "this cluster serves nobody who does not say who he is; give a token (--token-file, "
-            "LOGNODE_TOKEN, `token` of lognode.Client) or a client certificate", is_final=True,
+            "this cluster serves only clients that identify themselves; give a token "
+            "(--token-file, LOGNODE_TOKEN, `token` of lognode.Client) or a client "
+            "certificate", is_final=True,
         )  # fmt: skip
 
     def _of_token(self, token: str, *, private: bool) -> "Rights | _Refusal":
         if not private:
             return _Refusal(
-                "a token came unencrypted from another machine, where others may have read it; "
-                "revoke that token, and use TLS", is_final=True,
+                "the token arrived unencrypted from another machine, and others may have "
+                "read the token; revoke the token, and use TLS", is_final=True,
             )  # fmt: skip
         try:
             record = self._metadata().tokens.get(id_of(token))
         except InvalidArgument as error:
             return _Refusal(error.message, is_final=True)
         if record is None or not is_token(token, record.digest):
-            return _Refusal("this token is unknown or revoked; ask for another one")
+            return _Refusal(
+                "this token is unknown or revoked; ask the administrator for another token"
+            )
         return self._of_record(record)
 
     def _of_record(self, record: TokenRecord) -> "Rights | _Refusal":
         if record.is_expired(self._wall_ms()):
             return _Refusal(
-                f"token {record.token_id} has expired; ask for another one",
+                f"token {record.token_id} has expired; ask the administrator for another token",
                 # The certificate may have other rights by now.
                 is_final=not record.certificate,
             )
@@ -286,8 +289,9 @@ class Accesses:
         """Raise Unavailable when this node may still accept tokens that have been revoked."""
         if self._lapsed_s() > 0:
             raise Unavailable(
-                f"this node has had no news of the controller for {self._unsure_s():.0f} s, and "
-                f"believes tokens for {self._lease_s:g} s without (--auth-lease); ask another node",
+                f"this node has had no news from the controller for {self._unsure_s():.0f} s, "
+                f"and believes tokens for {self._lease_s:g} s without news (--auth-lease); ask "
+                "another node",
                 reason="lease",
             )  # fmt: skip
 

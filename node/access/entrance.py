@@ -143,7 +143,7 @@ class Entrance:
             if request is not None:
                 await self._create_recovered(request)
         except (LognodeError, OSError) as error:
-            log.error("no token was recovered", extra={"fields": {"error": str(error)}})
+            log.error("the node recovered no token", extra={"fields": {"error": str(error)}})
 
     async def _create_recovered(self, request: token_recovery.Request) -> None:
         command = {
@@ -154,19 +154,19 @@ class Entrance:
             await asyncio.sleep(_RECOVERY_RETRY_S)
         if not self._metadata().has_auth:
             raise Conflict(
-                "this cluster has no tokens yet; create the first one: `lognode token create admin "
-                "--scope all`"
+                "this cluster has no tokens yet; create the first token: `lognode token "
+                "create admin --scope all`"
             )
         while request.token_id not in self._metadata().tokens:
             if self._wall_ms() > request.until_ms:
-                raise Unavailable("the controller did not answer while the request was good")
+                raise Unavailable("the controller did not answer before the request expired")
             try:
                 await self._command(command)
                 break
             except (Routing, Unavailable, Timeout):
                 await asyncio.sleep(_RECOVERY_RETRY_S)
         log.warning(
-            "a token that may do everything was created by the data directory of this node",
+            "the data directory of this node created a token that allows everything",
             extra={"fields": {"token": request.token_id, "principal": request.principal}},
         )
 
@@ -176,14 +176,16 @@ class Entrance:
         self._exposure.check(is_authorised=self.accesses.is_on)
         if self.accesses.is_on and not self.proves_nodes:
             raise InvalidArgument(
-                "clients need tokens here, and nodes prove nothing: whoever says that it is a "
-                "node would be believed; give every node --secret-file, or TLS", what="auth",
+                "clients of this cluster need tokens, but nodes prove nothing, and any "
+                "client could act as a node; give every node --secret-file, or "
+                "TLS", what="auth",
             )  # fmt: skip
         metadata = self._metadata()
         if self._config.auth == "on" and metadata.cluster_id and not metadata.has_auth:
             raise InvalidArgument(
-                "--auth is for founding a cluster, and this cluster has no token; start the node "
-                "without --auth and create the first one: `lognode token create admin --scope all`",
+                "--auth applies only when a cluster is founded, and this cluster has no "
+                "token; start the node without --auth and create the first token: `lognode "
+                "token create admin --scope all`",
                 what="auth",
             )
 
@@ -216,7 +218,7 @@ class Entrance:
             token = tokens.draw()
             write_private(path, f"{token}\n".encode())
             log.warning(
-                "the first token of the cluster may do everything; keep its file safe",
+                "the first token of the cluster allows everything; keep its file safe",
                 extra={"fields": {"file": str(path), "token": tokens.id_of(token)}},
             )
         made = first_token(tokens.id_of(token), tokens.digest_of(token))

@@ -69,11 +69,12 @@ class Exposure:
         if wrong and not self.insecure:
             given = " and ".join(self.open_listeners.values())
             raise InvalidArgument(
-                f"{given}: other machines can reach this node, {wrong}. Without TLS and known "
-                "clients a node listens on loopback only. Do one of three things: listen on "
-                "127.0.0.1 or [::1]; give --tls-cert, --tls-key and --tls-ca, and know clients by "
-                "certificates (--tls-client-auth required) or by tokens (--auth when the cluster "
-                "is founded, later `lognode token create`); or let everybody in with --insecure",
+                f"{given}: other machines can reach this node, {wrong}. Without TLS and "
+                "known clients a node listens on loopback only. There are three ways. "
+                "Listen on 127.0.0.1 or [::1]. Give --tls-cert, --tls-key and --tls-ca, and "
+                "identify clients by certificates (--tls-client-auth required) or by tokens "
+                "(--auth when the cluster is founded, later `lognode token create`). Or "
+                "accept every client with --insecure",
                 what="insecure",
             )  # fmt: skip
 
@@ -82,13 +83,13 @@ class Exposure:
         if not self.open_listeners:
             return ""
         if not self._has_tls:
-            return "and it has no TLS"
+            return "and the node has no TLS"
         for_clients = self.open_listeners.keys() - {_PEERS}
         if not for_clients or self._client_auth == "required" or is_authorised:
             return ""
         return (
-            f"and nothing tells it who its clients are: --tls-client-auth is {self._client_auth}, "
-            "and authorisation is off"
+            "and clients do not identify themselves: --tls-client-auth is "
+            f"{self._client_auth}, and authorisation is off"
         )
 
     async def run(self) -> None:
@@ -96,7 +97,8 @@ class Exposure:
         while True:
             if self.insecure:
                 log.warning(
-                    "this node runs with --insecure: it need not have TLS and know its clients",
+                    "this node runs with --insecure: the node may run without TLS and "
+                    "accept unknown clients",
                     extra={
                         "fields": {"open": list(self.open_listeners.values()), "tls": self._has_tls}
                     },

@@ -52,8 +52,8 @@ class HttpGuard:
         if given is None or self._is_ours(given):
             return
         raise web.HTTPMisdirectedRequest(
-            text=f"this node is not called {given[:200]!r}; use its address, or start it with "
-            "--http-host NAME\n"
+            text=f"this node does not have the name {given[:200]!r}; use its address, or start "
+            "the node with --http-host NAME\n"
         )
 
     async def access(self, request: web.Request) -> Access:
@@ -71,7 +71,10 @@ class HttpGuard:
         """Raise HTTPUnauthorized or Forbidden unless the asker may see all logs."""
         access = await self.access(request)
         if isinstance(access, Rights) and not access.may_everywhere(Permission.DESCRIBE):
-            raise Forbidden(access.principal, "this needs the verb describe on all logs")
+            raise Forbidden(
+                access.principal,
+                "the token lacks a right; this page needs the verb describe on all logs",
+            )
 
     def _is_ours(self, given: str) -> bool:
         host = given
@@ -101,7 +104,9 @@ def _shown(request: web.Request) -> Shown:
     token = None
     if given is not None:
         if not given.lower().startswith(_BEARER):
-            raise Unauthorized("give the token as `Authorization: Bearer TOKEN`")
+            raise Unauthorized(
+                "the request has no token; give the token as `Authorization: Bearer TOKEN`"
+            )
         token = given[len(_BEARER) :].strip()
     transport = request.transport
     peer = transport.get_extra_info("peername") if transport is not None else None
@@ -116,4 +121,4 @@ def _certificate(secured: object) -> Certificate | None:
     try:
         return None if der is None else parse(der)
     except (ValueError, InvalidArgument):
-        raise Unauthorized("this certificate cannot be read") from None
+        raise Unauthorized("the node cannot read this certificate") from None

@@ -61,7 +61,7 @@ class InviteService:
     async def revoke(self, body: Body) -> Body:
         """Revoke an invitation. Raises NotFound."""
         answer = await self._command({"op": commands.REVOKE_INVITE, "id": body["id"]})
-        log.info("invitation taken back", extra={"fields": {"invitation": body["id"]}})
+        log.info("invitation revoked", extra={"fields": {"invitation": body["id"]}})
         return answer
 
 

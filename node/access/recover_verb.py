@@ -11,21 +11,23 @@ from ...client.cli.parser import Parser
 from ...client.protocol.private_files import write_private
 from . import token_recovery
 
-HELP: Final = "a new token that allows everything, by the data directory of a stopped node"
+HELP: Final = "make a token that allows everything, for the user of a stopped node"
 
 
 def parser() -> Parser:
     """Return the parser of `lognode token recover`."""
     made = Parser(
         prog="lognode token recover",
-        description="Ask for a token that allows everything, as the user that runs the node. "
-        "Nothing is created before the node starts again, within an hour, and the controller has "
-        "a majority.",
+        description="Ask for a token that allows everything, as the user that runs the node. The "
+        "node "
+        "creates the token at its next start, which must be within an hour, when the "
+        "controller has a majority.",
     )
     made.add_argument("--data", type=Path, required=True, metavar="DIR",
                       help="data directory of a stopped node of the cluster")  # fmt: skip
     made.add_argument("--principal", default="admin", metavar="PRINCIPAL",
-                      help="the name that quotas and logs show (default admin)")  # fmt: skip
+                      help="name of the principal, which quotas and logs show "
+                           "(default admin)")  # fmt: skip
     made.add_argument("--out", type=Path, metavar="FILE",
                       help="write the token to a file that only its owner may read")  # fmt: skip
     return made
@@ -42,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
             write_private(options.out, f"{token}\n".encode())
 
     token_recovery.ask(options.data, options.principal, token, time.time_ns() // 1_000_000, keep)
-    note = f"note: token {tokens.id_of(token)} is good once the node has started again"
+    note = f"note: token {tokens.id_of(token)} is valid after the next start of the node"
     sys.stderr.write(f"lognode: {note}, within an hour\n")
     sys.stdout.write(f"{token if options.out is None else tokens.id_of(token)}\n")
     return 0

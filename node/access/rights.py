@@ -105,7 +105,8 @@ class Rights(Ending):
             key = self._metadata().producer_key
             if not key:
                 raise Unavailable(
-                    "this node has not heard yet of the key of the grants; it asks for news",
+                    "this node does not know the key of the grants yet and asks for the "
+                    "key; send the request again",
                     reason="behind",
                 )
             found = granted(key, grant, self.owner)
@@ -120,7 +121,7 @@ class Rights(Ending):
         if permission.value in self._everywhere:
             return None
         if permission is Permission.PEER:
-            raise Unauthorized(f"{operation} is for nodes of the cluster")
+            raise Unauthorized(f"{operation} is only for nodes of the cluster")
         if subject is Subject.VISIBLE:
             self._check_visible(operation, body.get("log"))
         elif subject is Subject.ANY_LOG:
@@ -190,7 +191,7 @@ class Rights(Ending):
             return found
         for descendant in metadata.descendants(range_id):
             return descendant
-        raise RangeNotFound(f"no range {range_id} on this node", range=range_id)
+        raise RangeNotFound(f"this node has no range {range_id}", range=range_id)
 
     def _keys(self, permission: Permission, log: str) -> KeySpans:
         """Return the keys of the log for which the principal has the permission."""
@@ -212,7 +213,7 @@ class Rights(Ending):
         need = "any verb" if operation.subject is Subject.VISIBLE else f"the verb {verb}"
         return Unauthorized(
             f"{operation} needs {need} on {what}, and token {self.record.token_id} of "
-            f"{self.record.principal} does not have that; use a token with such a scope"
+            f"{self.record.principal} does not allow that; use a token with such a scope"
         )
 
 

@@ -68,8 +68,8 @@ def ask(
     with locked(root):
         if not (root / "meta.mdb").exists():
             raise InvalidArgument(
-                f"the node of {root} has never been part of a cluster; give the data directory of "
-                "one that has", what="data",
+                f"the node of {root} has never been part of a cluster; give the data "
+                "directory of a node of the cluster", what="data",
             )  # fmt: skip
         keep()
         owner = (root / "lock").stat()
@@ -99,10 +99,12 @@ def take(root: Path, now_ms: int) -> Request | None:
     finally:
         os.close(directory)
     if found.st_mode & _OTHERS or found.st_uid not in (0, os.geteuid()):
-        raise _unusable("others than its owner, the user of this node, could write it")
+        raise _unusable("users other than the user of this node can write the request")
     request = _read(data)
     if not now_ms <= request.until_ms <= now_ms + GOOD_MS + _STEP_MS:
-        raise _unusable("it is not of the last hour, by the clock of this machine")
+        raise _unusable(
+            "the request is over an hour old, or from the future, by the clock of this machine"
+        )
     return request
 
 
@@ -113,11 +115,11 @@ def _read(data: bytes) -> Request:
         if tokens.is_id(token_id) and type(until_ms) is int:
             digest = check_digest(bytes.fromhex(body["digest"]))
             return Request(token_id, digest, check_principal_name(body["principal"]), until_ms)
-    raise _unusable("its content is not what `lognode token recover` writes")
+    raise _unusable("the content of the request is not from `lognode token recover`")
 
 
 def _unusable(why: str) -> InvalidArgument:
     return InvalidArgument(
-        f"the request for a token in {RECOVERY} was dropped: {why}; stop the node and run "
-        "`lognode token recover` again", what="recovery",
+        f"the node dropped the request for a token in {RECOVERY}: {why}; stop the node and "
+        "run `lognode token recover` again", what="recovery",
     )  # fmt: skip

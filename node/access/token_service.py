@@ -50,8 +50,9 @@ class TokenService:
         """
         if not self._proves_nodes:
             raise Conflict(
-                "tokens would protect nothing: whoever says that it is a node is believed here; "
-                "start every node with --secret-file, or with TLS, and then create tokens"
+                "tokens would protect nothing: nodes of this cluster prove nothing, and any "
+                "client could act as a node; start every node with --secret-file, or with "
+                "TLS, and then create tokens"
             )
         answer = await self._command({"op": commands.CREATE_TOKEN, **body})
         fields = {"token": body["id"], "principal": body["principal"]}

@@ -85,7 +85,7 @@ class OwnAppends:
             return await self._serve(body)
         connection = self._connection(leader)
         if connection is None:
-            raise Unavailable(f"there is no link to node {leader}")
+            raise Unavailable(f"this node has no link to node {leader}")
         deadline = asyncio.get_running_loop().time() + _TIMEOUT_MS / 1000
         answer: Body = await connection.request(APPEND, body, deadline=deadline)
         return answer

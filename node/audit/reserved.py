@@ -29,9 +29,11 @@ class Reserved:
     def check(self, operation: Operation, body: Body) -> None:
         """Raise Unauthorized for a client's request that only a node may make."""
         if operation.permission in _WRITES and body.get("range") in self._of_now():
-            raise Unauthorized("this log is written by the cluster alone; append to another log")
+            raise Unauthorized("only the cluster writes this log; append to another log")
         if operation is CREATE_LOG and body["name"] in LOGS:
-            raise Unauthorized(f"log {body['name']} is the cluster's own; choose another name")
+            raise Unauthorized(
+                f"the log name {body['name']} is reserved for the cluster; choose another name"
+            )
 
     def _of_now(self) -> frozenset[int]:
         """Return the ranges of the reserved logs, by the newest metadata."""

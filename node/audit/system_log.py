@@ -91,6 +91,6 @@ class SystemLog:
         if str(error) != self._told:
             self._told = str(error)
             log.warning(
-                "a log of the cluster cannot be written",
+                "the node could not write a log of the cluster",
                 extra={"fields": {"log": self._name, "error": str(error), "waiting": self.waiting}},
             )

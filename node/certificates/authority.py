@@ -24,8 +24,8 @@ def signer_of(ca: Path, cert: Path, key: Path) -> str:
         if _leads_to(listen, b"".join(ders)):
             return authority
     raise InvalidArgument(
-        f"no authority of CA file {ca} has signed certificate {cert}; give the CA file of the "
-        "cluster", what="tls_ca",
+        f"CA file {ca} contains no authority that signed certificate {cert}; give the CA "
+        "file of the cluster", what="tls_ca",
     )  # fmt: skip
 
 
@@ -37,9 +37,9 @@ def only(ca: Path, authority: str) -> bytes:
     found = _authorities(ca)
     if authority not in found:
         raise InvalidArgument(
-            f"the invitation is of a cluster whose CA has the key {authority}, and CA file {ca} "
-            f"has {', '.join(found)}; give the CA file of that cluster with --tls-ca, or an "
-            "invitation of this one", what="invitation",
+            f"the invitation is of a cluster whose CA has the key {authority}, but CA file "
+            f"{ca} has {', '.join(found)}; give the CA file of that cluster with --tls-ca, "
+            "or an invitation to this cluster", what="invitation",
         )  # fmt: skip
     return b"".join(found[authority])
 
@@ -76,5 +76,5 @@ def _authorities(ca: Path) -> dict[str, list[bytes]]:
             f"cannot read CA file {ca}: {error.strerror}; check the path", what="tls_ca"
         ) from None
     except ValueError as error:
-        raise InvalidArgument(f"CA file {ca} cannot be read: {error}", what="tls_ca") from None
+        raise InvalidArgument(f"CA file {ca} is not valid: {error}", what="tls_ca") from None
     return found

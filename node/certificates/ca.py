@@ -75,8 +75,8 @@ class Authority:
         names.check_name(cluster, "cluster")
         if names.is_cluster_id(cluster):
             raise InvalidArgument(
-                f"{cluster!r} looks like the id of a cluster; give a name of your own: "
-                "certificates are made before the cluster has an id", what="cluster",
+                f"{cluster!r} looks like the id of a cluster; give another name: a CA is "
+                "made before the cluster has an id", what="cluster",
             )  # fmt: skip
         _make_directory(directory)
         cert, key_path = directory / "ca.crt", directory / "ca.key"
@@ -112,7 +112,7 @@ class Authority:
         cert, key_path = directory / "ca.crt", directory / "ca.key"
         if not cert.exists():
             raise InvalidArgument(
-                f"{directory} holds no CA (ca.crt); make one with `lognode ca init --dir "
+                f"{directory} contains no CA (ca.crt); make a CA with `lognode ca init --dir "
                 f"{directory}`", what="dir",
             )  # fmt: skip
         key = _load_key(key_path, "CA key")
@@ -122,7 +122,7 @@ class Authority:
             return cls(directory, Issued(cert, key_path, certificate), signer, key)
         except (OSError, ValueError) as error:
             raise InvalidArgument(
-                f"{cert} is not a CA that `lognode ca init` made: {error}", what="dir"
+                f"{cert} is not a CA from `lognode ca init`: {error}", what="dir"
             ) from None
 
     def node(
@@ -141,7 +141,7 @@ class Authority:
         alternatives = kept or [_host(host) for host in dict.fromkeys(hosts)]
         if not alternatives:
             raise InvalidArgument(
-                f"the certificate of node {node} names no host; give each name and address at "
+                f"the certificate of node {node} has no host; give each name and address at "
                 "which clients dial the node with --host", what="host",
             )  # fmt: skip
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -170,7 +170,9 @@ class Authority:
         renew: bool,
     ) -> Issued:
         if name == "ca":
-            raise InvalidArgument("'ca' is the name of the authority; give another", what="name")
+            raise InvalidArgument(
+                "the name 'ca' is reserved for the authority; give another name", what="name"
+            )
         cert, key_path = self.directory / f"{name}.crt", self.directory / f"{name}.key"
         if renew:
             key = _load_key(key_path, "key")
@@ -207,7 +209,9 @@ class Authority:
             old = x509.load_pem_x509_certificate(path.read_bytes())
             found = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except (OSError, ValueError, x509.ExtensionNotFound) as error:
-            raise Conflict(f"cannot renew {path}: {error}; make it anew, with --host") from None
+            raise Conflict(
+                f"cannot renew {path}: {error}; make a new certificate, with --host"
+            ) from None
         return [each for each in found if isinstance(each, x509.DNSName | x509.IPAddress)]
 
 
@@ -215,7 +219,7 @@ def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
     if not 1 <= days <= days_max:
-        raise InvalidArgument(f"validity of {days} days; give 1 to {days_max}", what="days")
+        raise InvalidArgument(f"the validity is {days} days; give 1 to {days_max}", what="days")
     now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     return (
         x509.CertificateBuilder()
@@ -247,8 +251,8 @@ def _host(host: str) -> x509.GeneralName:
         pass  # a name
     if not _DNS_NAME.fullmatch(host):
         raise InvalidArgument(
-            f"host {host!r} is neither an IP address nor a host name; give it without a port, and "
-            "other letters than a to z as punycode (xn--...)", what="host",
+            f"host {host!r} is neither an IP address nor a host name; give the host without "
+            "a port, and letters other than a to z as punycode (xn--...)", what="host",
         )  # fmt: skip
     return x509.DNSName(host)
 
@@ -267,7 +271,7 @@ def _load_key(path: Path, what: str) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(read_private(path, what), password=None)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{what} {path} cannot be used: {error}", what=what) from None
+        raise InvalidArgument(f"{what} {path} is not valid: {error}", what=what) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InvalidArgument(f"{what} {path} is not an ECDSA key", what=what)
     return key
@@ -278,7 +282,7 @@ def _make_directory(directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise Unavailable(
-            f"cannot use directory {directory}: {error.strerror}; give another with --dir"
+            f"cannot use directory {directory}: {error.strerror}; give another directory with --dir"
         ) from None
 
 
@@ -286,8 +290,8 @@ def _check_absent(*paths: Path) -> None:
     for path in paths:
         if path.exists():
             raise Conflict(
-                f"{path} exists and is not overwritten; move it away, or renew a certificate with "
-                "--renew"
+                f"{path} exists, and this command overwrites no file; move the file away, "
+                "or renew a certificate with --renew"
             )
 
 
@@ -300,7 +304,9 @@ def _write_new(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except FileExistsError:
-        raise Conflict(f"{path} exists and is not overwritten; move it away") from None
+        raise Conflict(
+            f"{path} exists, and this command overwrites no file; move the file away"
+        ) from None
     except OSError as error:
         raise Unavailable(f"cannot write {path}: {error.strerror}") from None
 

@@ -24,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
     first = arguments[0] if arguments else ""
     found = VERBS.get(first)
     if found is None:
-        raise UsageError(f"`lognode ca` is followed by {' or '.join(VERBS)}")
+        raise UsageError(f"`lognode ca` needs another word: {' or '.join(VERBS)}")
     options = parser(first).parse(arguments[1:])
     issued, cluster = found[2](options)
     row: dict[str, Any] = {
@@ -54,7 +54,7 @@ def _init_arguments(made: Parser) -> None:
     made.add_argument("--cluster", default="lognode", metavar="NAME",
                       help="name of the cluster in all certificates (default lognode)")  # fmt: skip
     made.add_argument("--days", type=whole, default=_AUTHORITY_DAYS, metavar="N",
-                      help=f"how long the CA is valid (default {_AUTHORITY_DAYS})")  # fmt: skip
+                      help=f"days that the CA is valid (default {_AUTHORITY_DAYS})")  # fmt: skip
 
 
 def _init(options: Namespace) -> tuple[ca.Issued, str]:
@@ -64,18 +64,21 @@ def _init(options: Namespace) -> tuple[ca.Issued, str]:
 
 def _leaf_arguments(made: Parser) -> None:
     made.add_argument("--cluster", default="", metavar="NAME",
-                      help="name or id of the cluster (default: that of the CA)")  # fmt: skip
+                      help="name or id of the cluster (default: the cluster of the "
+                           "CA)")  # fmt: skip
     made.add_argument("--days", type=whole, default=_DAYS, metavar="N",
-                      help=f"how long the certificate is valid (default {_DAYS})")  # fmt: skip
+                      help=f"days that the certificate is valid (default {_DAYS})")  # fmt: skip
     made.add_argument("--renew", action="store_true",
                       help="replace the certificate, and keep its key")  # fmt: skip
 
 
 def _node_arguments(made: Parser) -> None:
     made.add_argument("node", metavar="NODE",
-                      help="name of the node, or its id once the node has one")  # fmt: skip
+                      help="name of the node, or id of a node that is registered "
+                           "already")  # fmt: skip
     made.add_argument("--host", action="append", default=[], metavar="H",
-                      help="a host or IP address at which clients dial it; give each")  # fmt: skip
+                      help="host name or IP address at which clients dial the node; "
+                           "give every such name and address")  # fmt: skip
     _leaf_arguments(made)
 
 

@@ -97,8 +97,8 @@ class NodeTls:
             wanted = config.sources.get("tls_client_auth", "default") != "default"
             if len(missing) < len(files) or wanted:
                 raise InvalidArgument(
-                    f"TLS needs a certificate, its key and a CA file, and {' and '.join(missing)} "
-                    "is not given; give all three, or none for no TLS", what="tls",
+                    f"{' and '.join(missing)} is not given; TLS needs a certificate, its key "
+                    "and a CA file. Give all three, or no option of TLS", what="tls",
                 )  # fmt: skip
             return None
         return cls(cert, key, ca, config.tls_client_auth, metrics)
@@ -133,9 +133,9 @@ class NodeTls:
         for cluster, node in self._loaded.own.nodes():
             if node.isdigit() or names.is_cluster_id(cluster):
                 raise InvalidArgument(
-                    f"certificate {self._files[1]} is for node {node} of cluster {cluster}, and "
-                    "this data directory is of no cluster yet; give it a certificate with names "
-                    "(`lognode ca node NAME`)", what="tls_cert",
+                    f"certificate {self._files[1]} is for node {node} of cluster {cluster}, "
+                    "but this data directory is of no cluster yet; give a certificate with "
+                    "names (`lognode ca node NAME`)", what="tls_cert",
                 )  # fmt: skip
 
     def bind(self, identity: Identity) -> None:
@@ -144,9 +144,10 @@ class NodeTls:
             other_cluster = names.is_cluster_id(cluster) and cluster != identity.cluster_id
             if other_cluster or (node.isdigit() and int(node) != identity.node_id):
                 raise InvalidArgument(
-                    f"certificate {self._files[1]} is for node {node} of cluster {cluster}, and "
-                    f"the data directory is of node {identity.node_id} of cluster "
-                    f"{identity.cluster_id}; give each node its own certificate", what="tls_cert",
+                    f"certificate {self._files[1]} is for node {node} of cluster {cluster}, "
+                    f"but the data directory is of node {identity.node_id} of cluster "
+                    f"{identity.cluster_id}; give each node its own "
+                    "certificate", what="tls_cert",
                 )  # fmt: skip
         self._cluster_id, self._node_id = identity.cluster_id, identity.node_id
 
@@ -187,7 +188,7 @@ class NodeTls:
             named = certificate.clusters()
             if named and not named & self._clusters():
                 raise Unauthorized(
-                    f"this certificate is for cluster {_listed(named)}, and this is cluster "
+                    f"this certificate is for cluster {_listed(named)}, but this is cluster "
                     f"{_listed(self._clusters())}; use a certificate of this cluster"
                 )
 
@@ -240,27 +241,31 @@ class NodeTls:
         that is given."""
         if certificate is None:
             raise Unauthorized(
-                "a node shows a certificate here, and this one showed none: start it with "
-                "--tls-cert, --tls-key and --tls-ca"
+                "the other side claims to be a node and showed no certificate: start the "
+                "node with --tls-cert, --tls-key and --tls-ca"
             )
         ours = self._clusters()
         named = {name for cluster, name in certificate.nodes() if cluster in ours}
         if not named:
             raise Unauthorized(
-                f"the certificate names no node of cluster {_listed(ours)}, but "
-                f"{_listed(certificate.uris) or 'nobody'}; give the node one of its cluster "
-                "(`lognode ca node`)"
+                f"the certificate is not for a node of cluster {_listed(ours)}, but for "
+                f"{_listed(certificate.uris) or 'nobody'}; give the node a certificate of "
+                "its cluster (`lognode ca node`)"
             )
         if node is None:
             return
         if any(name.isdigit() and int(name) != node for name in named):
-            raise Unauthorized(f"the certificate is of node {_listed(named)}, not of node {node}")
+            raise Unauthorized(
+                f"the certificate is of node {_listed(named)}, not of node {node}; give each "
+                "node its own certificate"
+            )
         registered = self._keys.get(node)
         if registered and registered != certificate.key:
             raise Unauthorized(
-                f"node {node} is registered with another key than that of this certificate: use "
-                "the key with which the node registered, or bind the node to this one: `lognode "
-                f"node rekey {node} --key {certificate.key}`", registered=registered,
+                f"node {node} is registered with another key than the key of this "
+                "certificate: use the key with which the node registered, or bind the node "
+                f"to this key: `lognode node rekey {node} --key "
+                f"{certificate.key}`", registered=registered,
             )  # fmt: skip
 
     def _clusters(self) -> set[str]:
@@ -293,7 +298,7 @@ class NodeTls:
             self._check_still_me(loaded.own)
         except LognodeError as error:
             log.error(
-                "new TLS files are not used; the old certificate stays",
+                "the node does not use the new TLS files; the old certificate stays in use",
                 extra={"fields": {"error": error.message}},
             )
             return
@@ -305,14 +310,16 @@ class NodeTls:
     def _check_still_me(self, own: Certificate) -> None:
         if own.key not in (self.key, self._keys.get(self._node_id), self._wanted_key):
             raise InvalidArgument(
-                f"certificate {self._files[1]} has another key than this node is registered with; "
-                f"run `lognode node rekey {self._node_id} --key {own.key}`", what="tls_cert",
+                f"certificate {self._files[1]} has another key than the registered key of "
+                f"this node; run `lognode node rekey {self._node_id} --key "
+                f"{own.key}`", what="tls_cert",
             )  # fmt: skip
         before = {cluster for cluster, _ in self._loaded.own.nodes()}
         if not before & {cluster for cluster, _ in own.nodes()}:
             raise InvalidArgument(
-                f"certificate {self._files[1]} is for cluster {_listed(own.clusters())}, and this "
-                f"is cluster {_listed(before)}", what="tls_cert",
+                f"certificate {self._files[1]} is for cluster {_listed(own.clusters())}, but "
+                f"this is cluster {_listed(before)}; give a certificate of this "
+                "cluster", what="tls_cert",
             )  # fmt: skip
 
     def _warn(self) -> None:
@@ -324,8 +331,8 @@ class NodeTls:
             if left_s < _WARN_S:
                 log.warning(
                     "TLS certificate of the %s %s", what,
-                    "has expired: no connection can be opened; renew it" if left_s <= 0
-                    else "expires soon: renew it (docs/tls.md)",
+                    "has expired: connections fail; renew the certificate" if left_s <= 0
+                    else "expires soon: renew the certificate (docs/tls.md)",
                     extra={"fields": {"expires_in_days": round(left_s / 86_400, 1)}},
                 )  # fmt: skip
 
@@ -347,14 +354,15 @@ def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
     authorities = _read(ca, "CA file")
     if not own.nodes():
         raise InvalidArgument(
-            f"certificate {cert} names no node; it needs the URI "
-            "lognode://cluster/CLUSTER/node/NODE among its alternative names: `lognode ca node` "
-            "makes such certificates", what="tls_cert",
+            f"certificate {cert} is for no node; a node's certificate has the URI "
+            "lognode://cluster/CLUSTER/node/NODE among its alternative names: `lognode ca "
+            "node` makes such certificates", what="tls_cert",
         )  # fmt: skip
     if own.not_after <= time.time():
         raise InvalidArgument(
-            f"certificate {cert} expired on {time.strftime('%Y-%m-%d', time.gmtime(own.not_after))}"
-            "; renew it (`lognode ca node --renew`)", what="tls_cert",
+            f"certificate {cert} expired on "
+            f"{time.strftime('%Y-%m-%d', time.gmtime(own.not_after))}; renew the certificate "
+            "(`lognode ca node --renew`)", what="tls_cert",
         )  # fmt: skip
     # Joining nodes use the port for clients, which must ask them for their certificate.
     clients = max(_AUTH[auth], ssl.CERT_OPTIONAL)
@@ -364,7 +372,7 @@ def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
         shake_hands(Channel(listen, server_side=True), Channel(dial, server_side=False))
     except LognodeError as error:
         raise InvalidArgument(
-            f"certificate {cert} would be refused by nodes that trust CA file {ca}: "
+            f"nodes that trust CA file {ca} would refuse certificate {cert}: "
             f"{error.message}", what="tls_cert",
         ) from None  # fmt: skip
     peers = listen_context(ca, cert, key, ssl.CERT_REQUIRED)
@@ -381,9 +389,9 @@ def _read(path: Path, what: str) -> tuple[Certificate, ...]:
             f"cannot read {what} {path}: {error.strerror}; check the path", what=what
         ) from None
     except ValueError as error:
-        raise InvalidArgument(f"{what} {path} cannot be read: {error}", what=what) from None
+        raise InvalidArgument(f"{what} {path} is not valid: {error}", what=what) from None
     if not found:
-        raise InvalidArgument(f"{what} {path} holds no certificate; give a PEM file", what=what)
+        raise InvalidArgument(f"{what} {path} contains no certificate; give a PEM file", what=what)
     return found
 
 

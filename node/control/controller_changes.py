@@ -35,6 +35,17 @@ from ..metadata import image_pages
 from ..metadata.image_pages import START, Assembly, Position
 from ..replicas.controller_replica import ControllerReplica
 from ..replicas.host import Host
+from ..rules.controller_generations import (
+    BeginNext,
+    ControllerMember,
+    Push,
+    PushNext,
+    RetireBefore,
+    moves,
+    successor,
+    use_of,
+)
+from ..rules.ending import before
 from ..runtime import unexpected
 from ..runtime.slices import stepped
 from ..runtime.unexpected import OnBroken
@@ -90,45 +101,43 @@ class ControllerChanges:
             await asyncio.sleep(_PERIOD_S)
 
     async def _look(self, replica: ControllerReplica) -> None:
-        known = self._image()
-        if (
-            known.controller.generation > replica.gid.generation
-            and self._node_id not in known.controller.members
-            and not known.sealed  # a sealed generation may be this replica's own
-        ):
-            await self.retire_before(known.controller.generation)
-            return
-        if replica.is_sealed:
-            await self._begin_next(replica)
-            return
-        if replica.checkpoint_due:
+        if not replica.is_sealed and replica.checkpoint_due:
             await self._host.checkpoint_controller(replica)
-        if replica.descriptor.lineage:
-            have = self._have.setdefault(replica.gid.generation, set())
-            await self._push(replica, set(replica.members) - {self._node_id} - have)
-            await self._retire_old(replica)
-        if replica.leads and replica.group.needs_base:
-            await self._push(replica, replica.group.needs_base)
+        known = self._image()
+        member = ControllerMember(
+            replica.descriptor,
+            replica.metadata.controller,
+            replica.is_sealed,
+            replica.leads,
+            replica.group.needs_base,
+        )
+        for move in moves(self._node_id, known.controller, known.sealed, member, self._have):
+            match move:
+                case RetireBefore(generation):
+                    await self.retire_before(generation)
+                case BeginNext(campaign):
+                    await self._begin_next(replica, campaign=campaign)
+                case PushNext(to):
+                    await self._push_next(replica, to)
+                case Push(to):
+                    await self._push(replica, to)
 
-    async def _begin_next(self, replica: ControllerReplica) -> None:
-        members = set(replica.metadata.controller.members)
-        if self._node_id not in members:
-            next_ = replica.metadata.controller
-            missing = members - self._have.setdefault(next_.generation, set())
-            if self._successor is None or self._successor.controller != next_:
-                self._successor = _successor(replica.metadata)
-            successor = self._successor
-            await self._send(next_, successor, lambda: (1, 0), missing)
-            return
+    async def _push_next(self, replica: ControllerReplica, to: frozenset[int]) -> None:
+        next_ = replica.metadata.controller
+        if self._successor is None or self._successor.controller != next_:
+            self._successor = successor(replica.metadata)
+        await self._send(next_, self._successor, lambda: (1, 0), to)
+
+    async def _begin_next(self, replica: ControllerReplica, *, campaign: bool) -> None:
         async with self._turn:
-            metadata = _successor(replica.metadata)
+            metadata = successor(replica.metadata)
             began = await self._host.create_controller(
-                metadata.controller, metadata, (1, 0), campaign=replica.leads
+                metadata.controller, metadata, (1, 0), campaign=campaign
             )
             if began is not None:
                 self._began(began)
 
-    async def _push(self, replica: ControllerReplica, peers: "set[int] | frozenset[int]") -> None:
+    async def _push(self, replica: ControllerReplica, peers: frozenset[int]) -> None:
         def applied() -> tuple[int, int]:
             return replica.applied_index, replica.applied_term
 
@@ -139,7 +148,7 @@ class ControllerChanges:
         descriptor: Descriptor,
         metadata: Metadata,
         applied: Callable[[], tuple[int, int]],
-        peers: "set[int] | frozenset[int]",
+        peers: frozenset[int],
     ) -> None:
         """Send the state to each peer separately: a peer that hangs delays no other peer."""
         have = self._have.setdefault(descriptor.generation, set())
@@ -177,18 +186,9 @@ class ControllerChanges:
             if after is None or answer["done"]:
                 return
 
-    async def _retire_old(self, replica: ControllerReplica) -> None:
-        others = set(replica.members) - {self._node_id}
-        if others <= self._have.get(replica.gid.generation, set()):
-            await self.retire_before(replica.gid.generation)
-
     async def retire_before(self, generation: int) -> None:
         """Free the controller's earlier generations here."""
-        old = [
-            gid
-            for gid in (*self._host.groups, *self._host.damaged)
-            if gid.range_id == CONTROLLER_RANGE and gid.generation < generation
-        ]
+        old = before(generation, (*self._host.groups, *self._host.damaged))
         if old:
             await self._host.retire(old)
 
@@ -221,10 +221,13 @@ class ControllerChanges:
     def _is_wanted(self, descriptor: Descriptor, applied: tuple[int, int]) -> bool:
         """Whether this node has not begun that generation, or lacks a base that it could take."""
         gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
-        replica = self._host.groups.get(gid)
+        replica, waits = self._host.groups.get(gid), None
         if isinstance(replica, ControllerReplica):
-            return replica.group.base_wanted and applied[0] > replica.applied_index
-        return self._host.marks.get(CONTROLLER_RANGE, 0) < descriptor.generation
+            if not replica.group.base_wanted:
+                return False
+            waits = replica.applied_index
+        mark = self._host.marks.get(CONTROLLER_RANGE, 0)
+        return use_of(descriptor, applied[0], mark, waits) is not None
 
     def _check_not_halted(self) -> None:
         """Raise Unavailable while halted: the image may hold data that this program would drop."""
@@ -266,16 +269,18 @@ class ControllerChanges:
             raise InvalidArgument(error.message, what="descriptor") from None
         members, generation = descriptor.members, descriptor.generation
         if (descriptor.range_id, descriptor.log_id, *descriptor.span) != (0, 0, b"", None):
-            raise InvalidArgument("not a controller", what="descriptor")
+            raise InvalidArgument("this group is not a controller", what="descriptor")
         if self._node_id not in members or len(set(members)) != len(members):
-            raise InvalidArgument("not a controller of this node", what="descriptor")
+            raise InvalidArgument("this node has no replica of this controller", what="descriptor")
         if generation - self._image().controller.generation > limits.generation_jump_max:
-            raise InvalidArgument(f"no controller is at generation {generation}", what="descriptor")
+            raise InvalidArgument(
+                f"this node has no controller of generation {generation}", what="descriptor"
+            )
         index, term = body["applied"]
         if index < 1 or term > limits.term_jump_max:
             raise InvalidArgument(
-                f"a controller begins behind entry 1 or later, in a term up to "
-                f"{limits.term_jump_max}; entry {index} of term {term} was given", what="applied",
+                f"entry {index} of term {term} was given; a controller begins behind entry "
+                f"1 or later, in a term up to {limits.term_jump_max}", what="applied",
             )  # fmt: skip
         return descriptor, (index, term)
 
@@ -291,7 +296,9 @@ class ControllerChanges:
             raise InvalidArgument(error.message, what="page") from None
         if not metadata.nodes.keys() >= {*members, sender} or is_removed(sender, metadata.nodes):
             raise InvalidArgument(
-                "a controller of nodes that its image does not have as registered", what="page"
+                "the image of the metadata does not contain all members of the controller "
+                "as registered nodes",
+                what="page",
             )
         next_ = metadata.controller
         if metadata.sealed:  # its last record names the members of the next generation
@@ -299,7 +306,7 @@ class ControllerChanges:
         else:
             sound = (next_.generation, next_.members) == (generation, members)
         if not sound:
-            raise InvalidArgument("an image of another generation", what="page")
+            raise InvalidArgument("the image is of another generation", what="page")
 
     async def _install(
         self, descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]
@@ -322,10 +329,3 @@ class ControllerChanges:
     def _install_ended(self, install: "asyncio.Task[None]") -> None:
         self._installs.discard(install)
         unexpected.ended(install, self._on_broken)
-
-
-def _successor(sealed: Metadata) -> Metadata:
-    """Return the state in which the next generation begins."""
-    metadata = buckets.copy(sealed, buckets.ALL)
-    metadata.begin_generation()
-    return metadata

@@ -11,15 +11,20 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import metadata as metadata_of_package
 from typing import Any
 
 from ...client.connection import Connection
 from ...client.protocol import limits
 from ...client.protocol.errors import InvalidArgument, LognodeError, NotLeader
+from ...client.protocol.levels import LEVEL_MAX, LEVEL_MIN
 from ...client.protocol.peers import HEARTBEAT
+from ...partitions import levels
 from ...partitions.facts import Facts
 from ...partitions.leads import LEAD_RESTS_S
+from ...partitions.levels import Program
 from ...partitions.lifecycle import is_removed
+from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE
 from ...partitions.planner import Damage, Large
 from ...partitions.shrinking import Small
@@ -44,6 +49,7 @@ _ALIVE_S = 2.0
 """A node that was not heard for this time leads nothing any more."""
 _LARGE = 4
 """Number of fields in a row about a large or busy range, as sent."""
+_VERSION_CHARS = 64
 _ROWS = limits.told_rows_max
 
 log = logging.getLogger("lognode.heartbeat")
@@ -69,7 +75,12 @@ class Heartbeat:
         exposure: Exposure,
         images: Images,
         stored: Stored,
+        program: Program,
+        noted: Callable[[], int],
     ) -> None:
+        self._own_program = program
+        self._noted = noted
+        """Returns the feature level that the directory has noted."""
         self._stored = stored
         self._exposure = exposure
         self._images = images
@@ -126,6 +137,10 @@ class Heartbeat:
         """
         return time.monotonic() - self._confirmed_at
 
+    @property
+    def _program(self) -> Program:
+        return self._own_program._replace(noted=self._noted())
+
     def _own_news(self) -> Body:
         """Return what this node reports of itself, apart from the table of leaders."""
         return {
@@ -139,6 +154,7 @@ class Heartbeat:
             "small": list(map(list, self._large.small[:_ROWS])),
             "insecure": self._exposure.insecure,
             "stored": self._stored.told(),
+            "program": list(self._program),
         }
 
     async def _ask(self) -> None:
@@ -204,6 +220,8 @@ class Heartbeat:
         self._stored.learn(answer["stored"] or {})
         self._view.insecure = dict(answer["insecure"])
         self._view.insecure[self._node_id] = self._exposure.insecure
+        self._view.programs = {node: Program(*told) for node, *told in answer["programs"] or ()}
+        self._view.programs[self._node_id] = self._program
 
     def _next_to_ask(self) -> int | None:
         """Return the node to ask while no leader is known.
@@ -226,7 +244,9 @@ class Heartbeat:
         """Answer a heartbeat as the leader. Raises NotLeader."""
         replica = self._host.controller
         if replica is None or not replica.leads:
-            raise NotLeader("not the controller's leader", hint=self._view.controller_leader())
+            raise NotLeader(
+                "this node does not lead the controller", hint=self._view.controller_leader()
+            )
         *seen, seen_number = body["seen"]
         has = (body["generation"], body["version"])
         await replica.ready()
@@ -250,6 +270,7 @@ class Heartbeat:
         self._facts.stored[node] = body["stored"] or {}
         if body["insecure"] is not None:
             self._view.insecure[node] = body["insecure"]
+        self._learn_program(node, body["program"], replica.metadata)
         self._facts.short = self._room.short.keys()
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
@@ -266,7 +287,23 @@ class Heartbeat:
             "short": list(self._room.short.items()),
             "insecure": list(self._view.insecure.items()),
             "stored": self._stored_in_all(),
+            "programs": self._programs(metadata),
         }
+
+    def _learn_program(self, node: int, told: list[Any] | None, metadata: Metadata) -> None:
+        if told is not None:
+            self._view.programs[node] = Program(*told)
+        elif (record := metadata.nodes.get(node)) is not None:
+            self._view.programs[node] = Program.of_older(record)
+
+    def _programs(self, metadata: Metadata) -> list[list[Any]]:
+        """Return the programs of the nodes that were not removed, of which there are few enough."""
+        programs, present = self._view.programs, levels.present(metadata)
+        return [[n.node_id, *programs[n.node_id]] for n in present if n.node_id in programs]
+
+    def alive(self) -> set[int]:
+        """Return the nodes that were heard lately, as the controller's leader."""
+        return self._facts.alive(time.monotonic(), _ALIVE_S)
 
     def _stored_in_all(self) -> dict[str, int]:
         return self._facts.stored_in_all(time.monotonic(), _ALIVE_S)
@@ -295,6 +332,7 @@ class Heartbeat:
         self._facts.stored[self._node_id] = self._stored.told()
         self._facts.short = self._room.short.keys()
         self._view.insecure[self._node_id] = self._exposure.insecure
+        self._view.programs[self._node_id] = self._program
         deque(self._keeping(self._handover.wishes(LEAD_RESTS_S)), maxlen=0)
 
     def _keeping(self, wishes: Iterable[Sequence[Any]]) -> Iterator[None]:
@@ -303,6 +341,15 @@ class Heartbeat:
         for range_id, node, ago_s in wishes:
             self._facts.keep(range_id, node, until - ago_s)
             yield
+
+
+def own_program(boot: int, process: int) -> Program:
+    """Return the program that this process runs, which is registered with these numbers."""
+    try:
+        version = metadata_of_package.version("lognode")
+    except metadata_of_package.PackageNotFoundError:
+        version = "unknown"
+    return Program(boot, process, LEVEL_MIN, LEVEL_MAX, version[:_VERSION_CHARS])
 
 
 def _told(replicas: Mapping[GroupId, str]) -> list[Damage]:

@@ -49,7 +49,7 @@ class Images:
         if body["source"] == NEWEST:
             replica = self._host.controller
             if replica is None:
-                raise NotLeader("this node is no controller member", hint=None)
+                raise NotLeader("this node is not a member of the controller", hint=None)
             await replica.ready()
             return {"page": await self._page(replica.metadata, version, body["after"])}
         if self._view.known <= (generation, version) and body["after"] is None:

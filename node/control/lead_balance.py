@@ -84,11 +84,14 @@ class LeadBalance:
             else:
                 connection = self._connection(given.from_node)
                 if connection is None:
-                    raise Unavailable(f"no link to node {given.from_node}")
+                    raise Unavailable(f"this node has no link to node {given.from_node}")
                 deadline = asyncio.get_running_loop().time() + _ASK_S
                 answer = await connection.request(GIVE_LEAD, told, deadline=deadline)
             if answer["given"]:
                 keeper, rests_s = given.to_node, LEAD_RESTS_S
         except LognodeError as error:
-            log.info("lead not given", extra={"fields": {**told, "error": str(error)}})
+            log.info(
+                "the leader did not give the lead up",
+                extra={"fields": {**told, "error": str(error)}},
+            )
         self._facts.keep(given.range_id, keeper, time.monotonic() + rests_s)

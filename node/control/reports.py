@@ -44,7 +44,7 @@ class Reports:
             return
         connection = None if node is None else self._connection(node)
         if connection is None:
-            raise Unavailable("no link to the controller's leader")
+            raise Unavailable("this node has no link to the controller's leader")
         deadline = asyncio.get_running_loop().time() + _TIMEOUT_S
         await connection.request(REPORT, report, deadline=deadline)
 

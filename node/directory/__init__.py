@@ -6,6 +6,7 @@
     meta_keys                the keys of the rows of meta.mdb, and what the rows hold
     meta_puts                rows that many tasks store, with one sync
     meta_reader              meta.mdb read without trust, by a process that garbage may end
+    feature_level            the feature level of the cluster, which earlier programs heed
     image_rows               the rows that hold an image of the metadata
     sound_files              segment files that were read back and found sound
     disk_room                what a node refuses when little room is left: decisions, without I/O

@@ -86,8 +86,8 @@ class DataDirectory:
             holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)
             raise DirectoryInUse(
-                f"data directory {self.root} is in use by process {holder}; "
-                "stop it, or give another directory with --data"
+                f"process {holder} uses data directory {self.root}; stop the process, or "
+                "give another directory with --data"
             ) from None
         self._lock_fd = fd
         with contextlib.suppress(OSError):
@@ -118,8 +118,9 @@ class DataDirectory:
             told = ", ".join(strange[:_TOLD_MAX])
             more = f" and {len(strange) - _TOLD_MAX} more" if len(strange) > _TOLD_MAX else ""
             raise InvalidArgument(
-                f"{self.root} is not empty and no node's: it holds {told}{more}; "
-                "give an empty directory, or one that is to be made, with --data",
+                f"{self.root} is not empty and is not the data directory of a node: the "
+                f"directory contains {told}{more}; give an empty or a new directory with "
+                "--data",
                 what="data",
             )
 
@@ -135,7 +136,7 @@ class DataDirectory:
         advice = (
             "free space on its disk, then start the node again"
             if error.errno in (errno.ENOSPC, errno.EDQUOT)
-            else "give one that this user may write with --data"
+            else "give a directory that this user may write with --data"
         )
         return Unavailable(f"cannot use data directory {self.root}: {error.strerror}; {advice}")
 
@@ -165,8 +166,8 @@ class DataDirectory:
         """
         if any(self.wal.iterdir()):
             raise CorruptData(
-                f"{self.root} holds a write-ahead log and no identity: meta.mdb is lost; bring it "
-                "back, or give the node an empty directory and --join"
+                f"{self.root} contains a write-ahead log but no identity: meta.mdb is lost; "
+                "restore meta.mdb, or give the node an empty directory and --join"
             )
 
     def close(self) -> None:
@@ -186,7 +187,8 @@ def locked(root: Path) -> Iterator[None]:
         fd = os.open(root / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise InvalidArgument(
-            f"{root} is no data directory of a node: its lock file: {error.strerror}", what="DIR"
+            f"{root} is not the data directory of a node: its lock file: {error.strerror}",
+            what="DIR",
         ) from None
     try:
         try:
@@ -194,7 +196,7 @@ def locked(root: Path) -> Iterator[None]:
         except OSError:
             holder = os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
             raise DirectoryInUse(
-                f"data directory {root} is in use by process {holder}; stop the node first"
+                f"process {holder} uses data directory {root}; stop the node first"
             ) from None
         yield
     finally:
@@ -209,7 +211,7 @@ def load_identity(meta: MetaStore) -> Identity | None:
     try:
         return Identity(row["cluster"], row["node"], row["incarnation"], row["boot"])
     except (KeyError, TypeError):
-        raise CorruptData("the identity row of meta is not one") from None
+        raise CorruptData("the identity row of meta is not valid") from None
 
 
 def identity_row(identity: Identity) -> dict[str, dict[str, str | int]]:

@@ -144,7 +144,8 @@ class DiskRoom:
             return None
         return Overloaded(
             f"the disk of node {', '.join(map(str, full))} is full, and the node has a "
-            "replica of the metadata: nothing is created until there is room; free some",
+            "replica of the metadata: the cluster creates nothing until the disk has space; "
+            "free some space",
             retry_after=RETRY_AFTER_S,
             reason="disk",
         )
@@ -181,8 +182,8 @@ class DiskRoom:
             return None
         nodes = ", ".join(map(str, short))
         return Overloaded(
-            f"little disk is left on node {nodes}: appends are refused until there is room; "
-            "trim, delete or retention make some, or free some outside of lognode",
+            f"the disk of node {nodes} is almost full: the node refuses appends until the "
+            "disk has space; trim or delete keys, lower the retention, or delete other files",
             retry_after=RETRY_AFTER_S,
             reason="disk",
         )

@@ -31,7 +31,7 @@ class DialMap:
         try:
             self._targets = _dial_map(self._path)
         except InvalidArgument as error:
-            log.error("the dial map stays as it was: %s", error)
+            log.error("the node keeps the old dial map: %s", error)
             return False
         log.info("dial map read", extra={"fields": {"entries": len(self._targets)}})
         return True
@@ -61,6 +61,7 @@ def read_secret(path: Path | None) -> bytes | None:
     secret = read_private(path, "secret file").strip()
     if len(secret) < 16:
         raise InvalidArgument(
-            f"the secret in {path} has {len(secret)} bytes; give at least 16", what="secret_file"
+            f"the secret in {path} has {len(secret)} bytes; give at least 16 bytes",
+            what="secret_file",
         )
     return secret

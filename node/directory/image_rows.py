@@ -64,7 +64,7 @@ class ImageRows:
         if len(self._stored) != head[_BUCKETS]:
             raise CorruptData(
                 f"meta has {len(self._stored)} rows of the metadata under {self.prefix}; "
-                f"{head[_BUCKETS]} were stored"
+                f"the node had stored {head[_BUCKETS]}"
             )
         metadata.version = metadata.changes.floor = self.version = head[_VERSION]
         return metadata
@@ -81,5 +81,5 @@ def packed_of(parts: Iterable[buckets.Part]) -> dict[Bucket, bytes]:
 def _named(key: str) -> tuple[str, int]:
     table, _, number = key.partition("/")
     if not number.isdigit():
-        raise CorruptData(f"meta row of the metadata with the key {key!r}")
+        raise CorruptData(f"meta has a row of the metadata with the bad key {key!r}")
     return table, int(number)

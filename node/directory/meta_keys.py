@@ -12,7 +12,9 @@ image                           version and number of the rows that hold the new
 image/...                       the rows of that image (`image_rows`)
 clean                           true after an orderly stop, until the next start
 auth                            true: clients always need tokens here
-refused                         why the cluster refuses this directory for ever
+refused                         why the cluster refuses this directory for ever; with `level`:
+                                why earlier versions of lognode refuse it
+level                           the feature level of the cluster, above the first level
 joins                           the cluster that this new directory is about to join
 attempt                         the identity that this new directory gives when it asks to join:
                                 incarnation, process, id of the invitation
@@ -22,7 +24,7 @@ prepared/<operation>            range, generation, base: a parent's state at its
 
 from typing import Any
 
-from ...partitions.model import Descriptor
+from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...raft.types import GroupId
 from ...statemachine.range_state import Base
 
@@ -37,6 +39,7 @@ IMAGE_BUCKETS = "image/"
 CLEAN = "clean"
 AUTH = "auth"
 REFUSED = "refused"
+LEVEL = "level"
 JOINS = "joins"
 ATTEMPT = "attempt"
 
@@ -49,6 +52,12 @@ def replica_key(gid: GroupId) -> str:
 def controller_key(generation: int) -> str:
     """Return the key of a controller replica's row."""
     return f"{CONTROLLER}{generation:08d}"
+
+
+def row_key(gid: GroupId) -> str:
+    """Return the key of a replica's row, of a range or of the controller."""
+    controller = gid.range_id == CONTROLLER_RANGE
+    return controller_key(gid.generation) if controller else replica_key(gid)
 
 
 def controller_buckets(generation: int) -> str:

@@ -26,7 +26,7 @@ def read_rows(path: Path) -> Iterator[tuple[bytes, bytes]]:
     Raises CorruptData, maybe after some rows; OSError.
     """
     if not path.is_file():
-        raise CorruptData("it is missing")
+        raise CorruptData("the file is missing")
     process = subprocess.Popen(
         [sys.executable, "-m", "lognode.node.directory.meta_reader", str(path)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -34,20 +34,20 @@ def read_rows(path: Path) -> Iterator[tuple[bytes, bytes]]:
     )  # fmt: skip
     with process:
         if process.stdout is None or process.stderr is None:
-            raise CorruptData("its reader has no pipes")
+            raise CorruptData("the reader process has no pipes")
         yield from _parsed(process.stdout, path.stat().st_size)
         said = process.stderr.read(_SAID_BYTES_MAX).decode(errors="replace").strip()
     if process.returncode < 0:
-        raise CorruptData(f"reading it ends the reader with signal {-process.returncode}")
+        raise CorruptData(f"the file ends the reader process with signal {-process.returncode}")
     if process.returncode:
-        raise CorruptData(said.splitlines()[-1] if said else "it cannot be read")
+        raise CorruptData(said.splitlines()[-1] if said else "the file cannot be read")
 
 
 def _parsed(stream: IO[bytes], size: int) -> Iterator[tuple[bytes, bytes]]:
     while len(lengths := stream.read(_LENGTHS.size)) == _LENGTHS.size:
         key_bytes, value_bytes = _LENGTHS.unpack(lengths)
         if key_bytes + value_bytes > size:
-            raise CorruptData("it holds a row that is larger than the file")
+            raise CorruptData("a row is larger than the file")
         key, value = stream.read(key_bytes), stream.read(value_bytes)
         if len(value) < value_bytes:
             return
@@ -62,13 +62,13 @@ def _dump(path: str, out: IO[bytes]) -> None:
     with environment.begin() as transaction, transaction.cursor() as cursor:
         for key, value in cursor:
             if before is not None and key <= before:
-                raise lmdb.CorruptedError("its keys do not ascend")  # a cycle of pages
+                raise lmdb.CorruptedError("the keys of the file do not ascend")  # a cycle of pages
             out.write(_LENGTHS.pack(len(key), len(value)) + key + value)
             before, count = key, count + 1
         out.flush()
         expected = transaction.stat()["entries"]
         if count != expected:
-            raise lmdb.CorruptedError(f"it holds {count} of {expected} rows")
+            raise lmdb.CorruptedError(f"the file has {count} of {expected} rows")
 
 
 def main() -> int:

@@ -39,8 +39,9 @@ def tighten(root: Path, directories: Iterable[Path]) -> None:
                 left += 1
     fields = {"directories": [str(place) for place in opened], "not_changed": left}
     log.warning(
-        "the data directory was open to other users; it is closed now" if not left
-        else "the data directory is open to other users, and this user may not close it",
+        ("other users could open the data directory; the node has closed the directory to "
+         "them") if not left
+        else "other users can open the data directory, and this user may not change that",
         extra={"fields": fields},
     )  # fmt: skip
 

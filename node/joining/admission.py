@@ -51,16 +51,19 @@ class Admission:
         if invitation is None:
             return {}
         if cluster is None:
-            raise Unavailable(f"the node at {host} is of no cluster yet; it waits to found one")
+            raise Unavailable(
+                f"the node at {host} is of no cluster yet; the node waits to found a cluster"
+            )
         if cluster != invitation.cluster:
             raise Unauthorized(
-                f"the node at {host} is a node of cluster {cluster:.64}, and the invitation is of "
+                f"the node at {host} is of cluster {cluster:.64}, but the invitation is of "
                 f"cluster {invitation.cluster}; give --join a node of that cluster"
             )
         if self.tls is None and not self._insecure and not is_loopback(host):
             raise InvalidArgument(
-                f"invitation {invitation.id} would travel to {host} without TLS, where others can "
-                "read its secret; use TLS, or accept that with --insecure", what="invitation",
+                f"invitation {invitation.id} would go to {host} without TLS, and others "
+                "could read its secret; use TLS, or accept the risk with "
+                "--insecure", what="invitation",
             )  # fmt: skip
         return {"invitation": invitation.token}
 
@@ -69,20 +72,21 @@ class Admission:
         if self._invitation is None or self.tls is None:
             return error
         return Unauthorized(
-            f"{address}: {error.message} (invitation {self._invitation.id} trusts the CA with the "
-            f"key {self._invitation.ca} alone)", **error.fields,
+            f"{address}: {error.message} (invitation {self._invitation.id} trusts only the CA "
+            f"with the key {self._invitation.ca})", **error.fields,
         )  # fmt: skip
 
 
 def _check_both_have_tls(invitation: Invitation, tls: NodeTls | None) -> None:
     if tls is None and invitation.ca != NO_CA:
         raise InvalidArgument(
-            f"invitation {invitation.id} is of a cluster whose CA has the key {invitation.ca}, and "
-            "this node has no TLS; give --tls-ca the CA of that cluster, with --tls-cert and "
-            "--tls-key", what="invitation",
+            f"invitation {invitation.id} is of a cluster whose CA has the key "
+            f"{invitation.ca}, but this node has no TLS; give --tls-ca the CA of that "
+            "cluster, with --tls-cert and --tls-key", what="invitation",
         )  # fmt: skip
     if tls is not None and invitation.ca == NO_CA:
         raise InvalidArgument(
-            f"invitation {invitation.id} is of a cluster without TLS, and this node has TLS; start "
-            "the node without TLS, or give an invitation of a cluster with TLS", what="invitation",
+            f"invitation {invitation.id} is of a cluster without TLS, but this node has "
+            "TLS; start the node without TLS, or give an invitation to a cluster with "
+            "TLS", what="invitation",
         )  # fmt: skip

@@ -40,7 +40,7 @@ async def begin(
         try:
             stored = Attempt(row["incarnation"], row["process"], row["invitation"])
         except (KeyError, TypeError):
-            raise CorruptData("the attempt row of meta is not one") from None
+            raise CorruptData("the attempt row of meta is not valid") from None
         if stored.invitation == invitation_id:
             return stored
     drawn = Attempt(new_incarnation(), new_incarnation(), invitation_id)

@@ -81,9 +81,9 @@ def members_of(config: Config) -> frozenset[str]:
     members = frozenset((*config.join, config.advertised))
     if len(members) != config.bootstrap_expect:
         raise InvalidArgument(
-            f"--bootstrap-expect {config.bootstrap_expect} and {len(members)} addresses: "
-            f"{', '.join(sorted(members))}; give every node the same --join with all of them, "
-            "written as they are advertised", what="bootstrap_expect",
+            f"--bootstrap-expect is {config.bootstrap_expect}, but --join and this node are "
+            f"{len(members)} addresses: {', '.join(sorted(members))}; give every node the same "
+            "--join with all addresses as the nodes advertise them", what="bootstrap_expect",
         )  # fmt: skip
     return members
 
@@ -100,7 +100,10 @@ def decide(
             clusters.setdefault(other.cluster, []).append(address)
     if len(clusters) > 1:
         told = "; ".join(f"{', '.join(known)}: {cluster}" for cluster, known in clusters.items())
-        raise Conflict(f"the nodes of --join are of several clusters ({told}); name those of one")
+        raise Conflict(
+            f"the nodes of --join are of several clusters ({told}); give the nodes of a single "
+            "cluster"
+        )
     for cluster, known in clusters.items():
         return Join(cluster, tuple(known))
     silent = members - heard.keys() - {me}
@@ -108,23 +111,23 @@ def decide(
         return Wait(f"no answer from {', '.join(sorted(silent))}")
     for address, other in sorted(heard.items()):
         if other.members != members:
-            return Wait(f"{address} was given other addresses: {', '.join(sorted(other.members))}")
+            return Wait(f"{address} has another --join: {', '.join(sorted(other.members))}")
     for address, promised in [(me, joins), *((a, o.joins) for a, o in sorted(heard.items()))]:
         if promised is not None:
             return Wait(
-                f"{address} was about to join cluster {promised}, and nobody is of it: start a "
-                f"node that is or, if it is lost, give {address} an empty directory"
+                f"{address} was about to join cluster {promised}, but no reachable node is "
+                "of that cluster: start a node of that cluster or, if the cluster is lost, "
+                f"give {address} an empty directory"
             )
     founder = min(members)
-    return Found() if founder == me else Wait(f"{founder} is to found the cluster")
+    return Found() if founder == me else Wait(f"{founder} founds the cluster")
 
 
 def foreign_founder(config: Config, theirs: str, ours: str) -> Conflict:
     """Return the error that ends a founder which other nodes know as a node of their cluster."""
     return Conflict(
-        f"a node of cluster {theirs} has asked for {config.advertised}, and this node has just "
-        f"founded cluster {ours} in {config.data}: is that the right directory, and its volume "
-        "mounted?"
+        f"a node of cluster {theirs} has called {config.advertised}, but this node has just "
+        f"founded cluster {ours} in {config.data}: check the directory and its volume"
     )
 
 
@@ -165,10 +168,13 @@ async def agree(
                 return step
             if step.reason != told:
                 told = step.reason
-                log.info("waits for the others", extra={"fields": {"reason": told}})
+                log.info(
+                    "the node waits for the other nodes of --join",
+                    extra={"fields": {"reason": told}},
+                )
             if loop.time() >= deadline:
                 raise Unavailable(
-                    f"no cluster of {config.bootstrap_expect} nodes within "
+                    f"{config.bootstrap_expect} nodes did not found a cluster within "
                     f"{config.join_timeout:g} s: {step.reason}"
                 )
             await asyncio.sleep(_ROUND_S)
@@ -210,12 +216,17 @@ async def _ask(address: str, secret: bytes | None, tls: NodeTls | None) -> Heard
         answer = await connection.request(BOOTSTRAP, {}, deadline=deadline)
         return Heard(members=frozenset(answer["members"]), joins=answer["joins"])
     except (KeyError, TypeError) as error:
-        raise RemoteProtocolError(f"{address}: an answer that is none: {error!r}") from None
+        raise RemoteProtocolError(
+            f"{address} sent an answer that is not valid: {error!r}"
+        ) from None
     finally:
         connection.close()
 
 
-_NO_CLUSTER: Final = "this node is of no cluster yet: it waits for the others to found one"
+_NO_CLUSTER: Final = (
+    "this node is of no cluster yet and waits for the other nodes to found a cluster; try again "
+    "later"
+)
 
 
 class _Lobby:

@@ -13,6 +13,7 @@ from ...client.protocol.errors import (
     Unauthorized,
     Unavailable,
 )
+from ...client.protocol.levels import LEVEL_MAX, LEVEL_MIN
 from ...client.protocol.peers import JOIN
 from ...client.protocol.tls import DialTls
 from ...partitions import received
@@ -20,7 +21,7 @@ from ...partitions.invites import KEY_IN_USE
 from ...partitions.metadata import Metadata
 from ..config import Config
 from ..control import images
-from ..directory import meta_keys
+from ..directory import feature_level, meta_keys
 from ..directory.data_directory import Identity
 from ..directory.image_rows import ImageRows, packed_of
 from ..metadata import image_pages
@@ -50,7 +51,7 @@ async def join(
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.join_timeout
-    last: LognodeError = Unavailable("nobody was asked")
+    last: LognodeError = Unavailable("the node has asked no other node yet")
     while True:
         for address in config.join:
             try:
@@ -63,8 +64,9 @@ async def join(
                 log.info("joining", extra={"fields": {"address": address, "error": str(error)}})
         if loop.time() >= deadline:
             raise Unavailable(
-                f"could not join {','.join(config.join)} within {config.join_timeout:g} s: "
-                f"{last.message}; check the addresses, and that a node runs there"
+                f"the node could not join {','.join(config.join)} within "
+                f"{config.join_timeout:g} s: {last.message}; check the addresses, and that "
+                "a node runs there"
             )
         await asyncio.sleep(_RETRY_S)
 
@@ -110,11 +112,12 @@ async def _ask(
             raise
         image = await _image(identity, resolve(told), secret, admission.tls)
     if image is None or not image.full:
-        raise Unavailable(f"{address} knows no metadata of cluster {cluster} yet")
-    await _check_taken_in(identity, image)
+        raise Unavailable(f"{address} does not know the metadata of cluster {cluster} yet")
+    level = (await _taken_in(identity, image)).feature_level
     stored = ImageRows(meta_keys.IMAGE_BUCKETS)
     head, puts = stored.all(image.version, packed_of(image.parts))
-    return identity, {**puts, meta_keys.IMAGE: head}
+    noted = feature_level.rows(lambda _: None, level)  # the directory is empty
+    return identity, {**puts, meta_keys.IMAGE: head, **noted}
 
 
 async def _image(
@@ -132,8 +135,11 @@ async def _image(
         connection.close()
 
 
-async def _check_taken_in(identity: Identity, image: Image) -> None:
-    """Raise RemoteProtocolError or CorruptData for an image without this node."""
+async def _taken_in(identity: Identity, image: Image) -> Metadata:
+    """Return the metadata of the image.
+
+    Raises RemoteProtocolError or CorruptData for an image without this node.
+    """
     metadata = await image_pages.made(image)
     await stepped(received.steps(metadata, Metadata()))
     record = metadata.nodes.get(identity.node_id)
@@ -142,7 +148,8 @@ async def _check_taken_in(identity: Identity, image: Image) -> None:
         or record.incarnation != identity.incarnation
         or metadata.cluster_id != identity.cluster_id
     ):
-        raise RemoteProtocolError("the answer to the join does not take this node in")
+        raise RemoteProtocolError("the answer to the join does not register this node")
+    return metadata
 
 
 def registration(
@@ -167,4 +174,5 @@ def registration(
         "http": config.advertised_http,
         "zone": config.zone,
         "key": key,
+        "levels": [LEVEL_MIN, LEVEL_MAX],
     }

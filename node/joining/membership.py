@@ -15,7 +15,7 @@ from typing import Any
 from ...client.protocol.errors import Conflict, InvalidArgument, LognodeError, NotFound
 from ...partitions.model import NodeRecord
 from ...statemachine.meta import MetaStore
-from ..directory import meta_keys
+from ..directory import feature_level, meta_keys
 from ..directory.data_directory import Identity
 from ..serving.cluster_service import register_command
 
@@ -25,11 +25,14 @@ Body = dict[str, Any]
 
 
 def check_not_refused(meta: MetaStore) -> None:
-    """Raise Conflict for a data directory that its cluster has refused."""
-    reason = meta.get(meta_keys.REFUSED)
+    """Raise Conflict for a data directory that its cluster has refused.
+
+    Raises Unsupported for a directory of a feature level that this program does not know.
+    """
+    reason = feature_level.refused(meta.get)
     if reason is not None:
         raise Conflict(
-            f"this data directory was refused by its cluster: {reason}; give the node an empty "
+            f"the cluster has refused this data directory: {reason}; give the node an empty "
             "directory and --join"
         )
 
@@ -85,8 +88,8 @@ class Membership:
             return
         if record.state == "REMOVED":
             error = Conflict(
-                f"node {mine.node_id} was removed from the cluster; for another node give it an "
-                "empty data directory and --join"
+                f"node {mine.node_id} was removed from the cluster; start a new node with "
+                "an empty data directory and --join"
             )
             self._ending = asyncio.ensure_future(self._end(error))
             return
@@ -95,8 +98,9 @@ class Membership:
         theirs = (record.incarnation, record.boot, record.process)
         if theirs != (mine.incarnation, mine.boot, self._process):
             error = Conflict(
-                f"another process is registered as node {mine.node_id}, from {record.address}: "
-                "this one is fenced; a data directory must not be copied or restored"
+                f"another process is registered as node {mine.node_id}, from "
+                f"{record.address}, and the cluster refuses this process; never copy or "
+                "restore a data directory"
             )
             self._ending = asyncio.ensure_future(self._end(error))
 

@@ -44,8 +44,8 @@ async def founded(config: Config, meta: MetaStore, store: Store) -> Identity:
     """
     if meta.get(meta_keys.ATTEMPT) is not None:
         raise Conflict(
-            f"{config.data} has asked to join a cluster, and is about to found one; start the node "
-            "with --join as before, or give it an empty directory"
+            f"{config.data} has asked to join a cluster, but the node would now found a "
+            "cluster; start the node with --join as before, or give an empty directory"
         )
     identity = Identity(new_cluster_id(), 1, new_incarnation(), 0)
     auth = {meta_keys.AUTH: True} if config.auth == "on" else {}

@@ -56,4 +56,4 @@ class Strangers:
             if fresh:
                 told["reason"] = error.message
             level = logging.ERROR if fresh else logging.WARNING
-            log.log(level, "another cluster has asked for this node", extra={"fields": told})
+            log.log(level, "a node of another cluster has called this node", extra={"fields": told})

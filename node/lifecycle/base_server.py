@@ -63,11 +63,11 @@ class BaseServer:
         gid = fields.group(body)
         replica = self._host.replica(gid)
         if replica is None:
-            raise RangeNotFound(f"no replica of {gid} on this node", range=gid.range_id)
+            raise RangeNotFound(f"this node has no replica of {gid}", range=gid.range_id)
         base = replica.state.durable_base
         lease = ("lease", node, gid)
-        self._host.pinned[lease] = [info.content_id for info in base.manifest]
-        replica.log_pins[lease] = base.applied_index
+        self._host.pinned.pin(lease, [info.content_id for info in base.manifest])
+        replica.log_pins.pin(lease, base.applied_index)
         self._renew(lease)
         data, number = await pack(base), next(self._numbers)
         self._packed.pop(lease, None)
@@ -87,7 +87,7 @@ class BaseServer:
         lease = ("lease", node, fields.group(body))
         number, data = self._packed.get(lease, (0, b""))
         if number != body["base"]:
-            raise Unavailable("this base is no longer held here; ask for the base again")
+            raise Unavailable("this node no longer has the base; ask for the base again")
         self._renew(lease)
         offset = body["offset"]
         return {"data": data[offset : offset + PIECE_BYTES]}
@@ -100,7 +100,10 @@ class BaseServer:
         """
         content_id, offset = _content_id(body), body["offset"]
         if self._host.store.is_suspended(content_id):
-            raise Unavailable(f"segment {content_id} is damaged here, and fetched again")
+            raise Unavailable(
+                f"segment {content_id} is damaged on this node, and the node fetches the "
+                "segment again"
+            )
         lease = ("lease", node, fields.group(body))
         if lease in self._leases:
             self._renew(lease)
@@ -108,7 +111,10 @@ class BaseServer:
         delay_s = self._bucket.reserve(count)
         if delay_s > _WAIT_MAX_S:
             self._bucket.give_back(count)
-            raise Overloaded("others are fetching from this node", retry_after=delay_s)
+            raise Overloaded(
+                "other nodes use all file transfers of this node; try again later",
+                retry_after=delay_s,
+            )
         await asyncio.sleep(delay_s)
         return {"data": await asyncio.to_thread(self._read, content_id, offset, count)}
 
@@ -118,7 +124,7 @@ class BaseServer:
                 file.seek(offset)
                 return file.read(count)
         except FileNotFoundError:
-            raise RangeNotFound(f"no segment {content_id} on this node", range=0) from None
+            raise RangeNotFound(f"this node has no segment {content_id}", range=0) from None
 
     async def check(self, node: int, body: Body) -> Body:
         """Tell whether the file here is sound, for a peer that has received other content.
@@ -129,11 +135,11 @@ class BaseServer:
         """
         content_id, gid = _content_id(body), fields.group(body)
         if not self._host.holders(content_id):
-            raise RangeNotFound(f"no replica on this node holds segment {content_id}", range=0)
+            raise RangeNotFound(f"no replica on this node has segment {content_id}", range=0)
         try:
             await asyncio.to_thread(self._host.store.verify, content_id)
         except CorruptData as error:
-            log.error("node %d was sent a damaged file: %s", node, error.message)
+            log.error("this node sent node %d a damaged file: %s", node, error.message)
             self._doubt(gid, content_id, error)
             return {"sound": False}
         return {"sound": True}
@@ -147,14 +153,14 @@ class BaseServer:
     def _end(self, lease: Lease) -> None:
         del self._leases[lease]
         self._packed.pop(lease, None)
-        self._host.pinned.pop(lease, None)
+        self._host.pinned.unpin(lease)
         replica = self._host.replica(lease[2])
         if replica is not None:
-            replica.log_pins.pop(lease, None)
+            replica.log_pins.unpin(lease)
 
 
 def _content_id(body: Body) -> str:
     content_id: str = body["id"]
     if not _CONTENT_ID.fullmatch(content_id):
-        raise InvalidArgument("not the id of a segment", what="id")
+        raise InvalidArgument("the text is not the id of a segment", what="id")
     return content_id

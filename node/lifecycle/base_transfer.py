@@ -103,13 +103,13 @@ class BaseFetcher:
         """Return the base, and how many bytes the peer had in memory behind it."""
         connection = self._connection(peer)
         if connection is None:
-            raise Unavailable(f"no link to node {peer}")
+            raise Unavailable(f"this node has no link to node {peer}")
         group = {"range": gid.range_id, "generation": gid.generation}
         answer = await connection.request(BASE, group, deadline=_deadline())
         async with self._connected(peer) as ask:
             giver = _Giver(peer, group, ask)
             base = await asyncio.to_thread(unpack, await giver.rest_of_base(answer))
-            self._host.pinned[pin] = [info.content_id for info in base.manifest]
+            self._host.pinned.pin(pin, [info.content_id for info in base.manifest])
             missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
             if missing:
                 await asyncio.to_thread(_forget_stale, self._tmp)
@@ -139,7 +139,9 @@ class BaseFetcher:
             try:
                 await asyncio.to_thread(self._store.verify, content_id)
             except CorruptData as error:
-                log.warning("file is fetched again", extra={"fields": {"reason": error.message}})
+                log.warning(
+                    "the node fetches a file again", extra={"fields": {"reason": error.message}}
+                )
                 await self._sync.run(partial(self._store.discard, content_id))
                 return False
         return True
@@ -175,7 +177,9 @@ class BaseFetcher:
                 if not held:
                     raise CorruptData(await giver.blamed(info.content_id))
                 # A power loss may have torn the part from before: fetch the whole file once more.
-                log.warning("a part of a file was damaged here", extra={"fields": {"path": path}})
+                log.warning(
+                    "a part of a fetched file was damaged", extra={"fields": {"path": path}}
+                )
         except OSError as error:
             raise Unavailable(f"cannot write {path}: {error.strerror or error}") from None
         await self._sync.run(lambda: self._store.add(path, info.content_id))
@@ -215,8 +219,8 @@ class _Giver:
         size = answer["bytes"]
         if size > limits.base_bytes_max:
             raise CorruptData(
-                f"node {self.peer} has a base of {size} bytes; at most {limits.base_bytes_max} "
-                "are allowed"
+                f"node {self.peer} has a base of {size} bytes; at most "
+                f"{limits.base_bytes_max} are allowed"
             )
         data = bytearray(answer["data"])
         while len(data) < size:
@@ -251,14 +255,17 @@ class _Giver:
 
     async def blamed(self, content_id: str) -> str:
         """Tell the peer that its file came with other content, so that it checks its own copy."""
-        told = f"segment {content_id} came from node {self.peer} with another content"
+        told = f"node {self.peer} sent segment {content_id} with another content"
         try:
             sound = (await self._ask(FILE_CHECK, {**self._group, "id": content_id}))["sound"]
         except LognodeError as error:
-            return f"{told}; it could not be asked why: {error.message}"
+            return f"{told}; the question for the reason failed: {error.message}"
         if sound:
-            return f"{told}, though that of the node is sound"
-        return f"{told}: the file there is damaged, and the node knows it now"
+            return f"{told}, although the file of node {self.peer} is sound"
+        return (
+            f"{told}: the file on node {self.peer} is damaged, and the node now knows about the "
+            "damage"
+        )
 
 
 def _pause_s(error: Overloaded) -> float:

@@ -66,7 +66,7 @@ class Handover:
             async with asyncio.timeout(timeout_s):
                 await asyncio.gather(*map(one, led))
         except TimeoutError:
-            log.warning("not all groups were handed over in time")
+            log.warning("the node did not hand over the lead of all groups in time")
         return sum(replica.leads for replica in led)
 
     async def _to_anybody(self, replica: Replica) -> None:
@@ -117,15 +117,17 @@ class Handover:
         until = loop.time() + _TRANSFER_S
         while not await self._attempt(replica, {target}):
             if self._connection(target) is None:
-                raise Conflict(f"node {target} cannot be reached from node {me}, which leads")
+                raise Conflict(f"node {me}, the leader, cannot reach node {target}")
             if loop.time() > until:
                 raise Unavailable(
-                    f"node {target} did not catch up within {_TRANSFER_S:g} s; "
-                    f"node {me} goes on leading"
+                    f"node {target} did not catch up within {_TRANSFER_S:g} s; node {me} is "
+                    "still the leader"
                 )
             await asyncio.sleep(_PAUSE_S)
         if replica.leader != target:
-            raise Unavailable(f"another member than node {target} was elected", reason="election")
+            raise Unavailable(
+                f"the members elected another leader than node {target}", reason="election"
+            )
         log.info(
             "handed over",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation, "to": target}},
@@ -150,7 +152,9 @@ class Handover:
         if replica is None or not replica.leads:
             raise NotLeader(f"this node does not lead {gid}", hint=None)
         if target not in replica.members or target == replica.services.node_id:
-            raise Conflict(f"node {target} is no other member of {gid}")
+            raise Conflict(
+                f"node {target} is not another member of {gid}; give the number of another member"
+            )
         return replica, target
 
     # One attempt.
@@ -158,7 +162,7 @@ class Handover:
     async def _attempt(self, replica: Replica, able: set[int]) -> bool:
         """Hand over to one of these members; return whether this node no longer leads."""
         if replica.resigning:
-            raise Conflict(f"another hand-over of {replica.gid} is under way")
+            raise Conflict(f"another hand-over of {replica.gid} is in progress; try again later")
         resignation = replica.resign()
         try:
             peer = await self._ready(replica, able)
@@ -203,11 +207,11 @@ class Handover:
     async def take_over(self, _: int, body: Body) -> Body:
         """Stand for election at the leader's request. Raises Unavailable, RangeNotFound."""
         if self._stopping:
-            raise Unavailable("this node stops as well", reason="stopping")
+            raise Unavailable("this node stops too", reason="stopping")
         for gid in starmap(GroupId, body["groups"]):
             replica = self._host.groups.get(gid)
             if replica is None:
-                raise RangeNotFound(f"no replica of {gid} on this node", range=gid.range_id)
+                raise RangeNotFound(f"this node has no replica of {gid}", range=gid.range_id)
             replica.take_over()
         return {}
 

@@ -96,8 +96,9 @@ class Recoveries:
         metadata = self._view.metadata
         if self._view.controller_leader() is None:
             return (
-                "the controller, range 0, has no leader, and nothing can be decided without one: "
-                f"start most of its members ({', '.join(map(str, metadata.controller.members))})"
+                "the controller, range 0, has no leader, and a recovery needs its decision: "
+                "start most members of the controller "
+                f"({', '.join(map(str, metadata.controller.members))})"
             )
         operation = metadata.operations.get(range_.operation)
         able = recovery.able(range_, metadata.nodes)
@@ -106,7 +107,7 @@ class Recoveries:
             recovery.check(range_, metadata.nodes, operation, self.damaged(range_), node)
         except LognodeError as error:
             return error.message
-        return None if survivor else "no member answers that has a sound replica"
+        return None if survivor else "no member with a sound replica answers; start a member"
 
     async def _of(self, node: int, gid: GroupId) -> Body | None:
         if node == self._node_id:
@@ -151,5 +152,5 @@ def held_of(told: object) -> Body | None:
     if told is None:
         return None
     if not isinstance(told, dict) or any(type(told.get(name)) is not int for name in _HELD):
-        raise RemoteProtocolError("the end of a replica that is none")
+        raise RemoteProtocolError("the reported end of a replica is not valid")
     return {name: told[name] for name in _HELD}

@@ -13,6 +13,7 @@ that are up follow the leader.
 import asyncio
 import time
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from ..replicas.range_replica import RangeReplica
 
@@ -27,7 +28,8 @@ class Young:
     """The unsettled replicas that were begun here."""
 
     def __init__(self) -> None:
-        self._begun: dict[RangeReplica, float] = {}
+        self._begun: WeakKeyDictionary[RangeReplica, float] = WeakKeyDictionary()
+        """When each was begun; a retired replica is not kept alive here."""
         self._turn = asyncio.Lock()
 
     def add(self, replica: RangeReplica) -> None:
@@ -42,9 +44,7 @@ class Young:
 
     def _count(self) -> int:
         since = time.monotonic() - _PATIENCE_S
-        self._begun = {
-            replica: at
-            for replica, at in self._begun.items()
-            if at > since and not replica.stopped and not replica.is_settled
-        }
+        for replica, at in list(self._begun.items()):
+            if at <= since or replica.stopped or replica.is_settled:
+                del self._begun[replica]
         return len(self._begun)

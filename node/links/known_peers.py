@@ -47,14 +47,15 @@ class KnownPeers:
         if record is None:
             self._refused.labels("unregistered").inc()
             raise Unavailable(
-                f"node {node} is not registered as far as this node knows; it asks again later",
+                f"this node does not know node {node} as registered yet; send the request "
+                "again later",
                 reason="unregistered",
             )
         if record is not None and record.state == "REMOVED" and operation not in _PARTING:
             self._refused.labels("removed").inc()
             raise Unauthorized(
-                f"node {node} was removed from the cluster; give it an empty data directory and "
-                "--join"
+                f"node {node} was removed from the cluster; start a new node with an empty "
+                "data directory and --join"
             )
         return node
 
@@ -70,12 +71,12 @@ class KnownPeers:
     def speaker(self, hello: Hello | None) -> int:
         """Return the node that sends messages, registered or not. Raises Unauthorized."""
         if hello is None or hello.role != "node" or hello.node is None:
-            raise Unauthorized("this operation is for nodes of the cluster")
+            raise Unauthorized("this operation is only for nodes of the cluster")
         record = self._nodes().get(hello.node)
         if record is not None and record.incarnation != hello.incarnation:
             self._refused.labels("incarnation").inc()
             raise Unauthorized(
-                f"node {hello.node} is registered with another data directory than that of the "
-                "other side: a node that lost its directory joins as a new node"
+                f"node {hello.node} is registered with another data directory than this "
+                "one; a node that lost its directory must join as a new node"
             )
         return hello.node

@@ -145,7 +145,7 @@ class PeerLinks:
         Unauthorized."""
         link = self._links.get(peer)
         if link is None:
-            raise Unavailable(f"node {peer} is no peer")
+            raise Unavailable(f"node {peer} is not a peer of this node")
         return await link._dial()
 
     def epochs(self) -> dict[int, int]:
@@ -327,14 +327,15 @@ class _Link:
         fields = {"peer": self.peer, "address": self.address, "error": told}
         if isinstance(error, _UnusableError):
             log.error(
-                "nobody can dial the address of a peer: start that node with another --advertise, "
-                "or remove it", extra={"fields": fields},
+                "the address of a peer cannot be dialled: start that node with another "
+                "--advertise, or remove the node", extra={"fields": fields},
             )  # fmt: skip
         elif isinstance(error, Unauthorized):
-            log.error("peer refuses this node, which goes on asking", extra={"fields": fields})
+            log.error("a peer refuses this node; this node keeps trying", extra={"fields": fields})
         elif not isinstance(error, LognodeError):
             log.error(
-                "dialling a peer failed by a bug: report it with the log", exc_info=error,
+                "dialling a peer failed because of a bug: report the log of this "
+                "node", exc_info=error,
                 extra={"fields": fields},
             )  # fmt: skip
         else:
@@ -366,7 +367,10 @@ class _Link:
         )  # fmt: skip
         if connection.welcome.node not in (None, self.peer):
             connection.close()
-            raise Unauthorized(f"{address} is node {connection.welcome.node}, not node {self.peer}")
+            raise Unauthorized(
+                f"{address} is the address of node {connection.welcome.node}, not of node "
+                f"{self.peer}"
+            )
         return connection
 
     def _go_up(self, connection: Connection) -> None:

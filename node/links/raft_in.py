@@ -117,7 +117,7 @@ class RaftIn:
             return
         self._others.add((sender, gid))
         log.warning(
-            "message of a group with another descriptor",
+            "a message is of a group with another descriptor",
             extra={"fields": {"peer": sender, "range": gid.range_id,
                               "generation": gid.generation}},
         )  # fmt: skip
@@ -133,7 +133,9 @@ class RaftIn:
             if sender not in self._told:
                 self._told.add(sender)
                 told = {"peer": sender, "boot": boot[0], "registered": registered[0]}
-                log.warning("frames of an impossible boot are dropped", extra={"fields": told})
+                log.warning(
+                    "the node drops frames with an impossible boot number", extra={"fields": told}
+                )
             return "boot_jump"
         newest = max(registered, self._boots.get(sender, (0, 0)), key=lambda known: known[0])
         if boot[0] > newest[0]:
@@ -153,6 +155,6 @@ def _check_parts(body: Body) -> None:
     parts = sum(len(each) for each in lists if type(each) is list)
     if parts > limits.raft_parts_max:
         raise RemoteProtocolError(
-            f"a frame has {parts:,} entries and confirmations of reads; allowed are "
-            f"{limits.raft_parts_max:,}. Send several frames."
+            f"a frame has {parts:,} entries and read confirmations; "
+            f"{limits.raft_parts_max:,} are allowed. Send several frames."
         )

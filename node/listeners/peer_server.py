@@ -51,12 +51,12 @@ class PeerServer:
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         if hello.role != "node":
             raise Unauthorized(
-                f"this port is for the nodes of the cluster; clients dial {self._address}"
+                f"this port is only for nodes of the cluster; clients dial {self._address}"
             )
         if hello.node is None:
             raise Unauthorized(
-                "this port is for nodes of the cluster, and the other side is none yet; "
-                f"to join dial {self._address}, with --join"
+                "this port is only for nodes of the cluster, and the other side is not a "
+                f"node yet; to join, dial {self._address} with --join"
             )
         return self._server.welcome(hello, nonce)
 
@@ -110,8 +110,10 @@ class PeerServer:
         self._crowd_of[connection] = node
         if silent is not None:
             self._on_closed("peer_crowd", silent.address)
-            of = f"node {node}" if known else "nodes that are not known here"
-            silent.refuse(Unavailable(f"{of} may have {most} connections here; this is one more"))
+            of = f"node {node}" if known else "nodes that this node does not know"
+            silent.refuse(
+                Unavailable(f"{of} has more connections than allowed; the limit is {most}")
+            )
 
     def _leave(self, connection: ServerConnection) -> None:
         node = self._crowd_of.pop(connection)

@@ -9,18 +9,18 @@ from ..metrics import Metrics
 _LINE_EVERY_S: Final = 10.0
 _REASONS: Final = {
     "late": "the handshake took too long",
-    "door": "too many handshakes were under way",
-    "full": "no connection was left",
-    "displaced": "another client needed the connection, and this one was idle",
-    "idle": "no request for the idle timeout",
-    "slow": "a frame came too slowly",
-    "crowded": "incomplete frames took too much memory",
+    "door": "too many handshakes ran at once",
+    "full": "no connection was free",
+    "displaced": "another client needed the connection, which was idle",
+    "idle": "the client sent no request during the idle timeout",
+    "slow": "a frame arrived too slowly",
+    "crowded": "incomplete frames used too much memory",
     "peer_crowd": "a node had too many connections",
-    "http_full": "no HTTP connection was left",
+    "http_full": "no HTTP connection was free",
     "http_displaced": "another HTTP client needed the connection",
-    "http_slow": "no HTTP request came in time",
+    "http_slow": "the HTTP request did not arrive in time",
     "http_bad": "an HTTP request was malformed",
-    "lack": "a connection could not be accepted",
+    "lack": "the node could not accept a connection",
 }
 """The text of the log line, by the label of the metric."""
 _ORDINARY: Final = frozenset({"idle", "http_slow"})
@@ -47,6 +47,6 @@ class TurnedAway:
         self._count[reason] = 0
         log.log(
             logging.DEBUG if reason in _ORDINARY else logging.WARNING,
-            "connections closed: %s", _REASONS.get(reason, reason),
+            "the node closed connections: %s", _REASONS.get(reason, reason),
             extra={"fields": {"reason": reason, "count": count, "last": address}},
         )  # fmt: skip

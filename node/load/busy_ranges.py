@@ -75,12 +75,12 @@ class HotRanges:
         for replica in self._host.ranges():
             bound = self._bound_of(replica)
             if bound is None:
-                replica.sample = replica.hot_key = None
+                replica.watch_keys(None, None)
                 continue
             load = looked[replica.gid] = self._looked.get(replica.gid) or LoadSplit(self._rng)
             load.look(time.monotonic(), replica.load.used, bound)
-            replica.sample = load.sample
-            replica.hot_key = load.found if isinstance(load.found, HotKey) else None
+            hot = load.found if isinstance(load.found, HotKey) else None
+            replica.watch_keys(load.sample, hot)
             if isinstance(load.found, Halves) and self._may_split(replica):
                 yield Large(*replica.gid, load.rate, load.found.at, by_load=True)
             else:

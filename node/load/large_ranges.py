@@ -68,7 +68,7 @@ class LargeRanges:
             try:
                 found = await self._halved(replica)
             except LognodeError as error:
-                log.info("no size", extra={"fields": {"range": replica.gid.range_id,
+                log.info("range size is not valid", extra={"fields": {"range": replica.gid.range_id,
                                                       "error": str(error)}})  # fmt: skip
                 if isinstance(error, CorruptData) and not replica.stopped:
                     self._on_damaged(replica, error)

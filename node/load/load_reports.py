@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from ...client.connection import Connection
 from ...client.protocol.errors import LognodeError, RemoteProtocolError
@@ -79,6 +80,8 @@ class Loads:
         self._connection = connection
         self._others = Together(self._of)
         self._present = present
+        self._measure_at: WeakKeyDictionary[RangeReplica, float] = WeakKeyDictionary()
+        """When to measure a replica's share of its files again, after the last try failed."""
         metrics.operations.set_function(lambda: len(view.metadata.operations))
 
     async def run(self) -> None:
@@ -87,11 +90,20 @@ class Loads:
         while True:
             await asyncio.sleep(_MEASURE_S)
             for replica in self._host.ranges():
-                if replica.measure_not_before <= time.monotonic():
-                    await _measure(replica)
+                if self._measure_at.get(replica, 0.0) <= time.monotonic():
+                    await self._measure(replica)
             if time.monotonic() >= due:
                 due += SAMPLE_S
                 await in_slices(_sampled(self._host.ranges()))
+
+    async def _measure(self, replica: RangeReplica) -> None:
+        """Measure the range's part of files that it shares with other ranges."""
+        measure = replica.state.measure
+        try:
+            while not await in_turns(replica, measure):  # noqa: ASYNC110  works, and does not poll
+                await asyncio.sleep(0)
+        except LognodeError:  # it stopped, or a file is damaged: reads and scrub handle that
+            self._measure_at[replica] = time.monotonic() + _MEASURE_AGAIN_S
 
     async def serve(self, _: int, __: Body) -> Body:
         """Answer another node with the loads of the replicas here."""
@@ -150,7 +162,7 @@ def of_range(range_: Descriptor, leader: int | None, by_node: ByNode) -> Body:
 def from_wire(told: object) -> dict[Gid, Load]:
     """Check the answer of `Loads.serve`. Raises RemoteProtocolError if the answer is invalid."""
     if not isinstance(told, list) or not all(map(_is_load, told)):
-        raise RemoteProtocolError("loads that are none")
+        raise RemoteProtocolError("the loads of a report are not valid")
     return {(range_id, generation): _load(load) for range_id, generation, *load in told}
 
 
@@ -194,16 +206,6 @@ def _loads(replicas: Iterable[RangeReplica]) -> Iterator[tuple[Gid, Load]]:
                 reads_per_s=round(rates.reads, 3),
             )
         yield replica.gid, load
-
-
-async def _measure(replica: RangeReplica) -> None:
-    """Measure the range's part of files that it shares with other ranges."""
-    measure = replica.state.measure
-    try:
-        while not await in_turns(replica, measure):  # noqa: ASYNC110  works, and does not poll
-            await asyncio.sleep(0)
-    except LognodeError:  # it stopped, or a file is damaged: reads and scrub handle that
-        replica.measure_not_before = time.monotonic() + _MEASURE_AGAIN_S
 
 
 def _sampled(replicas: Iterable[RangeReplica]) -> Iterator[None]:

@@ -41,7 +41,7 @@ _DEFAULT_PORT: Final = 4600
 _START_S: Final = 120.0
 """The start timeout of `lognode dev`: nodes killed with much data first read all of it back."""
 _INVITE_S: Final = 20.0
-_OTHER_PORTS: Final = "choose others with --base-port"
+_OTHER_PORTS: Final = "choose other ports with --base-port"
 
 
 class LocalNode:
@@ -149,7 +149,7 @@ class LocalNode:
         """Raise Unavailable when another program has one of the ports. `kept`: the node ran here
         before, and can only start again at these ports."""
         for address in (self.address, self.peer, self.http):
-            check_free(address, "stop that program" if kept else _OTHER_PORTS)
+            check_free(address, "stop the program that uses the port" if kept else _OTHER_PORTS)
 
     def wait_ready(
         self, timeout_s: float = 30.0, *, interrupted: Callable[[], bool] = lambda: False
@@ -350,7 +350,9 @@ def check_free(address: str, advice: str = _OTHER_PORTS) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise Unavailable(f"port {port} is taken: {error.strerror}; {advice}") from None
+            raise Unavailable(
+                f"another program uses port {port}: {error.strerror}; {advice}"
+            ) from None
 
 
 def run(
@@ -385,7 +387,7 @@ def run(
                     gone.add(node.number)
                     tell_ended(node)
             if len(gone) == nodes:
-                raise Unavailable(f"no node is left:\n{cluster.nodes[-1].log_tail()}")
+                raise Unavailable(f"all nodes have ended:\n{cluster.nodes[-1].log_tail()}")
             time.sleep(0.2)
     finally:
         cluster.stop()
@@ -397,7 +399,7 @@ def tell_ended(node: LocalNode) -> None:
     code = node.exit_code or 0
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
     sys.stderr.write(
-        f"lognode: node {node.number} {how}, its log is {node.log_path}; the others go on."
-        f" To start it again: lognode {shlex.join(node.arguments)}\n"
+        f"lognode: node {node.number} {how}; its log is {node.log_path}. The other nodes go "
+        f"on. To start the node again: lognode {shlex.join(node.arguments)}\n"
     )
     sys.stderr.flush()

@@ -103,8 +103,9 @@ def check_kept(root: Path, kept: Mapping[int, KeptNode], nodes: Mapping[int, str
     if len(clusters) > 1:
         told = ", ".join(f"node{number} of {cluster}" for cluster, number in clusters.items())
         raise InvalidArgument(
-            f"{root} holds nodes of several clusters: {told}. All of them have to be of one. "
-            "Delete the directories of the others, or give another directory with --data",
+            f"{root} contains nodes of several clusters: {told}. All nodes must be of one "
+            "cluster. Delete the directories of the other nodes, or give another directory "
+            "with --data",
             what="data",
         )
     for node in kept.values():
@@ -114,10 +115,10 @@ def check_kept(root: Path, kept: Mapping[int, KeptNode], nodes: Mapping[int, str
     if too_many:
         whole = [number for number, node in kept.items() if not node.removed]
         raise InvalidArgument(
-            f"{root} holds the nodes {', '.join(map(str, whole))} of a cluster, and only "
-            f"{len(nodes)} nodes are to start. The cluster needs a majority of its members, so all "
-            f"of them start together. Give -n {max(whole)} or more, or another directory with "
-            "--data",
+            f"{root} contains the nodes {', '.join(map(str, whole))} of a cluster, but only "
+            f"{len(nodes)} nodes would start. The cluster needs a majority of its members, "
+            f"and all of its nodes start together. Give -n {max(whole)} or more, or another "
+            "directory with --data",
             what="n",
         )
     for number, address in nodes.items():
@@ -128,16 +129,16 @@ def check_kept(root: Path, kept: Mapping[int, KeptNode], nodes: Mapping[int, str
 def _check_node(number: int, node: KeptNode, address: str, base_port: int | None) -> None:
     if node.removed:
         raise InvalidArgument(
-            f"{node.data} holds node {node.node_id}, which was removed from its cluster and never "
-            "comes back. Delete that directory, and a new node takes its place",
+            f"{node.data} contains node {node.node_id}, which was removed from its cluster "
+            "for ever. Delete the directory, and a new node takes its place",
             what="data",
         )
     if node.address and node.address != address:
         again = f"--base-port {base_port}" if base_port else "no --base-port"
         raise InvalidArgument(
-            f"node {number} would listen on {address}, and the other nodes in {node.data.parent} "
-            f"know it at {node.address}. Nodes start again where they were. Give {again}, or "
-            "another directory with --data",
+            f"node {number} would listen on {address}, but the other nodes in "
+            f"{node.data.parent} know the node at {node.address}. Each node keeps its "
+            f"address. Give {again}, or another directory with --data",
             what="base_port",
         )
 

@@ -111,7 +111,7 @@ class Assembly:
         if page["begins"]:
             self._staged.begin(full=page["full"])
         elif self.after is None:
-            raise CorruptData("the first page of an image does not begin it")
+            raise CorruptData("the first page of an image does not begin at the start of the image")
         until = time.perf_counter() + SLICE_S
         for row in page["buckets"]:
             self._staged.add(buckets.read(self._tables, *row))
@@ -173,7 +173,7 @@ async def changed(state: Metadata, image: Image) -> None:
 async def made(image: Image) -> Metadata:
     """Make the metadata of a full image. Raises CorruptData for an image that is not full."""
     if not image.full:
-        raise CorruptData("an image that says only what has changed")
+        raise CorruptData("the image contains only changes")
     metadata = Metadata()
     await changed(metadata, image)
     metadata.changes.floor = image.version

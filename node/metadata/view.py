@@ -15,7 +15,9 @@ from functools import partial
 
 from ...client.protocol import limits
 from ...client.protocol.errors import CorruptData
+from ...client.protocol.peers import LEADER
 from ...partitions import buckets, received
+from ...partitions.levels import Program
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE
 from ...partitions.planner import Damage
@@ -23,7 +25,7 @@ from ...partitions.policy import Policy
 from ...partitions.tables import Bucket
 from ...raft.types import GroupId
 from ...statemachine.meta import MetaStore
-from ..directory import image_rows, meta_keys
+from ..directory import feature_level, image_rows, meta_keys
 from ..directory.image_rows import ImageRows
 from ..runtime.slices import stepped
 from ..runtime.sync_thread import SyncThread
@@ -56,6 +58,8 @@ class View:
         """Replicas per node that wait for an upgrade of the node, as last heard."""
         self.insecure: dict[int, bool] = {}
         """Whether each node runs with `--insecure`, as last heard."""
+        self.programs: dict[int, Program] = {}
+        """The program of each node, as last heard."""
         self.leaders = Leaders()
         self._present = present
         self._meta = meta
@@ -107,14 +111,16 @@ class View:
             if not self._is_newer(image.generation, image.version):
                 return
             if image.since > self.metadata.version:
-                raise CorruptData("an image that says what has changed since a later version")
+                raise CorruptData("the image contains only changes since a later version")
             metadata = await self._with(image)
-            if await self._store(image) and self._is_newer(image.generation, image.version):
+            if await self._store(image, metadata.feature_level) and self._is_newer(
+                image.generation, image.version
+            ):
                 self.metadata = metadata
                 self.announce()
 
-    async def _store(self, image: Image) -> bool:
-        """Store the image; return whether it was stored.
+    async def _store(self, image: Image, level: int) -> bool:
+        """Store the image, which has that feature level; return whether it was stored.
 
         Nothing is stored when a replica here has become as new meanwhile. Stored data are never a
         mixture of two versions.
@@ -138,7 +144,11 @@ class View:
             head, puts, deletes = stored.changed(image.version, packed)
         prefixes = [stored.prefix] if anew else []
         puts[meta_keys.IMAGE] = head
-        await self._sync.run(lambda: self._meta.commit(puts, deletes, prefixes))
+        await self._sync.run(
+            lambda: self._meta.commit(
+                {**puts, **feature_level.rows(self._meta.get, level)}, deletes, prefixes
+            )
+        )
         return True
 
     def _unstored(self, metadata: Metadata, anew: bool) -> list[Bucket]:
@@ -158,7 +168,7 @@ class View:
             await image_pages.changed(metadata, image)
             changed = [part.bucket for part in image.parts]
         if metadata.controller.generation != image.generation:
-            raise CorruptData("an image that is not of the generation that it says")
+            raise CorruptData("the image is not of the generation that it names")
         await stepped(received.steps(metadata, known, changed))
         return metadata
 
@@ -208,8 +218,12 @@ class View:
         deque(self.learning(told), maxlen=0)
 
     def learning(self, told: Iterable[Sequence[int]]) -> Iterator[None]:
-        """Do the same a row at a time: there may be 50,000 rows."""
-        for range_id, *row in told:
+        """Do the same a row at a time, since there may be 50,000 rows. Each row is checked first.
+
+        Raises InvalidArgument at a row of another shape; the rows before it are learnt.
+        """
+        for each in told:
+            range_id, *row = LEADER.check(each, "leaders")
             leader = Told(*row)
             if self._may_lead(range_id, leader):
                 self.leaders.learn(range_id, leader)

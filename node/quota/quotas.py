@@ -118,9 +118,9 @@ class Spender:
         """Raise Overloaded if the tenant stores as much as its quota allows."""
         if self.is_full:
             raise Overloaded(
-                f"tenant {self.name} stores {self.held_in_all:,} bytes, and its quota allows "
-                f"{self.allowed[STORED]:,}: trim or delete keys, let its logs keep less, or ask "
-                "for more (`lognode quota set`)",
+                f"tenant {self.name} stores {self.held_in_all:,} bytes, and its quota "
+                f"allows {self.allowed[STORED]:,}: trim or delete keys, lower the retention "
+                "of its logs, or ask for a higher quota (`lognode quota set`)",
                 retry_after=_STORED_RETRY_S, quota=STORED,
             )  # fmt: skip
 
@@ -129,8 +129,9 @@ class Spender:
         allowed = self.allowed.get(kind)
         if allowed is not None and count > allowed:
             raise Overloaded(
-                f"{self.label} {self.name} would have {count} {kind} on this node, and its quota "
-                f"allows {allowed}; end one, or ask for more (`lognode quota set`)",
+                f"{self.label} {self.name} would have {count} {kind} on this node, and its "
+                f"quota allows {allowed}; end some, or ask for a higher quota (`lognode "
+                "quota set`)",
                 retry_after=_RETRY_S, quota=kind,
             )  # fmt: skip
 

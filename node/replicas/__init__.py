@@ -9,6 +9,7 @@
     clocks                   which timestamp a leader gives
     news, contact_watch      tell followers of new entries, and that their member is cut off
     read_turns, prepare      reads in turns of the loop; a thread makes files ready
+    pinned_files, log_pins   what is kept for work that is under way
     flush, idle_memtables    build segments from memtables, also from idle ones
     load, producer_use       count the use of each replica and of its producers
 

@@ -47,7 +47,7 @@ class ContactWatch:
         self._contact = contact
         self._timeout_s = timeout_s
         self._on_lost = on_lost
-        self._look = guarded(self._look_now, on_broken)
+        self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -69,7 +69,7 @@ class ContactWatch:
         return max(0.0, self._timeout_s - self._contact.contact_age_s) + _MARGIN_S
 
     def _arm(self, in_s: float) -> None:
-        self._timer = self._loop.call_later(in_s, self._look)
+        self._timer = self._loop.call_later(in_s, guarded(self._look_now, self._on_broken))
 
     def _look_now(self) -> None:
         timer, self._timer = self._timer, None

@@ -83,7 +83,7 @@ class ControllerReplica(Replica):
             raise
         except asyncio.CancelledError:
             error = Unavailable(
-                "the asker left before the answer", reason="left", outcome="unknown"
+                "the client left before the answer", reason="left", outcome="unknown"
             )
             raise
         finally:
@@ -99,9 +99,12 @@ class ControllerReplica(Replica):
         self.propose(commands.encode(command), (future,))
         try:
             async with asyncio.timeout(timeout_s):
-                return await future
+                try:
+                    return await future
+                finally:
+                    del future  # the error of a future refers to this frame: break the cycle
         except TimeoutError:
-            raise Timeout("the controller did not commit in time") from None
+            raise Timeout("the controller did not commit the command in time") from None
 
     def _rehearsed(self, command: dict[str, Any]) -> dict[str, Any] | None:
         """Return the answer to a command that would change nothing, or None.
@@ -121,7 +124,7 @@ class ControllerReplica(Replica):
             async with asyncio.timeout(timeout_s):
                 await self.read_barrier()
         except TimeoutError:
-            raise NotLeader("no quorum of the controller answers", hint=None) from None
+            raise NotLeader("the leader of the controller has no quorum", hint=None) from None
 
     # Replica.
 

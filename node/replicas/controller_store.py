@@ -4,15 +4,16 @@ The metadata is stored whole when a generation begins. Each checkpoint stores wh
 since.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from ...partitions.metadata import Metadata
-from ...partitions.model import CONTROLLER_RANGE, Descriptor
-from ...raft.types import GroupId
+from ...partitions.model import Descriptor
 from ...statemachine.meta import MetaStore
-from ..directory import meta_keys
+from ..directory import feature_level, meta_keys
 from ..directory.image_rows import ImageRows
 from ..metadata import image_pages
+from ..rules.durable_steps import Rows
 from ..runtime.sync_thread import SyncThread
 from .controller_replica import ControllerReplica
 
@@ -25,31 +26,20 @@ class ControllerStore:
         self._sync = sync
 
     async def whole(
-        self,
-        descriptor: Descriptor,
-        metadata: Metadata,
-        applied: tuple[int, int],
-        *,
-        damaged: str | None = None,
-        installed: bool = False,
-        begins: bool = False,
-    ) -> ImageRows:
-        """Store a metadata that no longer changes, instead of the stored rows of its generation.
+        self, descriptor: Descriptor, metadata: Metadata, applied: tuple[int, int]
+    ) -> tuple[Rows, ImageRows]:
+        """Return the rows of a metadata that no longer changes.
 
-        `begins`: also store that this generation was started here.
+        The rows replace the stored rows of its generation.
         """
         stored = ImageRows(meta_keys.controller_buckets(descriptor.generation))
         changes = metadata.changes
         packed = await image_pages.packed(metadata, lambda: [b for _, b in changes.after(0)])
         head, puts = stored.all(metadata.version, packed)
-        row = {**_row(descriptor, applied), "damaged": damaged, **head}
-        if installed:
-            row["installed"] = True
-        puts[meta_keys.controller_key(descriptor.generation)] = row
-        if begins:
-            puts = meta_keys.begun(GroupId(CONTROLLER_RANGE, descriptor.generation), puts)
-        await self._sync.run(lambda: self._meta.commit(puts, (), (stored.prefix,)))
-        return stored
+        key = meta_keys.controller_key(descriptor.generation)
+        row = {**_row(descriptor, applied), **head}
+        rows = Rows(key, row, puts, (stored.prefix,), metadata.feature_level)
+        return rows, stored
 
     async def checkpoint(self, replica: ControllerReplica) -> int | None:
         """Store what has changed since the last checkpoint.
@@ -68,8 +58,18 @@ class ControllerStore:
         head, puts, deletes = stored.changed(replica.metadata.version, packed)
         row = {**_row(replica.descriptor, applied), **head}
         puts[meta_keys.controller_key(replica.gid.generation)] = row
-        await self._sync.run(lambda: self._meta.commit(puts, deletes))
+        await self._commit(replica.metadata, puts, deletes)
         return applied[0]
+
+    async def _commit(
+        self, metadata: Metadata, puts: dict[str, Any], deletes: Collection[str]
+    ) -> None:
+        level = metadata.feature_level
+        await self._sync.run(
+            lambda: self._meta.commit(
+                {**puts, **feature_level.rows(self._meta.get, level)}, deletes
+            )
+        )
 
 
 def _row(descriptor: Descriptor, applied: tuple[int, int]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from ...client.protocol.errors import LognodeError, Unavailable
@@ -18,8 +19,9 @@ from ...statemachine.meta import MetaStore
 from ...statemachine.range_state import Frozen
 from ...statemachine.segment_writer import SegmentInfo
 from ...statemachine.segments import SegmentStore
-from ..directory.meta_keys import replica_key, replica_row
 from ..metrics import Metrics
+from ..rules.durable_steps import Commit
+from ..rules.flushing import cut_log, store_base
 from ..runtime.slices import stepped
 from ..runtime.sync_thread import SyncThread
 from .prepare import open_ahead
@@ -95,9 +97,11 @@ class Flusher:
                     # object.
                     raise Unavailable("this replica has stopped")
                 base = state.base_with(frozen, info)
-                row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
-                await self._sync.run(lambda: self._meta.commit(row))
-                state.flushed(base)
+                for step in store_base(replica.descriptor, base):
+                    if isinstance(step, Commit):
+                        await self._sync.run(partial(self._meta.commit, step.puts))
+                    else:
+                        state.flushed(base)
         finally:
             if info is not None:
                 self._store.release(info.content_id)
@@ -142,11 +146,18 @@ class Flusher:
         # The log of one memtable is kept, so that a member that was away for a moment catches up
         # from the log and needs no base.
         behind, replica.cut_next = replica.cut_next, applied_index
-        if behind is not None:
-            behind = min([behind, *replica.log_pins.values()])
-        if behind is not None and not replica.stopped and behind > replica.raft_log.base_index:
-            replica.raft_log.cut_front(behind)
+        self._cut_to(replica, behind)
+
+    def _cut_to(self, replica: RangeReplica, wanted: int | None) -> int | None:
+        """Cut the log up to an entry, or less where it is needed; return up to which, if at all."""
+        if replica.stopped:
+            return None
+        durable, pins = replica.state.durable_base.applied_index, replica.log_pins.indexes()
+        for _, last in cut_log(replica.gid, replica.raft_log, wanted, durable, pins):
+            replica.raft_log.cut_front(last)
             self._rounds.kick()
+            return last
+        return None
 
     async def release(self, replica: RangeReplica) -> None:
         """Cut all of the log that is in segments, and flush until its oldest WAL file may go.
@@ -154,7 +165,7 @@ class Flusher:
         Frozen memtables are flushed first. Where that is enough, the live memtable is left to the
         leader's FREEZE. Do nothing while a member that fetches a base needs all of the log.
         """
-        pinned_from = min(replica.log_pins.values(), default=None)
+        pinned_from = min(replica.log_pins.indexes(), default=None)
         if pinned_from is not None and pinned_from <= replica.raft_log.base_index:
             return
         oldest = replica.raft_log.oldest_file
@@ -168,11 +179,9 @@ class Flusher:
             self._cut_to_durable(replica)
 
     def _cut_to_durable(self, replica: RangeReplica) -> None:
-        index = min([replica.state.durable_base.applied_index, *replica.log_pins.values()])
-        if not replica.stopped and index > replica.raft_log.base_index:
-            replica.raft_log.cut_front(index)
-            replica.cut_next = index
-            self._rounds.kick()
+        cut = self._cut_to(replica, replica.state.durable_base.applied_index)
+        if cut is not None:
+            replica.cut_next = cut
 
     async def try_flush(self, replica: RangeReplica) -> bool:
         """Flush in the background; return False and log a warning when the flush failed."""
@@ -189,7 +198,7 @@ class Flusher:
             await flush(replica)
         except LognodeError as error:
             log.error(
-                "segment could not be built; it is tried again",
+                "building a segment failed; the node tries again",
                 extra={"fields": {"range": replica.gid.range_id, "error": str(error)}},
             )
             return False

@@ -7,13 +7,14 @@ replica is damaged (x2). A base is in meta before its replica takes part.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 
 from ...client.protocol.errors import CorruptData, Unavailable
+from ...client.protocol.invariants import invariant
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...raft.group_log import GroupLog
@@ -25,14 +26,40 @@ from ...statemachine.range_state import Base, RangeState
 from ...statemachine.segment_writer import SegmentInfo
 from ...statemachine.segments import Removed, SegmentStore
 from ...statemachine.unknown import UnknownCommandError
-from ..directory import meta_keys
+from ..directory import feature_level, meta_keys
 from ..directory.image_rows import ImageRows
 from ..directory.meta_puts import MetaPuts
 from ..directory.sound_files import SoundFiles
+from ..rules import recovering
+from ..rules.beginning import begin, may_begin
+from ..rules.durable_steps import (
+    Begin,
+    CheckFiles,
+    CheckPresent,
+    CollectFiles,
+    Commit,
+    CreateLog,
+    Damaged,
+    Mark,
+    RaiseCommit,
+    ResetLog,
+    RetireLogs,
+    Rows,
+    SetAside,
+    Step,
+    Steps,
+    Stop,
+    SyncLogs,
+)
+from ..rules.ending import damage, files_of, retire
+from ..rules.flushing import cut_log
+from ..rules.recovering import Stored
+from ..rules.reinstalling import alone, go_alone, reinstall
 from ..runtime.slices import stepped
 from ..runtime.sync_thread import SyncThread
 from .controller_replica import ControllerReplica
 from .controller_store import ControllerStore
+from .pinned_files import PinnedFiles
 from .range_replica import RangeReplica
 from .replica import Replica, Services
 from .rounds import Rounds
@@ -42,6 +69,16 @@ _CONTENT_ID = attrgetter("content_id")
 log = logging.getLogger("lognode.host")
 
 
+AnyReplica = TypeVar("AnyReplica", bound=Replica)
+Made = TypeVar("Made", bound=Replica, covariant=True)
+
+
+class MakeReplica(Protocol[Made]):
+    """Makes a replica from its log, and lets the replica take part."""
+
+    def __call__(self, raft_log: GroupLog, *, campaign: bool) -> Made: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Aside:
     """A replica that waits for a sound file. Its log is whole, so that it can continue (x2)."""
@@ -49,7 +86,7 @@ class Aside:
     descriptor: Descriptor
     files: dict[str, SegmentInfo]
     """The files of its base, by content id."""
-    bad: dict[str, str]
+    bad: Mapping[str, str]
     """The damage of each damaged file, by content id."""
 
 
@@ -98,8 +135,7 @@ class Host:
         self.halted: dict[GroupId, str] = {}
         """Why each replica takes no part until the node is upgraded."""
         self.controller: ControllerReplica | None = None
-        self.pinned: dict[object, list[str]] = {}
-        """Segments in use that no manifest names: they are being sent or fetched."""
+        self.pinned = PinnedFiles()
         self.marks: dict[int, int] = {}
         """The highest generation that was ever started here, per range."""
         self._serving: dict[int, RangeReplica] = {}
@@ -130,83 +166,52 @@ class Host:
         for key, value in self.meta.items(meta_keys.MARK):
             self.marks[int(key[len(meta_keys.MARK) :])] = value
         for key, value in self.meta.items(meta_keys.CONTROLLER):
-            descriptor = Descriptor.from_wire(value["descriptor"])
-            raft_log = await self._sound_log(key, value, descriptor, tuple(value["applied"]))
-            if raft_log is not None:
-                stored = ImageRows(meta_keys.controller_buckets(descriptor.generation))
-                metadata = stored.load(self.meta.items(stored.prefix), value)
-                self._begin_controller(
-                    descriptor, raft_log, metadata, tuple(value["applied"]), stored, campaign=False
-                )
+            await self._recover_controller(key, value)
         await self.sound.load(self.store.content_ids)
         for key, value in self.meta.items(meta_keys.REPLICA):
-            self._rows.add(_gid_of(key))
-            descriptor = Descriptor.from_wire(value["descriptor"])
-            base = Base.from_wire(value["base"])
-            applied = (base.applied_index, base.applied_term)
-            raft_log = await self._sound_log(key, value, descriptor, applied)
-            if raft_log is None:
-                continue
-            bad = await self._bad_files(base)
-            gid = raft_log.gid
-            if not bad:
-                self._begin_range(descriptor, raft_log, base, campaign=False)
-            elif len(descriptor.members) == 1:
-                await self._store_damage(gid, key, value, next(iter(bad.values())))
-            else:
-                self._put_aside(gid, Aside(descriptor, _files(base.manifest), bad))
-        self._retire_unknown()
+            await self._recover_range(key, value)
+        await self._carry_out(recovering.unknown_logs(self._wal.groups, self._stored(), self.marks))
         await self.sound.add(self._hashed)
         await self.collect_garbage()
+
+    async def _recover_controller(self, key: str, row: dict[str, Any]) -> None:
+        descriptor = Descriptor.from_wire(row["descriptor"])
+        applied = (row["applied"][0], row["applied"][1])
+
+        def make(raft_log: GroupLog, *, campaign: bool) -> ControllerReplica:
+            stored = ImageRows(meta_keys.controller_buckets(descriptor.generation))
+            metadata = stored.load(self.meta.items(stored.prefix), row)
+            return self._begin_controller(
+                descriptor, metadata, applied, stored, raft_log, campaign=campaign
+            )
+
+        await self._carry_out(self._recovery(Stored(key, row, descriptor, applied)), make)
+
+    async def _recover_range(self, key: str, row: dict[str, Any]) -> None:
+        self._rows.add(recovering.row_gid(key))
+        descriptor, base = Descriptor.from_wire(row["descriptor"]), Base.from_wire(row["base"])
+        stored = Stored(key, row, descriptor, _applied(base))
+        make = partial(self._begin_range, descriptor, base, None)
+        for step in self._recovery(stored):
+            if isinstance(step, CheckFiles):
+                checked = recovering.files_checked(stored, await self._bad_files(base))
+                await self._carry_out(checked, make)
+            else:
+                await self._carry_out((step,), make)
+
+    def _recovery(self, stored: Stored) -> Steps:
+        log_ = self._wal.groups.get(stored.gid)
+        return recovering.recover(stored, log_, self._wal.recovery.damaged.get(stored.gid))
+
+    def _stored(self) -> list[GroupId]:
+        """Return the groups that have a row in meta."""
+        rows = [*self.meta.items(meta_keys.REPLICA), *self.meta.items(meta_keys.CONTROLLER)]
+        return [recovering.row_gid(key) for key, _ in rows]
 
     def stop(self) -> None:
         """Stop every replica."""
         for replica in list(self.groups.values()):
             replica.stop()
-
-    async def _sound_log(
-        self, key: str, row: dict[str, Any], descriptor: Descriptor, applied: tuple[int, int]
-    ) -> GroupLog | None:
-        gid = GroupId(descriptor.range_id, descriptor.generation)
-        reason = row.get("damaged") or self._wal.recovery.damaged.get(gid)
-        raft_log = self._wal.groups.get(gid)
-        if reason is None and raft_log is None:
-            reason = "its log is not in the WAL"
-        if reason is None and raft_log is not None and raft_log.base_index > applied[0]:
-            reason = f"meta ends at entry {applied[0]}, its log begins after {raft_log.base_index}"
-        elif reason is None and raft_log is not None and not row.get("installed"):
-            # An entry is durable here before it is applied; only a base comes before its log (x15).
-            term = raft_log.term_at(applied[0])
-            if term is None:
-                reason = f"its log ends at entry {raft_log.last_index}, meta applied {applied[0]}"
-            elif term != applied[1]:
-                reason = (f"its log holds entry {applied[0]} of term {term}, "
-                          f"meta applied that of term {applied[1]}")  # fmt: skip
-        if reason is not None or raft_log is None:
-            # The damage is stored before anything is cut, so that no later start takes part (x2).
-            await self._store_damage(gid, key, row, str(reason))
-            return None
-        if raft_log.term_at(applied[0]) != applied[1]:
-            # A base was installed, and the node crashed before the log was reset to it (x15,
-            # x2.10). The log may also hold an entry of another term there, which never committed.
-            raft_log.reset(*applied)
-        raft_log.set_commit(applied[0])
-        return raft_log
-
-    def _retire_unknown(self) -> None:
-        """Retire logs whose generation has no row in meta, left by a crash before the WAL's record.
-
-        Such logs would keep WAL files for ever. A log that was created and never begun stays: it is
-        empty, and begins when the metadata says so.
-        """
-        known = {
-            *(_gid_of(key) for key, _ in self.meta.items(meta_keys.REPLICA)),
-            *(GroupId(CONTROLLER_RANGE, int(key[len(meta_keys.CONTROLLER) :]))
-              for key, _ in self.meta.items(meta_keys.CONTROLLER)),
-        }  # fmt: skip
-        for gid in self._wal.groups.keys() - known:
-            if gid.generation <= self.marks.get(gid.range_id, 0):
-                self._wal.retire_group(gid)
 
     async def _bad_files(self, base: Base) -> dict[str, str]:
         """Return what is wrong with each damaged file of the base.
@@ -219,7 +224,7 @@ class Host:
         for info in base.manifest:
             path = self.store.path(info.content_id)
             if not path.exists() or path.stat().st_size != info.size:
-                bad[info.content_id] = f"segment {info.content_id} is missing or cut"
+                bad[info.content_id] = f"segment {info.content_id} is missing or too short"
             elif self._hash_files and not (
                 info.content_id in self._hashed or info.content_id in self.sound
             ):
@@ -241,23 +246,19 @@ class Host:
         replica.stop()
         if self.groups.get(gid) is not replica:
             return
-        del self.groups[gid]
         if isinstance(replica, RangeReplica):
             self.store.doubt(info.content_id for info in replica.state.durable_base.manifest)
-        if self._serving.get(gid.range_id) is replica:
-            del self._serving[gid.range_id]
-        if self.controller is replica:
-            self.controller = None
-        self._damage_row(gid, error)
+        self._damage(gid, error)
 
-    def _damage_row(self, gid: GroupId, error: CorruptData) -> None:
-        controller = gid.range_id == CONTROLLER_RANGE
-        key = meta_keys.controller_key(gid.generation) if controller else meta_keys.replica_key(gid)
-        row = self.meta.get(key)
-        if row is not None:
-            task = self._store_damage(gid, key, row, error.message)
-            self._marking.add(task)
-            task.add_done_callback(self._marking.discard)
+    def _damage(self, gid: GroupId, error: CorruptData) -> None:
+        """Note the damage at once; the row in meta follows in the background."""
+        for step in damage(gid, self.meta.get(meta_keys.row_key(gid)), error.message):
+            if isinstance(step, Commit):
+                stored = self._commit(step)
+                self._marking.add(stored)
+                stored.add_done_callback(self._marking.discard)
+            else:
+                self._carry_out_now(step)
         self._on_change()
 
     def halt(self, replica: Replica, error: UnknownCommandError) -> None:
@@ -271,7 +272,7 @@ class Host:
         if self.controller is replica:
             self.controller = None
         log.critical(
-            "replica stops at a command of a newer program; upgrade this node",
+            "the replica stops at a command of a newer program; upgrade this node",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                               "reason": str(error)}},
         )  # fmt: skip
@@ -295,7 +296,7 @@ class Host:
     def _put_aside(self, gid: GroupId, aside: Aside) -> None:
         self.aside[gid] = aside
         log.warning(
-            "replica waits for a damaged file",
+            "the replica waits for a damaged file",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                               "reason": "; ".join(aside.bad.values())}},
         )  # fmt: skip
@@ -311,9 +312,9 @@ class Host:
             return
         del self.aside[gid]
         base = Base.from_wire(row["base"])
-        self._begin_range(aside.descriptor, raft_log, base, campaign=False)
+        self._begin_range(aside.descriptor, base, None, raft_log, campaign=False)
         log.info(
-            "replica goes on",
+            "the replica continues",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation}},
         )
         self._on_change()
@@ -324,7 +325,7 @@ class Host:
         if replica is not None:
             self.damage(replica, error)
         elif self.aside.pop(gid, None) is not None:
-            self._damage_row(gid, error)
+            self._damage(gid, error)
 
     def holders(self, content_id: str) -> dict[GroupId, tuple[Descriptor, SegmentInfo]]:
         """Return the replicas that need the file."""
@@ -346,18 +347,10 @@ class Host:
             return "; ".join(aside.bad.values())
         return self.damaged.get(gid) or self.halted.get(gid)
 
-    def _store_damage(
-        self, gid: GroupId, key: str, row: dict[str, Any], reason: str
-    ) -> "asyncio.Future[None]":
-        """Note the damage at once; it is durable when the future is done."""
-        self._note_damage(gid, reason)
-        puts = {key: {**row, "damaged": reason}}
-        return self._sync.run(lambda: self.meta.commit(puts))
-
     def _note_damage(self, gid: GroupId, reason: str) -> None:
         self.damaged[gid] = reason
         log.error(
-            "replica is damaged and takes no part; its peers go on without it",
+            "the replica is damaged and takes no part; its peers go on without the replica",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                               "reason": reason}},
         )  # fmt: skip
@@ -373,24 +366,22 @@ class Host:
         when the WAL knows of a part in it that meta does not: the replica is then damaged (x2).
         """
         gid = GroupId(descriptor.range_id, descriptor.generation)
-        if gid in self.groups or self.marks.get(gid.range_id, 0) >= gid.generation:
+        if not may_begin(gid, self.groups, self.marks):
             return None
-        applied = (base.applied_index, base.applied_term)
         producers = await _producers(base)
-        raft_log, reason = await self._durable_log(gid, applied)
-        row = meta_keys.replica_row(descriptor, base, damaged=reason)
+        rows = Rows.of_range(descriptor, base)
         self._rows.add(gid)
-        await self._puts.put(meta_keys.begun(gid, {meta_keys.replica_key(gid): row}))
-        self.marks[gid.range_id] = gid.generation
-        if raft_log is None:
-            self._note_damage(gid, str(reason))
+        steps = begin(gid, rows, _applied(base), self._wal.groups.get(gid), campaign=campaign)
+        make = partial(self._begin_range, descriptor, base, producers)
+        begun = await self._carry_out(steps, make)
+        if begun is None:
             return None
         log.info(
             "replica started",
             extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                               "members": descriptor.members}},
         )  # fmt: skip
-        return self._begin_range(descriptor, raft_log, base, producers, campaign=campaign)
+        return begun
 
     async def create_controller(
         self,
@@ -402,19 +393,12 @@ class Host:
     ) -> ControllerReplica | None:
         """Begin a generation of the controller here, as `create_range` does for a range."""
         gid = GroupId(CONTROLLER_RANGE, descriptor.generation)
-        if gid in self.groups or self.marks.get(CONTROLLER_RANGE, 0) >= gid.generation:
+        if not may_begin(gid, self.groups, self.marks):
             return None
-        raft_log, reason = await self._durable_log(gid, applied)
-        stored = await self._controllers.whole(
-            descriptor, metadata, applied, damaged=reason, begins=True
-        )
-        self.marks[CONTROLLER_RANGE] = gid.generation
-        if raft_log is None:
-            self._note_damage(gid, str(reason))
-            return None
-        return self._begin_controller(
-            descriptor, raft_log, metadata, applied, stored, campaign=campaign
-        )
+        rows, stored = await self._controllers.whole(descriptor, metadata, applied)
+        steps = begin(gid, rows, applied, self._wal.groups.get(gid), campaign=campaign)
+        make = partial(self._begin_controller, descriptor, metadata, applied, stored)
+        return await self._carry_out(steps, make)
 
     async def checkpoint_controller(self, replica: ControllerReplica) -> None:
         """Store the metadata as applied now and cut the log behind it."""
@@ -423,116 +407,71 @@ class Host:
             return
         replica.checkpointed_index = index
         if not replica.stopped:
-            replica.raft_log.cut_front(index)
+            for _, last in cut_log(replica.gid, replica.raft_log, index, index):
+                replica.raft_log.cut_front(last)
             self._rounds.kick()
 
     async def reinstall_range(self, replica: RangeReplica, base: Base) -> RangeReplica:
         """Continue from a later base of the same generation: the leader's log was cut too far.
 
-        Meta is written before the log: a start in between finds the base and resets the log to it
-        (x2.10). Term and vote stay. Raises Unavailable when the replica has ended.
+        The replica continues as it was while the base is decoded. Raises Unavailable when the
+        replica has ended, or has applied as much meanwhile.
         """
-        self._end_to_go_on(replica)
+        self._check_runs(replica)
         producers = await _producers(base)
-        row = {**meta_keys.replica_row(replica.descriptor, base), "installed": True}
-        key = meta_keys.replica_key(replica.gid)
-        await self._sync.run(lambda: self.meta.commit({key: row}))
-        self._check_not_retired(replica)
-        replica.raft_log.reset(base.applied_index, base.applied_term)
-        await self._rounds.durable()
-        begun = self._begin_range(
-            replica.descriptor, replica.raft_log, base, producers, campaign=False
-        )
-        await self.collect_garbage()  # the files of its earlier base
-        return begun
+        self._check_runs(replica)
+        rows = Rows.of_range(replica.descriptor, base)
+        steps = reinstall(replica.gid, rows, _applied(base), replica.applied_index)
+        make = partial(self._begin_range, replica.descriptor, base, producers)
+        return await self._must_begin(steps, make)
 
     async def reinstall_controller(
         self, replica: ControllerReplica, metadata: Metadata, applied: tuple[int, int]
     ) -> ControllerReplica:
         """Do the same as `reinstall_range`, for the controller."""
-        self._end_to_go_on(replica)
-        stored = await self._controllers.whole(
-            replica.descriptor, metadata, applied, installed=True
-        )
-        self._check_not_retired(replica)
-        replica.raft_log.reset(*applied)
-        await self._rounds.durable()
-        return self._begin_controller(
-            replica.descriptor, replica.raft_log, metadata, applied, stored, campaign=False
-        )
+        self._check_runs(replica)
+        rows, stored = await self._controllers.whole(replica.descriptor, metadata, applied)
+        self._check_runs(replica)
+        steps = reinstall(replica.gid, rows, applied, replica.applied_index)
+        make = partial(self._begin_controller, replica.descriptor, metadata, applied, stored)
+        return await self._must_begin(steps, make)
 
     async def go_on_alone(self, replica: RangeReplica) -> None:
         """Let the replica continue as the only member of its generation (unsafe recovery).
 
         The replica keeps its log and base, leads at once in order to seal, and serves no client.
-        Its row is written first: from then on it shares no descriptor with the other members, so
-        that neither side takes messages of the other side, not even after a restart (x2.24).
-        Nothing is committed alone before that. Raises Unavailable when the replica has ended.
+        Raises Unavailable when the replica has ended.
         """
         gid, key, raft_log = replica.gid, meta_keys.replica_key(replica.gid), replica.raft_log
         async with replica.base_turn:  # a base being stored now names the former members
-            self._end_to_go_on(replica)
-            members = (self._services.node_id,)
-            descriptor = replace(replica.descriptor, members=members, state="SEALING")
-            row = self.meta.get(key)
-            if row is None:
-                raise Unavailable(f"{gid} was retired meanwhile")
-            row["descriptor"] = descriptor.to_wire()
-            await self._sync.run(lambda: self.meta.commit({key: row}))
-            self._check_not_retired(replica)
+            self._check_runs(replica)
+            row: Any = self.meta.get(key)
+            steps = go_alone(gid, key, row, self._services.node_id)
+            descriptor = alone(replica.descriptor, self._services.node_id)
             log.warning(
-                "replica goes on alone to end its generation: its range is recovered from it",
+                "the replica goes on alone to end its generation, for a recovery of its range",
                 extra={"fields": {"range": gid.range_id, "generation": gid.generation,
                                   "last_index": raft_log.last_index,
                                   "last_term": raft_log.last_term}},
             )  # fmt: skip
             base = Base.from_wire(row["base"])
-            self._begin_range(descriptor, raft_log, base, campaign=True)
+            await self._must_begin(steps, partial(self._begin_range, descriptor, base, None))
 
-    def _end_to_go_on(self, replica: Replica) -> None:
-        """Stop the replica and forget it. Raises Unavailable when it has ended meanwhile."""
+    def _check_runs(self, replica: Replica) -> None:
+        """Raise Unavailable when the replica has ended meanwhile."""
         if self.groups.get(replica.gid) is not replica:
             raise Unavailable(f"the replica of {replica.gid} has ended meanwhile")
-        replica.stop()
-        del self.groups[replica.gid]
 
-    def _check_not_retired(self, replica: Replica) -> None:
-        """Raise Unavailable for a retired group: a new row would bring the group back."""
-        gone = self._wal.groups.get(replica.gid) is not replica.raft_log
-        if gone or replica.gid in self._retiring:
-            raise Unavailable(f"{replica.gid} was retired meanwhile")
+    def _check_present(self, gid: GroupId) -> None:
+        """Raise Unavailable for a group that was retired: a new row would bring the group back."""
+        if gid not in self._wal.groups or gid in self._retiring:
+            raise Unavailable(f"the node has retired {gid} meanwhile")
 
     async def retire(self, gids: Iterable[GroupId]) -> None:
-        """Free the logs, rows and files of generations that are over for good.
-
-        The rows go first: a row without a log would be damage at the next start, while a log
-        without a row is retired there.
-        """
+        """Free the logs, rows and files of generations that are over for good."""
         over = list(gids)
         self._retiring.update(over)
-        keys, prefixes = [], []
-        for gid in over:
-            replica = self.groups.pop(gid, None)
-            if replica is not None:
-                replica.stop()
-            self.damaged.pop(gid, None)
-            self.aside.pop(gid, None)
-            self.halted.pop(gid, None)
-            if self._serving.get(gid.range_id) is replica:
-                self._serving.pop(gid.range_id, None)
-            if gid.range_id == CONTROLLER_RANGE:
-                keys.append(meta_keys.controller_key(gid.generation))
-                prefixes.append(meta_keys.controller_buckets(gid.generation))
-            else:
-                keys.append(meta_keys.replica_key(gid))
-        if keys:
-            await self._sync.run(lambda: self.meta.commit({}, keys, prefixes))
-            self._rows.difference_update(over)
-            for gid in over:
-                self._wal.retire_group(gid)
-                self._retiring.discard(gid)
-            self._rounds.kick()
-            await self.collect_garbage()
+        await self._carry_out(retire(over))
 
     async def collect_garbage(self) -> None:
         """Remove the segment files that nothing names.
@@ -549,11 +488,8 @@ class Host:
             self.meta.get(meta_keys.replica_key(gid)) for gid in self._rows - self.groups.keys()
         ]
         others += [row for _, row in self.meta.items(meta_keys.PREPARED)]
-        for row in others:
-            if row is not None:
-                named.update(str(info[0]) for info in row["base"]["manifest"])
-        for pinned in self.pinned.values():
-            named.update(pinned)
+        named |= files_of(others)
+        named.update(self.pinned.content_ids())
         removed = self.store.forget_except(named)
         await self.sound.forget([each.content_id for each in removed])
         await asyncio.shield(self._remove(removed))  # all of it, even if the caller is cancelled
@@ -604,35 +540,95 @@ class Host:
 
     # Internals.
 
-    async def _durable_log(
-        self, gid: GroupId, applied: tuple[int, int]
-    ) -> tuple[GroupLog | None, str | None]:
-        """Return the log of a generation that begins here, or None and why it is damaged."""
-        try:
-            raft_log = self._fresh_log(gid, applied)
-        except CorruptData as error:
-            return None, error.message
-        await self._rounds.durable()
-        return raft_log, None
+    async def _must_begin(self, steps: Steps, make: MakeReplica[AnyReplica]) -> AnyReplica:
+        """Carry out steps of which one begins a replica, and return the replica."""
+        begun = await self._carry_out(steps, make)
+        invariant(begun is not None, "steps without a replica that begins", steps=steps)
+        return cast("AnyReplica", begun)
 
-    def _fresh_log(self, gid: GroupId, applied: tuple[int, int]) -> GroupLog:
-        left = self._wal.groups.get(gid)
-        if left is not None:
-            # The node crashed between the WAL's record and meta's: the member promised nothing.
-            if left.last_index != left.base_index or left.term > max(left.base_term, applied[1]):
-                raise CorruptData(
-                    f"the WAL holds a log of range {gid.range_id} generation {gid.generation} "
-                    "that meta does not know: meta is older than the WAL"
-                )
-            if left.base_index > applied[0]:
-                raise Unavailable(f"{gid} was about to begin here from a later base: send that")
-            left.reset(*applied)  # the log may have been about to begin from an earlier base
-            return left
-        return self._wal.create_group(gid, index=applied[0], term=applied[1])
+    async def _carry_out(
+        self, steps: Steps, make: MakeReplica[AnyReplica] | None = None
+    ) -> AnyReplica | None:
+        """Carry out the steps one after another; return the replica that began, if any.
+
+        `make` makes the replica of a `Begin` step. Raises Unavailable when the group of a
+        `CheckPresent` step was retired meanwhile, and DiskFailure.
+        """
+        begun = None
+        for step in steps:
+            match step:
+                case Commit(puts, _, _, joint=True):
+                    await self._puts.put(puts)
+                case Commit():
+                    await self._commit(step)
+                case SyncLogs():
+                    await self._rounds.durable()
+                case CollectFiles():
+                    await self.collect_garbage()
+                case Begin(gid, campaign) if make is not None:
+                    begun = make(self._wal.groups[gid], campaign=campaign)
+                case _:
+                    self._carry_out_now(step)
+        return begun
+
+    def _commit(self, step: Commit) -> "asyncio.Future[None]":
+        def commit() -> None:
+            noted = feature_level.rows(self.meta.get, step.level)
+            self.meta.commit({**step.puts, **noted}, step.deletes, step.prefixes)
+
+        return self._sync.run(commit)
+
+    def _carry_out_now(self, step: Step) -> None:
+        """Carry out a step that needs no wait."""
+        match step:
+            case CreateLog(gid, (index, term)):
+                self._wal.create_group(gid, index=index, term=term)
+            case ResetLog(gid, base):
+                self._wal.groups[gid].reset(*base)
+            case RaiseCommit(gid, commit):
+                self._wal.groups[gid].set_commit(commit)
+            case RetireLogs(gids):
+                for gid in gids:
+                    self._wal.retire_group(gid)
+                    self._forget(gid)
+                self._rows.difference_update(gids)
+                self._retiring.difference_update(gids)
+                self._rounds.kick()
+            case Stop(gids):
+                for gid in gids:
+                    self._stop(gid)
+            case CheckPresent(gid):
+                self._check_present(gid)
+            case Mark(gid):
+                self.marks[gid.range_id] = gid.generation
+            case Damaged(gid, reason):
+                self._forget(gid)
+                self._note_damage(gid, reason)
+            case SetAside(gid, bad):
+                row: Any = self.meta.get(meta_keys.replica_key(gid))
+                files = _files(Base.from_wire(row["base"]).manifest)
+                self._put_aside(gid, Aside(Descriptor.from_wire(row["descriptor"]), files, bad))
+            case _:
+                invariant(False, "a step that this executor does not know", step=step)
+
+    def _stop(self, gid: GroupId) -> None:
+        replica = self.groups.pop(gid, None)
+        for known in (self.damaged, self.aside, self.halted):
+            known.pop(gid, None)
+        if replica is not None:
+            replica.stop()
+
+    def _forget(self, gid: GroupId) -> None:
+        """Forget a stopped replica that does not begin again."""
+        serving = self._serving.get(gid.range_id)
+        if serving is not None and serving.gid == gid:
+            del self._serving[gid.range_id]
+        if self.controller is not None and self.controller.gid == gid:
+            self.controller = None
 
     def _begin_range(
-        self, descriptor: Descriptor, raft_log: GroupLog, base: Base,
-        producers: Producers | None = None, *, campaign: bool,
+        self, descriptor: Descriptor, base: Base, producers: Producers | None, raft_log: GroupLog,
+        *, campaign: bool,
     ) -> RangeReplica:  # fmt: skip
         state = RangeState(
             start=descriptor.span.start, end=descriptor.span.end, store=self.store, base=base,
@@ -654,10 +650,10 @@ class Host:
     def _begin_controller(
         self,
         descriptor: Descriptor,
-        raft_log: GroupLog,
         metadata: Metadata,
         applied: tuple[int, int],
         stored: ImageRows,
+        raft_log: GroupLog,
         *,
         campaign: bool,
     ) -> ControllerReplica:
@@ -690,11 +686,9 @@ async def _producers(base: Base) -> Producers:
     return await stepped(Producers.from_wire_steps(base.tables.get("producers", {})))
 
 
+def _applied(base: Base) -> tuple[int, int]:
+    return base.applied_index, base.applied_term
+
+
 def _files(manifest: Iterable[SegmentInfo]) -> dict[str, SegmentInfo]:
     return {info.content_id: info for info in manifest}
-
-
-def _gid_of(key: str) -> GroupId:
-    """Return the group that a replica's row is about."""
-    range_id, generation = key[len(meta_keys.REPLICA) :].split("/")
-    return GroupId(int(range_id), int(generation))

@@ -32,7 +32,7 @@ class News:
     """The listeners of a replica. `on_broken` ends the node after a bug."""
 
     def __init__(self, on_broken: OnBroken) -> None:
-        self._go_on = guarded(self._tell_some, on_broken)
+        self._on_broken = on_broken
         self._keyed: dict[bytes, set[Listener]] = {}
         self._spans: dict[Span, set[Listener]] = {}
         self._touched: set[bytes] = set()
@@ -91,7 +91,7 @@ class News:
                 told += was_told
                 if told == TOLD_A_TURN or time.perf_counter() > until:
                     self._scheduled = True
-                    asyncio.get_running_loop().call_soon(self._go_on)
+                    asyncio.get_running_loop().call_soon(guarded(self._tell_some, self._on_broken))
                     return
             self._round = None
 

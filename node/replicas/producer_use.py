@@ -50,8 +50,8 @@ class ProducerUse:
                 self._count(rows)
             if self._brought[principal] >= limits.producers_of_principal_max:
                 raise Overloaded(
-                    f"{principal!r} has {limits.producers_of_principal_max} producers in the "
-                    "range; close those that are done",
+                    f"{principal!r} has {limits.producers_of_principal_max} producers in "
+                    "the range, the limit; close producers that are not in use",
                     retry_after=1.0,
                 )
             self._brought_by[producer] = principal

@@ -17,14 +17,16 @@ from ...raft.group_log import GroupLog
 from ...raft.types import LogEntry
 from ...statemachine import commands
 from ...statemachine.admission import SenderCheck, admit, admit_steps
-from ...statemachine.range_state import Ahead, Base, RangeState
+from ...statemachine.range_state import Ahead, RangeState
 from ...statemachine.turn_limits import NotPrepared, TurnOver, Turns
 from ..quota.quotas import APPEND_RECORDS, Payer
+from ..rules.flushing import freeze_pending, may_freeze, may_seal
 from ..runtime.waiters import Waiters
 from .contact_watch import ContactWatch
 from .gathered import Gathered, Waiting
 from .idle_memtables import Cooling
 from .load import LoadMeter
+from .log_pins import LogPins
 from .news import News
 from .prepare import prepare
 from .producer_use import ProducerUse, retire_at_once_max
@@ -81,17 +83,11 @@ class RangeReplica(Replica):
         """Earliest time of the next flush, after a flush that failed."""
         self.base_turn = asyncio.Lock()
         """Held while a new durable base is derived from the last one, until meta has it."""
-        self.merge_seen: Base | None = None
-        """The durable base whose manifest needs no merge."""
-        self.merge_failed = 0
-        """Consecutive merges that failed."""
         self.merge_not_before = 0.0
-        self.measure_not_before = 0.0
-        """Earliest time of the next measurement of the range's share of its files."""
+        """Earliest time of the next merge; see `put_off_merges`."""
         self.cut_next: int | None = None
         """Index of the last flush: the next flush cuts the log up to there."""
-        self.log_pins: dict[object, int] = {}
-        """Indexes after which the log is kept for a member that is fetching a base."""
+        self.log_pins = LogPins()
         self._base_wanted = False
         self.memtable_since = time.monotonic()
         """When the live memtable was begun, by the monotonic clock."""
@@ -185,9 +181,11 @@ class RangeReplica(Replica):
             return
         is_light = memory.brought.is_light(principal)
         if range_is_full and not (is_light and held <= brim(limits.memtable_hard_bytes_max)):
-            raise Overloaded("the range waits for its segments to be built", retry_after=1.0)
+            raise Overloaded(
+                "the range waits until the node has built its segments", retry_after=1.0
+            )
         if memory.full and not (is_light and not memory.brim):
-            raise Overloaded("the node waits for segments to be built", retry_after=1.0)
+            raise Overloaded("the node waits until it has built segments", retry_after=1.0)
 
     def propose_gathered(self, *, all_of_it: bool = False) -> None:
         """Propose Raft entries of the gathered batches, when a WAL round begins.
@@ -276,17 +274,21 @@ class RangeReplica(Replica):
 
     def propose_seal(self, operation: int) -> None:
         """End this generation, if this member leads and has not done so yet (idempotent)."""
-        if self.leads and self.state.sealed is None and not self._seal_proposed:
+        ended = self.state.sealed is not None
+        if may_seal(leads=self.leads, ended=ended, seal_proposed=self._seal_proposed):
             self.propose_gathered(all_of_it=True)
             self.propose(commands.proposal(commands.SEAL, self.services.stamp_ms(), operation), ())
             self._seal_proposed = True
 
     def propose_freeze(self) -> None:
         """As leader, let every member begin a new memtable at one index. Idempotent until then."""
-        if self.freeze_proposed or not self.leads or self.resigning:
+        if not may_freeze(
+            leads=self.leads and not self.resigning,
+            ended=self.is_sealed,
+            seal_proposed=self._seal_proposed,
+            pending=self.freeze_proposed,
+        ):
             return
-        if self.is_sealed or self._seal_proposed:
-            return  # every member flushes at the end of the generation
         with contextlib.suppress(LognodeError):  # the next turn tries again
             command = commands.proposal(commands.FREEZE, self.services.stamp_ms(), None)
             self._freeze_index = self.propose(command, ())
@@ -294,7 +296,7 @@ class RangeReplica(Replica):
     @property
     def freeze_proposed(self) -> bool:
         """Whether a FREEZE that this member proposed is not applied yet."""
-        return self.applied_index < self._freeze_index <= self.raft_log.last_index
+        return freeze_pending(self.applied_index, self._freeze_index, self.raft_log.last_index)
 
     def freeze(self) -> None:
         """Begin a new memtable on this member alone.
@@ -305,6 +307,10 @@ class RangeReplica(Replica):
         if self.state.freeze() is not None:
             self.memtable_since = time.monotonic()
 
+    def put_off_merges(self, until: float) -> None:
+        """Begin no merge before this time of the monotonic clock."""
+        self.merge_not_before = max(self.merge_not_before, until)
+
     async def propose_and_wait(self, kind: int, payload: Any) -> Any:
         """Propose a command that is not an append and return the answer of apply."""
         await self.lead_settled()
@@ -314,7 +320,10 @@ class RangeReplica(Replica):
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), (future,))
-        return await future
+        try:
+            return await future
+        finally:
+            del future  # the error of a future refers to this frame: break the cycle
 
     def propose_in_passing(self, kind: int, payload: Any) -> bool:
         """As leader, propose a command without waiting for it; False: it was not proposed."""
@@ -462,6 +471,10 @@ class RangeReplica(Replica):
                 self._refuse_gathered()
         self._on_change(self)
 
+    def watch_keys(self, sample: Sample | None, hot: HotKey | None) -> None:
+        """Collect the keys that are appended and read in `sample`; `hot` is the hot key so far."""
+        self.sample, self.hot_key = sample, hot
+
     def count_read(self) -> None:
         """Count a read that was answered here."""
         self.load.read()
@@ -524,8 +537,8 @@ def _name(payer: Payer | None) -> str:
 def _check_size(data: bytes) -> None:
     if len(data) > limits.entry_bytes_max - limits.KIB:
         raise InvalidArgument(
-            f"batch of {len(data)} bytes; at most {limits.entry_bytes_max - limits.KIB} "
-            "are allowed: send it in parts",
+            f"the batch has {len(data)} bytes; at most "
+            f"{limits.entry_bytes_max - limits.KIB} are allowed. Send several batches",
             what="batch",
         )
 

@@ -173,7 +173,7 @@ class Replica:
         if (sender, reason) not in self._refusals:
             self._refusals.add((sender, reason))
             log.error(
-                "a message of a member cannot be true and is dropped",
+                "the node drops a message of a member that cannot be true",
                 extra={"fields": {"peer": sender, "range": self.gid.range_id,
                                   "generation": self.gid.generation, "reason": reason}},
             )  # fmt: skip
@@ -299,7 +299,7 @@ class Replica:
         if isinstance(error, CorruptData | UnknownCommandError):
             self.services.on_stuck(self, error)
         else:
-            log.error("replica %s broke", self.gid, exc_info=error)
+            log.error("replica %s failed", self.gid, exc_info=error)
             self.services.on_broken(error)
 
     def wake(self) -> None:
@@ -380,7 +380,10 @@ class Replica:
         future: asyncio.Future[int] = self._loop.create_future()
         self._reads[ticket] = future
         self.wake()
-        index = await future
+        try:
+            index = await future
+        finally:
+            del future  # the error of a future refers to this frame: break the cycle
         await self.wait_applied(index)
         if self.is_sealed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
@@ -402,7 +405,7 @@ class Replica:
     @property
     def is_sealed(self) -> bool:
         """Whether the generation's last entry is applied here."""
-        raise TypeError("a replica without a state machine")
+        raise TypeError("this replica has no state machine")
 
     @property
     def waits(self) -> bool:
@@ -415,7 +418,7 @@ class Replica:
 
     def apply(self, entry: LogEntry) -> Sequence[Any] | None:
         """Apply one committed entry; return the results for the waiting futures, in their order."""
-        raise TypeError("a replica without a state machine")
+        raise TypeError("this replica has no state machine")
 
     def role_changed(self, *, leads: bool) -> None:
         """React to this member becoming leader or ceasing to be leader."""
@@ -501,7 +504,7 @@ class Replica:
             return
         if proposal.term != entry.term or results is None:
             # Another entry was committed at this index, so this proposal never can be.
-            error = Unavailable("the leader changed; the append was discarded")
+            error = Unavailable("the leader changed, and the append was discarded")
             for waiter in proposal.waiting:
                 _fail(waiter, error)
             return

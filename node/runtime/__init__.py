@@ -6,7 +6,8 @@
     sync_thread              the two threads that wait for disks
     surroundings             threads, child processes and the end of the process, for the simulator
     waiters, together        waiters for a number; one question for many callers
-    supervision, unexpected  which failed parts are begun again, and which failures end the node
+    parts, supervision       the parts that run until the node stops; parts that are begun again
+    unexpected, shutdown     which failures end the node; why and when the node stops
     descriptors, rate        limits of open files and connections, and of bytes per second
     logs, fields             log records, and values of checked bodies
 

@@ -78,13 +78,15 @@ class Plan(NamedTuple):
         """Raise Unavailable when a cluster of so many nodes needs a higher limit."""
         if count > self.nodes:
             raise Unavailable(
-                f"this process may open {self.limit} files, enough for a cluster of {self.nodes} "
-                f"nodes; this cluster has {count} and needs {_limit_for(count)}. {_ADVICE}"
+                f"this process may open {self.limit} files, enough for a cluster of "
+                f"{self.nodes} nodes; this cluster has {count} nodes and needs "
+                f"{_limit_for(count)} files. {_ADVICE}"
             )
 
 
 _ADVICE: Final = (
-    "Raise the limit: `ulimit -n` in the shell that starts the node, LimitNOFILE= in its unit."
+    "Raise the limit: `ulimit -n` in the shell that starts the node, LimitNOFILE= in the "
+    "unit of systemd."
 )
 
 

@@ -38,6 +38,22 @@ async def stepped(steps: Generator[None, None, T]) -> T:
             until = time.perf_counter() + SLICE_S
 
 
+async def stepped_and_timed(steps: Generator[None, None, T]) -> tuple[T, float]:
+    """Do the same as `stepped`; also return the seconds that the steps took without what ran in
+    between."""
+    took = 0.0
+    while True:
+        began = now = time.perf_counter()
+        try:
+            while now - began <= SLICE_S:
+                next(steps)
+                now = time.perf_counter()
+        except StopIteration as done:
+            return done.value, took + time.perf_counter() - began
+        took += now - began
+        await asyncio.sleep(0)
+
+
 class InOrder:
     """Does the work of each key in the order of the calls, one piece after another.
 

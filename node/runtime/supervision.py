@@ -35,8 +35,8 @@ async def supervised(name: str, begin: Callable[[], Awaitable[None]], metrics: M
         except Exception as error:
             metrics.restarted_parts.labels(name).inc()
             log.error(
-                "a part of the node failed and is begun again; this is a bug: report it with the "
-                "log", exc_info=error, extra={"fields": {"part": name, "after_s": pause_s}},
+                "a part of the node failed and starts again; this is a bug: report the log "
+                "of the node", exc_info=error, extra={"fields": {"part": name, "after_s": pause_s}},
             )  # fmt: skip
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)

@@ -44,9 +44,9 @@ def ended(task: "asyncio.Task[None]", on_broken: OnBroken) -> BaseException | No
 def advice(error: BaseException, data: Path) -> str:
     """Return what to do after an error that ends a node at once; `data`: its directory."""
     if not isinstance(error, DiskFailure):
-        return "this is a bug: report it with the log"
+        return "this is a bug: report the log of the node"
     return (
-        "nothing is tried again, since after a failed write or fsync nobody knows what is on the "
-        f"disk; free space in {data} or replace the disk, then start the node again: whatever it "
-        "acknowledged is on the disks of a majority"
+        "the node tries nothing again, since after a failed write or fsync the content of "
+        f"the disk is unknown. Free space in {data} or replace the disk, then start the "
+        "node again: the disks of a majority have all acknowledged records"
     )

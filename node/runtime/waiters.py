@@ -19,7 +19,7 @@ class Waiters:
     """Wakes waiters in the order of their numbers. `on_broken` ends the node after a bug."""
 
     def __init__(self, on_broken: OnBroken) -> None:
-        self._wake = guarded(self._wake_some, on_broken)
+        self._on_broken = on_broken
         self._heap: list[tuple[int, int, asyncio.Future[None]]] = []
         self._due: deque[asyncio.Future[None]] = deque()
         """Released waiters, which are woken whatever their numbers are."""
@@ -73,7 +73,7 @@ class Waiters:
                 future.set_result(None)
         if self._due or (self._heap and self._heap[0][0] <= self._reached):
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._wake)
+            asyncio.get_running_loop().call_soon(guarded(self._wake_some, self._on_broken))
 
     def _forget_one(self) -> None:
         """Drop cancelled waiters when they may be half of the heap.

@@ -30,7 +30,7 @@ from ...client.protocol.errors import (
     Unavailable,
 )
 from ...client.protocol.kinds import shown
-from ...partitions import commands, creations, lifecycle, proposals
+from ...partitions import commands, creations, levels, lifecycle, proposals
 from ...partitions.model import Descriptor
 from ...partitions.producers import KEY_BYTES
 from ..control import images
@@ -92,8 +92,11 @@ class ClusterService:
         room: DiskRoom,
         images: Images,
         wall_ms: Callable[[], int],
+        alive: Callable[[], set[int]],
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
+        self._alive = alive
+        """Returns the nodes that were heard lately, where this node leads the controller."""
         self._wall_ms = wall_ms
         self._entropy = entropy
         self._room = room
@@ -124,6 +127,7 @@ class ClusterService:
             cluster.NODE_DRAIN: self.node_drain,
             cluster.NODE_REMOVE: self.node_remove,
             cluster.NODE_REKEY: self.node_rekey,
+            cluster.FINALIZE: self.finalize,
             quotas.QUOTA_SET: self.quota_set,
             quotas.QUOTA_DELETE: self.quota_delete,
         }
@@ -193,13 +197,17 @@ class ClusterService:
             self._handover.wish(range_id, node)
             return {"leader": node, "changed": False}
         if leader is None:
-            raise Unavailable(f"range {range_id} has no leader that could hand over")
+            raise Unavailable(
+                f"range {range_id} has no leader that could hand the lead over; try again later"
+            )
         request = {"range": range_id, "generation": range_.generation, "node": node}
         if leader == self._node_id():
             return await self._handover.hand_over(leader, request)
         connection = self._connection(leader)
         if connection is None:
-            raise Unavailable(f"no link to node {leader}, which leads range {range_id}")
+            raise Unavailable(
+                f"this node has no link to node {leader}, the leader of range {range_id}"
+            )
         deadline = asyncio.get_running_loop().time() + _DEADLINE_S
         return await connection.request(peers.HAND_OVER, request, deadline=deadline)
 
@@ -236,13 +244,14 @@ class ClusterService:
         command = {name: body[name] for name in ("range", "from")}
         if not body["accept_loss"]:
             raise InvalidArgument(
-                "acknowledged entries may be lost: say that you accept it", what="accept_loss"
+                "acknowledged entries may be lost; accept the loss in the request",
+                what="accept_loss",
             )
         range_ = await self._known_range(command["range"])
         damaged = list(self._recoveries.damaged(range_))
         answer = await self.command({"op": commands.RECOVER, **command, "damaged": damaged})
         told = {**command, "operation": answer["operation"]}
-        log.warning("unsafe recovery begun", extra={"fields": told})
+        log.warning("unsafe recovery began", extra={"fields": told})
         return answer
 
     async def range_merge(self, body: Body) -> Body:
@@ -275,6 +284,21 @@ class ClusterService:
         asked = {"node": body["node"], "key": body["key"]}
         answer = await self.command({"op": commands.REKEY_NODE, **asked})
         log.info("node bound to another key", extra={"fields": asked})
+        return answer
+
+    async def finalize(self, body: Body) -> Body:
+        """Raise the feature level of the cluster; the answer has the level.
+
+        Raises Conflict for nodes that do not know the level, or a lower level; InvalidArgument.
+        """
+        try:
+            answer = await self.command({"op": commands.FINALIZE, "level": body["level"]})
+        except InvalidArgument as error:
+            if error.fields.get("what") != "command":
+                raise
+            raise Conflict(levels.older_leader(self._view.controller_leader())) from None
+        log.info("feature level", extra={"fields": answer})
+        await self.refresh()
         return answer
 
     async def quota_set(self, body: Body) -> Body:
@@ -317,17 +341,20 @@ class ClusterService:
     def _check_can_lead(self, range_: Descriptor, node: int) -> None:
         record = self._view.metadata.nodes.get(node)
         if record is None:
-            raise NodeNotFound(f"no node {node}; `lognode node list` shows all", node=node)
+            raise NodeNotFound(
+                f"node {node} does not exist; `lognode node list` shows all nodes", node=node
+            )
         if node not in range_.members:
             members = ", ".join(map(str, range_.members))
             raise NodeNotFound(
-                f"node {node} has no replica of range {range_.range_id}; its members are {members}",
+                f"node {node} has no replica of range {range_.range_id}; its members are "
+                f"{members}. Choose a member",
                 node=node,
             )
         if record.state == "DEAD":
-            raise Conflict(f"node {node} is down: start it, or choose one of the other members")
+            raise Conflict(f"node {node} is down: start the node, or choose another member")
         if record.state in ("DRAINING", "REMOVED"):
-            raise Conflict(f"node {node} is {record.state}: choose one of the other members")
+            raise Conflict(f"node {node} is {record.state}: choose another member")
 
     async def join(self, body: Body) -> Body:
         """Admit a node that wants to join; the answer has its id and the peer address to ask next.
@@ -338,7 +365,7 @@ class ClusterService:
 
         Raises Unavailable before the founder has registered: the id would be the founder's."""
         if not self._view.metadata.nodes:
-            raise Unavailable("the cluster is being founded", reason="founding")
+            raise Unavailable("the cluster is being founded; try again later", reason="founding")
         invitation = body.get("invitation")
         invited = {}
         if invitation is not None:
@@ -347,7 +374,7 @@ class ClusterService:
         await self.refresh()
         own = self._view.metadata.nodes.get(self._node_id())
         if own is None:
-            raise Unavailable("this node is not registered itself yet; ask again later")
+            raise Unavailable("this node is not registered yet; ask again later")
         return {**answer, "peer": own.peer_address}
 
     # Requests to the controller.
@@ -377,7 +404,7 @@ class ClusterService:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DEADLINE_S
         backoff_s = 0.05
-        last: LognodeError = Unavailable("the controller has no leader")
+        last: LognodeError = Unavailable("the controller has no leader; try again later")
         tried: list[int] = []
         while loop.time() < deadline:
             node = self._next_controller_node(tried)
@@ -386,7 +413,7 @@ class ClusterService:
                     return await here(body)
                 connection = self._connection(node)
                 if connection is None:
-                    raise Unavailable(f"no link to controller member {node}")
+                    raise Unavailable(f"this node has no link to controller member {node}")
                 return await connection.request(operation, body, deadline=deadline)
             except (NotLeader, Sealed, Unavailable, Timeout) as error:
                 if once and error.outcome != "not_applied":
@@ -421,7 +448,7 @@ class ClusterService:
         replica = self._host.controller
         if replica is None:
             leader = self._view.controller_leader()
-            raise NotLeader("this node is no controller member", hint=leader)
+            raise NotLeader("this node is not a member of the controller", hint=leader)
         if command.get("op") in commands.GROWING:
             no_room = self._room.growth_refusal(replica.members)
             if no_room is not None:
@@ -429,6 +456,11 @@ class ClusterService:
         complete = commands.dated(command, self._wall_ms())
         if command.get("op") in (commands.OPEN_NAMED, commands.OPEN_ANONYMOUS):
             complete["key"] = self._entropy(KEY_BYTES)
+        if command.get("op") == commands.FINALIZE:
+            await replica.ready()
+            complete = levels.completed(
+                complete, replica.metadata, self._view.programs, self._alive()
+            )
         return await replica.command(complete)
 
     async def peer_command(self, sender: int, body: Body) -> Body:
@@ -439,15 +471,17 @@ class ClusterService:
         command = body["command"]
         op = command.get("op")
         if not isinstance(op, str) or op not in commands.FORWARDED:
-            raise InvalidArgument(f"nobody forwards {shown(op)}", what="command")
+            raise InvalidArgument(
+                f"the command {shown(op)} is not one that a node forwards", what="command"
+            )
         if op != commands.REGISTER and lifecycle.is_removed(sender, self._view.metadata.nodes):
             raise Unavailable(
                 f"node {sender} was removed from the cluster; ask another node", reason=_REMOVED
             )
         if op == commands.REGISTER and not _is(command.get("node"), None, sender):
             raise Unauthorized(
-                f"node {sender} cannot register node {shown(command['node'])}; each node registers "
-                "itself"
+                f"node {sender} cannot register node {shown(command['node'])}; each node "
+                "registers only itself"
             )
         return await self.execute(command)
 
@@ -481,5 +515,6 @@ def _is(value: object, *allowed: object) -> bool:
 
 def register_command(body: Body) -> Body:
     """Return the metadata command that registers a node."""
-    names = ("node", "incarnation", "boot", "process", "address", "peer", "http", "zone", "key")
+    names = ("node", "incarnation", "boot", "process", "address", "peer", "http", "zone", "key",
+             "levels")  # fmt: skip
     return {"op": commands.REGISTER, **{name: body.get(name) for name in names}}

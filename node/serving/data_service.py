@@ -24,7 +24,6 @@ from ...client.protocol.appends import (
 from ...client.protocol.errors import (
     CorruptData,
     GenerationMismatch,
-    LimitExceeded,
     LognodeError,
     NodeNotFound,
     NotLeader,
@@ -36,6 +35,7 @@ from ...client.protocol.errors import (
     from_wire,
     to_wire,
 )
+from ...client.protocol.limit_checks import check_limit
 from ...client.protocol.records import PackedBatch, open_batch
 from ...raft.types import GroupId
 from ...statemachine import commands
@@ -125,19 +125,19 @@ class DataService:
         known = self._describe(gid.range_id)
         if replica is not None:
             raise GenerationMismatch(
-                f"range {gid.range_id} is at generation {replica.gid.generation} here",
+                f"range {gid.range_id} has generation {replica.gid.generation} on this node",
                 ranges=known,
             )
         if not known:
-            raise RangeNotFound(f"no range {gid.range_id} on this node", range=gid.range_id)
+            raise RangeNotFound(f"this node has no range {gid.range_id}", range=gid.range_id)
         members = known[0]["members"]
         if node is not None and node not in members:
             raise NodeNotFound(
-                f"node {node} has no replica of range {gid.range_id}; "
-                f"nodes {', '.join(map(str, members))} have one",
+                f"node {node} has no replica of range {gid.range_id}; nodes "
+                f"{', '.join(map(str, members))} have replicas",
                 node=node,
             )
-        raise GenerationMismatch(f"range {gid.range_id} is not on this node", ranges=known)
+        raise GenerationMismatch(f"this node does not have range {gid.range_id}", ranges=known)
 
     # Appends.
 
@@ -263,7 +263,11 @@ class DataService:
                     await replica.wait_seq(through, alone=body["node"] is not None)
                 await room()
         except TimeoutError:
-            reached = "" if through is None else f"; seq {replica.state.next_seq - 1} is applied"
+            reached = (
+                ""
+                if through is None
+                else f"; the replica has applied seq {replica.state.next_seq - 1}"
+            )
             raise Timeout(
                 f"the read did not finish within {timeout_s:g} s{reached}", outcome="not_applied"
             ) from None
@@ -276,15 +280,18 @@ class DataService:
                 await replica.wait_applied(index)
         except TimeoutError:
             raise Unavailable(
-                f"node {self._node_id} has applied entry {replica.applied_index} of {replica.gid}, "
-                f"the session has seen {index}; another member may have it",
+                f"node {self._node_id} has applied entry {replica.applied_index} of "
+                f"{replica.gid}, but the session has seen {index}; ask another member",
                 reason="behind",
             ) from None
 
     def damage_refusal(self, gid: GroupId, reason: str, node: int | None) -> LognodeError:
         """Return the error for a damaged replica on this node; another member serves the range."""
         if node is None:
-            return NotLeader(f"the replica of {gid} on this node takes no part now", hint=None)
+            return NotLeader(
+                f"the replica of {gid} on this node takes no part now; ask another member",
+                hint=None,
+            )
         if not self._for_good(gid):
             return Unavailable(
                 f"node {self._node_id}'s replica of range {gid.range_id} takes no part now: "
@@ -293,7 +300,7 @@ class DataService:
             )
         return CorruptData(
             f"node {self._node_id}'s replica of range {gid.range_id} is damaged: {reason}; "
-            "read without node=, the other members serve it",
+            "read without node=, and another member answers",
             outcome="not_applied",
         )
 
@@ -309,19 +316,17 @@ def _opened(data: bytes) -> PackedBatch | LognodeError:
 def _check_declared(batches: Sequence[PackedBatch]) -> None:
     """Raise LimitExceeded if the batches together are too large for one request."""
     values = sum(each.values_size for each in batches)
-    if values > limits.values_bytes_max:
-        raise LimitExceeded(
-            f"append of batches whose values have {values} bytes uncompressed; at most "
-            f"{limits.values_bytes_max} are allowed: send them in several requests",
-            limit="values_bytes_max", value=values, allowed=limits.values_bytes_max,
-        )  # fmt: skip
+    check_limit(
+        "values_bytes_max", limits.values_bytes_max, values,
+        f"the batches of an append have values of {values} uncompressed bytes",
+        "Send several requests",
+    )  # fmt: skip
     records = sum(each.records for each in batches)
-    if records > limits.request_records_max:
-        raise LimitExceeded(
-            f"append of batches with {records} records; at most {limits.request_records_max} are "
-            "allowed: send them in several requests",
-            limit="request_records_max", value=records, allowed=limits.request_records_max,
-        )  # fmt: skip
+    check_limit(
+        "request_records_max", limits.request_records_max, records,
+      f"the batches of an append have {records} records",
+        "Send several requests",
+    )  # fmt: skip
 
 
 def _append_small(

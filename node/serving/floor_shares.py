@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from ...client.protocol import limits
 from ...client.protocol.errors import Overloaded
 from ..replicas.range_replica import RangeReplica
 
@@ -44,16 +43,16 @@ class FloorShares:
             return
         shares = self._kept.setdefault(replica, {})
         kept = shares.setdefault(owner, set())
-        left = limits.floors_max - removal.rows
+        left = removal.rules.floors_max - removal.rows
         if kept.issuperset(fresh):
             return  # a repetition: these floors are already being added
         if len(kept) + len(fresh) > left:
             kept.intersection_update(removal.floors)
         if len(kept) + len(fresh) > left:
             raise Overloaded(
-                f"{owner!r} keeps the floors of {len(kept):,} trimmed or deleted keys in range "
-                f"{replica.gid.range_id}, and {left:,} floors are left for everybody; retention "
-                "frees them",
+                f"{owner!r} has {len(kept):,} trimmed or deleted keys in "
+                f"range {replica.gid.range_id}, and the range has {left:,} floors left for "
+                "all owners; retention frees floors",
                 retry_after=_RETRY_S,
             )
         kept.update(fresh)

@@ -91,7 +91,7 @@ class Follow:
         told_caught_up = False
         while not request.answered:
             if replica.stopped:
-                raise Sealed("this replica has ended; its successor goes on")
+                raise Sealed("this replica has ended; its successor serves the follow")
             await request.wait_credit()
             while (pause_s := self._pause_s()) > 0:  # noqa: ASYNC110  it waits for time to pass
                 await asyncio.sleep(pause_s)
@@ -102,7 +102,7 @@ class Follow:
             try:
                 page, more = await self._next_page()
             except NotLeader:
-                raise Sealed("this replica has ended; its successor goes on") from None
+                raise Sealed("this replica has ended; its successor serves the follow") from None
             # A leader acknowledges what it has applied. So the leader may have acknowledged an
             # entry that this follower only knows to be committed.
             lags = not replica.leads and replica.applied_index < committed
@@ -116,14 +116,14 @@ class Follow:
                 await asyncio.sleep(0)
                 continue
             if replica.is_sealed:
-                raise Sealed("the generation has ended; its successor goes on")
+                raise Sealed("the generation has ended; its successor serves the follow")
             if lags:
                 await replica.wait_applied(committed)
                 continue
             if not caught_up:
                 raise Unavailable(
-                    f"node {replica.services.node_id} is cut off from the other members of "
-                    f"{replica.gid}: follow at another member",
+                    f"node {replica.services.node_id} has no contact with a majority of the "
+                    f"members of {replica.gid}: follow at another member",
                     reason="cut_off",
                 )
             replica.contact.begin()
@@ -150,7 +150,7 @@ class Follow:
             )  # fmt: skip
             if page.end_key is not None:
                 # A base of another member has other rows: the asker starts again from here.
-                raise Sealed("what goes together in the order of seq has changed")
+                raise Sealed("the order of the entries of the follow has changed; follow again")
             self._from_seq = page.next
             return page, page.more
         page = Page(limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default)

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...client.protocol import limits
-from ...client.protocol.errors import LimitExceeded, Overloaded
+from ...client.protocol.errors import Overloaded
+from ...client.protocol.limit_checks import check_limit
 
 RETRY_AFTER_S = 1.0
 
@@ -38,28 +39,24 @@ class Follows:
                 del self._of_connection[connection]
 
     def _check(self, connection: object, keys: int) -> None:
-        if keys > limits.follow_keys_max:
-            raise LimitExceeded(
-                f"a follow of {keys} keys; at most {limits.follow_keys_max} are allowed. Follow a "
-                "prefix, or several groups of keys",
-                limit="follow_keys_max", value=keys, allowed=limits.follow_keys_max,
-            )  # fmt: skip
+        check_limit(
+            "follow_keys_max", limits.follow_keys_max, keys, f"a follow has {keys} keys",
+            "Follow a prefix, or several groups of keys",
+        )  # fmt: skip
         own = self._of_connection.get(connection, 0) + 1
-        if own > limits.follows_per_connection_max:
-            raise LimitExceeded(
-                f"{own} follows of one connection; at most {limits.follows_per_connection_max} are "
-                "allowed. Follow several keys together, or use another client",
-                limit="follows_per_connection_max", value=own,
-                allowed=limits.follows_per_connection_max,
-            )  # fmt: skip
+        check_limit(
+            "follows_per_connection_max", limits.follows_per_connection_max, own,
+            f"the connection has {own} follows",
+            "Follow several keys together, or use another client",
+        )  # fmt: skip
         for what, value, allowed in (
             ("follows", self.count + 1, limits.follows_max),
             ("followed keys", self.keys + keys, limits.followed_keys_max),
         ):
             if value > allowed:
                 raise Overloaded(
-                    f"this node would have {value} {what}; it serves at most {allowed}. Let other "
-                    "follows end, or spread the ranges over more nodes",
+                    f"this node would have {value} {what}; at most {allowed} are allowed. "
+                    "End other follows, or spread the ranges over more nodes",
                     retry_after=RETRY_AFTER_S,
                     reason="follows",
                 )

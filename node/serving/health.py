@@ -43,17 +43,21 @@ def reasons(
     active = metadata.active_nodes()
     found = []
     if len(active) < nodes_wanted:
-        found.append(f"{len(active)} nodes are ACTIVE, {nodes_wanted} are wanted")
+        found.append(f"{len(active)} nodes are ACTIVE; the check wants {nodes_wanted}")
     found += [
         f"node {node.node_id} is {node.state}"
         for node in metadata.nodes.values()
         if node.state not in ("ACTIVE", "REMOVED")
     ]
     found += [
-        f"node {node.node_id} cannot be reached" for node in active if node.node_id in unreachable
+        f"this node cannot reach node {node.node_id}"
+        for node in active
+        if node.node_id in unreachable
     ]
     if metadata.sealed:  # a single member may hold the state that starts the next generation
-        found.append(f"the controller goes on with members {_listed(metadata.controller.members)}")
+        found.append(
+            f"the controller continues with the members {_listed(metadata.controller.members)}"
+        )
     damages = [
         (node, what, range_id, generation, reason)
         for told, what in ((damaged, "is damaged"), (halted or {}, "waits for an upgrade"))
@@ -63,7 +67,7 @@ def reasons(
     ranges = _Ranges(metadata, leader, {damage[2:4] for damage in damages})
     yield from ranges.look()
     found += [
-        f"{count} replicas of node {node} have no other node to go to: let another one join"
+        f"{count} replicas of node {node} have no other node to go to: add another node"
         for node, count in sorted(ranges.stranded.items())
     ]
     found += ranges.to_be_copied()
@@ -74,8 +78,10 @@ def reasons(
         if (name := ranges.damaged.get((range_id, generation))) is not None
     ]
     found += [
-        f"node {node} has less disk left than its reserve, {free} bytes: the ranges that it leads "
-        "take no appends"
+        (
+            f"the disk of node {node} has {free} free bytes, less than its reserve: the ranges "
+            "that the node leads refuse appends"
+        )
         for node, free in sorted(short.items())
         if node in metadata.nodes
     ]
@@ -146,7 +152,7 @@ class _Ranges:
         size = group_size(replicas, self._active)
         if len(range_.members) < size:
             name, live = metadata.name_of(range_), self._live(range_)
-            self.lines.append(f"{name} has {live} members, {size} are wanted")
+            self.lines.append(f"{name} has {live} members; {size} are wanted")
         if gid in self._hurt:
             self.damaged[gid] = metadata.name_of(range_)
         for node in self._left.intersection(range_.members):
@@ -169,8 +175,8 @@ class _Ranges:
             if held > _NAMED_MAX:
                 named = [*named, f"{held - _NAMED_MAX} more"]
             yield (
-                f"node {node} was removed and its replicas are still to be copied to other "
-                f"nodes ({held}): {', '.join(named)}"
+                f"node {node} was removed and the cluster still copies its replicas to "
+                f"other nodes ({held}): {', '.join(named)}"
             )
 
     def _live(self, range_: Descriptor) -> int:

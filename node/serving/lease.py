@@ -56,9 +56,9 @@ class Leases:
         held = sum(who == owner for who in known.values()) + self._under_way[replica, owner]
         if lease_id not in known and held >= limits.leases_per_principal_max:
             raise LimitExceeded(
-                f"{owner!r} would hold {held + 1} leases of range {replica.gid.range_id}; at most "
-                f"{limits.leases_per_principal_max} are allowed. Close snapshots that are no "
-                "longer read, or let them end",
+                f"{owner!r} would have {held + 1} leases of range {replica.gid.range_id}; "
+                f"at most {limits.leases_per_principal_max} are allowed. Close snapshots "
+                "that are not in use",
                 limit="leases_per_principal_max", value=held + 1,
                 allowed=limits.leases_per_principal_max,
             )  # fmt: skip
@@ -78,7 +78,7 @@ async def take(replica: RangeReplica, body: Body) -> Body:
     span = common(asked, (own.start, own.end))
     if span is None or span[0] != asked[0]:
         raise GenerationMismatch(
-            f"the span is not in range {replica.gid.range_id}",
+            f"the span is outside of range {replica.gid.range_id}",
             ranges=[replica.descriptor.to_wire()],
         )
     expires_ms = replica.services.stamp_ms() + body["lease_ms"]

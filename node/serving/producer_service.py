@@ -85,7 +85,7 @@ class ProducerService:
         after, limit = body["after"], min(body["limit"], limits.producers_page_max)
         replica = self._host.controller
         if replica is None:
-            raise NotLeader("this node is no controller member", hint=None)
+            raise NotLeader("this node is not a member of the controller", hint=None)
         await replica.ready()
         metadata = replica.metadata
         end = metadata.producer_ids["number"]

@@ -190,7 +190,7 @@ async def resolve(replica: RangeReplica, body: Body) -> Body:
         seq, end_key = await in_turns(replica, at_time)
         return {"seq": seq} if end_key is None else {"seq": seq, "end_key": end_key}
     if key is None:
-        raise InvalidArgument("the tail of a span is not known; name a `key`", what="start")
+        raise InvalidArgument("a tail of a span does not exist; name a `key`", what="start")
     return {"seq": await in_turns(replica, partial(replica.state.tail, key, value))}
 
 
@@ -281,10 +281,10 @@ async def _in_parts(replica: RangeReplica, part: Callable[[int], bool]) -> int:
 def _own_key(replica: RangeReplica, body: Body) -> bytes:
     key: bytes | None = body["key"]
     if key is None:
-        raise InvalidArgument("a search for a snapshot needs a `key`; add one", what="key")
+        raise InvalidArgument("a search for a snapshot needs a `key`; add a `key`", what="key")
     if key not in Span(replica.state.start, replica.state.end):
         raise GenerationMismatch(
-            f"the key is not in range {replica.gid.range_id}",
+            f"the key is outside of range {replica.gid.range_id}",
             ranges=[replica.descriptor.to_wire()],
         )
     return key

@@ -124,14 +124,16 @@ class Server:
         cluster, node = self._who()
         version = hello.agreed_version()
         if hello.role == "node" and (hello.node is None) != (hello.cluster is None):
-            raise RemoteProtocolError("a node that does not say which, or of which cluster")
+            raise RemoteProtocolError(
+                "the hello is of a node without its number or cluster; give both"
+            )
         return Welcome(nonce=nonce, version=version, cluster=cluster, node=node)
 
     def believe(self, connection: ServerConnection, hello: Hello) -> Believed:
         believed = self.recognise(connection, hello)
         if hello.role == "node" and hello.node is not None:
             raise Unauthorized(
-                f"this port is for clients; nodes of the cluster dial {self._peer_address}",
+                f"this port is only for clients; nodes of the cluster dial {self._peer_address}",
                 peer=self._peer_address,
             )
         return believed
@@ -143,8 +145,8 @@ class Server:
             proven = hello.role == "node" and self._proves_nodes
             self._on_stranger(f"{hello.cluster:.64}", proven)
             raise Unauthorized(
-                f"this node belongs to cluster {cluster}, the other side to {hello.cluster}: "
-                "check the address"
+                f"this node is of cluster {cluster}, the other side is of cluster "
+                f"{hello.cluster}: check the address"
             )
         if hello.role == "client":
             found = self._accesses.of_client(
@@ -156,8 +158,8 @@ class Server:
             return self._later(found) if isinstance(found, Awaitable) else self._with_room(found)
         if self._accesses.is_on and not self._proves_nodes:
             raise Unauthorized(
-                "this cluster has tokens and cannot tell its nodes from others; start every node "
-                "with --secret-file, or with TLS"
+                "this cluster has tokens and cannot tell its nodes from clients; start "
+                "every node with --secret-file, or with TLS"
             )
         return None
 
@@ -182,9 +184,9 @@ class Server:
         hello = connection.hello
         is_node = hello is not None and hello.role == "node"
         if operation.sender is Sender.STRANGER and not is_node:
-            raise Unauthorized(f"{operation} is for nodes")
+            raise Unauthorized(f"{operation} is only for nodes")
         if operation.sender is Sender.PEER and not (is_node and _node(connection)):
-            raise Unauthorized(f"{operation} is for nodes of the cluster")
+            raise Unauthorized(f"{operation} is only for nodes of the cluster")
         if is_node and operation.sender is not Sender.STRANGER and operation is not RAFT:
             # No scope limits a node: a node that has not joined yet may only ask to join. The
             # group's own member list decides about Raft messages, see `raft_in`.

@@ -13,7 +13,9 @@ from ...client.accepting.budget import Budget
 from ...client.accepting.meter import NodeBudgets
 from ...client.accepting.request import Room
 from ...client.protocol import limits
+from ...partitions import levels
 from ...partitions.facts import Facts
+from ...partitions.levels import Program
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor, LastOperation
 from ..control.heartbeat import Heartbeat
@@ -128,8 +130,10 @@ class Status:
                 "answered_by": self._node_id,
                 "seconds_since_controller": round(silent_s, 3),
                 "insecure": is_insecure(metadata, view.insecure),
+                "feature_level": metadata.feature_level,
+                "can_finalize": levels.offered(metadata, view.programs),
             },
-            "nodes": _nodes(metadata, alive, room, view.insecure),
+            "nodes": _nodes(metadata, alive, room, view),
             "disk": {"free": room.free, "reserve": room.reserve, "level": room.level.name},
             "descriptors": self._descriptors(),
             "budgets": {
@@ -247,11 +251,9 @@ def is_insecure(metadata: Metadata, told: Mapping[int, bool]) -> bool | None:
     return True if True in nodes else None if None in nodes else False
 
 
-def _nodes(
-    metadata: Metadata, alive: set[int] | None, room: DiskRoom, insecure: Mapping[int, bool]
-) -> Rows:
-    """Return a row for each node. `alive` is null where only the controller's leader would know,
-    `insecure` where this node has heard nothing of the node."""
+def _nodes(metadata: Metadata, alive: set[int] | None, room: DiskRoom, view: View) -> Rows:
+    """Return a row for each node. `alive` is null where only the controller's leader would know;
+    `insecure`, `version` and `levels` where this node has heard nothing of the node."""
     short, held = room.short, metadata.replicas_by_node()
     return [
         {
@@ -264,10 +266,17 @@ def _nodes(
             "replicas": held[node.node_id],
             "alive": None if alive is None else node.node_id in alive,
             "disk_short": node.node_id in short,
-            "insecure": insecure.get(node.node_id),
+            "insecure": view.insecure.get(node.node_id),
+            **_program(view.programs.get(node.node_id)),
         }
         for node in metadata.nodes.values()
     ]
+
+
+def _program(program: Program | None) -> Row:
+    if program is None:
+        return {"version": None, "levels": None}
+    return {"version": program.version, "levels": [program.low, program.high]}
 
 
 def _last(last: LastOperation | None) -> Row | None:
@@ -300,4 +309,5 @@ def _replica(replica: RangeReplica) -> Row:
         "trimmed_keys": len(replica.state.removal.floors),
         "memtable_bytes": replica.state.memtable_bytes,
         "sealed": replica.is_sealed,
+        "level": replica.state.level,
     }

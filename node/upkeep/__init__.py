@@ -6,6 +6,7 @@
     scrub, segment_repair    find damaged files and fetch them again from a peer
     disk_watch               refuse appends and give up leadership before the disk is full
     maintenance              free WAL files, retire producers
+    levels                   bring the feature level of the cluster to the directory and the ranges
 
 The contract: this work gives way to appends and reads, and may be killed at any moment.
 """

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -55,6 +56,7 @@ class DiskWatch:
         self._handover = handover
         self._on_change = on_change
         self._sparing: asyncio.Task[None] | None = None
+        self._stopping = threading.Event()
         self._blind = False
         self._level = Level.AMPLE
         """The level as last reported."""
@@ -75,6 +77,7 @@ class DiskWatch:
                         await self._begun.wait()
                 self._begun.clear()
         finally:
+            self._stopping.set()
             if self._sparing is not None:
                 self._sparing.cancel()
 
@@ -88,7 +91,7 @@ class DiskWatch:
             free = await asyncio.to_thread(_free, self._places)
         except OSError as error:
             if not self._blind:
-                log.error("cannot see how much room the disk has: %s", error)
+                log.error("the node cannot read the free space of the disk: %s", error)
             self._blind = True
             return
         self._blind = False
@@ -110,8 +113,9 @@ class DiskWatch:
         needed = room.reserve + (_FILES + 1) * file_bytes
         if size < needed:
             log.warning(
-                "the disk is too small for these settings: it has %d bytes, and appends are taken "
-                "with %d or more; give smaller --disk-reserve-bytes and --wal-file-bytes (now %d)",
+                "the disk is too small for these settings: the disk has %d bytes, and "
+                "appends need %d or more; give smaller --disk-reserve-bytes and "
+                "--wal-file-bytes (now %d)",
                 size, needed, file_bytes,
                 extra={"fields": {"reserve": room.reserve}},
             )  # fmt: skip
@@ -123,21 +127,22 @@ class DiskWatch:
             try:
                 await asyncio.to_thread(wal.make_spare, self._settle)
             except OSError as error:
-                log.warning("no WAL file could be made ahead: %s", error)
+                log.warning("the node could not make a WAL file in advance: %s", error)
         room.exhausted = bool(room.level) and not wal.has_spare
         if room.takes_entries() != self._taken:
             self._taken = room.takes_entries()
             told = {"free": room.free, "file_ahead": wal.has_spare}
             if self._taken:
-                log.info("entries of other leaders are taken again", extra={"fields": told})
+                log.info("the node accepts entries of other leaders again", extra={"fields": told})
             else:
                 log.warning(
-                    "the disk is nearly full: entries of other leaders are not taken",
+                    "the disk is almost full: the node refuses entries of other leaders",
                     extra={"fields": told},
                 )
 
     def _settle(self, name: str) -> None:
-        write_back(self._wal_directory / name)
+        """Write the file back, for seconds; a node that stops gives it up."""
+        write_back(self._wal_directory / name, self._stopping)
 
     def _tell(self, before: Level) -> None:
         """Log each change once, however often the space is checked."""
@@ -145,16 +150,18 @@ class DiskWatch:
         fields = {"free": room.free, "unbuilt": room.free - room.to_use, "reserve": room.reserve,
                   "disk_level": room.level.name}  # fmt: skip
         if not room.level:
-            log.info("the disk has room again", extra={"fields": fields})
+            log.info("the disk has enough space again", extra={"fields": fields})
         elif not before:
             log.warning(
-                "little disk is left: appends to ranges led here are refused",
+                "the disk has little space: ranges that this node leads refuse appends",
                 extra={"fields": fields},
             )
         else:
             log.log(
                 logging.WARNING if room.level > before else logging.INFO,
-                "less disk is left" if room.level > before else "more disk is left, and little",
+                "the disk has less space than before"
+                if room.level > before
+                else "the disk has more space than before, but still little",
                 extra={"fields": fields},
             )
 
@@ -164,7 +171,7 @@ class DiskWatch:
             if not self._room.level:
                 return
             with contextlib.suppress(LognodeError):  # the next look tries again
-                await self._handover.spare(replica, self._roomy(replica), why="lack of room")
+                await self._handover.spare(replica, self._roomy(replica), why="lack of disk space")
 
     def _roomy(self, replica: RangeReplica) -> set[int]:
         others = set(replica.members) - {self._room.node_id}

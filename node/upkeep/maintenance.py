@@ -125,6 +125,7 @@ class Maintenance:
         for gid in [gid for gid, file in pins.items() if file == oldest]:
             if time.monotonic() > until:
                 return
+            await asyncio.sleep(0)
             replica = self._host.groups.get(gid)
             if isinstance(replica, ControllerReplica) and not (
                 replica.is_sealed or replica.stopped

@@ -9,6 +9,8 @@ limits are reached.
 
 import asyncio
 import time
+from collections.abc import Generator
+from operator import itemgetter
 
 from ...client.protocol import limits
 from ...raft.wal import Wal
@@ -17,6 +19,7 @@ from ..replicas.flush import Flusher
 from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica, brim
 from ..replicas.replica import Memory
+from ..runtime.slices import stepped
 
 _PERIOD_S = 0.25
 _IDLE_PERIOD_S = 5.0
@@ -36,6 +39,7 @@ class Memtables:
         self._wal = wal
         self._flusher = flusher
         self._memory = memory
+        self._turn = asyncio.Lock()
         self._frozen = asyncio.Event()
         self._seen_round = 0
         self._look_at = 0.0
@@ -48,7 +52,7 @@ class Memtables:
             if self._wal.open_round == self._seen_round and now < self._look_at:
                 continue  # nothing was written since: only age can make a freeze due
             self._seen_round, self._look_at = self._wal.open_round, now + _IDLE_PERIOD_S
-            self.look(now)
+            await self.look(now)
 
     async def build(self) -> None:
         """Build segments of frozen memtables. Run until cancelled."""
@@ -60,29 +64,45 @@ class Memtables:
             else:
                 if not await self._flusher.try_flush_oldest(replica):
                     replica.flush_not_before = time.monotonic() + _RETRY_S
-                self.look(time.monotonic())
+                await self.look(time.monotonic())
 
-    def look(self, now: float) -> None:
-        """Check all memtables once."""
-        replicas = [r for r in self._host.ranges() if r.state.unflushed and not r.stopped]
-        for replica in replicas:
-            if replica.freeze_proposed:
-                continue
-            live = replica.state.memtable
-            if replica.leads and len(live):
-                is_old = now - replica.memtable_since > limits.memtable_age_s
-                if replica.cooling.is_cold(live.size, now) or is_old:
-                    replica.propose_freeze()
-            elif self._overdue(replica, now):
-                replica.freeze()
-        held = sum(replica.state.memtable_bytes for replica in replicas)
-        most = max((replica.state.frozen_bytes for replica in replicas), default=0)
+    async def look(self, now: float) -> None:
+        """Check all memtables once, in slices of the loop's time; one look follows the other."""
+        async with self._turn:
+            await stepped(self._look(now))
+
+    def _look(self, now: float) -> Generator[None, None, None]:
+        held = frozen = most = 0
+        live: list[tuple[int, RangeReplica]] = []
+        for replica in self._host.ranges():
+            if not replica.stopped and replica.state.unflushed:
+                self._freeze_if_due(replica, now)
+                own = replica.state.frozen_bytes
+                size = replica.state.memtable.size
+                held, frozen, most = held + own + size, frozen + own, max(most, own)
+                if len(replica.state.memtable):
+                    live.append((size, replica))
+                if self._may_build(replica, now):
+                    self._frozen.set()
+            yield
         self._memory.scarce = most > limits.frozen_scarce_bytes or held > limits.memtables_bytes_max
         self._memory.full = held > limits.memtables_hard_bytes_max
         self._memory.brim = held > brim(limits.memtables_hard_bytes_max)
-        self._relieve(replicas, held - self._room.memtables_bytes_max)
-        if self._next(now) is not None:
-            self._frozen.set()
+        excess = held - self._room.memtables_bytes_max - frozen
+        if excess > 0:
+            live.sort(key=itemgetter(0), reverse=True)
+            yield from self._relieve(live, excess, now)
+
+    def _freeze_if_due(self, replica: RangeReplica, now: float) -> None:
+        if replica.freeze_proposed:
+            return
+        live = replica.state.memtable
+        if replica.leads and len(live):
+            is_old = now - replica.memtable_since > limits.memtable_age_s
+            if replica.cooling.is_cold(live.size, now) or is_old:
+                replica.propose_freeze()
+        elif self._overdue(replica, now):
+            replica.freeze()
 
     def _overdue(self, replica: RangeReplica, now: float) -> bool:
         """Whether the replica must freeze alone.
@@ -97,27 +117,41 @@ class Memtables:
             or live.size >= patience * limits.memtable_bytes_max
         )
 
-    def _relieve(self, replicas: list[RangeReplica], excess: int) -> None:
-        """Freeze the largest live memtables until the frozen bytes cover the excess."""
-        excess -= sum(replica.state.frozen_bytes for replica in replicas)
-        for replica in sorted(replicas, key=lambda r: r.state.memtable.size, reverse=True):
-            if excess <= 0 or not len(replica.state.memtable):
+    def _relieve(
+        self, live: list[tuple[int, RangeReplica]], excess: int, now: float
+    ) -> Generator[None, None, None]:
+        """Freeze live memtables, the largest first, until their bytes cover the excess.
+
+        `live`: the sizes and replicas, the largest first.
+        """
+        for size, replica in live:
+            if excess <= 0:
                 return
-            excess -= replica.state.memtable.size
-            if replica.leads:
-                replica.propose_freeze()
-            else:
-                replica.freeze()
+            excess -= size
+            if not replica.stopped and len(replica.state.memtable):
+                if replica.leads:
+                    replica.propose_freeze()
+                else:
+                    replica.freeze()
+                if self._may_build(replica, now):
+                    self._frozen.set()
+            yield
+
+    def _may_build(self, replica: RangeReplica, now: float) -> bool:
+        """Whether the replica has a frozen memtable whose file may be built and has room."""
+        queue = replica.state.queue
+        return (
+            bool(queue)
+            and not replica.stopped
+            and replica.flush_not_before <= now
+            and self._room.may_build(queue[0].memtable.unpacked_bytes)
+        )
 
     def _next(self, now: float) -> RangeReplica | None:
         """Return the replica with the most frozen bytes whose next file fits on the disk."""
-        may_build = self._room.may_build
         waiting = [
             replica
             for replica in self._host.ranges()
-            if replica.state.queue
-            and not replica.stopped
-            and replica.flush_not_before <= now
-            and may_build(replica.state.queue[0].memtable.unpacked_bytes)
+            if replica.state.queue and self._may_build(replica, now)
         ]
         return max(waiting, key=lambda replica: replica.state.frozen_bytes, default=None)

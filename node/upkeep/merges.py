@@ -14,22 +14,26 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from ...client.protocol.errors import CorruptData, LognodeError, Unavailable
 from ...statemachine.merge_plan import is_oldest, plan
 from ...statemachine.merge_process import Merger, Task
 from ...statemachine.meta import MetaStore
+from ...statemachine.range_state import Base
 from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
 from ...statemachine.visibility import Rules
 from ..directory.disk_room import DiskRoom
-from ..directory.meta_keys import replica_key, replica_row
 from ..metrics import Metrics
 from ..replicas.host import Host
 from ..replicas.prepare import open_ahead
 from ..replicas.range_replica import RangeReplica
+from ..rules.durable_steps import Commit
+from ..rules.flushing import store_base
 from ..runtime.sync_thread import SyncThread
 
 _PERIOD_S: Final = 1.0
@@ -65,6 +69,10 @@ class Merges:
         self._on_damaged = on_damaged
         self._metrics = metrics
         self._numbers = itertools.count(1)
+        self._seen: WeakKeyDictionary[RangeReplica, Base] = WeakKeyDictionary()
+        """The durable base of each replica whose manifest needs no merge."""
+        self._failed: WeakKeyDictionary[RangeReplica, int] = WeakKeyDictionary()
+        """Consecutive merges of each replica that failed."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -83,23 +91,24 @@ class Merges:
         try:
             merged = await self._merge(replica)
         except LognodeError as error:
-            delay = min(_RETRY_MAX_S, _RETRY_FIRST_S * 2 ** min(replica.merge_failed, 10))
-            replica.merge_failed += 1
-            replica.merge_not_before = time.monotonic() + delay
+            failed = self._failed.get(replica, 0)
+            delay = min(_RETRY_MAX_S, _RETRY_FIRST_S * 2 ** min(failed, 10))
+            self._failed[replica] = failed + 1
+            replica.put_off_merges(time.monotonic() + delay)
             log.error(
-                "segments could not be merged; it is tried again",
+                "merging segments failed; the node tries again",
                 extra={"fields": {"range": replica.gid.range_id, "error": str(error),
                                   "in_seconds": delay}},
             )  # fmt: skip
             if isinstance(error, CorruptData) and not replica.stopped:
                 self._on_damaged(replica, error)
             return False
-        replica.merge_failed = 0
+        self._failed.pop(replica, None)
         return merged
 
     async def _merge(self, replica: RangeReplica) -> bool:
         base = replica.state.durable_base
-        if replica.merge_seen is base or replica.stopped or replica.is_sealed:
+        if self._seen.get(replica) is base or replica.stopped or replica.is_sealed:
             return False  # the next generation takes over the files of a sealed one
         rules = Rules.of(base.tables, *replica.descriptor.span)
         gone = [info for info in base.manifest if rules.unneeded(info)]
@@ -116,7 +125,7 @@ class Merges:
             return True
         planned = plan(base.manifest, rules)
         if planned is None:
-            replica.merge_seen = base
+            self._seen[replica] = base
             return False
         inputs = base.manifest[slice(*planned)]
         if not self._has_room(sum(info.size for info in inputs)):
@@ -125,12 +134,12 @@ class Merges:
             return False  # an input is being repaired
         started = time.monotonic()
         pin = object()
-        self._host.pinned[pin] = [info.content_id for info in inputs]
+        self._host.pinned.pin(pin, [info.content_id for info in inputs])
         try:
             oldest = is_oldest(base.manifest, planned[0])
             merged = await self._replace(replica, inputs, rules, oldest=oldest)
         finally:
-            del self._host.pinned[pin]
+            self._host.pinned.unpin(pin)
         await self._host.collect_garbage()
         self._metrics.segments_merged.inc(len(inputs))
         self._metrics.merged_bytes.inc(merged.size if merged else 0)
@@ -161,9 +170,11 @@ class Merges:
             if replica.stopped or replica.is_sealed:
                 raise Unavailable("this replica has ended")
             base = replica.state.base_merged(inputs, merged)
-            row = {replica_key(replica.gid): replica_row(replica.descriptor, base)}
-            await self._sync.run(lambda: self._meta.commit(row))
-            replica.state.merged(base)
+            for step in store_base(replica.descriptor, base):
+                if isinstance(step, Commit):
+                    await self._sync.run(partial(self._meta.commit, step.puts))
+                else:
+                    replica.state.merged(base)
 
     async def _replace(
         self, replica: RangeReplica, inputs: Sequence[SegmentInfo], rules: Rules, *, oldest: bool

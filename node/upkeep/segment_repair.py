@@ -113,7 +113,7 @@ class SegmentRepair:
         del self._tasks[name]
         error = unexpected.ended(task, self._on_broken)
         if error is not None:
-            log.error("mending failed", exc_info=error)
+            log.error("repair of a segment failed", exc_info=error)
 
     async def _search(self, gid: GroupId, error: CorruptData) -> None:
         """Find which of the replica's files is damaged, and give the replica up if none is."""
@@ -147,7 +147,7 @@ class SegmentRepair:
             fetched = await self._fetch(content_id)
         except LognodeError as refusal:
             log.error(
-                "segment cannot be mended",
+                "segment cannot be repaired",
                 extra={"fields": {"id": content_id, "reason": refusal.message}},
             )
             for holder in self._host.holders(content_id):
@@ -161,7 +161,7 @@ class SegmentRepair:
         while len(self._mended) > _MENDED_MAX:
             del self._mended[next(iter(self._mended))]
         self._metrics.segments_repaired.inc()
-        log.warning("segment is mended", extra={"fields": {"id": content_id}})
+        log.warning("segment is repaired", extra={"fields": {"id": content_id}})
         await self._bring_back()
 
     async def _fetch(self, content_id: str) -> bool:
@@ -174,7 +174,7 @@ class SegmentRepair:
         until = loop.time() + _PATIENCE_S
         while holders := self._host.holders(content_id):
             unreachable = None
-            refusal: LognodeError = RangeNotFound("no other member", range=0)
+            refusal: LognodeError = RangeNotFound("the range has no other member", range=0)
             for gid, (descriptor, info) in holders.items():
                 for peer in self._others(descriptor):
                     try:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ...client.protocol.errors import CorruptData
+from ...client.protocol.errors import CorruptData, Unsupported
 from ...raft.os_disk import OsDisk
 from ...raft.wal_recovery import Recovery, read
 from ...statemachine.meta import decode_row
 from ..directory import meta_keys
 from ..directory.data_directory import DataDirectory, locked
+from ..directory.feature_level import refused
 from ..directory.meta_reader import read_rows
 from .verify_bases import check_bases
 from .verify_replicas import Known, check_replicas, group_name
@@ -23,8 +24,12 @@ from .verify_segments import check_segments
 
 COLUMNS: Final = ("result", "check", "found", "repair")
 _TOLD_MAX: Final = 5
-_FROM_PEERS: Final = "start the node: what is damaged takes no part and is rebuilt from its peers"
-_ANEW: Final = "move the directory away and start an empty one with --join: it becomes another node"
+_FROM_PEERS: Final = (
+    "start the node: damaged replicas take no part, and the node rebuilds them from its peers"
+)
+_ANEW: Final = (
+    "move the directory away and start an empty directory with --join: the node becomes a new node"
+)
 
 
 @dataclass(slots=True)
@@ -96,7 +101,7 @@ def _check_layout(directory: DataDirectory) -> Check:
     strange = sorted(set(os.listdir(directory.root)) - ours)
     check.found = f"{len(wanted) - len(check.wrong)} of {len(wanted)} parts"
     if strange:
-        check.found += f", {len(strange)} that are not a node's ({strange[0]})"
+        check.found += f", and {len(strange)} files that are not of a node ({strange[0]})"
     return check
 
 
@@ -134,12 +139,14 @@ def _take_row(known: Known, key: str, value: Any) -> None:
                 raise ValueError(value)
         elif key in ("identity", meta_keys.CLEAN, meta_keys.REFUSED):
             known.others[key] = value
+        elif key == meta_keys.LEVEL:
+            known.others[key] = int(value)
     except CorruptData as error:
         if f"meta row {key}" in error.message:
             raise
-        raise CorruptData(f"meta row {key} is not one: {error.message}") from None
+        raise CorruptData(f"meta row {key} is not valid: {error.message}") from None
     except (KeyError, TypeError, ValueError, AttributeError, LookupError) as error:
-        raise CorruptData(f"meta row {key} is not one: {error!r}") from None
+        raise CorruptData(f"meta row {key} is not valid: {error!r}") from None
 
 
 def _check_identity(known: Known, check: Check) -> None:
@@ -152,9 +159,14 @@ def _check_identity(known: Known, check: Check) -> None:
         )
     except (TypeError, KeyError, AttributeError):
         check.found = "no identity"
-        check.wrong.append("meta holds no sound identity row")
-    if known.others.get(meta_keys.REFUSED):
-        check.wrong.append(f"the cluster refuses it: {known.others[meta_keys.REFUSED]}")
+        check.wrong.append("the identity row of meta is missing or not valid")
+    try:
+        refusal = refused(known.others.get)
+    except Unsupported as error:
+        check.wrong.append(error.message)
+    else:
+        if refusal:
+            check.wrong.append(f"the cluster refuses this directory: {refusal}")
 
 
 def _check_wal(directory: DataDirectory) -> tuple[Recovery | None, Check]:
@@ -175,7 +187,7 @@ def _check_wal(directory: DataDirectory) -> tuple[Recovery | None, Check]:
         f"{len(recovery.files)} files, {len(recovery.spares)} spares, {recovery.batches} rounds"
     )
     if recovery.torn is not None:
-        check.found += "; a round that was never synced is cut at the next start"
+        check.found += "; the next start cuts a round that was never synced"
     check.wrong += recovery.damage
     return recovery, check
 
@@ -185,7 +197,7 @@ def _check_logs(recovery: Recovery | None) -> Check:
     if recovery is None:
         return Check("logs", "not looked at", ["the WAL cannot be read"])
     entries = sum(len(group.places) for group in recovery.groups.values())
-    found = f"{len(recovery.groups)} logs, {entries} entries, {len(recovery.retired)} over"
+    found = f"{len(recovery.groups)} logs, {entries} entries, {len(recovery.retired)} ended logs"
     return Check("logs", found, [
         f"{group_name(gid)}: {reason}" for gid, reason in sorted(recovery.damaged.items())
     ])  # fmt: skip

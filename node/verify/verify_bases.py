@@ -37,7 +37,7 @@ def check_bases(directory: Path, bases: list[KnownBase]) -> tuple[str, list[str]
         for info in known.base.manifest:
             other = named.setdefault(info.content_id, info)
             if other.file != info.file and found is None:
-                found = f"another manifest says otherwise of segment {info.content_id}"
+                found = f"another manifest has other values of segment {info.content_id}"
         if found is not None:
             wrong.append(f"{known.name}: {found}")
     store.close()
@@ -51,20 +51,21 @@ def _manifest(known: KnownBase) -> str | None:
     for info in manifest:
         reason = _info(info)
         if reason is not None:
-            return f"its manifest says of segment {info.content_id} {reason}"
+            return f"the manifest has segment {info.content_id} with {reason}"
     try:
         strange = [info for info in manifest if common(info.clip, span) is None]
         found = chains(manifest, span)
     except TypeError:
-        return f"{span!r} is no span"
+        return f"{span!r} is not a span"
     for info in strange:
-        return f"its manifest has segment {info.content_id} for keys of others, {info.clip!r}"
+        return f"the manifest has segment {info.content_id} for keys of other ranges, {info.clip!r}"
     for chain in found:
         for before, after in pairwise(chain.rows):
             if before.end_seq > after.first_seq:
                 return (
-                    f"its manifest has segment {after.content_id}, from seq {after.first_seq} on, "
-                    f"behind {before.content_id}, which ends at {before.end_seq}"
+                    f"the manifest has segment {after.content_id}, from seq "
+                    f"{after.first_seq} on, behind {before.content_id}, which ends at "
+                    f"{before.end_seq}"
                 )
     return None
 
@@ -75,10 +76,10 @@ def _info(info: SegmentInfo) -> str | None:
     if not 0 < info.entries <= info.end_seq - info.first_seq:
         return f"{info.entries} entries with seqs from {info.first_seq} to {info.end_seq}"
     if info.min_key > info.max_key:
-        return "a last key that is before its first"
+        return "a last key below its first key"
     if info.min_timestamp_ms > info.max_timestamp_ms:
-        return "a last timestamp that is before its first"
-    return None if info.size > 0 else "a size of nothing"
+        return "a last timestamp below its first timestamp"
+    return None if info.size > 0 else "a size below 1"
 
 
 def _tables(known: KnownBase, store: SegmentStore) -> str | None:
@@ -89,13 +90,13 @@ def _tables(known: KnownBase, store: SegmentStore) -> str | None:
         state = RangeState(start=span.start, end=span.end, store=store, base=known.base)
         ends: Any = (state.next_seq, state.last_timestamp_ms)
         if list(map(type, ends)) != [int, int]:
-            return f"its next seq and last timestamp are {ends!r}"
+            return f"the next seq and last timestamp are {ends!r}"
     except (LognodeError, LookupError, TypeError, ValueError, AttributeError) as error:
-        return f"its tables cannot be read: {error!r}"
+        return f"the tables cannot be read: {error!r}"
     end = max((info.end_seq for info in manifest), default=0)
     if end > state.next_seq:
-        return f"its next seq is {state.next_seq}, and a segment ends at {end}"
+        return f"the next seq is {state.next_seq}, but a segment ends at {end}"
     newest = max((info.max_timestamp_ms for info in manifest), default=0)
     if newest > state.last_timestamp_ms:
-        return f"its last timestamp is {state.last_timestamp_ms}, and a segment has {newest}"
+        return f"the last timestamp is {state.last_timestamp_ms}, but a segment has {newest}"
     return None

@@ -6,11 +6,12 @@ from typing import Any
 from ...client.protocol.errors import CorruptData
 from ...partitions.model import CONTROLLER_RANGE, Descriptor, Span
 from ...raft.types import GroupId
-from ...raft.wal_recovery import RecoveredGroup, Recovery
+from ...raft.wal_recovery import Recovery
 from ...statemachine.range_state import Base
 from ...statemachine.segment_writer import SegmentInfo
 from ..directory import meta_keys
 from ..directory.image_rows import ImageRows
+from ..rules.recovering import misfit
 from .verify_bases import KnownBase
 
 
@@ -42,7 +43,7 @@ class Known:
         number = meta_keys.prepared_operation(key)
         GroupId(int(value["range"]), int(value["generation"]))
         base = Base.from_wire(value["base"])
-        name = f"what was prepared for operation {number}"
+        name = f"data prepared for operation {number}"
         self.bases.append(KnownBase(name, Span(b"", None), base))
 
     def check_images(self) -> list[str]:
@@ -55,7 +56,7 @@ class Known:
             except CorruptData as error:
                 wrong.append(error.message)
             except (KeyError, TypeError, AttributeError) as error:
-                wrong.append(f"meta row {row_key} is not one: {error!r}")
+                wrong.append(f"meta row {row_key} is not valid: {error!r}")
         return wrong
 
     def segments(self) -> list[SegmentInfo]:
@@ -76,7 +77,7 @@ class Known:
             self.bases.append(KnownBase(group_name(gid), descriptor.span, base))
             expected = meta_keys.replica_key(gid)
         if key != expected:
-            raise CorruptData(f"meta row {key} is that of {expected}")
+            raise CorruptData(f"meta row {key} belongs to {expected}")
         self.replicas[gid] = KnownReplica(
             (index, term), value.get("damaged"), bool(value.get("installed"))
         )
@@ -100,7 +101,9 @@ def check_replicas(known: Known, recovery: Recovery) -> tuple[str, list[str]]:
             wrong.append(f"{group_name(gid)}: {reason}")
     for gid in recovery.groups.keys() - known.replicas.keys():
         over = gid.generation <= known.marks.get(gid.range_id, 0)
-        _count(notes, "is over and goes at the next start" if over else "was never begun")
+        _count(
+            notes, "has ended, and the next start removes the data" if over else "was never begun"
+        )
     found = f"{len(known.replicas)} replicas"
     for what, count in sorted(notes.items()):
         found += f", {count} that {what}"
@@ -109,25 +112,11 @@ def check_replicas(known: Known, recovery: Recovery) -> tuple[str, list[str]]:
 
 def _disagreement(gid: GroupId, replica: KnownReplica, recovery: Recovery) -> str | None:
     if replica.damaged:
-        return f"known to be damaged: {replica.damaged}"
+        return f"the replica is known as damaged: {replica.damaged}"
     log = recovery.groups.get(gid)
     if log is None:
         return "its log is not in the WAL"
-    return _log_misfit(log, replica)
-
-
-def _log_misfit(log: RecoveredGroup, replica: KnownReplica) -> str | None:
-    index, term = replica.applied
-    if log.base_index > index:
-        return f"meta ends at entry {index}, its log begins after {log.base_index}"
-    if replica.installed:
-        return None
-    if log.last_index < index:
-        return f"its log ends at entry {log.last_index}, meta has applied {index}"
-    held = log.term_at(index)
-    if held != term:
-        return f"its log holds entry {index} of term {held}, meta has applied that of term {term}"
-    return None
+    return misfit(log, replica.applied, installed=replica.installed)
 
 
 def group_name(gid: GroupId) -> str:

@@ -41,9 +41,9 @@ def check_segments(directory: Path, named: Iterable[SegmentInfo]) -> tuple[str, 
                 orphans += 1
     found = f"{len(segments) - len(wrong)} segments, {blocks} blocks, {size} bytes"
     if orphans:
-        found += f", {orphans} that no replica names and the next start removes"
+        found += f", {orphans} that no replica uses and the next start removes"
     if strange:
-        found += f", {strange} files of others"
+        found += f", {strange} unknown files"
     return found, wrong
 
 
@@ -66,7 +66,7 @@ def _check_one(path: Path, info: SegmentInfo) -> int:
             footer.min_timestamp_ms, footer.max_timestamp_ms,
         )  # fmt: skip
         if said != info.file[2:]:
-            raise CorruptData(f"segment {info.content_id} is not what its manifest says")
+            raise CorruptData(f"segment {info.content_id} does not match its manifest")
         return footer.blocks
     finally:
         segment.close()

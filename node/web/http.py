@@ -85,7 +85,7 @@ class HttpServer:
         await self._runner.setup()
         server = self._runner.server
         if server is None:
-            raise RuntimeError("a runner that is not set up")
+            raise RuntimeError("the runner is not set up")
         # No aiohttp site, so that connections are counted from their accept to their close.
         self._guests = guests = HttpGuests(
             server, connections_max=self._connections_max, on_closed=self._on_closed,
@@ -125,7 +125,9 @@ class HttpServer:
     @web.middleware
     async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.body_exists:
-            raise web.HTTPRequestEntityTooLarge(0, -1, text="a request has no body here\n")
+            raise web.HTTPRequestEntityTooLarge(
+                0, -1, text="the request has a body; leave the body out\n"
+            )
         guests = self._guests
         if guests is None:
             raise web.HTTPServiceUnavailable

@@ -78,7 +78,7 @@ class StatusPages:
         async with self._turn:
             if self._unread_bytes > _UNREAD_BYTES_MAX:
                 raise web.HTTPServiceUnavailable(
-                    text="too many pages are still to be read; ask again in a second\n",
+                    text="the node still sends too many pages; ask again in a second\n",
                     headers={"Retry-After": "1"},
                 )
             await asyncio.sleep(max(0.0, self._not_before - time.monotonic()))

@@ -45,7 +45,7 @@ _MIB = 1 << 20
 def main(arguments: Sequence[str]) -> int:
     """Start a node, abuse it, print a line for each way. Return 1 if a bound is exceeded."""
     parser = argparse.ArgumentParser(prog="scripts/bench abuse", allow_abbrev=False)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each phase")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of each phase")
     parser.add_argument("--rate", type=float, default=100.0, help="appends/s of the client")
     parser.add_argument("--tls", action="store_true", help="a node with TLS")
     parser.add_argument("--kinds", help="some of the ways, with commas between them")

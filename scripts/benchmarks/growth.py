@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--sweeps", default=",".join(SWEEPS), help="comma-separated")
-    parser.add_argument("--points", help="of the sweeps, comma-separated")
+    parser.add_argument("--points", help="names of the sweeps, comma-separated")
     options = parser.parse_args(arguments)
     seconds = options.seconds or (0.5 if options.quick else 20.0)
     sweeps = _QUICK if options.quick else SWEEPS

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     """Start three nodes, move the lead, print the figures. Return 1 when an append was lost."""
     parser = argparse.ArgumentParser(prog="scripts/bench handover", allow_abbrev=False)
     parser.add_argument("--clients", type=int, default=8)
-    parser.add_argument("--moves", type=int, default=20, help="of each kind")
+    parser.add_argument("--moves", type=int, default=20, help="number of moves of each kind")
     parser.add_argument("--data", type=data_directory, default=Path())
     options = parser.parse_args(arguments)
     with (

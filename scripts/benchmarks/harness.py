@@ -65,7 +65,7 @@ def show(options: argparse.Namespace, around: Row, results: Sequence[Row], **mor
 
 
 def table(results: Sequence[Row]) -> str:
-    """Return rows as aligned text; values that are no single figure go to the JSON only."""
+    """Return rows as aligned text; values that are not single figures go to the JSON only."""
     heads = list(dict.fromkeys(
         name for row in results for name, value in row.items() if not isinstance(value, dict | list)
     ))  # fmt: skip

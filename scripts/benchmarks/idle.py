@@ -41,7 +41,9 @@ def main(arguments: Sequence[str]) -> int:
     """Start three nodes, let their ranges rest, kill one; print the figures, write the JSON."""
     parser = argparse.ArgumentParser(prog="scripts/bench idle", allow_abbrev=False)
     parser.add_argument("--ranges", type=int, default=1_000)
-    parser.add_argument("--seconds", type=float, default=30.0, help="of measuring CPU at rest")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="seconds of measuring CPU at rest"
+    )
     parser.add_argument("--appends", type=int, default=20, help="each to a range at rest")
     parser.add_argument("--data", type=data_directory, default=Path())
     parser.add_argument("--json", type=Path)

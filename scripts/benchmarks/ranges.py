@@ -91,7 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
     parser.add_argument("--rate", type=float, default=20_000.0, help="records a second")
     parser.add_argument("--producers", type=int, default=100)
-    parser.add_argument("--followers", type=int, default=1_000, help="of a key each")
+    parser.add_argument(
+        "--followers", type=int, default=1_000, help="number of followers of a key each"
+    )
     parser.add_argument("--batch", type=int, default=50, help="records of a call")
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--value-bytes", type=int, default=128)
@@ -99,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--merges", type=int, default=10, help="fewer than splits")
     parser.add_argument("--transfers", type=int, default=20)
-    parser.add_argument("--moves", type=int, default=10, help="of followers, and of leaders")
+    parser.add_argument(
+        "--moves", type=int, default=10, help="number of kills of followers, and of leaders"
+    )
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--sizes", default="10,1000", help="MB of a range, comma-separated")
     parser.add_argument("--rounds", type=int, default=3, help="ranges of each size")

@@ -52,7 +52,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench restart", allow_abbrev=False)
     parser.add_argument("--wal-mib", type=int, default=1024)
     parser.add_argument("--segments-mib", default="512,5120", help="comma-separated, ascending")
-    parser.add_argument("--value-bytes", type=int, default=1024, help="of the records in the WAL")
+    parser.add_argument(
+        "--value-bytes", type=int, default=1024, help="bytes of the records in the WAL"
+    )
     parser.add_argument("--quick", action="store_true", help="24 MiB of WAL, 8 and 32 of segments")
     parser.add_argument("--data", type=data_directory, default=Path())
     parser.add_argument("--json", type=Path)

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--rate", type=float, default=200.0, help="single appends/s, timed")
     parser.add_argument("--load", type=float, help="MB/s of other appends")
-    parser.add_argument("--value-bytes", type=int, default=1_000, help="of the load, random")
+    parser.add_argument("--value-bytes", type=int, default=1_000, help="bytes of the load, random")
     options = parser.parse_args(arguments)
     options.seconds = options.seconds or (2.0 if options.quick else 25.0)
     options.load = options.load or (0.5 if options.quick else 6.0)

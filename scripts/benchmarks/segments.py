@@ -20,7 +20,7 @@ _WORDS = 2_000
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench segments", description=__doc__)
-    parser.add_argument("--records", type=int, default=300_000, help="of a segment")
+    parser.add_argument("--records", type=int, default=300_000, help="size of a segment")
     parser.add_argument("--value-bytes", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args(arguments)

@@ -47,7 +47,7 @@ class _Phase:
 def main(arguments: Sequence[str]) -> int:
     """Start three nodes, stop one for a while under load, print the figures."""
     parser = argparse.ArgumentParser(prog="scripts/bench slow", allow_abbrev=False)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each phase")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds of each phase")
     parser.add_argument("--rate", type=float, default=100.0, help="single appends/s, timed")
     parser.add_argument("--load", type=float, default=4.0, help="MB/s of other appends")
     parser.add_argument("--data", type=data_directory, default=Path())

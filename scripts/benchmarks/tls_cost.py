@@ -16,7 +16,7 @@ _WORDS = ("plain", "TLS")
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print the table, write the JSON."""
     parser = harness.parser("tls", __doc__)
-    parser.add_argument("--seconds", type=float, help="of each load")
+    parser.add_argument("--seconds", type=float, help="seconds of each load")
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args(arguments)
     seconds = options.seconds or (1.0 if options.quick else 25.0)

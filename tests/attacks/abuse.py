@@ -144,7 +144,7 @@ async def handshakes(options: argparse.Namespace) -> None:
 
 
 async def main(options: argparse.Namespace) -> None:
-    """Run until the time is up and print what came of it."""
+    """Run until the time is up and print the result."""
     work = {"churn": churn, "handshakes": handshakes}.get(options.kind, use)
     tasks = [asyncio.create_task(work(options)) for _ in range(options.connections)]
     await asyncio.wait(tasks, timeout=options.seconds)

@@ -207,7 +207,7 @@ async def range_of(line: Line, log: str, key: bytes = b"") -> Body:
 
 
 def main(attack: Attack, parser: argparse.ArgumentParser, begin: Begin = Line.open) -> None:
-    """Run the attack on every connection at once and print what came of it."""
+    """Run the attack on every connection at once and print the result."""
     options = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

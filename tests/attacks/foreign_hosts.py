@@ -1,6 +1,6 @@
 """Ask over HTTP by names that are not the node's, as a page in somebody's browser can make it.
 
-`--address` is that of the node's HTTP port. Each name is refused. Some requests are no HTTP.
+`--address` is that of the node's HTTP port. Each name is refused. Some requests are malformed.
 """
 
 import argparse

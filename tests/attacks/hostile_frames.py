@@ -1,4 +1,4 @@
-"""Send frames that are no messages: bombs, wrong checksums, lengths that nobody sends.
+"""Send malformed frames: bombs, wrong checksums, lengths that nobody sends.
 
 The node ends the connection for each of them; the attack goes on with the next frame on a new one.
 """

@@ -1,7 +1,7 @@
 """What an attacker of a cluster with TLS and tokens has: a certificate, and a token of its own.
 
 The token lets it read and append the attacked log, so that what it asks for is served and not
-refused at the door. With the certificate of a client it is no node.
+refused at the door. With the certificate of a client it is not a node.
 """
 
 import lognode

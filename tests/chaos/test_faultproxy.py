@@ -25,7 +25,7 @@ from lognode.chaos.toxiproxy import Toxiproxy
 pytestmark = pytest.mark.cluster
 
 
-def test_it_carries_50_MB_a_second() -> None:
+def test_the_proxy_carries_50_MB_a_second() -> None:
     async def body() -> float:
         size = 200_000_000
         done = asyncio.Event()
@@ -51,7 +51,7 @@ def test_it_carries_50_MB_a_second() -> None:
     assert rate > 50
 
 
-def test_it_adds_less_than_a_millisecond() -> None:
+def test_the_proxy_adds_less_than_a_millisecond() -> None:
     async def body() -> tuple[float, float]:
         async with rig(EMBEDDED) as made:
             through, direct = await made.connect(), await dial(made.upstream.address)
@@ -113,7 +113,7 @@ async def pour(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-def test_what_it_holds_is_bounded() -> None:
+def test_the_proxy_buffers_a_bounded_number_of_bytes() -> None:
     async def body() -> int:
         async with (
             FaultProxy() as server,
@@ -138,7 +138,7 @@ def test_what_it_holds_is_bounded() -> None:
     assert held < 3_000_000, f"{held} bytes"
 
 
-def test_it_runs_as_a_program_and_ends_on_sigterm() -> None:
+def test_the_proxy_runs_as_a_program_and_ends_on_sigterm() -> None:
     command = [sys.executable, "-m", "lognode.chaos.faultproxy", "--host", "127.0.0.1", "--port"]
     with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -147,12 +147,12 @@ def test_it_runs_as_a_program_and_ends_on_sigterm() -> None:
         port = address[1].rsplit(":", 1)[1]
         second = subprocess.run([*command, port], capture_output=True, text=True, timeout=20)
         assert second.returncode == 1
-        assert "choose another with --port" in second.stderr
+        assert "choose another port with --port" in second.stderr
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
 
 
-def test_who_is_told_of_after_the_end_of_the_proxy_is_not_let_through() -> None:
+def test_a_connection_accepted_after_the_end_of_the_proxy_is_refused() -> None:
     """Accepted by then, it dialled through the toxics of a proxy that nobody could heal."""
 
     async def body() -> None:

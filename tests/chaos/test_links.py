@@ -72,11 +72,15 @@ def test_one_link_for_each_ordered_pair_and_one_per_node_for_clients(server: Pro
             before = len(made.nodes[pair[1] - 1].accepted)
             assert await ask(await made.connect(pair)) < 1
             assert len(made.nodes[pair[1] - 1].accepted) == before + 1
-        with pytest.raises(InvalidArgument, match=r"\(1, 3\) is no pair; there are \[\(0, 1\), "):
+        with pytest.raises(
+            InvalidArgument, match=r"\(1, 3\) does not exist; the pairs are \[\(0, 1\), "
+        ):
             links.address((1, 3))
-        with pytest.raises(InvalidArgument, match=r"\(1, 1\) is no pair"):
+        with pytest.raises(InvalidArgument, match=r"\(1, 1\) does not exist"):
             await links.cut([(1, 1)], "drop")
-        with pytest.raises(InvalidArgument, match="'bend' is no cut; there are refuse, drop, req"):
+        with pytest.raises(
+            InvalidArgument, match="the cut 'bend' does not exist; the cuts are refuse, drop, req"
+        ):
             await links.cut([(1, 2)], "bend")  # type: ignore[arg-type]
 
     run(server, body)

@@ -66,7 +66,7 @@ async def begun(package: Package, target: Target) -> tuple[str, list[int]]:
 
 
 async def appends(target: Target) -> None:
-    """To both ranges, by whoever leads."""
+    """To both ranges, by the leader."""
     log = target.client.log(LOG)
     for key in (b"a", b"z"):
         await log.append(key, b"after")
@@ -114,7 +114,7 @@ async def ranges_of(target: Target) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("phase", [None, *PHASES])
-def test_a_range_is_split_whoever_dies(tmp_path: Path, phase: str | None) -> None:
+def test_a_range_is_split_after_the_death_of_any_node(tmp_path: Path, phase: str | None) -> None:
     """`phase`: the controller's leader is killed in it."""
 
     async def run() -> None:
@@ -438,7 +438,7 @@ async def typical_s(target: Target, key: bytes, count: int = 15) -> float:
 
 
 async def leader_and_follower(target: Target) -> tuple[int, int]:
-    """Who leads the range of the key a, and a node that leads nothing, or only another range."""
+    """The leader of the key a, and a node that leads nothing, or only another range."""
     leader = (await ranges_of(target))[0]["leader"]
     status = await target.client.status()
     led = [row["leader"] for row in status["ranges"]]
@@ -499,7 +499,7 @@ def test_slow_disks_go_on_at_the_end_and_are_drawn(tmp_path: Path) -> None:
 
 
 def test_L1_a_leader_whose_disk_hangs_is_followed_by_another(tmp_path: Path) -> None:
-    """It answers pings and hears acks, and cannot commit: it is no leader to keep."""
+    """It answers pings and hears acks, and cannot commit: it is not a leader to keep."""
     need_fuse()
 
     async def run() -> None:

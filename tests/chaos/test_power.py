@@ -35,7 +35,7 @@ def sync_names(folder: Path) -> None:
     os.close(fd)
 
 
-def test_S1_what_was_synced_survives_and_no_cached_page_does(tmp_path: Path) -> None:
+def test_S1_synced_data_survives_and_cached_pages_do_not(tmp_path: Path) -> None:
     """In a path with spaces. What was only written is lost in some cuts, and not in all."""
     point = tmp_path / "a node's data"
 
@@ -151,7 +151,7 @@ while True:
 """
 
 
-def test_S1_S2_what_LMDB_committed_survives_cuts(tmp_path: Path) -> None:
+def test_S1_S2_lmdb_commits_survive_power_cuts(tmp_path: Path) -> None:
     """A process commits and tells each, is killed, and loses power; fifteen times."""
     point, rng = tmp_path / "node", random.Random(5)
 
@@ -350,7 +350,7 @@ def test_a_test_that_is_killed_leaves_no_mount(tmp_path: Path) -> None:
     asyncio.run(until(gone, "the end of the mount", 20.0))
 
 
-def test_what_cannot_be_mounted_is_told_and_comes_back(tmp_path: Path) -> None:
+def test_a_failed_mount_is_reported_and_leaves_nothing_behind(tmp_path: Path) -> None:
     point = tmp_path / "node"
     point.mkdir()
     (point / "a").write_bytes(b"a")
@@ -360,7 +360,10 @@ def test_what_cannot_be_mounted_is_told_and_comes_back(tmp_path: Path) -> None:
         disk = PowerDisk(point)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("lognode.chaos.power_disk.LIBRARY", "no-such-library")
-            with pytest.raises(lognode.Unavailable, match="could be mounted at"):
+            with pytest.raises(
+                lognode.Unavailable,
+                match="mounting a file system that can lose power or be slow at",
+            ):
                 await disk.mount()
         await disk.close()
 

@@ -192,7 +192,7 @@ def test_a_server_that_hangs_is_told_in_time_and_restarted(server: Program) -> N
             _ = process.api
         await process.start()
         await hang(process.pid)
-        with pytest.raises(Unavailable, match=r"was not answered within 0\.5 s; the server hangs"):
+        with pytest.raises(Unavailable, match=r"within 0\.5 s"):
             await process.api.version()
         await process.restart()
         assert await process.api.proxies() == {}
@@ -202,7 +202,7 @@ def test_a_server_that_hangs_is_told_in_time_and_restarted(server: Program) -> N
     asyncio.run(body())
 
 
-def test_a_program_that_is_no_server_is_named() -> None:
+def test_an_unusable_program_is_named() -> None:
     async def body() -> None:
         with pytest.raises(Unavailable, match="/bin/false ended with 1"):
             await ProxyServer(Program(("/bin/false",), "none")).start()
@@ -226,9 +226,13 @@ def test_the_server_is_chosen_by_variable_then_path_then_embedded(tmp_path: Path
     assert choose("auto", both) == Program((str(named),), "toxiproxy 2.9.1")
     assert choose("auto", path) == Program((str(found),), "toxiproxy of an unknown version")
     assert choose("embedded", both) is EMBEDDED
-    with pytest.raises(InvalidArgument, match=r"TOXIPROXY_SERVER is '/no/such', which is no prog"):
+    with pytest.raises(
+        InvalidArgument, match=r"TOXIPROXY_SERVER is '/no/such', which is not a prog"
+    ):
         choose("auto", {"TOXIPROXY_SERVER": "/no/such"})
-    with pytest.raises(InvalidArgument, match="'squid' is no proxy server; there are auto, toxi"):
+    with pytest.raises(
+        InvalidArgument, match="the proxy server 'squid' does not exist; the kinds are auto, toxi"
+    ):
         choose("squid")  # type: ignore[arg-type]
 
 
@@ -237,5 +241,7 @@ def test_without_the_real_server_the_embedded_one_is_taken(
 ) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     assert choose("auto", {"PATH": str(tmp_path)}) is EMBEDDED
-    with pytest.raises(InvalidArgument, match="no toxiproxy-server on PATH; scripts/setup inst"):
+    with pytest.raises(
+        InvalidArgument, match="PATH contains no toxiproxy-server; scripts/setup inst"
+    ):
         choose("toxiproxy", {"PATH": str(tmp_path)})

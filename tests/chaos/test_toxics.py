@@ -268,7 +268,7 @@ def test_an_upstream_that_refuses_closes_the_client(server: Program) -> None:
     ("kind", "attributes"),
     [(None, {}), ("bandwidth", {"rate": 1}), ("latency", {"latency": 60_000})],
 )
-def test_who_does_not_read_stops_who_writes(
+def test_a_receiver_that_does_not_read_stops_the_sender(
     server: Program, kind: str | None, attributes: dict[str, int]
 ) -> None:
     """No memory without bound: the writer is held up, after buffers of the kernel and ours."""

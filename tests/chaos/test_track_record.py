@@ -34,11 +34,11 @@ def _run(row: Row, store: Path, environment: dict[str, str]) -> subprocess.Compl
 
 @pytest.fixture(scope="module")
 def runs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, module_path: Path
 ) -> Iterator[dict[str, "Future[subprocess.CompletedProcess[str]]"]]:
     """All live scenarios that were selected, under way."""
     selected = {item.name.partition("[")[2].rstrip("]") for item in request.session.items}
-    store = tmp_path_factory.mktemp("store")
+    store = module_path
     # A copy: pytest sets a variable for each test, and a process that is started in another thread
     # at that moment, with the environment that all share, is refused with EFAULT.
     environment = dict(os.environ)

@@ -13,13 +13,13 @@ from lognode import testing
 
 
 @pytest.fixture(scope="module")
-def shared_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def shared_three(module_path: Path) -> Iterator[testing.LocalCluster]:
     """Three nodes for all tests of a file: growing to three takes longer than most of them.
 
-    Ranges stay with whoever leads them, since tests look who that is and then do something to it.
+    Ranges stay with their leaders, since tests look who that is and then do something to it.
     """
     flags = ("--balance", "off")
-    with testing.cluster(tmp_path_factory.mktemp("three"), 3, flags=flags) as cluster:
+    with testing.cluster(module_path, 3, flags=flags) as cluster:
         yield cluster
 
 

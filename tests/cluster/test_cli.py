@@ -21,8 +21,8 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("cli"), 1) as found:
+def cluster(module_path: Path) -> Iterator[LocalCluster]:
+    with testing.cluster(module_path, 1) as found:
         yield found
 
 
@@ -70,6 +70,7 @@ EXAMPLES = {
     "producer list": [],
     "producer delete": ["import-{format}", "--yes"],
     "node list": [],
+    "cluster finalize": ["--yes"],
     "status": [],
     "health": ["--wait", "10s"],
 }
@@ -148,7 +149,7 @@ def test_names_of_producers_are_listed_and_forgotten(run: Any, cluster: LocalClu
     out, _ = run("producer", "delete", "import/1", "--yes", "--format", "json")
     assert json.loads(out) == {"name": "import/1", "id": row["id"], "epoch": row["epoch"]}
     assert (
-        "no producer is named 'import/1'"
+        "producer name 'import/1' does not exist"
         in run("producer", "delete", "import/1", "--yes", code=4)[1]
     )
 
@@ -173,15 +174,15 @@ def test_a_snapshot_is_printed_as_a_table_and_as_what_opens_it_again(
     run("append", "shot", "k", "-", stdin=b"a\nb")
     out, err = run("snapshot", "shot")
     assert out == "-\tm\t2\nm\t-\t0\n"
-    assert "--format json prints what can be opened again" in err
+    assert "--format json prints text that opens the snapshot again" in err
     saved = run("snapshot", "shot", "--format", "jsonl")[0]
     assert saved.count("\n") == 1
     run("append", "shot", "k", "c")
     with lognode.Client(cluster.servers) as client:
         opened = client.log("shot").open_snapshot(saved)
         assert [entry.value for entry in opened.read()] == [b"a", b"b"]
-    assert "no log named 'nolog'" in run("snapshot", "nolog", code=4)[1]
-    assert "from 0.001 s to 7 days" in run("snapshot", "shot", "--lease", "8d", code=1)[1]
+    assert "log 'nolog' does not exist" in run("snapshot", "nolog", code=4)[1]
+    assert "give 0.001 s to 7 days" in run("snapshot", "shot", "--lease", "8d", code=1)[1]
 
 
 def test_policies_are_created_altered_and_described(run: Any) -> None:
@@ -213,32 +214,36 @@ def test_S9_conflicts_are_5(run: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["append", "nolog", "k", "v"], 4, "no log named 'nolog'"),
-        (["scan", "nolog", "k"], 4, "no log named 'nolog'"),
-        (["log", "delete", "nolog", "--yes"], 4, "no log named 'nolog'"),
+        (["append", "nolog", "k", "v"], 4, "log 'nolog' does not exist"),
+        (["scan", "nolog", "k"], 4, "log 'nolog' does not exist"),
+        (["log", "delete", "nolog", "--yes"], 4, "log 'nolog' does not exist"),
         (["append", "bad", "", "v"], 1, "a key has 1 to 480 bytes"),
-        (["append", "bad", "x" * 481, "v"], 1, "key of 481 bytes; at most 480"),
+        (["append", "bad", "x" * 481, "v"], 1, "the key has 481 bytes; the limit is 480"),
         (["count", "bad", ""], 1, "a key has 1 to 480 bytes"),
-        (["count", "bad", "x" * 481], 1, "key of 481 bytes; at most 480"),
+        (["count", "bad", "x" * 481], 1, "the key has 481 bytes; the limit is 480"),
         (["count", "bad", "k", "--node", "7"], 4, "7"),
         (["count", "bad", "k", "--server", "nowhere:x"], 1, "'x' is not a port"),
         (["log", "create", "many", "--ranges", "5000"], 1, "1 to 4096 are allowed"),
         (["log", "create", "many", "--replicas", "0"], 1, "replicas"),
-        (["log", "create", " blank"], 1, "a name is printable"),
+        (["log", "create", " blank"], 1, "a name has printable characters"),
         (["import", "bad", "/nowhere.csv", "--key", "k"], 1, "No such file or directory"),
-        (["log", "alter", "nolog", "--retention", "7d"], 4, "no log named 'nolog'"),
+        (["log", "alter", "nolog", "--retention", "7d"], 4, "log 'nolog' does not exist"),
         (
             ["log", "alter", "bad", "--cleanup", "compact", "--retention", "7d"],
             1,
-            "cleanup compact with retention_ms 604800000: compaction keeps",
+            "cleanup is compact and retention_ms is 604800000: compaction keeps",
         ),
-        (["log", "create", "odd", "--delete-retention", "1d"], 1, "it needs cleanup compact"),
-        (["trim", "nolog", "k", "--before", "3"], 4, "no log named 'nolog'"),
+        (["log", "create", "odd", "--delete-retention", "1d"], 1, "and needs cleanup compact"),
+        (["trim", "nolog", "k", "--before", "3"], 4, "log 'nolog' does not exist"),
         (["trim", "bad", "", "--before", "3", "--yes"], 1, "a key has 1 to 480 bytes"),
-        (["trim", "bad", "k", "--before", "3"], 2, "Give --yes where nobody can be asked"),
-        (["delete-key", "nolog", "k", "--yes"], 4, "no log named 'nolog'"),
-        (["delete-key", "bad", "k"], 2, "Give --yes where nobody can be asked"),
-        (["log", "delete", "bad"], 2, "Give --yes where nobody can be asked"),
+        (
+            ["trim", "bad", "k", "--before", "3"],
+            2,
+            "Give --yes when the command runs without a terminal",
+        ),
+        (["delete-key", "nolog", "k", "--yes"], 4, "log 'nolog' does not exist"),
+        (["delete-key", "bad", "k"], 2, "Give --yes when the command runs without a terminal"),
+        (["log", "delete", "bad"], 2, "Give --yes when the command runs without a terminal"),
     ],
 )
 def test_bad_input_is_one_line_and_harms_nobody(
@@ -255,7 +260,7 @@ def test_a_value_over_one_mebibyte_is_refused(run: Any) -> None:
     value = "x" * (1 << 20)
     run("append", "large", "k", "-", stdin=value.encode())
     _, err = run("append", "large", "k", "-", stdin=b"ok\n" + value.encode() + b"x", code=1)
-    assert "line 2: value of 1048577 bytes; at most 1048576 are allowed" in err
+    assert "line 2: the value has 1048577 bytes; the limit is 1048576" in err
     assert run("count", "large", "k")[0] == "2\n"
 
 
@@ -292,16 +297,15 @@ class TestImport:
         path.write_text("key,n\na,1\nb\nc,3\n" + "x" * 481 + ",4\ne,5\n")
         run("log", "create", "rows")
         _, err = run("import", "rows", str(path), "--key", "key", code=1)
-        assert "bad.csv: line 3: 1 fields, not 2; 1 rows before it are stored" in err
+        assert "bad.csv: line 3: the row has 1 fields; the header has 2; the log has the 1 " in err
         assert run("keys", "rows")[0] == "a\n"
         out, err = run(
             "import", "rows", str(path), "--key", "key", "--on-error", "skip", "--format", "jsonl"
         )
         assert json.loads(out)["skipped"] == 2
         assert err.splitlines() == [
-            "left out: line 3: 1 fields, not 2",
-            "left out: line 5: key of 481 bytes; at most 480 are allowed: shorten it or store a "
-            "hash of it",
+            "left out: line 3: the row has 1 fields; the header has 2",
+            "left out: line 5: the key has 481 bytes; the limit is 480. Shorten the key or hash it",
         ]
         assert run("keys", "rows")[0] == "a\nc\ne\n"
 

@@ -131,7 +131,7 @@ def test_x29_a_node_comes_back_to_a_controller_whose_leader_it_has_never_heard_o
         assert [entry.seq for entry in entries[b"k"]] == [ack.seq for ack in acks]
 
 
-def test_S2_what_nobody_else_has_waits_for_its_node(tmp_path: Path) -> None:
+def test_S2_data_without_another_copy_waits_for_its_node(tmp_path: Path) -> None:
     """Nothing is planned that could not end, and health says what is wanted."""
     with (
         testing.cluster(tmp_path, 3, flags=SOON) as cluster,
@@ -146,7 +146,7 @@ def test_S2_what_nobody_else_has_waits_for_its_node(tmp_path: Path) -> None:
         before = client.status()["ranges"]
         cluster.nodes[2].kill()
         testing.eventually(lambda: state_of(client, 3) == "DEAD", what="it is DEAD")
-        said = "2 replicas of node 3 have no other node to go to: let another one join"
+        said = "2 replicas of node 3 have no other node to go to: add another node"
 
         def told() -> bool:
             return said in client.health(nodes=1)["reasons"]

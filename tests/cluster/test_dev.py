@@ -112,7 +112,9 @@ def dev(tmp_path: Path) -> Iterator[Dev]:
         found.kill_nodes()
 
 
-def test_S2_it_starts_again_on_its_data_after_a_stop_and_after_kill_9_of_all(dev: Dev) -> None:
+def test_S2_a_dev_cluster_starts_again_on_its_data_after_a_stop_and_after_kill_9_of_all(
+    dev: Dev,
+) -> None:
     """It started one node and waited until that node served, which took a majority."""
     first = dev.start("--base-port", str(dev.base))
     assert [line.split("\t")[0] for line in first[:-1]] == ["node 1", "node 2", "node 3"]
@@ -130,7 +132,7 @@ def test_S2_it_starts_again_on_its_data_after_a_stop_and_after_kill_9_of_all(dev
     dev.kill()
     assert len(dev.pids()) == NODES
     said = dev.refused()
-    assert "in use by process" in said
+    assert "uses data directory" in said
     assert "stop the node first" in said
     assert len(dev.pids()) == NODES, "nobody harmed them"
     dev.kill_nodes()
@@ -147,17 +149,17 @@ def test_more_nodes_join_fewer_are_refused_and_a_lost_directory_founds_nothing(d
     dev.check()
     assert dev.stop() == 0
 
-    assert "holds the nodes 1, 2, 3 of a cluster" in dev.refused("-n", "2")
+    assert "contains the nodes 1, 2, 3 of a cluster" in dev.refused("-n", "2")
     assert "Give -n 3 or more" in dev.refused("-n", "1")
     assert "-n is 0; a cluster has at least 1 node" in dev.refused("-n", "0")
     said = dev.refused("--base-port", str(dev.base + 2))
-    assert f"know it at 127.0.0.1:{dev.base}. Nodes start again where they were" in said
+    assert f"know the node at 127.0.0.1:{dev.base}. Each node keeps its address" in said
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", dev.base + 3))
         other.listen()
         said = dev.refused()
-        assert f"port {dev.base + 3} is taken: Address already in use; stop that program" in said
+        assert f"port {dev.base + 3}: Address already in use; stop the program" in said
     assert not dev.pids()
 
     dev.start("-n", str(NODES + 1))

@@ -25,8 +25,8 @@ def refused(client: lognode.Client, key: bytes) -> bool:
         found = error
     if found is not None:
         assert found.outcome == "not_applied"
-        assert "little disk is left on node" in found.message
-        assert "trim, delete or retention make some" in found.message
+        assert "the node refuses appends until the disk has space" in found.message
+        assert "trim or delete keys" in found.message
     return found is not None
 
 
@@ -62,18 +62,18 @@ def test_S1_S11_without_the_reserve_appends_are_refused_and_all_else_goes_on(
 
             testing.eventually(told, what="the status says so")
             reasons = client.health(nodes=1)["reasons"]
-            assert any("node 1 has less disk left than its reserve" in each for each in reasons)
+            assert any("the disk of node 1 has" in each for each in reasons)
             held = log.count(b"k")
             filler.unlink()
             testing.eventually(lambda: not refused(client, b"k"), what="it goes on by itself")
             assert log.count(b"k") > held
             testing.wait_healthy(cluster)
         # Once for each level, which it may have seen on the way there.
-        lines = " ".join(logged(node, "disk is left"))
+        lines = " ".join(logged(node, "the disk has "))
         said = re.findall("LOW|SCARCE|LAST", lines)
         assert said[-1] == level
         assert said == [each for each in ("LOW", "SCARCE", "LAST") if each in said]
-        assert len(logged(node, "the disk has room again")) == 1
+        assert len(logged(node, "the disk has enough space again")) == 1
 
 
 def test_L1_a_leader_without_room_lets_a_member_with_room_lead(
@@ -103,7 +103,7 @@ def test_L1_a_leader_without_room_lets_a_member_with_room_lead(
 
             def told() -> bool:  # with the victim's next heartbeat
                 reasons = client.health(nodes=3)["reasons"]
-                return any("node 2 has less disk left" in reason for reason in reasons)
+                return any("the disk of node 2 has" in reason for reason in reasons)
 
             testing.eventually(told, what="health names the node")
             filler.unlink()

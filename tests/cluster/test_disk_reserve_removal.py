@@ -29,7 +29,7 @@ def refused(client: lognode.Client) -> bool:
         found = error
     if found is not None:
         assert found.outcome == "not_applied"
-        assert "little disk is left on node 1" in found.message
+        assert "the disk of node 1 is almost full" in found.message
         assert log.latest(b"one more") == before
     return found is not None
 

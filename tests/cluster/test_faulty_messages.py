@@ -15,6 +15,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,13 +51,13 @@ SENDERS = 3
 REFRESH_EVERY = 100
 """Messages between two looks at the terms of the groups."""
 QUIET = ("debug", "info", "warning")
-TOLD = "a message of a member cannot be true and is dropped"
+TOLD = "the node drops a message of a member that cannot be true"
 """The one error that an operator is to see: once for each group and reason."""
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    root = tmp_path_factory.mktemp("faulty")
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
+    root = module_path
     (root / "secret").touch(0o600)
     (root / "secret").write_bytes(SECRET)
     flags = ("--balance", "off", "--secret-file", str(root / "secret"))

@@ -9,7 +9,7 @@ from cluster_history import History, same_on
 
 import lognode
 from lognode import testing
-from lognode.client.sender import Delivery
+from lognode.client.window import Delivery
 
 pytestmark = pytest.mark.cluster
 

@@ -61,7 +61,7 @@ def test_S7_a_follower_serves_only_when_it_has_applied_what_was_acknowledged(
     asyncio.run(run())
 
 
-def test_S7_every_member_serves_linearizable_reads_and_tells_who_leads(tmp_path: Path) -> None:
+def test_S7_every_member_serves_linearizable_reads_and_names_the_leader(tmp_path: Path) -> None:
     async def run() -> None:
         async with live(tmp_path, 3) as cluster, lognode.AsyncClient(cluster.address) as client:
             log = await started(cluster, client)

@@ -10,6 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import foreign_wire
@@ -37,8 +38,8 @@ def page() -> Page:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    root = tmp_path_factory.mktemp("foreign")
+def shared(module_path: Path) -> Iterator[testing.LocalCluster]:
+    root = module_path
     with testing.cluster(root, 3, tls=True, auth=True, flags=("--balance", "off")) as cluster:
         testing.wait_healthy(cluster)
         yield cluster
@@ -305,7 +306,9 @@ def begins(client: Client, at: bytes) -> bool:
     return any(known.start == at for known in client.metadata("moves").ranges)
 
 
-def test_what_a_lease_holds_stays_until_it_ends(make: Make, three: testing.LocalCluster) -> None:
+def test_entries_under_a_lease_stay_until_the_lease_ends(
+    make: Make, three: testing.LocalCluster
+) -> None:
     client = make()
     reader = create(client, "leased", b"m")
     producer = Producer(client, "leased")

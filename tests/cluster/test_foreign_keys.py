@@ -56,8 +56,8 @@ class Received:
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("foreign"), 3, auth=True) as cluster:
+def three(module_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(module_path, 3, auth=True) as cluster:
         testing.wait_healthy(cluster)
         yield cluster
 

@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,8 +42,8 @@ DROPPED = "lognode_raft_messages_dropped_total"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    root = tmp_path_factory.mktemp("attacked")
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
+    root = module_path
     with testing.cluster(root, 3, flags=("--balance", "off")) as cluster:
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers, timeout=20) as client:
@@ -162,7 +163,7 @@ PEER_OPS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_who_is_not_registered_or_names_another_directory_is_served_nothing(
+def test_an_unregistered_node_or_another_directory_is_served_nothing(
     cluster: testing.LocalCluster,
 ) -> None:
     async def how(intruder: Intruder) -> None:
@@ -181,7 +182,7 @@ def test_who_is_not_registered_or_names_another_directory_is_served_nothing(
     assert metric(cluster.nodes[0], 'lognode_peer_requests_refused_total{reason="incarnation"}')
 
 
-def test_X4_who_names_another_directory_takes_no_place_of_the_node(
+def test_X4_a_member_with_another_directory_does_not_replace_the_node(
     cluster: testing.LocalCluster,
 ) -> None:
     """Hellos of node 2 with a guessed incarnation closed the links of the true node 2."""
@@ -216,7 +217,7 @@ def test_x11_made_up_nodes_and_clocks_move_no_timestamp(cluster: testing.LocalCl
                     connection.send(loosened(RAFT), body)
                     connection.close()
         connection = await intruder.as_node(cluster.nodes[0])
-        for clock in (1 << 63, BIG, -1):  # which is no number here: the connection ends
+        for clock in (1 << 63, BIG, -1):  # which is not a number here: the connection ends
             connection = await intruder.as_node(cluster.nodes[0])
             connection.send(loosened(RAFT), intruder.frame(intruder.number, clock=clock))
             await lost(connection)

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hostile_payloads as payloads
@@ -31,8 +32,8 @@ LATENCY_S = 1.0
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("hostile"), 3) as cluster:
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(module_path, 3) as cluster:
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers) as client:
             client.create_log("log")
@@ -171,7 +172,7 @@ def test_a_flood_of_small_frames_and_long_ones_leaves_room_for_others(
         {"cluster": "c" * 10_000}, {"nonce": b""}, {"nonce": None}, {"magic": ["lognode"]},
     ],
 )  # fmt: skip
-def test_a_hello_that_is_none_is_refused_with_a_reason(
+def test_a_malformed_hello_is_refused_with_a_reason(
     cluster: testing.LocalCluster, change: dict[str, Any]
 ) -> None:
     node = random.choice(cluster.nodes)

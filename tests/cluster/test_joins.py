@@ -101,7 +101,7 @@ def test_x7_x25_S2_a_node_is_killed_at_some_moment_of_a_merge_and_it_ends(
             time.sleep(rng.uniform(0.0, 0.3))  # the moment is what is drawn
             three.nodes[killed - 1].kill()
             error = merge.exception()
-            given_up = isinstance(error, lognode.Conflict) and "given up" in str(error)
+            given_up = isinstance(error, lognode.Conflict) and "gave up" in str(error)
             # The controller's leader may have died before it answered: then nobody knows.
             assert error is None or given_up or error.outcome == "unknown", error  # type: ignore[attr-defined]
             load.go_on(50)
@@ -208,7 +208,9 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
     last = ranges_of(client, "joined")[-1]["start"].decode()
     answer = range_verb(three, "merge", "joined", "--at", last, "--no-wait", "--format", "json")
     number = json.loads(answer.stdout)["operation"]
-    assert answer.stderr == f"note: operation {number} goes on; `lognode status` shows it\n"
+    assert (
+        answer.stderr == f"note: operation {number} goes on; `lognode status` shows the operation\n"
+    )
     testing.eventually(
         lambda: all(each["start"] != last.encode() for each in ranges_of(client, "joined")),
         what="merge",
@@ -222,15 +224,19 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
     assert f"at key '{last}'" in listed.stdout
 
 
-def test_what_cannot_be_merged_is_one_line_and_changes_nothing(
+def test_an_impossible_merge_is_one_line_and_changes_nothing(
     three: testing.LocalCluster, client: lognode.Client
 ) -> None:
     client.create_log("kept", split_at=[b"m"])
     testing.wait_healthy(three)
     before = ranges_of(client, "kept")
     for words, code, said in (
-        (("none", "--at", "k"), 4, "no log named 'none'"),
-        (("kept", "--at", "k"), 1, "no two ranges of the log meet at key 'k'; they meet at 'm'"),
+        (("none", "--at", "k"), 4, "log 'none' does not exist"),
+        (
+            ("kept", "--at", "k"),
+            1,
+            "no two ranges of the log meet at key 'k'; the ranges meet at 'm'",
+        ),
         (("kept", "--at", ""), 1, "key"),
         (("kept", "--at", "k" * 481), 1, "481 bytes"),
         (("kept",), 2, "--at"),

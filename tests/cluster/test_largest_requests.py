@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from lognode.client.protocol.errors import LognodeError
 from lognode.client.protocol.peers import BOOTSTRAP, COMMAND, RAFT, TAKE_OVER
 from lognode.client.protocol.reads import READS
 from lognode.client.protocol.records import encode_batch
+from lognode.node.local.dev import LocalNode
 from lognode.partitions import commands
 
 pytestmark = pytest.mark.cluster
@@ -38,12 +40,13 @@ MANY = 20_000
 LOOK_S = 0.3
 """A node counts its turns four times a second."""
 TIMEOUT_S = 30.0
+TRIES = 3
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
     """A node with a key of many entries, and many keys; and 256 ranges."""
-    with testing.cluster(tmp_path_factory.mktemp("largest"), 1) as cluster:
+    with testing.cluster(module_path, 1) as cluster:
         with lognode.Client(cluster.servers, timeout=60) as client:
             log = client.create_log(LOG, ranges=1)
             log.append_many([(KEY, b"%d" % n) for n in range(MANY)])
@@ -92,13 +95,9 @@ def reads(operation: Operation) -> Iterator[tuple[str, Body]]:
 
 
 def metadata_commands() -> Iterator[tuple[str, Body]]:
-    """The largest that nodes forward.
-
-    CREATE_LOG comes last: its 4,096 ranges begin behind the request, and the turns that this takes
-    are not those of the requests that follow.
-    """
+    """The largest that nodes forward."""
     keys = [b"%x" % n + bytes(470) for n in range(limits.ranges_per_log_max - 1)]
-    for name in sorted(commands.FORWARDED, key=lambda name: (name == commands.CREATE_LOG, name)):
+    for name in sorted(commands.FORWARDED):
         yield name, {"command": {"op": name, "name": "x" * 100, "split_at": keys}}
 
 
@@ -158,6 +157,17 @@ async def send(link: Connection, operation: Operation, body: Body) -> None:
             await link.request(loosened(operation), body, deadline=deadline)
 
 
+def turns_and_collections(node: LocalNode) -> tuple[float, int]:
+    """How many long turns the node has had, and how many collections of old garbage.
+
+    A node collects when its containers have doubled, as they do behind a CREATE_LOG. Such a turn is
+    not the request's (`node/runtime/garbage.py`), and the request is sent again. A node counts the
+    turn after it has logged the collection, so that collections since the request before count too.
+    """
+    collections = node.log_path.read_text("utf-8").count("garbage collected")
+    return metric(node, LONG_TURNS), collections
+
+
 @pytest.mark.parametrize("name", [n for n, op in OPERATIONS.items() if op is not BOOTSTRAP])
 def test_no_largest_request_takes_a_long_turn(cluster: testing.LocalCluster, name: str) -> None:
     operation = OPERATIONS[name]
@@ -176,14 +186,22 @@ def test_no_largest_request_takes_a_long_turn(cluster: testing.LocalCluster, nam
         (range_,) = intruder.metadata.ranges_of(log.log_id)
         long: dict[str, float] = {}
         link: Connection | None = None
+        _, collected = await asyncio.to_thread(turns_and_collections, node)
         for why, body in bodies(operation, known_to(operation, range_, intruder)):
             if link is None or link.lost is not None:
                 link = await linked(intruder, operation)
-            before = await asyncio.to_thread(metric, node, LONG_TURNS)
-            await send(link, operation, body)
-            await asyncio.sleep(LOOK_S)
-            if await asyncio.to_thread(metric, node, LONG_TURNS) > before:
+            for _ in range(TRIES):
+                earlier = collected
+                before, collected = await asyncio.to_thread(turns_and_collections, node)
+                await send(link, operation, body)
+                await asyncio.sleep(LOOK_S)
+                after, since = await asyncio.to_thread(turns_and_collections, node)
+                if after == before:
+                    long.pop(why, None)
+                    break
                 long[why] = await asyncio.to_thread(metric, node, LONGEST_TURN)
+                if since == earlier:
+                    break
         if link is not None:
             link.close()
         return long

@@ -123,7 +123,7 @@ def test_a_busy_range_is_split_at_its_median_of_load_and_a_hot_key_is_named(tmp_
                     return len(of_log(cluster.nodes[0], log)) == 2
 
                 testing.eventually(is_split, what=f"{log} is split")
-            for node in cluster.nodes:  # whoever is asked
+            for node in cluster.nodes:  # whichever node is asked
 
                 def named(node: testing.LocalNode = node) -> bool:
                     return bool(of_log(node, "hot")[0]["hot_key"])
@@ -154,7 +154,7 @@ def test_a_busy_range_is_split_at_its_median_of_load_and_a_hot_key_is_named(tmp_
         below = sum(len(values) for key, values in acked.items() if key < at)
         assert 0.35 < below / total < 0.65, f"split at {at!r}: {below} of {total} below"
         for row in (left, right):
-            assert row["last_operation"]["reason"].endswith(f"halves at key {at.decode()!r}")
+            assert row["last_operation"]["reason"].endswith(f"split at key {at.decode()!r}")
             assert row["last_operation"]["reason"].startswith("load: ")
         assert [each.split("\t")[7] for each in listed(cluster.servers, "many").splitlines()] == [
             "ACTIVE"

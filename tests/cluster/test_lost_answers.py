@@ -6,6 +6,7 @@ The node advertises the address of the proxy, so that the client has no other wa
 import asyncio
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from lost_answers import LosesAnswers
@@ -26,11 +27,11 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LosesAnswers]:
+def proxy(module_path: Path) -> Iterator[LosesAnswers]:
     port = testing.free_row(3)
     with LosesAnswers(f"127.0.0.1:{port}") as proxy:
         node = testing.LocalCluster(
-            tmp_path_factory.mktemp("lost"), 1, base_port=port, auth=True,
+            module_path, 1, base_port=port, auth=True,
             flags=("--advertise", proxy.address),
         )  # fmt: skip
         try:

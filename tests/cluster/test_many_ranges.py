@@ -50,7 +50,7 @@ class Operator:
         return found
 
     def do(self, ask: Callable[[], object], is_done: Callable[[], bool]) -> None:
-        """Ask, and again when it was given up or nobody knows what came of it."""
+        """Ask, and again when it was given up or the outcome is unknown."""
         self._count += 1
         victim = None
         if self._count % KILL_EVERY == 0 and not self.calm:

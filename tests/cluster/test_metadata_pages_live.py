@@ -164,7 +164,7 @@ def test_S8_names_of_producers_are_listed_deleted_and_forgotten_and_go_on(
             assert cluster.nodes[0].node._view.metadata.version == version, "nobody else is told"
             deleted = await client.admin.delete_producer("import")
             assert deleted["id"] >= FIRST_NAMED_ID
-            await (await held.submit(b"k", b"2", number=2)).result()  # whoever holds it goes on
+            await (await held.submit(b"k", b"2", number=2)).result()  # its holder goes on
             again = log.producer(name="import")
             await again.open()
             with pytest.raises(lognode.Fenced):

@@ -28,9 +28,9 @@ to do."""
 
 
 @pytest.fixture(scope="module")
-def shared_four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def shared_four(module_path: Path) -> Iterator[testing.LocalCluster]:
     flags = ("--balance", "off")  # here only operators move replicas
-    with testing.cluster(tmp_path_factory.mktemp("four"), 4, flags=flags) as cluster:
+    with testing.cluster(module_path, 4, flags=flags) as cluster:
         yield cluster
 
 
@@ -133,7 +133,9 @@ def test_x25_the_target_is_killed_while_it_copies_and_the_move_is_given_up(
             parts = target.data / "tmp"
             testing.eventually(lambda: list(parts.glob("fetch-*")), what="a file is on its way")
             target.kill()
-            with pytest.raises(lognode.Conflict, match=f"given up: node {comes} was gone"):
+            with pytest.raises(
+                lognode.Conflict, match=f"the cluster gave up .*: node {comes} was gone"
+            ):
                 move.result()
             assert range_of(client, "large")["generation"] == before["generation"]
             load.go_on(20)
@@ -227,11 +229,13 @@ def test_every_format_and_no_wait(four: testing.LocalCluster, client: lognode.Cl
     words = (str(range_["id"]), "--from", str(leaves), "--to", str(comes))
     answer = cli(four, *words, "--no-wait", "--format", "json")
     number = json.loads(answer.stdout)["operation"]
-    assert answer.stderr == f"note: operation {number} goes on; `lognode status` shows it\n"
+    assert (
+        answer.stderr == f"note: operation {number} goes on; `lognode status` shows the operation\n"
+    )
     testing.eventually(lambda: comes in range_of(client, "formats")["members"], what="it is moved")
 
 
-def test_what_cannot_be_moved_is_one_line_and_changes_nothing(
+def test_an_impossible_move_is_one_line_and_changes_nothing(
     four: testing.LocalCluster, client: lognode.Client
 ) -> None:
     client.create_log("refused")
@@ -240,14 +244,14 @@ def test_what_cannot_be_moved_is_one_line_and_changes_nothing(
     number, spare = str(range_["id"]), str(spare_of(range_))
     one, two = map(str, range_["members"][:2])
     for words, code, said in (
-        (("999", "--from", one, "--to", spare), 4, "no range 999"),
-        ((number, "--from", spare, "--to", spare), 1, f"a move from node {spare} to itself"),
+        (("999", "--from", one, "--to", spare), 4, "range 999 does not exist"),
+        ((number, "--from", spare, "--to", spare), 1, f"node {spare} to itself"),
         ((number, "--from", spare, "--to", "9"), 4, f"node {spare} has no replica of range"),
         ((number, "--from", one, "--to", two), 5, f"already; choose node {spare}"),
-        ((number, "--from", one, "--to", "9"), 4, f"no node 9 to move to; choose node {spare}"),
-        (("0", "--from", one, "--to", spare), 1, "range 0 is the controller's"),
+        ((number, "--from", one, "--to", "9"), 4, f"node 9 does not exist; choose node {spare}"),
+        (("0", "--from", one, "--to", spare), 1, "range 0 is the controller"),
         ((number, "--from", one), 2, "--to"),
-        ((number, "--from", "-1", "--to", spare), 2, "no whole number"),
+        ((number, "--from", "-1", "--to", spare), 2, "not a whole number"),
     ):
         wrong = cli(four, *words)
         assert (wrong.returncode, said in wrong.stderr) == (code, True), wrong.stderr

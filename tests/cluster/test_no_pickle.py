@@ -59,7 +59,7 @@ def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_hole_19_the_trap_ends_whoever_loads_a_pickle(way: str, trap: Path) -> None:
+def test_hole_19_the_trap_ends_a_process_that_loads_a_pickle(way: str, trap: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PREPARE + WAYS[way]], capture_output=True, text=True, check=False
     )

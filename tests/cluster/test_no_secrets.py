@@ -26,11 +26,11 @@ WRONG = "0123456789abcdef." + "wrong-token-of-a-stranger".ljust(43, "x")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
     """Two nodes with TLS, tokens and a secret, started by a user who hides nothing."""
     before = os.umask(0)
     try:
-        root = tmp_path_factory.mktemp("secrets")
+        root = module_path
         flags = ("--log-level", "DEBUG")
         with testing.cluster(root, 2, tls=True, auth=True, flags=flags) as made:
             testing.wait_healthy(made)

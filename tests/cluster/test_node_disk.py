@@ -61,8 +61,8 @@ def test_S1_S2_a_write_that_fails_ends_the_node_with_one_line(tmp_path: Path, wh
             said = [f"{large} (EFBIG)"] if what == "wal" else [large, "Input/output error"]
             assert any(words in line for words in said)
             assert str(node.data / ("wal" if what == "wal" else "meta.mdb")) in line
-            assert "nothing is tried again" in line
-            assert f"free space in {node.data} or replace the disk" in line
+            assert "the node tries nothing again" in line
+            assert f"Free space in {node.data} or replace the disk" in line
         node.start()
         node.wait_ready()
         with lognode.Client(cluster.servers) as client:
@@ -149,7 +149,7 @@ def test_S1_S2_L1_a_write_that_fails_on_one_of_three_stops_that_node_alone(
             meanwhile = append_until(client, b"b", lambda: not victim.running, 256 << 10)
             line = ended(victim)
             assert "File too large (EFBIG)" in line
-            assert f"free space in {victim.data} or replace the disk" in line
+            assert f"Free space in {victim.data} or replace the disk" in line
             after = append_until(client, b"c", iter([False] * 20 + [True]).__next__, 1000)
         rejoined(cluster, victim, {b"a": before, b"b": meanwhile, b"c": after})
 
@@ -194,7 +194,7 @@ def test_S1_S2_L1_a_failing_fsync_of_one_of_three_stops_that_node_alone(
             line = ended(victim)
             assert os.strerror(number) in line
             assert f"{victim.data}/" in line
-            assert "nothing is tried again" in line
+            assert "the node tries nothing again" in line
             after = append_until(client, b"c", iter([False] * 20 + [True]).__next__, 100)
         victim.program = plain
         rejoined(cluster, victim, {b"a": before, b"b": meanwhile, b"c": after})

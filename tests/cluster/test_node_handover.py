@@ -18,7 +18,7 @@ def leading(cluster: LiveCluster) -> LiveNode:
     return next(each for each in cluster.nodes if each.host.controller.leads)
 
 
-def test_L4_what_a_stopping_node_led_is_led_by_others_before_it_ends(tmp_path: Path) -> None:
+def test_L4_a_stopping_node_hands_over_its_groups_before_it_ends(tmp_path: Path) -> None:
     async def run() -> None:
         async with live(tmp_path, 3) as cluster, lognode.AsyncClient(cluster.address) as client:
             await cluster.healthy(3)
@@ -139,6 +139,6 @@ def test_entries_that_are_applied_before_the_node_listens(
             monkeypatch.setattr(Host, "collect_garbage", late)  # the last step of recovery
             await node.start()
             assert await client.log("orders").count(b"k") == 1
-            assert node.node._failure is None
+            assert node.node.shutdown.failure is None
 
     asyncio.run(run())

@@ -7,6 +7,7 @@ import statistics
 import time
 import urllib.error
 import urllib.request
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -162,11 +163,13 @@ def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
             assert found.keys() == (await client.status()).keys()
             assert found["cluster"]["id"] == node.node.identity.cluster_id
             assert found["cluster"]["insecure"] is False
+            assert found["cluster"]["feature_level"] == 1
+            assert found["cluster"]["can_finalize"] == 2
             assert found["nodes"] == [
                 {"id": 1, "address": node.config.listen, "peer": node.config.peer_listened,
                  "http": node.config.http, "zone": "",
                  "state": "ACTIVE", "replicas": 3, "alive": True, "disk_short": False,
-                 "insecure": False}
+                 "insecure": False, "version": version("lognode"), "levels": [1, 2]}
             ]  # fmt: skip
             assert [range_["id"] for range_ in found["ranges"]] == [0, 1, 2]
             assert {"id", "log", "start", "end", "generation", "members", "leader", "state"} <= (

@@ -36,7 +36,7 @@ async def is_refused(node: LiveNode) -> str:
     assert node.task is not None
     async with asyncio.timeout(20):
         assert await node.task == 1
-    return str(node.node._failure)
+    return str(node.node.shutdown.failure)
 
 
 def test_x2_24_a_copied_directory_is_refused(tmp_path: Path) -> None:
@@ -48,14 +48,14 @@ def test_x2_24_a_copied_directory_is_refused(tmp_path: Path) -> None:
             copy = copied(node, tmp_path / "copy")
             await node.start()
             assert "copied or restored" in await is_refused(copy)
-            assert node.node._failure is None
+            assert node.node.shutdown.failure is None
             # However often it is started.
             for _ in range(3):
                 copy.begin()
                 assert copy.task is not None
-                with pytest.raises(Conflict, match="was refused by its cluster"):
+                with pytest.raises(Conflict, match="the cluster has refused this data directory"):
                     await asyncio.wait_for(copy.task, 20)
-            assert node.node._failure is None
+            assert node.node.shutdown.failure is None
 
     asyncio.run(run())
 
@@ -95,8 +95,8 @@ def test_x2_24_a_later_process_of_the_same_node_fences_the_older(
             assert node.task is not None
             async with asyncio.timeout(20):
                 assert await node.task == 1
-            assert "is registered as node 2" in str(node.node._failure)
-            assert copy.node._failure is None
+            assert "is registered as node 2" in str(node.node.shutdown.failure)
+            assert copy.node.shutdown.failure is None
             node.begin()
             with pytest.raises(Conflict, match="is registered as node 2"):
                 await asyncio.wait_for(node.task, 20)

@@ -194,7 +194,7 @@ def test_a_malformed_one_way_message_ends_its_connection_only(tmp_path: Path) ->
     asyncio.run(run())
 
 
-def test_a_raft_message_that_is_none_ends_its_connection_only(tmp_path: Path) -> None:
+def test_a_malformed_raft_message_ends_only_its_connection(tmp_path: Path) -> None:
     async def run() -> None:
         async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
             await client.create_log("orders")

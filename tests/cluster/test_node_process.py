@@ -67,7 +67,7 @@ BAD: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "every interface of IPv6": (lambda p: ["--listen", "[::]:4600"], "listen is [::]:4600"),
     "every interface advertised": (
         lambda p: ["--advertise", "0.0.0.0:4600"],
-        "Give it with --advertise HOST:PORT",
+        "Give such an address with --advertise HOST:PORT",
     ),
     "no secret": (lambda p: ["--secret-file", str(p / "x")], "cannot read secret file"),
     "short secret": (lambda p: ["--secret-file", a_file(p / "s", "abc")], "give at least 16"),
@@ -79,16 +79,14 @@ BAD: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         lambda p: ["--listen", "192.0.2.1:4600", "--insecure"],
         "cannot listen on",
     ),
-    "no TLS": (lambda p: ["--listen", "192.0.2.1:4600"], "or let everybody in with --insecure"),
+    "no TLS": (lambda p: ["--listen", "192.0.2.1:4600"], "Or accept every client with --insecure"),
     "no TLS for HTTP": (lambda p: ["--http", "0.0.0.0:4680"], "http is 0.0.0.0:4680 (flag --http)"),
     "no directory": (lambda p: ["--data", a_file(p / "f", "")], "cannot use data directory"),
 }
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_keeps_a_node_from_starting_is_one_line_and_exit_code_1(
-    what: str, tmp_path: Path
-) -> None:
+def test_a_failed_start_is_one_line_and_exit_code_1(what: str, tmp_path: Path) -> None:
     flags, said = BAD[what]
     given = flags(tmp_path)
     data = [] if "--data" in given else ["--data", str(tmp_path / "data")]
@@ -213,7 +211,7 @@ def test_a_node_of_another_cluster_is_refused_by_both_sides(tmp_path: Path) -> N
         testing.eventually(
             lambda: "peer refuses this node" in stranger.log_path.read_text(), what="the refusal"
         )
-        assert "belongs to cluster" in stranger.log_path.read_text()
+        assert "is of cluster" in stranger.log_path.read_text()
         status = one.nodes[0].status()
         assert len(status["nodes"]) == 1
         with lognode.Client(one.servers) as client:
@@ -236,7 +234,7 @@ def test_a_second_process_on_the_directory_is_told_the_pid(tmp_path: Path) -> No
         (node,) = cluster.nodes
         code, stderr = run_node("--data", str(node.data))
         assert code == 1
-        assert f"is in use by process {node.pid}" in last_line(stderr)
+        assert f"process {node.pid} uses data directory" in last_line(stderr)
 
 
 @pytest.fixture
@@ -270,7 +268,7 @@ def test_sighup_reads_the_dial_map_again(tmp_path: Path, proxy: tuple[str, list[
         path.write_text("not TOML")
         first.signal(signal.SIGHUP)
         testing.eventually(
-            lambda: "the dial map stays as it was" in first.log_path.read_text(), what="the note"
+            lambda: "the node keeps the old dial map" in first.log_path.read_text(), what="the note"
         )
         path.write_text("")
         first.signal(signal.SIGHUP)

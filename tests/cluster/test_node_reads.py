@@ -50,7 +50,7 @@ def test_S7_x2_19_prefix_reads_never_go_back_in_a_session(tmp_path: Path) -> Non
             assert seen["applied"] > before["applied"]
             with pytest.raises(Unavailable, match="the session has seen"):
                 await ask(behind, "latest", {**body, "applied": seen["applied"]})
-            # The SDK: what one read has seen, the next ones see too, whoever serves them.
+            # The SDK: what one read has seen, the next ones see too, whichever member serves them.
             entry = await log.latest(b"k")
             assert entry is not None
             assert entry.value == b"new"
@@ -123,7 +123,7 @@ def test_through_waits_for_the_seq_and_needs_no_node(tmp_path: Path) -> None:
             (replica,) = cluster.nodes[0].host.ranges()
             body = {"range": 1, "generation": replica.gid.generation, "key": b"k",
                     "through": 9, "timeout_ms": 300}  # fmt: skip
-            with pytest.raises(Timeout, match="seq 2 is applied") as caught:
+            with pytest.raises(Timeout, match="the replica has applied seq 2") as caught:
                 await ask(cluster.nodes[0], "latest", body)
             assert caught.value.outcome == "not_applied"
 

@@ -38,7 +38,7 @@ async def in_generation(cluster: LiveCluster, generation: int) -> None:
     await cluster.settled()
 
 
-def test_x2_who_lost_its_log_elects_nobody_though_an_acknowledged_entry_was_in_it(
+def test_x2_a_member_that_lost_its_log_with_an_acknowledged_entry_grants_no_vote(
     tmp_path: Path,
 ) -> None:
     """e is acknowledged by A and B while C is away; B loses its WAL; A pauses. B and C are a
@@ -116,7 +116,7 @@ def test_x2_the_controller_is_repaired_as_well(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_x2_16_who_could_not_install_in_time_begins_later_and_holds_nobody_up(
+def test_x2_16_a_member_that_installs_late_begins_later_and_delays_no_member(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(change, "DONE_AFTER_S", 0.5)
@@ -129,12 +129,12 @@ def test_x2_16_who_could_not_install_in_time_begins_later_and_holds_nobody_up(
             await cluster.settled()
             leader = await cluster.leader()
             victim = next(each for each in cluster.nodes if each is not leader)
-            begin = victim.node._duties._begin
+            begin = victim.node._duty_runner._begin
 
             async def cannot(_: object) -> None:
                 raise Unavailable("the disk is busy")
 
-            monkeypatch.setattr(victim.node._duties, "_begin", cannot)
+            monkeypatch.setattr(victim.node._duty_runner, "_begin", cannot)
             old = range_at(victim).gid
             victim.host.damage(range_at(victim), CorruptData("a checksum"))
             await until(
@@ -150,7 +150,7 @@ def test_x2_16_who_could_not_install_in_time_begins_later_and_holds_nobody_up(
             for each in cluster.nodes:
                 if each is not victim:  # the log that continues the parent's end is cut away
                     await each.node._flusher.release(range_at(each))
-            monkeypatch.setattr(victim.node._duties, "_begin", begin)
+            monkeypatch.setattr(victim.node._duty_runner, "_begin", begin)
             await in_generation(cluster, old.generation + 1)
             await cluster.healthy(3)
             node = victim.node.identity.node_id

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def served(module_path: Path) -> Iterator[testing.LocalCluster]:
     """One node for all tests that leave it running."""
-    with testing.cluster(tmp_path_factory.mktemp("one"), 1) as cluster:
+    with testing.cluster(module_path, 1) as cluster:
         testing.wait_healthy(cluster)
         yield cluster
 
@@ -229,7 +229,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("key", "value", "kind", "text"), BAD)
-def test_S11_what_is_too_large_is_refused_and_nothing_is_appended(
+def test_S11_an_oversized_append_is_refused_and_appends_nothing(
     log: lognode.Log, key: bytes, value: bytes, kind: type[lognode.LognodeError], text: str
 ) -> None:
     with pytest.raises(kind, match=text) as caught:
@@ -281,4 +281,4 @@ def test_second_process_on_the_directory_is_refused(
     testing.eventually(lambda: not node.running, what="the second process's end")
     assert node.stop() == 1
     assert str(served.nodes[0].pid) in node.log_tail()
-    assert "in use" in node.log_tail()
+    assert "uses data directory" in node.log_tail()

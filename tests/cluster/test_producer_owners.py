@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,8 +32,8 @@ KEY = b"k"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("owners"), 3, auth=True) as cluster:
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(module_path, 3, auth=True) as cluster:
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers, timeout=20) as client:
             client.create_log("orders")

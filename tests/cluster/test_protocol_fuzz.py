@@ -33,7 +33,7 @@ async def linked(node: LiveNode, operation: Operation) -> Connection:
 
 
 async def answered(link: Connection, operation: Operation, body: dict[str, Any]) -> str:
-    """The code of the answer, or a word for what is no error."""
+    """The code of the answer, or a word for an answer without an error."""
     try:
         async with asyncio.timeout(3):
             if operation.streams:
@@ -77,7 +77,7 @@ def test_every_faulty_request_is_refused_and_the_node_serves_on(tmp_path: Path) 
                 await asyncio.gather(*(send(*message) for message in part))
                 await log.append(b"k", b"still here")
             assert not any(link.lost for link in links.values())
-            assert node.node._failure is None
+            assert node.node.shutdown.failure is None
             assert await log.count(b"k") == MESSAGES // 1_000
             for link in links.values():
                 link.close()
@@ -96,7 +96,7 @@ def test_every_faulty_one_way_message_ends_its_connection_only(tmp_path: Path) -
                 link.send(operation, body)
                 await until(lambda link=link: link.lost is not None, f"{operation} {why}")
             await log.append(b"k", b"still here")
-            assert node.node._failure is None
+            assert node.node.shutdown.failure is None
 
     asyncio.run(run())
 

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("counts"), 1, auth=True) as cluster:
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(module_path, 1, auth=True) as cluster:
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers, timeout=20) as client:
             client.create_log("acme/a")
@@ -142,9 +142,9 @@ def test_X7_usage_is_kept_as_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 await asyncio.sleep(0.1)
                 await look()
             assert found[-1]["tenant"] == "acme/"
-            with pytest.raises(lognode.Unauthorized, match="written by the cluster alone"):
+            with pytest.raises(lognode.Unauthorized, match="only the cluster writes this log"):
                 await client.log("_usage").append("acme", b"{}")
-            with pytest.raises(lognode.Unauthorized, match="the cluster's own"):
+            with pytest.raises(lognode.Unauthorized, match="is reserved for the cluster"):
                 await client.create_log("_usage")
             # What was used since the last record is written when the node stops in order.
             monkeypatch.setattr(usage_trail, "_EVERY_S", 3_600)
@@ -197,6 +197,6 @@ def test_a_tenant_that_stores_too_much_is_refused_on_all_nodes_and_nobody_else_i
             time.sleep(2.0)  # until all nodes have heard of it
             cluster.nodes[0].kill()
             for _ in range(3):
-                assert refusal("acme/a") is not None, "whoever leads the controller now"
+                assert refusal("acme/a") is not None, "the controller's leader now"
             admin.admin.set_quota("acme/", {"stored_bytes": 50_000_000})
             assert any(refusal("acme/a") is None for _ in range(20))

@@ -46,9 +46,9 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def shared(module_path: Path) -> Iterator[testing.LocalCluster]:
     """One node with a key of 8 MiB and a log of 100 ranges."""
-    with testing.cluster(tmp_path_factory.mktemp("quotas"), 1) as cluster:
+    with testing.cluster(module_path, 1) as cluster:
         with lognode.Client(cluster.servers, timeout=60.0) as client:
             client.create_log(LOG, ranges=1)
             client.create_log("wide", ranges=100)

@@ -108,7 +108,7 @@ def test_every_node_tells_what_is_appended_to_which_range_and_why_it_was_changed
         assert controller["last_operation"]["kind"] == "repair"
 
 
-def test_what_a_leader_that_does_not_answer_holds_is_unknown(
+def test_the_ranges_of_a_leader_that_does_not_answer_are_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> None:

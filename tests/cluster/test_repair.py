@@ -169,7 +169,7 @@ def test_x2_a_damaged_member_is_rebuilt_in_the_next_generation_while_the_range_s
 
             def mended() -> bool:
                 # In place: another member has the very same file.
-                return of_segments and "segment is mended" in victim.log_path.read_text()
+                return of_segments and "segment is repaired" in victim.log_path.read_text()
 
             def repaired() -> bool:
                 if mended():

@@ -1,4 +1,4 @@
-"""Nodes of two builds in one cluster: upgraded one by one under load, and one rolled back."""
+"""Nodes of two builds in one cluster: upgraded, one rolled back, and finalized under load."""
 
 import os
 import subprocess
@@ -12,8 +12,9 @@ import pytest
 
 import lognode
 from lognode import testing
-from lognode.client.protocol.errors import LognodeError
-from lognode.testing import LocalNode
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import Conflict, LognodeError, Unsupported
+from lognode.testing import LocalCluster, LocalNode
 
 pytestmark = pytest.mark.cluster
 
@@ -23,9 +24,9 @@ EARLIER = "b730686bee45ef08f270a43606a6758d94934a94"
 
 
 @pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def earlier(module_path: Path) -> Path:
     """A folder with the package of the earlier commit, from a wheel."""
-    tree = tmp_path_factory.mktemp("earlier")
+    tree = module_path
     told = subprocess.run(
         ["git", "-C", str(ROOT), "archive", EARLIER], capture_output=True, check=False
     )
@@ -118,6 +119,55 @@ def split(client: lognode.Client, at: bytes) -> None:
     testing.eventually(done, what=f"a split at {at!r}")
 
 
+def not_finalized(client: lognode.Client) -> None:
+    """A node of this build names a node of the earlier one; the earlier build knows no levels."""
+    with pytest.raises(LognodeError) as caught:
+        client.admin.finalize()
+    error = caught.value
+    assert isinstance(error, Conflict | Unsupported), error
+    assert error.code == "UNSUPPORTED" or "runs version before feature levels" in error.message
+
+
+def finalize(client: lognode.Client, cluster: LocalCluster) -> None:
+    """Raise the level; return when every replica applies its rules."""
+    assert client.admin.finalize() == {"level": 2}
+    testing.eventually(
+        lambda: all(
+            replica["level"] == 2
+            for node in cluster.nodes for replica in node.status()["replicas"]
+        ),
+        what="all ranges are at the level",
+    )  # fmt: skip
+    log = client.log("orders")
+    taken = [log.snapshot(lease_s=60) for _ in range(limits.leases_max + 1)]
+    assert len({each.to_json() for each in taken}) == len(taken), "one more than at the first level"
+
+
+def refused(node: LocalNode, earlier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier build does not start any more, and this one goes on."""
+    assert node.stop() == 0
+    with monkeypatch.context() as environment:
+        environment.setenv("PYTHONPATH", str(earlier))
+        node.start()
+    assert node.wait_end() == 1
+    told = node.log_tail(1)
+    assert "the cluster is at feature level 2, which this earlier version of lognode does" in told
+    assert "start the version that ran here last, and nothing is lost" in told
+    start(node, None, monkeypatch)
+
+
+def not_taken_in(cluster: LocalCluster, earlier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty directory of the earlier build does not join."""
+    joining = cluster.add()
+    cluster.nodes.remove(joining)
+    with monkeypatch.context() as environment:
+        environment.setenv("PYTHONPATH", str(earlier))
+        joining.start()
+    assert joining.wait_end() == 1
+    told = joining.log_tail(1)
+    assert "the cluster is at feature level 2, and this version of lognode knows level 1" in told
+
+
 def test_S1_S8_a_cluster_is_upgraded_node_by_node_under_load_and_one_is_rolled_back(
     tmp_path: Path, earlier: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +190,16 @@ def test_S1_S8_a_cluster_is_upgraded_node_by_node_under_load_and_one_is_rolled_b
                 split(client, b"m%d" % number)
                 testing.wait_healthy(cluster)
                 load.goes_on()
+                if number < len(steps) - 1:
+                    not_finalized(client)
             split(client, b"x")  # now all compare what their entries did
+            load.goes_on()
+            finalize(client, cluster)
+            load.goes_on()
+            split(client, b"y")
+            load.goes_on()
+            refused(cluster.nodes[2], earlier, monkeypatch)
+            not_taken_in(cluster, earlier, monkeypatch)
             load.goes_on()
         testing.wait_healthy(cluster)
         with lognode.Client(cluster.servers, timeout=60) as client:

@@ -50,7 +50,7 @@ def test_a_node_on_every_interface_needs_insecure_and_tells_that_it_has_it(tmp_p
         servers = cluster.servers
         open_up(first)
         first.http = f"0.0.0.0:{free_ports(1)[0]}"
-        assert "and it has no TLS" in refusal(first)
+        assert "and the node has no TLS" in refusal(first)
         assert f"http is {first.http} (flag --http)" in first.log_tail(1)
         assert not first.data.exists(), "nothing was founded"
 
@@ -68,7 +68,7 @@ def test_a_node_on_every_interface_needs_insecure_and_tells_that_it_has_it(tmp_p
             assert b"\nlognode_insecure 0.0\n" in page.read()
         with first.fetch("/metrics", 5) as page:
             assert b"\nlognode_insecure 1.0\n" in page.read()
-        testing.wait_healthy(cluster)  # it is no failure
+        testing.wait_healthy(cluster)  # it is not a failure
         assert [row[-1] for row in table(servers, "node", "list")] == ["yes", "no"]
         rows = table(servers, "status")
         assert rows[0][-1] == "yes"

@@ -46,7 +46,7 @@ def test_S1_S2_S4_S8_L1_the_demo_holds_what_it_says(
     assert "the same import under the same name adds nothing" in checked
 
 
-def test_peers_take_turns_and_who_is_missing_is_named(tmp_path: Path) -> None:
+def test_peers_take_turns_and_missing_peers_are_named(tmp_path: Path) -> None:
     json_path = tmp_path / "figures.json"
     out = run(
         "bench", "peers", "--quick", "--systems", "lognode,nats-fsync,kafka,pysyncobj",

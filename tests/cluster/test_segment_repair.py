@@ -100,7 +100,7 @@ async def mended(node: LiveNode) -> None:
 
 
 @pytest.mark.parametrize("victim_leads", [True, False], ids=["leader", "follower"])
-def test_S12_what_a_read_finds_is_mended_and_the_replica_goes_on(
+def test_S12_damage_that_a_read_finds_is_repaired_and_the_replica_goes_on(
     tmp_path: Path, victim_leads: bool
 ) -> None:
     async def test(
@@ -145,7 +145,7 @@ def test_S12_x2_damage_that_stops_apply_is_mended_and_the_replica_comes_back(
 
 
 @pytest.mark.parametrize("how", ["missing", "cut", "changed"])
-def test_S12_x2_what_a_start_finds_is_mended_and_the_replica_begins(
+def test_S12_x2_damage_that_a_start_finds_is_repaired_and_the_replica_begins(
     tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(

@@ -67,7 +67,7 @@ def test_a_range_that_grows_is_split_under_load_and_again(tmp_path: Path) -> Non
             capture_output=True, text=True, timeout=60, check=True,
         )  # fmt: skip
         assert "split DONE" in listed.stdout
-        assert f"bytes, more than {2 * MIB}: at its half" in listed.stdout
+        assert f"bytes, more than {2 * MIB}: split in the middle" in listed.stdout
         # What one key holds is never divided, however much that is.
         one = client.create_log("one", split_bytes=MIB)
         fill(one, [b"alone"], 256)

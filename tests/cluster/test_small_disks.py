@@ -41,7 +41,7 @@ def refuses(log: lognode.Log) -> bool:
         found = error
     if found is not None:
         assert found.outcome == "not_applied"
-        assert "little disk is left on node" in found.message
+        assert "the node refuses appends until the disk has space" in found.message
     return found is not None
 
 
@@ -110,7 +110,7 @@ def test_L1_a_follower_whose_disk_is_full_takes_no_entries_and_the_others_go_on(
             def says(what: str) -> bool:
                 return what in victim.log_path.read_text()
 
-            load(log, lambda: says("entries of other leaders are not taken"))
+            load(log, lambda: says("the node refuses entries of other leaders"))
             fill(disk_of_200_mb, leave=0)
             others_go_on(log)
             assert victim.running, victim.log_tail(2_000)
@@ -140,13 +140,13 @@ def test_L1_a_follower_whose_disk_another_program_filled_catches_up_when_there_i
 
             filler = fill(disk_of_200_mb, leave=0)
             testing.eventually(
-                lambda: says("entries of other leaders are not taken"), what="it has no room"
+                lambda: says("the node refuses entries of other leaders"), what="it has no room"
             )
             others_go_on(log)
             assert victim.running, victim.log_tail(2_000)
             filler.unlink()
             testing.eventually(
-                lambda: says("entries of other leaders are taken again"), what="it has room"
+                lambda: says("the node accepts entries of other leaders again"), what="it has room"
             )
             last = log.append(b"after", b"value")
             testing.wait_healthy(cluster)

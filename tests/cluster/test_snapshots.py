@@ -94,7 +94,7 @@ def test_x14_a_lease_outlives_all_nodes_and_ends_by_the_clock(tmp_path: Path) ->
         again = log.open_snapshot(snapshot.to_json())
         assert set(shown(again)) == {(key, seq) for key, seq in shown(snapshot)}
         assert {key for key, _ in shown(again)} == set(STILL)
-        with pytest.raises(lognode.InvalidArgument, match="a snapshot of log 'log'"):
+        with pytest.raises(lognode.InvalidArgument, match="the snapshot is of log 'log'"):
             client.create_log("other", replicas=1).open_snapshot(snapshot.vector)
         time.sleep(1.1)
         log.append_many([(key, b"2") for key in STILL])
@@ -103,7 +103,7 @@ def test_x14_a_lease_outlives_all_nodes_and_ends_by_the_clock(tmp_path: Path) ->
             short.renew(60)
 
 
-def test_a_log_that_was_created_again_is_another_one(tmp_path: Path) -> None:
+def test_a_log_that_was_created_again_is_a_different_log(tmp_path: Path) -> None:
     with (
         testing.cluster(tmp_path, 1) as cluster,
         lognode.Client(cluster.servers, timeout=20) as client,

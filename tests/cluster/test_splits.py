@@ -146,7 +146,9 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
             assert str(right["id"]) in answer.stdout
     answer = range_verb(three, "split", "formats", "--at", "x", "--no-wait", "--format", "json")
     number = json.loads(answer.stdout)["operation"]
-    assert answer.stderr == f"note: operation {number} goes on; `lognode status` shows it\n"
+    assert (
+        answer.stderr == f"note: operation {number} goes on; `lognode status` shows the operation\n"
+    )
     testing.eventually(
         lambda: any(each["start"] == b"x" for each in ranges_of(client, "formats")), what="split"
     )
@@ -159,14 +161,14 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
     assert "an operator splits it at key 'x'" in listed.stdout
 
 
-def test_what_cannot_be_split_is_one_line_and_changes_nothing(
+def test_an_impossible_split_is_one_line_and_changes_nothing(
     three: testing.LocalCluster, client: lognode.Client
 ) -> None:
     client.create_log("refused", split_at=[b"m"])
     testing.wait_healthy(three)
     before = ranges_of(client, "refused")
     for words, code, said in (
-        (("none", "--at", "k"), 4, "no log named 'none'"),
+        (("none", "--at", "k"), 4, "log 'none' does not exist"),
         (("refused", "--at", "m"), 1, "begins at key 'm' already"),
         (("refused", "--at", ""), 1, "key"),
         (("refused", "--at", "k" * 481), 1, "481 bytes"),

@@ -38,8 +38,8 @@ SIZE = Size(writers=2, conditional=1, named=1, readers=1)
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("tls"), 3, tls=True) as cluster:
+def shared(module_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(module_path, 3, tls=True) as cluster:
         yield cluster
 
 
@@ -114,12 +114,20 @@ def test_strangers_get_nothing_and_change_nothing(
     before = state(three)
     for issued, hello, reason in (
         (None, {}, "it requires a client certificate"),
-        (other.client("app"), {}, "it does not trust the CA of this side's certificate"),
-        (other.node("node2"), as_2, "it does not trust the CA of this side's certificate"),
-        (other.node("node5"), joins, "it does not trust the CA of this side's certificate"),
-        (app, as_2, "the certificate names no node of cluster"),
-        (app, joins, "the certificate names no node of cluster"),
-        (staging, as_2, "the certificate names no node of cluster"),
+        (other.client("app"), {}, "its listener does not trust the CA of this side's certificate"),
+        (
+            other.node("node2"),
+            as_2,
+            "its listener does not trust the CA of this side's certificate",
+        ),
+        (
+            other.node("node5"),
+            joins,
+            "its listener does not trust the CA of this side's certificate",
+        ),
+        (app, as_2, "the certificate is not for a node of cluster"),
+        (app, joins, "the certificate is not for a node of cluster"),
+        (staging, as_2, "the certificate is not for a node of cluster"),
         (third, as_2, "node 2 is registered with another key"),
         (fresh, as_2, "node 2 is registered with another key"),
         (trust.node("7"), as_2, "the certificate is of node 7, not of node 2"),
@@ -129,7 +137,9 @@ def test_strangers_get_nothing_and_change_nothing(
     for hello in ({}, as_2):
         reason = refusal(node, trust.ca, None, address=node.peer, **hello)
         assert "it requires a client certificate" in reason
-    assert "this port is for the nodes" in refusal(node, trust.ca, app, address=node.peer)
+    assert "this port is only for nodes of the cluster" in refusal(
+        node, trust.ca, app, address=node.peer
+    )
     # A client may ask what clients ask, and no more, whatever it calls itself.
     for op in ("heartbeat", "join", "image_page", "command", "take_over"):
         with pytest.raises(lognode.Unauthorized):
@@ -182,7 +192,7 @@ def test_a_stranger_without_tls_is_told_to_use_it(three: testing.LocalCluster) -
     node = three.nodes[0]
     with (
         lognode.Client(f"lognode://{node.address}") as client,
-        pytest.raises(lognode.RemoteProtocolError, match="use lognodes:// in place of lognode"),
+        pytest.raises(lognode.RemoteProtocolError, match="use lognodes:// instead of lognode://"),
     ):
         client.status()
     host, port = node.address.rsplit(":", 1)
@@ -231,7 +241,7 @@ def test_the_command_line_takes_files_by_flag_and_by_environment(
     assert "TLS has a cert and no key" in error
 
 
-def test_https_serves_whoever_shows_a_certificate(three: testing.LocalCluster) -> None:
+def test_https_serves_clients_with_a_certificate(three: testing.LocalCluster) -> None:
     node = three.nodes[1]
     with node.fetch("/metrics", 5) as answer:
         text = answer.read().decode()
@@ -292,7 +302,7 @@ def test_a_node_gets_another_key_by_its_operator_only(three: testing.LocalCluste
     node.start()
     node.wait_ready()
     testing.wait_healthy(three)
-    # Whoever has the old key is node 2 no longer.
+    # The holder of the old key is no longer node 2.
     with lognode.Client(three.servers) as client:
         cluster_id = client.metadata()["cluster"]
     old = trust.authority.node("kept", HOSTS, 5)
@@ -428,7 +438,7 @@ def test_S3_a_man_between_the_nodes_changes_nothing(tmp_path: Path) -> None:
                 for number, middle in enumerate(middles, 1):
                     middle.show = his.node(f"node{number}", HOSTS, 5)
                     middle.cut()
-                reason = "is of a CA that this side does not trust"
+                reason = "does not trust the CA"
                 for node in cluster.nodes:
                     testing.eventually(
                         lambda n=node: reason in n.log_path.read_text(), what="the refusal"
@@ -451,7 +461,7 @@ def test_a_client_without_files_for_tls_says_what_is_missing(three: testing.Loca
     assert three.tls is not None
     address = f"lognodes://{three.nodes[0].address}"
     for tls, reason in (
-        (Tls(), "of a CA that this side does not trust"),
+        (Tls(), "does not trust the CA"),
         (Tls(ca=three.tls.client.ca), "it requires a client certificate"),
     ):
         with (

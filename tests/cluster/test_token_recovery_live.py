@@ -23,8 +23,8 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
-    with testing.cluster(tmp_path_factory.mktemp("recovery"), 3, auth=True) as cluster:
+def three(module_path: Path) -> Iterator[testing.LocalCluster]:
+    with testing.cluster(module_path, 3, auth=True) as cluster:
         testing.wait_healthy(cluster)
         yield cluster
 
@@ -102,7 +102,7 @@ def test_a_bad_request_costs_a_line_and_no_node(three: testing.LocalCluster) -> 
     node.start()
     node.wait_ready()
     assert not (node.data / RECOVERY).exists()
-    (line,) = lines(node, "no token was recovered")
+    (line,) = lines(node, "the node recovered no token")
     assert "was dropped" in line["error"]
 
 
@@ -114,7 +114,7 @@ def test_a_cluster_without_tokens_gets_none(tmp_path: Path) -> None:
         assert recover(node, tmp_path / "token").returncode == 0
         node.start()
         node.wait_ready()
-        testing.eventually(lambda: lines(node, "no token was recovered"), what="the line")
+        testing.eventually(lambda: lines(node, "the node recovered no token"), what="the line")
         with lognode.Client(cluster.servers, timeout=10) as client:
             assert client.admin.tokens() == []
 
@@ -157,7 +157,5 @@ def test_a_lost_token_is_replaced_and_taken_away(
 
         testing.eventually(audited, what="the audit record")
     assert not is_good(three, three.token)
-    (line,) = lines(
-        node, "a token that may do everything was created by the data directory of this node"
-    )
+    (line,) = lines(node, "the data directory of this node created a token that allows everything")
     assert line["token"] == id_of(token)

@@ -58,7 +58,7 @@ def start(nodes: list[testing.LocalNode]) -> None:
 
 
 def tells(node: testing.LocalNode) -> Callable[[], bool]:
-    return lambda: "nobody can dial the address of a peer" in node.log_path.read_text("utf-8")
+    return lambda: "the address of a peer cannot be dialled" in node.log_path.read_text("utf-8")
 
 
 def test_a_node_with_a_right_address_heals_a_cluster_that_holds_an_unusable_one(

@@ -39,7 +39,7 @@ def test_S12_verify_of_clean_killed_damaged_and_rebuilt_nodes(tmp_path: Path) ->
 
             code, _, said = verify(node)
             assert code == 1
-            assert f"is in use by process {node.pid}; stop the node first" in said
+            assert f"process {node.pid} uses data directory" in said
 
             node.stop()
             assert verify(node)[0] == 0
@@ -61,7 +61,7 @@ def test_S12_verify_of_clean_killed_damaged_and_rebuilt_nodes(tmp_path: Path) ->
             code, checks, _ = verify(node)
             assert code == 3
             assert checks["wal"]["wrong"][0].startswith(f"{first.name}: it is damaged at byte ")
-            assert "rebuilt from its peers" in checks["wal"]["repair"]
+            assert "and the node rebuilds them from its peers" in checks["wal"]["repair"]
 
             # And so it is.
             node.start()
@@ -71,4 +71,4 @@ def test_S12_verify_of_clean_killed_damaged_and_rebuilt_nodes(tmp_path: Path) ->
             testing.wait_healthy(cluster)
             node.stop()
             code, checks, _ = verify(node)
-            assert "known to be damaged" not in str(checks["replicas"]["wrong"]), checks
+            assert "the replica is known as damaged" not in str(checks["replicas"]["wrong"]), checks

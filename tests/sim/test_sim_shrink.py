@@ -18,7 +18,7 @@ def _drawn(plan: Plan, seed: int) -> tuple[Outcome, Case]:
     return outcome, Case(seed, plan.options(seed), schedule)
 
 
-def test_what_was_drawn_replays_exactly_from_its_schedule(tmp_path: Path) -> None:
+def test_a_drawn_run_replays_exactly_from_its_schedule(tmp_path: Path) -> None:
     plan = Plan(0, 1000, Options())
     for seed in (3, 11, 57):
         outcome, case = _drawn(plan, seed)
@@ -52,7 +52,7 @@ def test_a_failing_schedule_shrinks_to_a_few_faults_that_still_fail() -> None:
         assert again.violation is None or not again.violation.startswith("election")
 
 
-def test_what_does_not_fail_does_not_shrink() -> None:
+def test_a_run_without_a_violation_does_not_shrink() -> None:
     assert shrink(_drawn(Plan(0, 9, Options()), 3)[1]) is None
 
 
@@ -70,7 +70,7 @@ def test_the_command_line_saves_replays_and_shrinks(
     assert command.main(["sim", "--replay", "sim-3.json"]) == INVALID
 
 
-def test_a_file_that_is_no_schedule_is_refused(
+def test_a_malformed_schedule_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for content in ("{", "[]", '{"seed": 1}', '{"seed": 1, "options": {}, "faults": 3}'):

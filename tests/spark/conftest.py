@@ -59,10 +59,10 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testing.LocalCluster]:
+def cluster(module_path: Path) -> Iterator[testing.LocalCluster]:
     """Three nodes for all tests of a file; each test takes logs of its own."""
     flags = ("--balance", "off")
-    with testing.cluster(tmp_path_factory.mktemp("three"), 3, flags=flags) as made:
+    with testing.cluster(module_path, 3, flags=flags) as made:
         testing.wait_healthy(made)
         yield made
 

@@ -24,10 +24,10 @@ Cluster = testing.LocalCluster
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(module_path: Path) -> Iterator[Cluster]:
     """Four nodes, so that a replica can move."""
     flags = ("--balance", "off")
-    with testing.cluster(tmp_path_factory.mktemp("four"), 4, flags=flags) as made:
+    with testing.cluster(module_path, 4, flags=flags) as made:
         testing.wait_healthy(made)
         yield made
 
@@ -83,7 +83,7 @@ def test_S5_a_snapshot_counted_again_and_again_is_the_same_while_everything_chan
     assert again == once >= through
     assert seen == read
     assert len({(key, seq) for key, seq, _ in seen}) == through
-    # A rate is no promise of a machine with other work; that it went on through all of it is.
+    # A rate is not a promise of a machine with other work; that it went on through all of it is.
     assert appended > 10_000
     found = set(entries(log))
     assert set(seen) <= found
@@ -186,15 +186,17 @@ def test_trap_2_a_stream_whose_first_micro_batch_fails_loses_nothing(
     assert rows(spark.read.parquet(str(tmp_path / "out"))) == entries(log)
 
 
-def test_what_a_stream_cannot_do_is_refused_with_the_reason(
+def test_an_impossible_stream_is_refused_with_the_reason(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
     filled(client, "refusing", 100)
-    with pytest.raises(PySparkException, match="no start of its own to remember"):
+    with pytest.raises(
+        PySparkException, match="a stream remembers no start before its first micro-batch is"
+    ):
         stream(spark, cluster, "refusing", startingSeq="latest")
-    with pytest.raises(PySparkException, match="asOf: is one of a batch"):
+    with pytest.raises(PySparkException, match="asOf: is an option of a batch"):
         run(stream(spark, cluster, "refusing", asOf="5"), tmp_path)
     run(stream(spark, cluster, "refusing"), tmp_path)
     filled(client, "refusing-2", 100)
-    with pytest.raises(PySparkException, match="a snapshot of log 'refusing', not of"):
+    with pytest.raises(PySparkException, match="the snapshot is of log 'refusing'; this log is"):
         run(stream(spark, cluster, "refusing-2"), tmp_path)

@@ -66,7 +66,7 @@ def test_aggregates_of_each_key_are_what_its_entries_say(
         assert row.longest_gap_s == pytest.approx(max(gaps), abs=1e-5)
         assert row.mean_gap_s == pytest.approx(sum(gaps) / len(gaps), abs=1e-5)
     assert job("aggregate", "aggregated", "--server", cluster.servers, "--out", out) == 2
-    assert "has files already" in capfd.readouterr().err
+    assert "contains files" in capfd.readouterr().err
     assert job("aggregate", "aggregated", "--server", cluster.servers, "--top", 0) == 2
     assert "--top is 0; give 1 or more" in capfd.readouterr().err
 
@@ -118,7 +118,7 @@ def test_S8_a_replay_that_is_run_again_adds_nothing_twice(
         (ended.parent / f".{ended.name}.crc").unlink(missing_ok=True)
     monkeypatch.setattr(replay, "remembered_s", -1)
     assert job(*run) == 1
-    assert "ranges no longer know what it has appended" in capfd.readouterr().err
+    assert "ranges no longer know its appends" in capfd.readouterr().err
 
 
 def test_a_replay_that_is_lost_in_the_middle_goes_on(
@@ -282,13 +282,13 @@ def total(key, history):
     assert job(*run) == 0
     told = capfd.readouterr()
     assert "49 keys have a new" in told.out
-    assert "1 keys got entries while they were folded" in told.err
+    assert "1 keys got entries during the fold" in told.err
     assert [e.value for e in log.scan(b"k05")] == [b"5", b"55", b"late"]
     assert job(*run) == 0
     assert [e.snapshot for e in log.scan(b"k05")] == [False, False, False, True]
 
 
-def test_a_function_that_is_none_is_refused(
+def test_an_unusable_function_is_refused(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

@@ -59,7 +59,7 @@ def test_a_run_with_nothing_new_writes_no_manifest(
     for _ in range(2):
         assert job("export", "still", "--server", cluster.servers, "--out", tmp_path) == 0
     assert len(manifest.all_of(Place(spark, str(tmp_path)))) == 1
-    assert "nothing new in log 'still' since manifest 1" in capfd.readouterr().err
+    assert "log 'still' has no new entries since manifest 1" in capfd.readouterr().err
 
 
 def test_an_export_that_is_killed_while_it_writes_neither_loses_nor_doubles(
@@ -97,18 +97,20 @@ def test_an_export_that_ends_before_its_manifest_neither_loses_nor_doubles(
     assert len(attempts(tmp_path)) == 1
 
 
-def test_of_two_exports_at_once_one_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_second_of_two_simultaneous_exports_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     place = Place(spark, str(tmp_path))
     of = Vector("c", "flights", 1, "", 0, ())
     made = manifest.Manifest("e", 1, "data/00000001-a", 5, of)
     place.create("manifests/00000001.json", "first")
-    with pytest.raises(Conflict, match=r"00000001\.json is there already"):
+    with pytest.raises(Conflict, match=r"00000001\.json exists already"):
         manifest.commit(place, made)
     assert place.read("manifests/00000001.json") == "first"
     assert place.names("manifests") == ["00000001.json"]
 
 
-def test_what_is_wrong_is_said_before_spark_starts(
+def test_bad_arguments_are_refused_before_spark_starts(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -127,4 +129,4 @@ def test_what_is_wrong_is_said_before_spark_starts(
     assert job("export", "one", "--server", cluster.servers, "--out", tmp_path) == 0
     capfd.readouterr()
     assert job("export", "two", "--server", cluster.servers, "--out", tmp_path) == 2
-    assert "a snapshot of log 'one', not of 'two'" in capfd.readouterr().err
+    assert "the snapshot is of log 'one'; this log is 'two'" in capfd.readouterr().err

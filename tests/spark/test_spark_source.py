@@ -101,7 +101,10 @@ def test_trap_3_an_empty_log_is_an_empty_frame(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"lg": "x"}, r"option lg: is none of lognode; there are servers, log, mode"),
+        (
+            {"lg": "x"},
+            r"option lg: is not an option of lognode; the options are servers, log, mode",
+        ),
         ({"pushdown": "true"}, r"option pushdown: .*filterPushdown"),
         ({"cursor": "x"}, "option cursor: does not exist yet"),
         ({"credentialsFile": "x"}, "option credentialsFile: does not exist yet"),
@@ -110,7 +113,7 @@ def test_trap_3_an_empty_log_is_an_empty_frame(
         ({"servers": "127.0.0.1:1", "timeout": "2s"}, "127.0.0.1:1"),
     ],
 )
-def test_what_is_wrong_is_said_before_a_task_starts(
+def test_bad_options_are_refused_before_a_task_starts(
     spark: SparkSession, cluster: Cluster, client: lognode.Client,
     options: dict[str, str], said: str,
 ) -> None:  # fmt: skip
@@ -125,14 +128,16 @@ def test_a_vector_of_another_log_and_a_lease_that_ended_are_refused(
     spark: SparkSession, cluster: Cluster, client: lognode.Client
 ) -> None:
     log, other = filled(client, "mine", 100), filled(client, "other", 100)
-    with pytest.raises(PySparkException, match=re.escape("a snapshot of log 'other', not of")):
+    with pytest.raises(
+        PySparkException, match=re.escape("the snapshot is of log 'other'; this log is")
+    ):
         reader(spark, cluster, "mine", asOf=other.snapshot().to_json()).load().count()
     snapshot = log.snapshot()
     saved: Any = snapshot.to_json()
     append(log, 100, 200)
     assert reader(spark, cluster, "mine", asOf=saved).load().count() == 100
     snapshot.release()
-    with pytest.raises(PySparkException, match="the lease of that snapshot has ended"):
+    with pytest.raises(PySparkException, match="the lease of the snapshot has ended"):
         reader(spark, cluster, "mine", asOf=saved).load().count()
     lax = reader(spark, cluster, "mine", asOf=saved, failOnDataLoss="false").load()
     assert lax.count() == 100

@@ -45,7 +45,7 @@ class NotedLinks:
 
 
 class CountedCrashes:
-    """Clients that are none; counts how many crashed."""
+    """Dummy clients; counts how many crashed."""
 
     def __init__(self) -> None:
         self.count = 0

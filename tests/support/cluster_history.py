@@ -98,7 +98,7 @@ def _check_answers(
     asked = {attempt.value for attempt in attempts}
     assert not found or found[0].seq >= gone, f"S6: {key!r} has what was removed below {gone}"
     if not key.startswith(NAMED):
-        assert values <= asked, f"S5: {key!r} holds what nobody appended"
+        assert values <= asked, f"S5: {key!r} holds an entry that no client appended"
     for attempt in attempts:
         if attempt.outcome == "ok" and (kept == 0 or (attempt.seq or 0) >= kept):
             assert attempt.value in values, f"S2: {key!r} {attempt} is lost"

@@ -80,8 +80,7 @@ class Told:
     answers: int = 0
     """Reads of every kind."""
     reads: int = 0
-    """Linearizable, by whoever serves them; and below, those by a node that was named and those
-    at consistency prefix."""
+    """Linearizable reads. The reads of named nodes and the prefix reads follow."""
     reads_of_nodes: int = 0
     reads_of_prefixes: int = 0
 

@@ -180,7 +180,7 @@ class FakeCluster:
         self.spans: KeySpans | None = None
         """The keys that clients may use; None: every key. Nodes show no bounds of other keys."""
         self.hide_leaders = False
-        """Neither metadata nor refusals say who leads."""
+        """Neither metadata nor refusals name the leader."""
         self.requests: list[tuple[int, Operation, dict[str, Any]]] = []
         self.changed = asyncio.Event()
 

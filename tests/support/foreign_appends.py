@@ -14,7 +14,7 @@ BATCH_RECORDS, BATCH_BYTES = 10_000, 1_048_576
 
 @dataclass
 class Record:
-    """What is to be appended, and what became of it."""
+    """What is to be appended, and its outcome."""
 
     key: bytes
     value: bytes | None
@@ -71,7 +71,7 @@ class Producer:
                 client.ask(log, known.start, "fence", body)
 
     def append(self, records: Sequence[Record], *, each: bool = False) -> None:
-        """Append records in their order, and tell each what became of it. `each`: those whose
+        """Append records in their order, and tell each its outcome. `each`: those whose
         conditions do not hold are left out. Raises Refused: a named producer then has to be opened
         again, another one gives the numbers up."""
         for record in records:
@@ -142,7 +142,7 @@ class Producer:
 
 
 def _settle(records: Sequence[Record], result: Body) -> None:
-    """Tell each record what became of it."""
+    """Tell each record its outcome."""
     first = result.get("first_seq")
     if first is not None:
         for at, record in enumerate(records):

@@ -147,7 +147,7 @@ class Client:
     def at(self, node: int) -> Connection:
         """A connection to a node of the metadata."""
         if node not in self.nodes:
-            raise lost(f"node {node} has no known address", "not_applied")
+            raise lost(f"node {node}the metadata has no address", "not_applied")
         return self.connect(self.nodes[node])
 
     def ask_any(self, operation: str, body: Body, *, first: int = 0) -> Body:

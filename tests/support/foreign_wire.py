@@ -255,7 +255,7 @@ class Connection:
         return True
 
     def _sort(self, request_id: int, kind: int, body: Body, size: int) -> None:
-        """Keep a frame for whoever waits for it."""
+        """Keep a frame for the caller that waits for it."""
         if kind == ERROR:
             self.seen("frame", "ERROR", body)
         if request_id == 0 and kind == ERROR:

@@ -437,7 +437,7 @@ def range_commands() -> list[tuple[int, Any]]:
         (commands.DELETE_KEYS, [[b"k", 5]]),
         (commands.COMPACT_TO, [b"", b"z", 5, commands.COMPACT, 9]),
         (commands.TAKE_LEASE, ["lease", b"", None, 5, 9]), (commands.RELEASE_LEASE, ["lease"]),
-        (commands.RENEW_LEASE, ["lease", b"", None, 5, 9]),
+        (commands.RENEW_LEASE, ["lease", b"", None, 5, 9]), (commands.LEVEL, 2),
     ]  # fmt: skip
 
 

@@ -117,7 +117,7 @@ class Story:
             self.do(100, "final", {}, {"keys": keys}, node=node)
 
     def leaders(self, leaders: Mapping[str, int]) -> None:
-        """Who leads from now on."""
+        """The leader from now on."""
         self.event(None, "info", CLUSTER, {"leaders": dict(leaders)})
 
     def fault(self, package: str, nodes: Sequence[int], last_ms: int = 5_000) -> None:

@@ -59,20 +59,21 @@ class LiveNode:
         while not self.registered:
             if self.task.done():
                 self.task.result()
-                raise AssertionError(f"the node ended: {self.node._failure}")
+                raise AssertionError(f"the node ended: {self.node.shutdown.failure}")
             await asyncio.sleep(0.01)
 
     async def stop(self) -> int:
         """In order; the exit code."""
         assert self.task is not None
-        self.node._stopping.set()
+        self.node.shutdown.ask()
         return await self.task
 
     async def stop_now(self) -> int:
         """As after a failure: nothing is handed over."""
         await until(lambda: hasattr(self.node, "_handover"), "it has begun")
-        self.node._failure = self.node._failure or RuntimeError("stopped by the test")
-        return await self.stop()
+        assert self.task is not None
+        self.node.shutdown.fail(lognode.LognodeError("stopped by the test"))
+        return await self.task
 
     async def peer(self, node: int = 99) -> Connection:
         """A connection to it in the role of that node, which is registered here if it is none."""
@@ -194,8 +195,7 @@ async def live(
     finally:
         for each in reversed(found):
             if each.task is not None and not each.task.done():
-                each.node._failure = each.node._failure or RuntimeError("the test is over")
-                each.node._stopping.set()
+                each.node.shutdown.fail(lognode.LognodeError("the test is over"))
         await asyncio.gather(
             *(each.task for each in found if each.task is not None), return_exceptions=True
         )

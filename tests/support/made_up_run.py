@@ -259,7 +259,7 @@ class _Maker:
         told: dict[str, Any] = {
             "verdict": "invalid" if wrong else "valid",
             "why": f"{len(wrong)} anomalies; the first: {wrong[0].message}" if wrong
-            else "Everything that clients were told agrees with everything that was read.",
+            else "All answers to clients agree with all reads.",
             "checkers": {one.checker: one.to_json() for one in results},
             "counts": dict(counts), "duration_s": round(self.now / 1e9, 1),
         }  # fmt: skip

@@ -130,6 +130,7 @@ class Page:
 
 def fits(kind: str, value: Any) -> bool:
     """Whether the value is what a table says: `kind` is the text of its third column."""
+    kind, _, _ = kind.partition("; `")  # who checks the elements
     return any(_fits_one(each, value) for each in _alternatives(kind))
 
 

@@ -51,8 +51,10 @@ def cluster(nodes: int = 3, replicas: int = 3, **log: Any) -> Metadata:
 
 
 class Nodes:
-    """What nodes have, and ranges that are led by whoever asked for it. Who is `down` does nothing;
-    what it led is led by another of the members, while most of them are up."""
+    """The replicas of nodes. The nodes that asked for ranges lead them.
+
+    A node that is `down` does nothing. Another member leads its ranges, while most members are up.
+    """
 
     def __init__(self, metadata: Metadata) -> None:
         self.metadata = metadata
@@ -60,7 +62,7 @@ class Nodes:
         self.down: set[int] = set()
 
     def leader(self, gid: Gid) -> int | None:
-        """Who leads a generation."""
+        """The leader of a generation."""
         for node, local in self.nodes.items():
             if node not in self.down and gid in local.replicas and local.replicas[gid].leads:
                 return node

@@ -1,4 +1,4 @@
-"""Scripts for a raft group: commands and what came of them, in the style of etcd raft's testdata.
+"""Scripts for a raft group: commands and their results, in the style of etcd raft's testdata.
 
 A script is a sequence of blocks: lines of commands, a line `----`, the output. Lines that begin
 with # are comments. Nothing happens by itself: messages wait until `deliver` or `stabilize`, time
@@ -13,7 +13,7 @@ from lognode.raft.types import NotLeaderError
 
 SEPARATOR = "----"
 NAMES = {"reads": "ReadRound", "answers": "ReadAnswer"}
-"""Of messages that are no group's."""
+"""Of messages without a group."""
 
 
 def run_script(text: str) -> str:

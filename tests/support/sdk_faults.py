@@ -1,4 +1,4 @@
-"""Runs of the SDK against a scripted cluster, and faults that come so often."""
+"""Runs of the SDK against a scripted cluster, and faults with given probabilities."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,10 +1,10 @@
-"""Spoil a segment file below its hash, read it, and see that nothing wrong comes of it.
+"""Spoil a segment file below its hash, read it, and see that no wrong entry is read.
 
 Each spoiled file is opened in a fork of this process, without hashing it, as a file is that rotted
 after it was hashed: pages of LMDB's are flipped, overwritten, swapped, zeroed, the file is cut.
 Reads must give what was written or say that it is damaged, and end; a file that rots or is cut
 while it is open must not give anything else either. Run as a program: `segment_fuzz.py DIRECTORY
-FIRST COUNT` prints what came of each seed, and fails at the first that is wrong.
+FIRST COUNT` prints the result of each seed, and fails at the first that is wrong.
 """
 
 import os
@@ -113,7 +113,7 @@ def look(segment: Segment, keys: list[bytes], expected: Expected) -> int:
 
 
 def child(path: Path, whole: bytes, broken: bytes, rng: random.Random, expected: Expected) -> int:
-    """What becomes of it: spoiled before it is opened, or, now and then, while it is open."""
+    """The result: spoiled before it is opened, or, now and then, while it is open."""
     keys = rng.sample(sorted(expected), _SAMPLED)
     late = len(broken) < len(whole) and rng.random() < 0.5
     path.write_bytes(whole if late else broken)

@@ -51,9 +51,9 @@ TRACK_RECORD = [
         "bitflip-snap-minority", "NATS #7556", "flipped bits in snapshots of a minority",
         tests=(
             "tests/cluster/test_segment_repair.py"
-            "::test_S12_what_a_read_finds_is_mended_and_the_replica_goes_on",
+            "::test_S12_damage_that_a_read_finds_is_repaired_and_the_replica_goes_on",
             "tests/cluster/test_segment_repair.py"
-            "::test_S12_x2_what_a_start_finds_is_mended_and_the_replica_begins",
+            "::test_S12_x2_damage_that_a_start_finds_is_repaired_and_the_replica_begins",
         ),
     ),
     Row(
@@ -64,7 +64,7 @@ TRACK_RECORD = [
         "lost-disk-no-vote", "NATS #7587", "a cut or wiped disk with the same id elects",
         tests=(
             "tests/cluster/test_node_repair.py"
-            "::test_x2_who_lost_its_log_elects_nobody_though_an_acknowledged_entry_was_in_it",
+            "::test_x2_a_member_that_lost_its_log_with_an_acknowledged_entry_grants_no_vote",
             "tests/unit/test_storage_start.py"
             "::test_S2_x15_a_log_that_has_lost_its_end_is_damage_not_a_reset",
             "tests/unit/test_storage_start.py"
@@ -85,7 +85,7 @@ TRACK_RECORD = [
     ),
     Row(
         "dedup-after-compaction", "Redpanda #5355", "compaction forgets what duplicates are",
-        tests=("tests/unit/test_removal.py::test_S8_what_compaction_removed_is_a_duplicate_still",),
+        tests=("tests/unit/test_removal.py::test_S8_a_record_removed_by_compaction_is_still_a_duplicate",),
     ),
     Row(
         "delayed-retry", "Kafka", "a late message of an old attempt counts",

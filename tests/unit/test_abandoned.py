@@ -224,7 +224,7 @@ def test_X1_requests_of_a_client_that_leaves_or_cancels_end_in_slices(leaves: bo
     served(test)
 
 
-def test_X1_who_comes_again_has_no_more_requests_served_before_the_last_ones_have_ended() -> None:
+def test_X1_a_client_that_reconnects_waits_for_the_end_of_its_old_requests() -> None:
     async def test(listener: Listener, connections: list[ServerConnection], made: Served) -> None:
         made.hold = asyncio.Event()
         requests = listener.budgets.clients.requests

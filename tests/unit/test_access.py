@@ -1,4 +1,4 @@
-"""Who a client is: tokens and certificates against the metadata, and what becomes of connections
+"""Who a client is: tokens and certificates against the metadata, and the fate of connections
 whose rights change."""
 
 import asyncio
@@ -147,9 +147,9 @@ def test_a_node_that_has_just_started_serves_nobody_by_what_it_remembers() -> No
 
 
 def test_a_token_that_came_unencrypted_is_refused() -> None:
-    assert "revoke that token" in World().refusal(World().admin, private=False)
+    assert "revoke the token" in World().refusal(World().admin, private=False)
     world = World()
-    assert "revoke that token" in world.refusal(world.admin, private=False)
+    assert "revoke the token" in world.refusal(world.admin, private=False)
 
 
 def test_a_token_gives_its_principal_and_its_class() -> None:

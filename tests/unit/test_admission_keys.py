@@ -47,7 +47,7 @@ def test_S8_a_producer_id_of_somebody_else_refuses_the_batch() -> None:
     for producer in (0, 5, 6):
         assert both(b"user-1", producer=producer) == [1, 1]
     for producer in (4, 7, 1 << 62):
-        with pytest.raises(Unauthorized, match=f"producer id {producer} is not among those"):
+        with pytest.raises(Unauthorized, match=f"does not cover producer id {producer}"):
             both(b"user-1", producer=producer)
     data = batch(b"x", producer=9)
     assert admit(data, b"", None, Allowed(None, range(9, 10)).check).count == 1

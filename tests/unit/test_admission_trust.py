@@ -127,7 +127,7 @@ def test_X4_the_secret_goes_to_nobody_of_another_authority(place: Place) -> None
     listener = Listener()
     error = place.told(listener, place.wrong, place.invitation)
     assert isinstance(error, Unauthorized)
-    assert f"trusts the CA with the key {place.invitation.ca} alone" in error.message
+    assert f"trusts only the CA with the key {place.invitation.ca})" in error.message
     assert listener.heard == [], "not even a hello"
 
 
@@ -157,7 +157,7 @@ def test_without_tls_the_secret_stays_on_this_machine(place: Place) -> None:
     assert place.told(listener, None, plain).message == "heard"
     assert listener.heard[1:] == [place.token]
     admission = place.admission(plain, None)
-    with pytest.raises(InvalidArgument, match="where others can read its secret"):
+    with pytest.raises(InvalidArgument, match="and others could read its secret"):
         admission.shown_to("db1.example", CLUSTER)
     file = place.root / "invitation"
     admission = Admission(Config(invitation=file, insecure="on"), None)

@@ -76,7 +76,7 @@ def test_a_request_of_too_many_batches_is_refused_as_a_whole(tmp_path: Path) -> 
     served(tmp_path, test)
 
 
-def test_what_batches_declare_is_added_up_before_any_is_unpacked(tmp_path: Path) -> None:
+def test_declared_sizes_are_added_up_before_a_batch_is_unpacked(tmp_path: Path) -> None:
     async def test(service: DataService, replica: RangeReplica) -> None:
         # Each is within the bounds, and none would unpack.
         fields = open_batch(batch(1, 1, [bytes(limits.MIB)])).fields

@@ -2,8 +2,9 @@
 
 All members of a group apply the same entries, and their versions may differ while a cluster is
 upgraded. So these constants are the same in every version. A change of one of them, or of what a
-known command does, needs a new kind of command, at which older members stop, or a level that the
-whole cluster has agreed on. The second test finds a change of what commands do.
+known command does, needs a new kind of command, at which older members stop, or a feature level
+(docs/design/levels.md): `test_range_level` has the rules of each level. The second test finds a
+change of what commands do.
 """
 
 from importlib import import_module
@@ -31,6 +32,7 @@ CONSTANTS = {
     "client.protocol.limits.floors_max": 100_000,
     "client.protocol.limits.lineage_spans_max": 4_096,
     "client.protocol.limits.leases_max": 64,
+    "client.protocol.limits.leases_level_2_max": 256,
     "client.protocol.limits.lease_ms_max": 604_800_000,
     "client.protocol.limits.lease_id_chars_max": 128,
     # Read by the metadata.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, NODE_REKEY
+from lognode.client.protocol.cluster import CREATE_LOG, DELETE_LOG, FINALIZE, NODE_REKEY
 from lognode.client.protocol.errors import LogNotFound, Timeout, Unauthorized
 from lognode.node.audit.audit import CANCELLED, INTERNAL, OK, Audit, shown
 from lognode.node.replicas.controller_replica import ControllerReplica
@@ -41,6 +41,17 @@ def test_X7_a_request_that_administers_is_recorded_with_who_and_outcome() -> Non
     }  # fmt: skip
     assert second["outcome"] == "LOG_NOT_FOUND"
     assert second["message"] == "there is no log 'x'"
+
+
+def test_X7_a_record_names_the_operator_who_has_raised_the_feature_level() -> None:
+    kept = Kept()
+    kept.audit.asked("ann", "10.0.0.1:5000", FINALIZE, {"level": 2}, None)
+    kept.audit.commanded(3, {"op": commands.FINALIZE, "level": 2, "nodes": [[1, 2, 9]] * 99}, None)
+    request, command = kept.records
+    assert (request["operation"], request["principal"]) == ("finalize", "ann")
+    assert request["about"] == {"level": 2}
+    assert (command["operation"], command["principal"]) == ("finalize", "node 3")
+    assert command["about"]["level"] == 2
 
 
 async def ended(work: Awaitable[dict[str, Any]], *, cancel: bool = False) -> str:
@@ -117,7 +128,7 @@ def test_X8_no_key_and_no_secret_is_shown(body: dict[str, Any]) -> None:
     assert "secret" not in str(shown(body).values())
 
 
-def test_X7_what_is_shown_is_bounded() -> None:
+def test_X7_the_text_of_a_record_is_bounded() -> None:
     body = {f"f{i}": 1 for i in range(100)} | {"name": "n" * 10_000}
     assert len(str(shown(body))) < 400
     kept = Kept()
@@ -147,7 +158,7 @@ def test_X7_a_command_whose_asker_has_left_is_not_recorded_as_done() -> None:
     asyncio.run(main())
     (record,) = kept.records
     assert (record["event"], record["outcome"]) == ("command", "UNAVAILABLE")
-    assert record["message"] == "the asker left before the answer"
+    assert record["message"] == "the client left before the answer"
 
 
 def test_X7_equal_refusals_are_told_once_and_counted_for_a_minute() -> None:
@@ -164,7 +175,7 @@ def test_X7_equal_refusals_are_told_once_and_counted_for_a_minute() -> None:
     assert [record["times"] for record in kept.records] == [1, 999, 1]
 
 
-def test_X7_what_was_counted_is_told_with_the_next_refusal_too() -> None:
+def test_X7_counted_refusals_are_written_with_the_next_refusal() -> None:
     kept = Kept()
     kept.refuse()
     kept.refuse()
@@ -203,7 +214,7 @@ def test_X1_requests_that_fail_are_counted_and_those_that_are_served_are_all_tol
     assert kept.records[-1]["times"] == 2
 
 
-def test_X7_what_was_counted_is_told_when_the_node_stops() -> None:
+def test_X7_counted_refusals_are_written_when_the_node_stops() -> None:
     kept = Kept()
     for _ in range(3):
         kept.refuse()

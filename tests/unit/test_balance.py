@@ -90,7 +90,7 @@ THREE_OF_FOUR = [(1, 2, 4), (1, 3, 4), (2, 3, 4)]
         ("aaab", THREE_OF_FOUR * 9, [], ""),  # zone b has no more
     ],
 )  # fmt: skip
-def test_what_moves_where_and_why(
+def test_a_planned_move_names_range_nodes_and_reason(
     zones: str, homes: list[tuple[int, ...]], expected: list[Any], reason: str
 ) -> None:
     metadata = cluster(zones, homes)
@@ -101,7 +101,7 @@ def test_what_moves_where_and_why(
         assert found[0].reason == reason
 
 
-def test_a_follower_moves_rather_than_who_leads() -> None:
+def test_a_follower_moves_before_the_leader() -> None:
     metadata = cluster("....", FULL)
     leaders = dict.fromkeys(range(1, 9), 1) | {5: 3, 7: 2}
     assert [went(metadata, m) for m in planned(metadata, leaders=leaders)] == [
@@ -111,7 +111,7 @@ def test_a_follower_moves_rather_than_who_leads() -> None:
     assert went(metadata, planned(metadata, leaders={1: 1, 2: 1, 3: 4, 4: 1})[0])[0] == 3
 
 
-def test_what_is_in_operation_rests_is_damaged_or_not_whole_stays() -> None:
+def test_busy_resting_damaged_or_incomplete_ranges_do_not_move() -> None:
     metadata = cluster("....", FULL[:6])
     do(metadata, "split_range", log="of-3", at=b"\x01")
     assert [m.range_id for m in planned(metadata)] == [2], "with another one under way one more"
@@ -129,7 +129,7 @@ def test_what_is_in_operation_rests_is_damaged_or_not_whole_stays() -> None:
 
 
 @pytest.mark.parametrize("state", ["DEAD", "DRAINING", "JOINING", "REMOVED"])
-def test_nobody_gets_a_replica_who_is_silent_short_of_disk_or_not_ACTIVE(state: str) -> None:
+def test_a_silent_full_or_inactive_node_gets_no_replica(state: str) -> None:
     metadata = cluster("....", FULL)
     assert planned(metadata, alive={1, 2, 3}) == []
     assert planned(metadata, short={4}) == []

@@ -170,7 +170,7 @@ def test_two_fetches_of_one_file_at_once_do_not_take_it_from_each_other(tmp_path
     run(tmp_path, test)
 
 
-def test_what_a_peer_flushes_while_it_is_copied_from_is_copied_too(tmp_path: Path) -> None:
+def test_a_segment_flushed_during_the_copy_is_copied_too(tmp_path: Path) -> None:
     """It came with the seal, while appends waited: at a mebibyte a second for longer than a new
     member is waited for, so that the move was given up."""
 
@@ -189,7 +189,7 @@ def test_what_a_peer_flushes_while_it_is_copied_from_is_copied_too(tmp_path: Pat
         assert base.manifest == replica.state.manifest
         assert len(base.manifest) == len(before) + 1
         assert nodes.holds_all(base)
-        # Under load there is always more: that is no reason never to begin.
+        # Under load there is always more: which is not a reason never to begin.
         for number in range(TAIL_BYTES // PIECE + 1):
             await replica.append(_batch(100 + number))
         again = Wire(nodes.server)
@@ -256,11 +256,11 @@ def test_S12_a_torn_part_from_before_is_fetched_again(tmp_path: Path) -> None:
     run(tmp_path, test, pieces=8)
 
 
-def test_S12_what_was_spoilt_on_the_way_is_not_taken(tmp_path: Path) -> None:
+def test_S12_bytes_damaged_on_the_way_are_refused(tmp_path: Path) -> None:
     async def test(nodes: Nodes) -> None:
         wire = Wire(nodes.server)
         wire.spoil = lambda data: bytes([data[0] ^ 1]) + data[1:]
-        with pytest.raises(CorruptData, match="though that of the node is sound"):
+        with pytest.raises(CorruptData, match="although the file of node"):
             await nodes.fetcher(wire).fetch(1, G1, pin="copy")
         assert not list(nodes.taker.directory.tmp.iterdir())
         assert nodes.giver.host.replica(G1) is not None
@@ -278,7 +278,7 @@ def test_S12_a_giver_learns_that_its_own_file_is_damaged(tmp_path: Path, cut: bo
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data[: len(data) // 2] if cut else data)
-        with pytest.raises(CorruptData, match="the node knows it now"):
+        with pytest.raises(CorruptData, match="and the node now knows about the damage"):
             await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="copy")
         assert list(nodes.giver.host.damaged) == [G1]
         assert nodes.giver.host.replica(G1) is None
@@ -340,7 +340,7 @@ def test_x2_a_log_that_meta_does_not_know_takes_no_part(tmp_path: Path) -> None:
 
 def test_a_peer_that_doubts_a_file_which_no_replica_holds_damages_nothing(tmp_path: Path) -> None:
     async def test(nodes: Nodes) -> None:
-        with pytest.raises(RangeNotFound, match="no replica on this node holds segment text"):
+        with pytest.raises(RangeNotFound, match="no replica on this node has segment text"):
             await nodes.server.check(2, {"range": 1, "generation": 1, "id": "text"})
         assert not nodes.giver.host.damaged
 

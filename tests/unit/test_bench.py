@@ -99,7 +99,7 @@ def test_latency_counts_from_the_time_a_call_was_due() -> None:
     assert report["latency_ms"]["max"] >= 290
 
 
-def test_what_a_call_raises_ends_the_run() -> None:
+def test_an_error_of_a_call_ends_the_run() -> None:
     async def call(number: int, due: float) -> int:
         await asyncio.sleep(0)
         if number == 3:
@@ -151,7 +151,7 @@ async def _appended(policy: dict[str, Any], spoil: Callable[[list[Stored]], None
         return await appender.verify()
 
 
-def test_what_was_acknowledged_is_read_back_and_what_expired_is_counted() -> None:
+def test_acknowledged_records_are_read_back_and_expired_ones_are_counted() -> None:
     forever: dict[str, Any] = {}
     briefly = {"retention_ms": 1}
     assert asyncio.run(_appended(forever, lambda _: None)) == {"verified": 1, "expired": 0}

@@ -32,7 +32,7 @@ def test_a_value_says_when_it_was_due_and_is_checked() -> None:
             stamps.due(key, 3, wrong)
 
 
-def test_keys_lie_between_those_of_a_shape() -> None:
+def test_keys_lie_between_the_bounds_of_a_shape() -> None:
     shape, stamps = Shape(10_000), Stamps(100, step=10)
     keys = [stamps.key(n) for n in range(100)]
     assert keys == sorted(set(keys))
@@ -152,7 +152,7 @@ async def _found(by: str, spoil: Spoil | None, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("by", ["read back", "follower"])
-def test_what_is_right_is_read(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_correct_entries_pass_the_check(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(_found(by, None, monkeypatch))
 
 

@@ -25,7 +25,7 @@ ABOUT_TO = Heard(members=ALL, joins="c1")
     ("me", "joins", "heard", "step"),
     [
         ("a:1", None, {"b:1": EMPTY, "c:1": EMPTY}, Found()),
-        ("b:1", None, {"a:1": EMPTY, "c:1": EMPTY}, "a:1 is to found"),
+        ("b:1", None, {"a:1": EMPTY, "c:1": EMPTY}, "a:1 founds"),
         ("a:1", None, {"b:1": EMPTY}, "no answer from c:1"),
         ("a:1", None, {}, "no answer from b:1, c:1"),
         # The founder's disk is lost, or not mounted: the others have not forgotten it.
@@ -34,11 +34,11 @@ ABOUT_TO = Heard(members=ALL, joins="c1")
         ("c:1", None, {"a:1": OF_C1, "b:1": OF_C1}, Join("c1", ("a:1", "b:1"))),
         # It was taken in by a founder that is lost, and may not have stored that it was.
         ("a:1", None, {"b:1": EMPTY, "c:1": ABOUT_TO}, "c:1 was about to join cluster c1"),
-        ("a:1", "c1", {"b:1": EMPTY, "c:1": EMPTY}, "a:1 was about to join cluster c1, and nobody"),
+        ("a:1", "c1", {"b:1": EMPTY, "c:1": EMPTY}, "a:1 was about to join cluster c1, but no"),
         ("a:1", "c1", {"b:1": OF_C1}, Join("c1", ("b:1",))),
         (
             "a:1", None, {"b:1": EMPTY, "c:1": Heard(members=frozenset({"a:1", "c:1"}))},
-            "c:1 was given other addresses: a:1, c:1",
+            "c:1 has another --join: a:1, c:1",
         ),
     ],
 )  # fmt: skip
@@ -68,8 +68,16 @@ def test_one_node_that_expects_itself_founds() -> None:
         (("a:1", "b:1", "c:1"), 3, None),
         (("b:1", "c:1"), 3, None),  # its own address may be left out
         ((), 1, None),
-        ((), 3, "--bootstrap-expect 3 and 1 addresses: a:1; give every node the same --join"),
-        (("b:1", "c:1"), 2, "--bootstrap-expect 2 and 3 addresses: a:1, b:1, c:1"),
+        (
+            (),
+            3,
+            "--bootstrap-expect is 3, but --join and this node are 1 addresses: a:1; give",
+        ),
+        (
+            ("b:1", "c:1"),
+            2,
+            "--bootstrap-expect is 2, but --join and this node are 3 addresses: a:1, b:1, c:1",
+        ),
     ],
 )
 def test_as_many_addresses_as_nodes(join: tuple[str, ...], expect: int, told: str | None) -> None:
@@ -89,7 +97,7 @@ def test_nobody_joins_before_the_founder_has_registered() -> None:
     service = ClusterService(
         node_id=lambda: 1, host=unused, view=view, connection=lambda _: None, status=unused,
         rng=random.Random(1), handover=unused, recoveries=recoveries, room=unused,
-        images=unused, wall_ms=lambda: 0,
+        images=unused, wall_ms=lambda: 0, alive=set,
     )  # fmt: skip
     with pytest.raises(Unavailable, match="is being founded"):
         asyncio.run(service.join({"incarnation": 7}))

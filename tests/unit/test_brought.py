@@ -4,7 +4,7 @@ from lognode.client.protocol.limits import append_light_bytes, spenders_max
 from lognode.node.replicas.brought import BESIDE, HALF_LIFE_S, Brought
 
 
-def test_who_brought_much_is_light_again_some_seconds_later() -> None:
+def test_a_heavy_principal_is_light_again_some_seconds_later() -> None:
     now = [0.0]
     brought = Brought(lambda: now[0])
     assert brought.is_light("a")
@@ -30,7 +30,7 @@ def test_many_small_appends_add_up() -> None:
     assert brought.is_light("b")
 
 
-def test_who_brings_an_eighth_of_a_heavy_principals_bytes_is_light_beside_it() -> None:
+def test_a_principal_with_an_eighth_of_the_heaviest_bytes_is_light() -> None:
     now = [0.0]
     brought = Brought(lambda: now[0])
     heavy = 2 * append_light_bytes

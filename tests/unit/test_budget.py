@@ -138,7 +138,7 @@ def test_a_charge_above_the_limit_is_counted_and_stops_every_grant() -> None:
     assert served == ["b"]
 
 
-def test_what_is_more_than_any_answer_counts_as_the_largest_answer() -> None:
+def test_a_declared_size_above_the_largest_answer_counts_as_the_largest_answer() -> None:
     budget = Budget(LIMITS)
     account = budget.open("a")
     assert account.take(1000)
@@ -204,7 +204,7 @@ def test_pressed_are_the_levels_whose_room_somebody_has_waited_for() -> None:
     assert budget.pressed(4.0).concerns(two)
 
 
-def test_who_is_served_may_take_and_give_back_at_once() -> None:
+def test_a_served_connection_may_take_and_give_back_at_once() -> None:
     budget = Budget(LIMITS)
     account = budget.open("a")
     account.charge(CONNECTION - 1)

@@ -140,12 +140,12 @@ def test_an_authority_overwrites_nothing(tmp_path: Path) -> None:
     authority = ca.Authority.create(tmp_path, "prod", 10)
     first = authority.node("n1", ["h"], 5)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(Conflict, match=r"ca\.crt exists and is not overwritten"):
+    with pytest.raises(Conflict, match=r"ca\.crt exists, and this command overwrites no file"):
         ca.Authority.create(tmp_path, "prod", 10)
-    with pytest.raises(Conflict, match=r"n1\.crt exists and is not overwritten"):
+    with pytest.raises(Conflict, match=r"n1\.crt exists, and this command overwrites no file"):
         authority.node("n1", ["h"], 5)
     first.cert.unlink()
-    with pytest.raises(Conflict, match=r"n1\.key exists and is not overwritten"):
+    with pytest.raises(Conflict, match=r"n1\.key exists, and this command overwrites no file"):
         authority.node("n1", ["h"], 5)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == {
         path: data for path, data in before.items() if path != first.cert
@@ -181,16 +181,16 @@ def test_bad_names_hosts_and_times_are_refused(tmp_path: Path) -> None:
     for host in ("", "h:4600", "a b", "ä.example", "-a", "a..b", "*", "x" * 64):
         with pytest.raises(InvalidArgument, match="neither an IP address nor a host name"):
             authority.node("n1", [host], 5)
-    with pytest.raises(InvalidArgument, match="names no host"):
+    with pytest.raises(InvalidArgument, match="has no host"):
         authority.node("n1", [], 5)
     for days in (0, 40_000):
-        with pytest.raises(InvalidArgument, match=f"validity of {days} days; give 1 to"):
+        with pytest.raises(InvalidArgument, match=f"the validity is {days} days; give 1 to"):
             authority.node("n1", ["h"], days)
-    with pytest.raises(InvalidArgument, match="'ca' is the name of the authority"):
+    with pytest.raises(InvalidArgument, match="the name 'ca' is reserved"):
         authority.client("ca", 5)
     with pytest.raises(InvalidArgument, match="looks like the id of a cluster"):
         ca.Authority.create(tmp_path / "other", "0" * 32, 10)
-    with pytest.raises(InvalidArgument, match="holds no CA"):
+    with pytest.raises(InvalidArgument, match=r"contains no CA \(ca\.crt\)"):
         ca.Authority.open(tmp_path)
     authority.issued.key.chmod(0o640)
     with pytest.raises(InvalidArgument, match=r"CA key .*ca\.key has mode 0640.*chmod 600"):
@@ -210,6 +210,6 @@ def test_the_verbs_print_the_fingerprints_and_never_a_key(
     assert issued.fingerprint.hex() in said.out
     assert "PRIVATE" not in said.out
     assert main.main(["ca", "init", "--dir", place]) == 1
-    assert "exists and is not overwritten" in capsys.readouterr().err
+    assert "exists, and this command overwrites no file" in capsys.readouterr().err
     assert main.main(["ca", "sign"]) == 2
     assert main.main(["ca", "node", "--dir", place]) == 2

@@ -37,7 +37,9 @@ each_kind = pytest.mark.parametrize(
 
 
 @each_kind
-def test_a_planned_operation_waits_for_those_who_copy(operation: Operation, old: list[int]) -> None:
+def test_a_planned_operation_waits_for_the_copying_nodes(
+    operation: Operation, old: list[int]
+) -> None:
     facts = OperationFacts(copied={1, 2})
     nodes = {1, 2, 3, 4}
     assert next_commands(operation, facts, 1.0, nodes, old) == []
@@ -167,7 +169,7 @@ def test_x6_nothing_is_decided_without_most_of_the_old_members() -> None:
     )  # fmt: skip
 
 
-def test_x2_what_a_damaged_member_fetched_speaks_for_nobody() -> None:
+def test_x2_a_base_fetched_by_a_damaged_member_does_not_count_as_held() -> None:
     """It repeats one member's state: that one alone would have been believed (x6)."""
     late = LEAVE_OUT_AFTER_S + 0.1
     prepared = {1: WRONG, 3: WRONG}

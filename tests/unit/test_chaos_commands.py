@@ -14,16 +14,21 @@ from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["test", "--nemesis", "kill,typhoon"], "no such nemesis: typhoon; there are none, "),
+        (
+            ["test", "--nemesis", "kill,typhoon"],
+            "unknown nemesis: typhoon; the allowed names are none, ",
+        ),
         (["test", "--rate", "0"], "'0' is not a number above 0"),
         (["test", "--time-limit", "soon"], "'soon' is not a number above 0"),
         (["test", "--test-count", "0"], "'0' is not a whole number from 1 to 10,000"),
         (["test", "-w", "bank"], "invalid choice: 'bank'"),
-        (["test", "--source", "/nowhere"], "holds no package lognode"),
-        (["analyze", "/nowhere"], "is no folder of a test"),
+        (["test", "--source", "/nowhere"], "contains no package lognode"),
+        (["test", "--earlier", "/nowhere"], "contains no package lognode"),
+        (["test", "--nemesis", "kill,upgrade"], "the nemesis upgrade and --earlier DIR need each"),
+        (["analyze", "/nowhere"], "is not the folder of a test"),
     ],
 )
-def test_what_cannot_be_run_is_refused_with_the_reason(
+def test_an_impossible_test_is_refused_with_the_reason(
     arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
@@ -64,7 +69,7 @@ def _done(store: Path, commit: str) -> dict[str, Any]:
     return done
 
 
-def test_what_was_done_is_not_done_again(
+def test_finished_tests_are_not_run_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commit = Plan().described()["commit"]
@@ -84,7 +89,7 @@ def test_one_that_was_invalid_makes_all_of_it_invalid(tmp_path: Path) -> None:
     assert main(["test-all", "--store", str(tmp_path)]) == 1
 
 
-def test_what_was_done_of_another_commit_is_not_mixed_in(
+def test_tests_of_another_commit_are_not_mixed_in(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _done(tmp_path, "abc")

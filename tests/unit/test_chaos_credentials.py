@@ -24,7 +24,7 @@ def test_an_address_names_files_in_any_folder(tmp_path: Path) -> None:
     assert files == [given.ca, given.cert, given.key]
 
 
-def test_what_the_command_line_refuses_is_told(tmp_path: Path) -> None:
+def test_a_refusal_of_the_command_line_is_reported(tmp_path: Path) -> None:
     given = Credentials(tmp_path, os.environ)
     asyncio.run(given.make([1]))
     flags = given.flags(1, is_founder=True)

@@ -14,7 +14,7 @@ def _recorder(path: Path) -> Recorder:
     return Recorder(path, lambda: next(clock))
 
 
-def test_what_is_recorded_is_read_again(tmp_path: Path) -> None:
+def test_recorded_events_are_read_back(tmp_path: Path) -> None:
     recorder = _recorder(tmp_path / "h")
     recorder.record(0, "invoke", "append", {"records": [["ключ", "v"]]})
     recorder.record(None, "info", "kill", {"id": 0, "what": "kill of one", "nodes": [2]})
@@ -46,7 +46,10 @@ def test_operations_pair_what_was_asked_with_how_it_ended(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("types", "why"),
-    [(("invoke", "invoke"), "is not done"), (("ok",), "asked nothing")],
+    [
+        (("invoke", "invoke"), "has not ended its operation before"),
+        (("ok",), "has no operation to end"),
+    ],
 )
 def test_a_process_does_one_thing_at_a_time(tmp_path: Path, types: list[str], why: str) -> None:
     recorder = _recorder(tmp_path / "h")
@@ -56,7 +59,7 @@ def test_a_process_does_one_thing_at_a_time(tmp_path: Path, types: list[str], wh
         recorder.close().operations()
 
 
-def test_faults_are_bands_and_leaders_are_none(tmp_path: Path) -> None:
+def test_faults_are_bands_and_leaders_are_not(tmp_path: Path) -> None:
     recorder = _recorder(tmp_path / "h")
     recorder.record(None, "info", CLUSTER, {"leaders": {"1": 2}})
     recorder.record(None, "info", "kill", {"id": 0, "what": "kill of all", "nodes": [1, 2]})
@@ -72,11 +75,11 @@ _NO_TYPE = '{"index":0,"time":1,"process":1,"type":"no","f":"x"}'
 
 
 @pytest.mark.parametrize("line", ["", "{}", '{"index":1}', "[1]", "x", _NO_TYPE])
-def test_what_is_no_history_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+def test_a_malformed_history_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     recorder = _recorder(tmp_path / "h")
     recorder.record(0, "invoke", "read", "k")
     recorder.close()
     with open(tmp_path / "h", "a") as file:
         file.write(line + "\n")
-    with pytest.raises(InvalidArgument, match="line 2 is no event"):
+    with pytest.raises(InvalidArgument, match="line 2 is not an event"):
         History.read(tmp_path / "h")

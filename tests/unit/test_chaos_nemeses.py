@@ -177,7 +177,7 @@ def test_operations_are_what_the_cluster_can_do() -> None:
      ([], [], {}, set()), (RANGES[:2], FIVE, {}, {"transfer", "move", "drain"}),
      (RANGES, [1, 2, 3], {}, {"transfer", "merge", "move"})],
 )  # fmt: skip
-def test_what_cannot_be_done_is_not_drawn(
+def test_impossible_steps_are_not_drawn(
     rows: Any, nodes: list[int], keys: dict[bytes, int], kinds: set[str]
 ) -> None:
     assert {step.kind for step in steps(rows, nodes, keys)} == kinds

@@ -66,14 +66,14 @@ def test_every_package_has_its_turn_and_ends(tmp_path: Path) -> None:
     assert all(band.ended is not None for band in history.bands())
 
 
-def test_what_fails_to_begin_is_ended_and_told(tmp_path: Path) -> None:
+def test_a_fault_that_fails_to_begin_is_ended_and_recorded(tmp_path: Path) -> None:
     package = _Package("a", Conflict("not now"))
     history = _run(tmp_path / "h", [package], lambda: package.begun > 0)
     assert package.open == 0
     assert history.bands()[0].what == "a that failed: CONFLICT: not now"
 
 
-def test_what_had_nothing_to_do_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_fault_without_a_target_leaves_no_trace(tmp_path: Path) -> None:
     package = _Package("a", None)
     history = _run(tmp_path / "h", [package], lambda: package.begun > 0)
     assert history.events == []

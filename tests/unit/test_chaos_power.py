@@ -160,7 +160,7 @@ def test_packages_that_cut_power_say_what_is_missing(
     assert set(PACKAGES) >= MOUNTED
     monkeypatch.setattr(needs, "DEVICE", tmp_path / "fuse")
     for name in MOUNTED:
-        assert f"{tmp_path / 'fuse'} is not there" in str(PACKAGES[name]().missing())
+        assert f"{tmp_path / 'fuse'} is missing" in str(PACKAGES[name]().missing())
     monkeypatch.setattr(needs, "DEVICE", Path("/dev/null"))
     monkeypatch.setattr(needs, "UNMOUNT", "no-such-program")
     assert "install Debian's packages fuse3 and libfuse3-3" in str(needs.missing())
@@ -172,7 +172,7 @@ def test_a_test_that_cannot_run_here_is_unknown_by_name(
     monkeypatch.setattr(needs, "DEVICE", tmp_path / "fuse")
     assert main(["test", "--nemesis", "kill,power", "--store", str(tmp_path)]) == 2
     said = capsys.readouterr().out
-    assert "append-kill+power-3 unknown: it cannot run on this machine: power: " in said
+    assert "append-kill+power-3 unknown: the test cannot run on this machine: power: " in said
 
 
 class _SlowDisk:
@@ -218,6 +218,6 @@ def test_a_cut_that_is_cancelled_ends_on_the_disk_first(tmp_path: Path) -> None:
 def test_a_disk_that_cannot_lose_power_says_so(tmp_path: Path) -> None:
     node = Node(1, tmp_path, 1, 2, environment={})
     with pytest.raises(
-        lognode.Unavailable, match="node 1 is none that loses power or is slow; make Nodes"
+        lognode.Unavailable, match="node 1 cannot lose power or be slow; mount the disks with Nodes"
     ):
         asyncio.run(node.lose_power(1))

@@ -20,7 +20,7 @@ async def _answer(given: Any) -> dict[str, Any]:
 
 
 def _events(path: Path, given: Any, *, writes: bool) -> tuple[list[Event], Any]:
-    """What is recorded of one operation that answers or raises `given`, and what comes of it."""
+    """What is recorded of one operation that answers or raises `given`, and the result."""
 
     async def run() -> tuple[list[Event], Any]:
         recorder = Recorder(path, lambda: 7)

@@ -148,14 +148,14 @@ def test_one_that_is_cancelled_leaves_none_slow() -> None:
     asyncio.run(run())
 
 
-def test_it_needs_nodes_on_mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_slow_disk_needs_nodes_on_mounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert "slow-disk" in MOUNTED
     monkeypatch.setattr(needs, "DEVICE", tmp_path / "fuse")
-    assert f"{tmp_path / 'fuse'} is not there" in str(SlowDisk().missing())
+    assert f"{tmp_path / 'fuse'} is missing" in str(SlowDisk().missing())
     node = Node(1, tmp_path, 1, 2, environment={})
-    with pytest.raises(lognode.Unavailable, match="make Nodes mounted"):
+    with pytest.raises(lognode.Unavailable, match="mount the disks with Nodes mounted"):
         node.slow_down(SLOW)
-    with pytest.raises(lognode.Unavailable, match="make Nodes mounted"):
+    with pytest.raises(lognode.Unavailable, match="mount the disks with Nodes mounted"):
         node.speed_up()
 
 

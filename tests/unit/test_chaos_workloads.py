@@ -41,7 +41,7 @@ _ACK = Ack(5, 0)
         ([_SURE, ValueError()], ValueError),
     ],
 )
-def test_of_several_failures_the_least_sure_says_what_became_of_all(
+def test_several_failures_have_the_least_certain_outcome(
     acks: list[Any], raises: type[Exception]
 ) -> None:
     with pytest.raises(raises) as error:
@@ -50,7 +50,7 @@ def test_of_several_failures_the_least_sure_says_what_became_of_all(
         assert error.value.outcome == "unknown"  # type: ignore[attr-defined]
 
 
-def test_what_succeeded_has_seqs() -> None:
+def test_successful_appends_have_seqs() -> None:
     assert settled([_ACK, Ack(None, None, duplicate=True)]) == [5, None]
 
 

@@ -32,13 +32,13 @@ def test_X5_a_stranger_that_was_let_in_is_an_anomaly() -> None:
     told = {"refused": {"a": 3, "b": 1}, "let_in": {"a": 0, "b": 2}}
     (found,) = access(_story().history, {**TEST, "strangers": told}).anomalies
     assert (found.name, found.promise) == ("let-in", "X5")
-    assert found.message == "nodes let in b, 2 times"
+    assert found.message == "nodes accepted b, 2 times"
 
 
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        (None, "it was not recorded what strangers met"),
+        (None, "the test did not record the answers to strangers"),
         ({"refused": {"a": 0}, "let_in": {"a": 0}}, "no node refused a"),
     ],
 )

@@ -93,18 +93,27 @@ def test_a_store_read_before_its_write_ended_may_see_it_or_not(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "line 1: '' begins no history"),
-        ("process 0 reads\n", "line 1: 'process 0 reads' begins no history"),
-        (ETCD.format("1") + "INFO etcd\n", "line 12: 'INFO etcd' is no event of this format"),
-        (ETCD.format("x"), "line 11: 'x' is no value of :ok :read"),
-        (ETCD.format("1").replace("[1 2]", "1"), "line 4: '1' is no value of :invoke :cas"),
-        (STORE.format("x").replace(":put", ":del"), "line 1: '\"x\"' is no value of :invoke :del"),
-        (STORE.format("x").replace(":invoke", ":ok"), "line 1: process 0 did not ask this"),
-        (STORE.format("x").replace(":ok", ":invoke"), "line 3: process 0 is not done with another"),
-        ("INFO  jepsen.util - :nemesis\t:info\t:start\tnil\n", "there is no operation in it"),
+        ("", "line 1 is '', which does not begin a history"),
+        ("process 0 reads\n", "line 1 is 'process 0 reads', which does not begin a history"),
+        (ETCD.format("1") + "INFO etcd\n", "line 12: 'INFO etcd' is not an event of this format"),
+        (ETCD.format("x"), "line 11: 'x' is not a value of :ok :read"),
+        (ETCD.format("1").replace("[1 2]", "1"), "line 4: '1' is not a value of :invoke :cas"),
+        (
+            STORE.format("x").replace(":put", ":del"),
+            "line 1: '\"x\"' is not a value of :invoke :del",
+        ),
+        (
+            STORE.format("x").replace(":invoke", ":ok"),
+            "line 1: process 0 did not ask for this operation",
+        ),
+        (
+            STORE.format("x").replace(":ok", ":invoke"),
+            "line 3: process 0 has not ended its operation before",
+        ),
+        ("INFO  jepsen.util - :nemesis\t:info\t:start\tnil\n", "the history has no operation"),
     ],
 )
-def test_what_is_no_history_is_refused_with_its_line(
+def test_a_malformed_history_is_refused_with_its_line(
     tmp_path: Path, text: str, why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _check(tmp_path, text) == 2
@@ -142,9 +151,9 @@ def test_a_history_of_ours_is_judged_as_a_register(
     told = capsys.readouterr().out
     assert ("invalid: key k: read of seq 1 with p1-1 of process 2" in told) is stale
     assert _check(tmp_path, text.replace('"records"', '"cords"')) == 2
-    assert "not those of a register test: KeyError('records')" in capsys.readouterr().err
+    assert "not events of a register test: KeyError('records')" in capsys.readouterr().err
     assert _check(tmp_path, text + "{}\n") == 2
-    assert "line 7 is no event" in capsys.readouterr().err
+    assert "line 7 is not an event" in capsys.readouterr().err
 
 
 def test_the_worst_of_several_files_decides(tmp_path: Path) -> None:
@@ -163,7 +172,7 @@ def test_a_time_limit_that_is_over_is_unknown(
     told = [line.format(n, "ok", "append", n) for n in range(30)]
     read = [line.format(1, kind, "get", "no") for kind in ("invoke", "ok")]
     assert _check(tmp_path, "".join([*asked, *told, *read]), "--time-limit", "0.05") == 2
-    assert "unknown: no answer in time for keys a" in capsys.readouterr().out
+    assert "unknown: the time limit ended before the answer for keys a" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(

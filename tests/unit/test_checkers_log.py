@@ -342,7 +342,7 @@ def test_a_record_that_was_sent_again_is_one_record() -> None:
     assert {one.name for one in _judged(story).anomalies} == {"duplicate"}
 
 
-def test_what_is_only_concurrent_is_no_anomaly() -> None:
+def test_concurrent_operations_are_not_an_anomaly() -> None:
     """A read, an append and a poll that began before an acknowledgement need not know of it."""
     story = Story()
     story.event(3, "invoke", "read", {"key": "k", "consistency": "linearizable"})

@@ -70,9 +70,7 @@ def test_S7_a_snapshot_that_misses_what_was_known_is_invalid() -> None:
         ([K1, K2, K3, OTHER], {"beyond"}),
     ],
 )
-def test_S5_a_snapshot_that_is_no_prefix_is_invalid(
-    shown: list[tuple[str, int, str]], names: set[str]
-) -> None:
+def test_S5_a_snapshot_must_be_a_prefix(shown: list[tuple[str, int, str]], names: set[str]) -> None:
     story = _story()
     story.read_snapshot("s", shown)
     found = _judged(story)

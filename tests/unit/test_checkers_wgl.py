@@ -89,7 +89,7 @@ def test_the_operation_without_a_place_is_named() -> None:
     assert judged.states == ["2"]
     assert judged.why() == (
         "key k: ('read', 1) at 5 has no place; "
-        "with all that ended before placed, the state may be: 2"
+        "after all operations that ended before it, the state may be: 2"
     )
 
 
@@ -102,7 +102,7 @@ def test_the_operation_that_the_best_order_does_not_get_past_is_named() -> None:
     assert judged.states == ["1"]
 
 
-def test_what_never_ended_may_happen_late_or_never() -> None:
+def test_an_operation_without_an_end_may_happen_late_or_never() -> None:
     write = _call(1, None, "write", 1)
     nil, one = _call(5, 6, "read", None), _call(7, 8, "read", 1)
     assert judge(REGISTER, {"k": [write, nil, one]}, 60.0).linearizable is True
@@ -120,7 +120,7 @@ def test_the_same_write_may_happen_as_often_as_it_was_asked() -> None:
     assert judge(REGISTER, {"k": [*twins, *reads, *third]}, 60.0).linearizable is False
 
 
-def test_of_writes_that_do_the_same_only_the_number_matters() -> None:
+def test_equal_writes_are_counted_and_not_told_apart() -> None:
     """Forty of them in all subsets would be too many."""
     writes = [_call(at, None, "write", at % 2) for at in range(40)]
     search = Search(REGISTER, [*writes, _call(100, 101, "read", 2)])
@@ -136,7 +136,7 @@ def _hard(count: int) -> list[Call]:
 def test_a_search_that_takes_too_long_is_unknown() -> None:
     judged = judge(TEXT, {"k": _hard(30)}, 0.05)
     assert judged.linearizable is None
-    assert judged.why() == "no answer in time for keys k"
+    assert judged.why() == "the time limit ended before the answer for keys k"
 
 
 def test_a_round_ends_at_the_deadline() -> None:

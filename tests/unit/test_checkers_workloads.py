@@ -201,7 +201,10 @@ def test_a_search_of_a_register_that_takes_too_long_is_unknown() -> None:
     story = _register()
     result = Result("linearizable")
     linearizable(Account(story.history), result, time_limit_s=-1.0)
-    assert (result.verdict, result.unknown) == ("unknown", ["no answer in time for keys k"])
+    assert (result.verdict, result.unknown) == (
+        "unknown",
+        ["the time limit ended before the answer for keys k"],
+    )
 
 
 def _set() -> Story:

@@ -103,9 +103,9 @@ def test_values_that_are_absent_are_none_and_empty_ones_are_not() -> None:
      {"headers": {2: {}}}, {"headers": {-1: {}}}, {"headers": 7}, {"snapshots": [2]},
      {"snapshots": 7}, {"snapshots": [[]]}],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(broken: dict[str, Any]) -> None:
+def test_an_oversized_chunk_is_refused(broken: dict[str, Any]) -> None:
     chunk = Chunk.of([b"a", b"b"], [1, 2], [5, 5], [b"1", None], {}, [])
-    with pytest.raises(RemoteProtocolError, match=r"that is none|breaks the protocol"):
+    with pytest.raises(RemoteProtocolError, match=r"is not valid|breaks the protocol"):
         answered([list(chunk._replace(**broken))])
 
 

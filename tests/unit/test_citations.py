@@ -77,7 +77,7 @@ def files() -> list[Path]:
 def sayings(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """The lines on which the file says something, and what is said."""
     if path.suffix == ".md":
-        # Code in a document is no statement of the document.
+        # Code in a document is not a statement of the document.
         yield 1, re.sub(r"`[^`\n]*`", lambda code: " " * len(code[0]), text)
     elif path.suffix != ".py" and not text.startswith("#!/usr/bin/env python"):
         yield 1, text
@@ -87,7 +87,7 @@ def sayings(path: Path, text: str) -> Iterator[tuple[int, str]]:
 
 
 def cited(said: str) -> Iterator[tuple[int, str]]:
-    """The rules that are cited: the place in the text, and the anchor that has to be there."""
+    """The rules that are cited: the place in the text, and the required anchor."""
     for found in RULE.finditer(said):
         yield found.start(), found[0]
     for found in COUNTED.finditer(said):
@@ -182,5 +182,5 @@ def test_a_citation_that_leads_nowhere_is_found(said: str) -> None:
         "x1 = 5", "def test_x2_10_a_base_x15(): ...", "# 0.75 to 1.25", "# version 2.10",
     ],
 )  # fmt: skip
-def test_what_is_right_is_not_found(said: str) -> None:
+def test_correct_citations_are_not_reported(said: str) -> None:
     assert not list(wrong("tests/unit/test_nothing.py", f"{said}\n"))

@@ -101,31 +101,34 @@ def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> 
     ("arguments", "message"),
     [
         (["foo"], "no verb 'foo'"),
-        (["log"], "`lognode log` is followed by create or list or describe or alter or delete"),
+        (
+            ["log"],
+            "`lognode log` needs a second word: create or list or describe or alter or delete",
+        ),
         (["scan", "l"], "the following arguments are required: KEY"),
-        (["scan", "l", "k", "--from", "tomorrow"], "is no position"),
-        (["scan", "l", "k", "-n", "-3"], "'-3' is no whole number"),
+        (["scan", "l", "k", "--from", "tomorrow"], "is not a position"),
+        (["scan", "l", "k", "-n", "-3"], "'-3' is not a whole number"),
         (["count", "l", "k", "--form", "json"], "unrecognized arguments: --form json"),
         (["count", "l", "k", "--format", "xml"], "invalid choice: 'xml'"),
-        (["count", "l", "k", "--timeout", "soon"], "is no age; write 30s, 10m, 12h or 7d"),
+        (["count", "l", "k", "--timeout", "soon"], "is not an age; write 30s, 10m, 12h or 7d"),
         (["append", "l", "k"], "give VALUE, - for lines of standard input, or --tombstone"),
         (["append", "l", "k", "v", "--tombstone"], "give VALUE, - "),
-        (["append", "l", "k", "-", "--expect", "3"], "goes with a single VALUE"),
+        (["append", "l", "k", "-", "--expect", "3"], "needs a single VALUE"),
         (["append", "l", "k", "v", "--expect", "x"], "write any, absent or a seq"),
         (["follow", "l", "k", "--prefix", "p"], "give KEYs or --prefix, not both"),
         (["scan", "l", "k", "--to", "latest"], "write a seq, or -10m"),
         (["trim", "l", "k"], "the following arguments are required: --before"),
-        (["trim", "l", "k", "--before", "-1"], "'-1' is no whole number"),
-        (["log", "alter", "l"], "nothing to alter; give --retention,"),
-        (["log", "alter", "l", "--replicas", "5"], "cannot be altered; create a log with --repl"),
-        (["log", "alter", "l", "--retention", "long"], "'long' is no age"),
+        (["trim", "l", "k", "--before", "-1"], "'-1' is not a whole number"),
+        (["log", "alter", "l"], "no change is given; give --retention,"),
+        (["log", "alter", "l", "--replicas", "5"], "cannot change; create a log with --repl"),
+        (["log", "alter", "l", "--retention", "long"], "'long' is not an age"),
         (["log", "create", "l", "--retention-bytes", "9GB"], "a number of bytes, 512MiB, 10GiB"),
         (["log", "create", "l", "--cleanup", "never"], "invalid choice: 'never'"),
         (["log", "create", "l", "--ranges", "2", "--split-at", "a"], "not allowed with"),
         (["--what"], "unrecognized arguments: --what"),
     ],
 )
-def test_what_the_parser_refuses_is_one_line_and_2(
+def test_bad_usage_is_one_line_and_exit_code_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert lognode(arguments) == 2
@@ -162,7 +165,7 @@ def test_rules_that_are_not_given_stay_and_none_takes_them_away() -> None:
     assert (scan.start, scan.end) == ("snapshot", ("ago", 3_600_000))
 
 
-def test_options_stand_anywhere_and_an_age_is_no_flag() -> None:
+def test_options_stand_anywhere_and_an_age_is_not_a_flag() -> None:
     follow = main.VERBS["follow"].parser()
     options = follow.parse(["--format", "json", "l", "--from", "-10m", "k1", "-n", "2", "k2"])
     assert (options.keys, options.start, options.limit) == (["k1", "k2"], ("ago", 600_000), 2)

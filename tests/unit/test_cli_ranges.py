@@ -37,10 +37,10 @@ def test_a_hot_key_is_shown_with_the_state() -> None:
     assert row["hot_key"] == {"key": b"\xff", "share": 1.0}
 
 
-def test_what_runs_is_shown_before_what_ended() -> None:
-    running = {"id": 5, "kind": "expand", "phase": "SEALING", "reason": "3 replicas wanted"}
+def test_a_running_operation_is_shown_before_an_ended_one() -> None:
+    running = {"id": 5, "kind": "expand", "phase": "SEALING", "reason": "needs 3 replicas"}
     row = words({**KNOWN, "operation": 5}, running)
-    assert row["last"] == "expand is SEALING: 3 replicas wanted"
+    assert row["last"] == "expand is SEALING: needs 3 replicas"
     assert row["running_operation"] == running
 
 
@@ -53,7 +53,7 @@ def test_a_range_that_was_never_changed_has_no_reason_and_an_old_one_no_time() -
 
 
 @pytest.mark.parametrize("generation", [1, 3])
-def test_what_is_said_of_another_generation_is_not_taken_for_this_one(generation: int) -> None:
+def test_a_report_of_another_generation_is_ignored(generation: int) -> None:
     row = words({**KNOWN, "generation": generation})
     shown = {row[name] for name in ("size", "entries", "appends", "reads")}
     assert shown == {"unknown"}

@@ -33,30 +33,30 @@ def test_warnings_say_what_may_be_lost_and_which_promises_go() -> None:
     lines = list(warnings(told(member(1, 4), member(2), member(3)), 1, 65_000))
     assert lines[:3] == [
         "range 7 of log orders, generation 3: 1 of its 3 members answer",
-        "node 1 has the longest log of those: it is the one to go on from",
-        "may be lost: whatever was acknowledged after entry 40 of term 4 of node 1, where only "
-        "nodes 2, 3 had it; the last record that is sure has seq 100 and is 1m old",
+        "node 1 has the longest log of the members that answer: recover from node 1",
+        "possible loss: every entry acknowledged after entry 40 of term 4 of node 1, where only "
+        "nodes 2, 3 had the entry; the last known record has seq 100 and is 1m old",
     ]
-    assert [line[:20] for line in lines[3:-1]] == ["no longer holds, S2:", "no longer holds, S3,",
-                                                   "no longer holds, S7,"]  # fmt: skip
-    assert lines[-1] == "what nodes 2, 3 have of it is deleted when they come back"
+    assert [line[:20] for line in lines[3:-1]] == ["this promise ends: S", "this promise ends: S",
+                                                   "this promise ends: S"]  # fmt: skip
+    assert lines[-1] == "nodes 2, 3 delete their data of the range when they return"
 
 
 def test_warnings_of_a_member_that_says_nothing_or_of_what_is_refused() -> None:
     whole = told(member(1, 4), member(2), member(3))
-    assert list(warnings(whole, 2, 0))[-1] == "node 2 does not say what it has"
-    assert list(warnings(whole, 9, 0))[-1] == "node 9 does not say what it has"
+    assert list(warnings(whole, 2, 0))[-1] == "node 2 does not report the end of its log"
+    assert list(warnings(whole, 9, 0))[-1] == "node 9 does not report the end of its log"
     refused = told(member(1, 4), member(2, 4), member(3), refused="it goes on by itself")
     assert len(list(warnings(refused, 1, 0))) == 2
-    nobody = told(member(1), member(2), member(3), refused="no member answers")
+    nobody = told(member(1), member(2), member(3), refused="no member with a sound replica answers")
     assert list(warnings(nobody, None, 0)) == [
         "range 7 of log orders, generation 3: 0 of its 3 members answer"
     ]
     empty = told(member(1, 4, last_seq=0), member(2), member(3))
-    assert "it has none" in list(warnings(empty, 1, 0))[2]
+    assert "the log has no record" in list(warnings(empty, 1, 0))[2]
 
 
-def test_what_a_member_says_it_has_is_numbers_or_nothing() -> None:
+def test_the_reported_end_of_a_log_is_numbers_or_nothing() -> None:
     has = {"last_term": 4, "last_index": 40, "applied": 38, "last_seq": 9, "last_timestamp_ms": 5}
     assert held_of({**has, "more": 1}) == has
     assert held_of(None) is None

@@ -54,7 +54,7 @@ def test_gz_and_zip_hold_one_file(tmp_path: Path) -> None:
     assert rows(tmp_path / "a.csv.gz") == rows(tmp_path / "a.zip") == rows(plain)
     with zipfile.ZipFile(tmp_path / "a.zip", "a") as archive:
         archive.writestr("other.csv", CSV)
-    with pytest.raises(InvalidArgument, match="holds 2 files; an archive of one is read"):
+    with pytest.raises(InvalidArgument, match="holds 2 files; an archive must hold one file"):
         rows(tmp_path / "a.zip")
 
 
@@ -64,8 +64,8 @@ def test_malformed_csv_lines_are_named(tmp_path: Path) -> None:
     found = rows(path)
     assert [row.error for row in found] == [
         None,
-        "line 3: 1 fields, not 2",
-        "line 4: 3 fields, not 2",
+        "line 3: the row has 1 fields; the header has 2",
+        "line 4: the row has 3 fields; the header has 2",
         "line 5: ',' expected after '\"'",
         None,
     ]
@@ -90,8 +90,8 @@ def test_jsonl_values_become_strings(tmp_path: Path) -> None:
     }  # fmt: skip
     assert keys(found) == [b"N1", b"unknown", b"", b"", b"7"]
     assert found[2].error is not None
-    assert found[2].error.startswith("line 3: no JSON")
-    assert found[3].error == "line 4: not a JSON object"
+    assert found[2].error.startswith("line 3: the line is not JSON")
+    assert found[3].error == "line 4: the line is not a JSON object"
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -101,17 +101,17 @@ def test_parquet(tmp_path: Path) -> None:
     assert keys(found) == [b"N1", b"unknown"]
     assert json.loads(found[1].value) == {"tailnum": "", "n": "2"}
     path.write_bytes(b"PAR1 but no more")
-    with pytest.raises(InvalidArgument, match="is no Parquet"):
+    with pytest.raises(InvalidArgument, match="is not Parquet"):
         rows(path)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"other\n1\n", "no column 'tailnum'; it has other"),
-        ("a.csv", b"", "no column 'tailnum'; it has none"),
+        ("a.csv", b"other\n1\n", "no column 'tailnum'; the columns are other"),
+        ("a.csv", b"", "no column 'tailnum'; the columns are none"),
         ("a.csv", b"tailnum\n\xff\n", "is not UTF-8"),
-        ("a.txt", b"x", "is neither .csv, .jsonl nor .parquet; say which with --input"),
+        ("a.txt", b"x", "does not end with .csv, .jsonl or .parquet; give the format with --input"),
         ("a.csv.gz", b"not gzip", "cannot unpack a.csv"),
         ("a.zip", b"not a zip", "cannot read .*File is not a zip file"),
     ],

@@ -14,7 +14,7 @@ STATUS: dict[str, Any] = {
     "cluster": {"id": "c"},
     "nodes": [{"id": 1, "address": "h:1", "http": "h:2", "zone": "", "state": "ACTIVE",
                "replicas": 4, "alive": True, "disk_short": True,
-               "insecure": True}],
+               "insecure": True, "version": "9.9", "levels": [1, 2]}],
     "damaged": [{"node": 3, "range": 7, "generation": 2, "reason": "its log is not in the WAL"}],
 }  # fmt: skip
 
@@ -28,5 +28,6 @@ def test_the_table_names_nodes_that_are_short_of_disk_or_insecure_and_damaged_re
     call = Call(client, Namespace(), Printer("table", out), print)
     asyncio.run(VERBS["status"].run(call))  # type: ignore[arg-type]
     assert out.getvalue().splitlines() == [
-        "c", "1\th:1\th:2\t-\tACTIVE\t4\tyes\tyes\tyes", "3\t7\t2\tits log is not in the WAL",
+        "c", "1\th:1\th:2\t-\tACTIVE\t4\tyes\tyes\tyes\t9.9\t1,2",
+        "3\t7\t2\tits log is not in the WAL",
     ]  # fmt: skip

@@ -142,7 +142,7 @@ UNUSABLE = {
     "other letters": ("b\u00fccher.example:1", "in its xn-- form"),
     "digits of another script": ("h:\u0663", "write a host, a colon and a port"),
     "a lone surrogate": ("\udcff:1", "ASCII letters, digits"),
-    "no host": (":4600", "it has no host"),
+    "no host": (":4600", "the host is missing"),
     "no port": ("h", "write a host, a colon and a port"),
     "an empty port": ("h:", "write a host, a colon and a port"),
     "port 0": ("h:0", "write a host, a colon and a port"),
@@ -150,18 +150,18 @@ UNUSABLE = {
     "a port of 5,000 digits": ("h:" + "1" * 5000, "write a host, a colon and a port"),
     "IPv6 without brackets": ("fe80::1:4600", "write an IPv6 address in brackets"),
     "a bracket only": ("[::1:4600", "write an IPv6 address in brackets"),
-    "a name in brackets": ("[h]:4600", "is no IPv6 address"),
-    "a strange interface": ("[fe80::1%a b]:4600", "is no interface"),
-    "an IPv4 address of five": ("1.2.3.4.5:1", "is no IPv4 address"),
-    "an IPv4 address above 255": ("10.0.0.256:1", "is no IPv4 address"),
-    "an IPv4 address with a leading zero": ("10.0.0.010:1", "is no IPv4 address"),
-    "a number": ("2130706433:1", "is no IPv4 address"),
+    "a name in brackets": ("[h]:4600", "is not an IPv6 address"),
+    "a strange interface": ("[fe80::1%a b]:4600", "is not an interface"),
+    "an IPv4 address of five": ("1.2.3.4.5:1", "is not an IPv4 address"),
+    "an IPv4 address above 255": ("10.0.0.256:1", "is not an IPv4 address"),
+    "an IPv4 address with a leading zero": ("10.0.0.010:1", "is not an IPv4 address"),
+    "a number": ("2130706433:1", "is not an IPv4 address"),
     "1,000,000 characters": ("x" * 1_000_000 + ":1", "has 1000000 characters"),
 }
 
 
 @pytest.mark.parametrize("what", UNUSABLE)
-def test_what_nobody_can_dial_is_no_address(what: str) -> None:
+def test_an_undiallable_address_is_refused(what: str) -> None:
     text, said = UNUSABLE[what]
     with pytest.raises(InvalidArgument) as caught:
         split_address(text, "advertise")
@@ -176,13 +176,13 @@ def test_what_nobody_can_dial_is_no_address(what: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, b"h:1", ["h:1"], {}])
-def test_what_is_no_text_is_no_address(value: object) -> None:
-    with pytest.raises(InvalidArgument, match="it is no text"):
+def test_an_address_must_be_text(value: object) -> None:
+    with pytest.raises(InvalidArgument, match="the address is not text"):
         split_address(value)
 
 
 @pytest.mark.parametrize("text", [text for text, _ in UNUSABLE.values() if "," not in text])
-def test_what_is_no_address_of_a_node_is_none_of_a_list_either(text: str) -> None:
+def test_an_invalid_address_is_also_invalid_in_a_list(text: str) -> None:
     """But that there the port may be left out, and blanks around an address."""
     if text in ("h", "h:", " h:1"):
         assert parse(text)

@@ -47,7 +47,7 @@ class Server:
         return Welcome(nonce=nonce, cluster="c1", node=7)
 
     def believe(self, connection: ServerConnection, hello: Hello) -> None:
-        """Whoever it is."""
+        """Any client."""
 
     def operation(self, connection: ServerConnection, number: int) -> Operation:
         return self.known[number]
@@ -230,7 +230,7 @@ def test_one_principal_takes_no_room_of_another() -> None:
 
 
 @pytest.mark.usefixtures("small_budgets")
-def test_who_goes_while_it_waits_for_room_leaves_nothing_behind() -> None:
+def test_a_client_that_leaves_while_it_waits_for_memory_leaves_nothing_behind() -> None:
     async def test(listener: Listener, server: Server) -> None:
         answers = listener.budgets.clients.answers
         for _ in range(3):
@@ -249,7 +249,7 @@ def test_who_goes_while_it_waits_for_room_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.usefixtures("small_budgets")
-def test_who_gives_up_while_its_answer_is_made_gives_its_room_back() -> None:
+def test_a_client_that_gives_up_during_its_answer_returns_its_memory() -> None:
     async def serve(request: Request) -> None:
         await request.room()
         await asyncio.Event().wait()
@@ -291,7 +291,7 @@ def test_a_reader_that_makes_no_progress_is_closed_and_one_that_does_is_not(
         assert loop.time() - began >= 1.0
         reading.cancel()
         assert [error.fields["reason"] for error in server.ended] == [acceptor.UNREAD]
-        assert "bytes of answers wait for a reader" in server.ended[0].message
+        assert "bytes of answers unread and made no progress for" in server.ended[0].message
         assert server.connections[0].lost is None
         assert server.connections[1].lost is server.ended[0]
         slow.close()
@@ -367,7 +367,7 @@ def test_pings_whose_answers_are_not_read_pause_reading(monkeypatch: pytest.Monk
     run(test, page)
 
 
-def test_while_there_is_little_room_who_has_much_unsent_starts_nothing(
+def test_a_client_with_much_unsent_data_starts_nothing_while_memory_is_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Small answers need no room of their own: what pauses them is what is unsent."""

@@ -159,7 +159,7 @@ def test_L4_close_gives_all_logs_together_its_timeout() -> None:
 
 
 @pytest.mark.parametrize("readers", [1, 2])
-def test_L4_closing_a_feed_ends_whoever_reads_from_the_feed(readers: int) -> None:
+def test_L4_closing_a_feed_ends_every_reader_of_the_feed(readers: int) -> None:
     """The reader waited for ever."""
 
     async def main() -> None:

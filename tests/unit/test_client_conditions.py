@@ -131,7 +131,7 @@ def test_S8_S9_conditions_keep_their_records_through_a_split(when: str) -> None:
 def test_S11_an_answer_that_refuses_what_had_no_condition_is_unknown(
     more: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is taken for refused, nor for appended, on the word of an answer that is none."""
+    """Nothing is taken for refused, nor for appended, on the word of a malformed answer."""
 
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         await log.append("k", b"0")

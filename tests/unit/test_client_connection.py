@@ -129,7 +129,7 @@ def test_a_request_that_was_refused_leaves_no_cycle_behind() -> None:
     async def serve(request: Request) -> None:
         served.append(weakref.ref(request))
         await asyncio.sleep(0)
-        raise Sealed("the generation has ended; its successor goes on")
+        raise Sealed("the generation has ended; its successor serves the follow")
 
     async def test(listener: Listener, server: Server) -> None:
         link = await dial(listener)
@@ -414,7 +414,7 @@ def test_bad_bytes_close_the_connection_with_an_error_frame_and_hurt_nobody_else
     run(test)
 
 
-def test_L4_what_is_accepted_in_the_moment_of_the_end_is_closed_too() -> None:
+def test_L4_a_connection_accepted_during_the_close_is_closed_too() -> None:
     """It was left open until somebody collected garbage."""
 
     async def main() -> None:
@@ -513,7 +513,7 @@ def test_a_listener_that_says_nothing_times_out() -> None:
         writers: list[asyncio.StreamWriter] = []
         hung = await asyncio.start_server(accept, "127.0.0.1", 0)
         port = hung.sockets[0].getsockname()[1]
-        with pytest.raises(Unavailable, match="no answer within"):
+        with pytest.raises(Unavailable, match="the node did not answer within"):
             await connection.dial("127.0.0.1", port, timeout_s=0.05)
         for writer in writers:
             writer.close()

@@ -197,7 +197,7 @@ def test_x10_a_named_producer_never_gives_up_a_number() -> None:
         cluster.faults.clear()
         with pytest.raises(lognode.Timeout):
             await producer.submit("z", b"3", number=3)
-        assert producer._sender.low == 2
+        assert producer._sender.window.low == 2
         await producer.close()
         async with log.producer(name="import") as again:
             for n, key in ((1, "a"), (2, "a"), (3, "z")):
@@ -352,8 +352,8 @@ def test_L4_close_settles_what_never_began(monkeypatch: pytest.MonkeyPatch) -> N
         sender = producer._sender
 
         async def flush() -> None:
-            for lane in sender._lanes.values():
-                sender._close_open(lane)
+            for lane in sender.batcher.lanes():
+                sender.batcher.close_open(lane)
                 sender._pump(lane)  # makes a task, which is cancelled before it runs
             raise TimeoutError
 
@@ -382,7 +382,7 @@ def test_S11_x18_the_parts_of_a_split_batch_inherit_its_outcome() -> None:
     run(test)
 
 
-def test_what_follows_a_number_given_up_costs_no_extra_round_trip() -> None:
+def test_records_after_an_abandoned_number_cost_no_extra_round_trip() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         def fault(node: FakeNode, request: Request, when: str) -> None:
             if when == "before" and request.body["range"] == stuck:
@@ -539,7 +539,7 @@ def test_submit_waits_for_room_only() -> None:
             most = 0
             for _ in range(300):
                 await producer.submit("k", bytes(1000))
-                most = max(most, producer._sender._unacked_bytes)
+                most = max(most, producer._sender.window.unacked_bytes)
             assert most <= 11_001
         assert len(cluster.entries()) == 300
 
@@ -744,7 +744,7 @@ def test_L4_close_counts_each_record_of_a_batch_that_was_regrouped_once(
         for n in range(21):
             await producer.submit(b"ag"[n % 2 : n % 2 + 1] if n < 10 else b"a", b"%d" % n)
         async with asyncio.timeout(5):
-            while producer._sender.delivery.undelivered == 0:  # noqa: ASYNC110
+            while producer.delivery.undelivered == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         delivery = await producer.close(0.05)
         assert delivery.undelivered == 21

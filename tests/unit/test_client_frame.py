@@ -94,7 +94,7 @@ def test_a_wrong_checksum_ends_the_stream_after_the_frames_before_it() -> None:
         (b"\x93\x01\xa2\xff\xfe\x80", "unpack"),
     ],
 )
-def test_a_payload_that_is_no_message_is_refused(payload: bytes, says: str) -> None:
+def test_a_malformed_payload_is_refused(payload: bytes, says: str) -> None:
     assert re.search(says, only_broken(framed(payload)))
 
 

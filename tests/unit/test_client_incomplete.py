@@ -40,7 +40,7 @@ def test_the_oldest_is_the_frame_that_began_first() -> None:
     assert frames.oldest is other
 
 
-def test_who_sends_a_byte_a_second_is_slow_after_two_windows() -> None:
+def test_a_client_that_sends_a_byte_a_second_is_slow_after_two_windows() -> None:
     frames: Incomplete[Sender] = Incomplete()
     slow, steady = Sender(), Sender()
     found = []

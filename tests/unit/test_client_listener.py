@@ -158,7 +158,7 @@ def run(bounds: Bounds, test: Callable[[Rig], Awaitable[None]]) -> None:
 def test_connections_over_the_limit_are_told() -> None:
     async def test(made: Rig) -> None:
         first = await made.dial()
-        with pytest.raises(Overloaded, match="1 connections, as many as it may have"):
+        with pytest.raises(Overloaded, match="1 connections, the limit of the node"):
             await made.dial()
         assert made.told == ["full"]
         assert await first.request(LOOSE, BODY) == {}
@@ -214,7 +214,7 @@ def test_a_handshake_has_to_end_in_time(said: bytes, monkeypatch: pytest.MonkeyP
         opened = await made.connect()
         await say(opened, said)
         frame = await heard(opened)
-        assert "no handshake within 0.2 s" in frame.body["message"]
+        assert "the handshake took over 0.2 s" in frame.body["message"]
         await until(lambda: made.listener.connections == 0)
         assert made.told == ["late"]
 
@@ -233,7 +233,7 @@ def test_a_handshake_a_byte_at_a_time_has_no_more_time(monkeypatch: pytest.Monke
                 await asyncio.sleep(0.05)
 
         dripping = asyncio.create_task(drip())
-        assert "no handshake within" in (await heard(opened)).body["message"]
+        assert "the handshake took over" in (await heard(opened)).body["message"]
         dripping.cancel()
 
     run(Bounds(), test)
@@ -258,7 +258,7 @@ def test_an_idle_client_dials_again_at_its_next_call_and_shows_no_error() -> Non
     run(Bounds(idle_s=0.2), test)
 
 
-def test_who_waits_for_an_answer_is_not_idle() -> None:
+def test_a_client_that_waits_for_an_answer_is_not_idle() -> None:
     async def test(made: Rig) -> None:
         made.gate.clear()
         waits, idle = await made.dial(), await made.dial()
@@ -273,7 +273,7 @@ def test_who_waits_for_an_answer_is_not_idle() -> None:
     run(Bounds(idle_s=0.2), test)
 
 
-def test_S11_what_is_sent_while_an_idle_connection_is_closed_was_not_applied() -> None:
+def test_S11_a_request_sent_while_an_idle_connection_closes_was_not_applied() -> None:
     async def test(made: Rig) -> None:
         link = await made.dial()
         (accepted,) = made.listener._seats.guests
@@ -289,7 +289,7 @@ def test_S11_what_is_sent_while_an_idle_connection_is_closed_was_not_applied() -
     run(Bounds(idle_s=60.0), test)
 
 
-def test_S11_what_is_sent_while_any_other_connection_ends_may_have_been_applied() -> None:
+def test_S11_a_request_sent_while_any_other_connection_ends_may_have_been_applied() -> None:
     async def test(made: Rig) -> None:
         link = await made.dial()
         (accepted,) = made.listener._seats.guests
@@ -357,7 +357,7 @@ def test_a_frame_that_hardly_grows_ends_its_connection(monkeypatch: pytest.Monke
         tasks = [asyncio.create_task(each()) for each in (drip, appends)]
         frame = await heard(slow)
         assert frame.kind == frames.ERROR
-        assert "its bytes came at less than 16384 a second" in frame.body["message"]
+        assert "its bytes arrived at less than 16384 a second" in frame.body["message"]
         assert made.told == ["slow"]
         assert steady.lost is None
         for task in tasks:
@@ -396,14 +396,16 @@ def test_incomplete_frames_take_bounded_memory() -> None:
         link = await made.dial()
         assert await link.request(LOOSE, {"value": bytes(200_000)}) == {}
         for opened in held[:7]:
-            assert "too many large ones" in (await heard(opened)).body["message"]
+            assert "the node holds too many large frames" in (await heard(opened)).body["message"]
         assert made.listener.incomplete.size <= 350_000
         assert set(made.told) == {"crowded"}
 
     run(Bounds(incomplete_bytes=350_000), test)
 
 
-def test_who_does_not_read_its_refusal_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_its_refusal_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It would hold a descriptor for as long as it likes."""
     monkeypatch.setattr(transport, "linger_s", 0.2)
 

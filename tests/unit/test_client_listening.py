@@ -42,7 +42,7 @@ def entrance(
 
 
 @pytest.mark.parametrize("turns", range(5))
-def test_L4_who_is_accepted_while_the_entrance_closes_is_known(turns: int) -> None:
+def test_L4_a_connection_accepted_while_the_listener_closes_is_known(turns: int) -> None:
     async def main() -> list[asyncio.Transport]:
         made: list[asyncio.Transport] = []
         door = entrance(made)
@@ -65,7 +65,7 @@ def test_L4_who_is_accepted_while_the_entrance_closes_is_known(turns: int) -> No
         assert len(made) == 1
 
 
-def test_who_is_accepted_as_the_loop_ends_is_closed() -> None:
+def test_a_connection_accepted_as_the_loop_ends_is_closed() -> None:
     """The end of a loop cancels its tasks before they have begun."""
 
     async def main() -> None:
@@ -87,7 +87,7 @@ def test_who_is_accepted_as_the_loop_ends_is_closed() -> None:
     assert not found, "nobody closed what was accepted"
 
 
-def test_no_more_sockets_are_held_than_allowed_and_those_who_wait_get_their_turn() -> None:
+def test_open_sockets_are_bounded_and_waiting_clients_get_their_turn() -> None:
     async def main() -> None:
         made: list[asyncio.Transport] = []
         door = entrance(made, sockets_max=3, stays=True)
@@ -108,7 +108,7 @@ def test_no_more_sockets_are_held_than_allowed_and_those_who_wait_get_their_turn
     asyncio.run(main())
 
 
-def test_newcomers_wait_while_those_who_come_and_go_have_used_their_time() -> None:
+def test_newcomers_wait_while_short_visitors_have_used_their_time() -> None:
     class Clock:
         now = 0.0
 

@@ -78,7 +78,7 @@ def test_the_same_generation_enters_with_more_keys_of_the_client() -> None:
     """A client that may not use every key sees bounds that are cut to its keys."""
     table = RangeTable()
     table.insert_all([r(1, 1, b"c", b"d", leader=1), r(2, 1, b"m", b"n")])
-    assert not table.insert(r(1, 1, b"c5", b"d")), "fewer keys are no news"
+    assert not table.insert(r(1, 1, b"c5", b"d")), "fewer keys bring nothing new"
     assert table.insert(r(1, 1, b"a", b"d", leader=2))
     assert [(known.start, known.end, known.leader) for known in table] == [
         (b"a", b"d", 2), (b"m", b"n", None),
@@ -223,7 +223,7 @@ def test_attempts_wait_longer_each_time_never_past_the_deadline() -> None:
     assert calls.attempt_deadline(2.0) == 5.0
 
 
-def test_of_calls_that_fail_together_none_waits_for_the_news_of_another() -> None:
+def test_calls_that_fail_together_do_not_wait_for_each_other() -> None:
     """One of them has learnt the successors: the next, refused in the same way, goes there too,
     and takes no member for one that did not answer."""
     cluster = Cluster([])

@@ -52,7 +52,7 @@ def test_a_crowd_at_the_door_sends_nobody_of_another_host_away() -> None:
     assert {honest, other} <= set(among.guests)
 
 
-def test_who_never_ends_a_handshake_takes_a_seat_from_nobody() -> None:
+def test_an_endless_handshake_takes_no_seat_from_other_clients() -> None:
     among = seats(connections=2, handshakes=2)
     kept = seated(among, [Guest(), Guest()])
     for _ in range(100):
@@ -80,7 +80,7 @@ def test_where_all_are_busy_a_new_one_is_refused_and_may_come_back() -> None:
     one, _ = seated(among, [Guest(), Guest()])
     new = Guest()
     among.arrive(new)
-    with pytest.raises(Overloaded, match="this node has 2 connections, as many as it may have"):
+    with pytest.raises(Overloaded, match="this node has 2 connections, the limit of the node"):
         among.sit(new)
     one.idle_since = 1.0
     assert among.sit(new) is one
@@ -101,7 +101,7 @@ def test_one_host_does_not_get_the_last_eighth() -> None:
     seated(among, [Guest("greedy") for _ in range(14)])
     more = Guest("greedy")
     among.arrive(more)
-    with pytest.raises(Overloaded, match="14 connections from greedy, as many as one host gets"):
+    with pytest.raises(Overloaded, match="14 connections from greedy, the limit of a host"):
         among.sit(more)
     seated(among, [Guest("other"), Guest("other")])
 

@@ -80,7 +80,7 @@ def test_a_lease_is_renewed_and_released_and_over_when_it_is_over() -> None:
         for _ in range(2):
             await snapshot.release()
         for reading in (snapshot.read(), snapshot.read("k")):
-            with pytest.raises(lognode.NotFound, match="has ended, and what it held may be gone"):
+            with pytest.raises(lognode.NotFound, match="has ended, and its entries may be removed"):
                 _ = [e async for e in reading]
         with pytest.raises(lognode.NotFound):
             await snapshot.renew()
@@ -89,7 +89,7 @@ def test_a_lease_is_renewed_and_released_and_over_when_it_is_over() -> None:
     run_async(test)
 
 
-def test_what_failed_to_be_leased_is_released() -> None:
+def test_leases_of_a_failed_snapshot_are_released() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         await log.append_many([("a", b"v"), ("x", b"v")])
 
@@ -126,13 +126,13 @@ def test_a_snapshot_of_another_log_or_cluster_is_refused() -> None:
 @pytest.mark.parametrize("lease_s", [0, -1, 8 * 24 * 3600])
 def test_a_lease_of_no_time_or_of_too_much_is_refused(lease_s: float) -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
-        with pytest.raises(lognode.LimitExceeded, match=r"from 0\.001 s to 7 days"):
+        with pytest.raises(lognode.LimitExceeded, match=r"give 0\.001 s to 7 days"):
             await log.snapshot(lease_s=lease_s)
 
     run_async(test)
 
 
-def test_many_keys_of_bytes_that_are_no_text_travel_as_json() -> None:
+def test_many_keys_of_bytes_other_than_text_travel_as_json() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         cluster.split(b"\xff\xfe")
         await log.append(b"\xff\xff", b"v")

@@ -32,7 +32,7 @@ def run(test: Callable[[FakeCluster, lognode.AsyncClient], Awaitable[None]]) -> 
 
 
 async def refused(call: Awaitable[Any]) -> None:
-    with pytest.raises(Unauthorized, match="not among those that the token allows"):
+    with pytest.raises(Unauthorized, match="outside of the keys that the token allows"):
         await call
 
 
@@ -72,14 +72,14 @@ def test_a_key_of_no_known_range_is_refused_without_a_node(key: bytes) -> None:
         await refused(log.follow(prefix=key).open())
         await refused(log.follow(keys=[b"u1", key]).open())
         assert cluster.count(APPEND) == before
-        with pytest.raises(PartialFailure, match="not among those"):
+        with pytest.raises(PartialFailure, match="outside of the keys"):
             await log.append_many([(b"u1", b"w"), (key, b"w")])
         assert [entry.key for entry in cluster.entries()] == [b"u1", b"u1"]
 
     run(test)
 
 
-def test_what_is_about_the_whole_log_is_refused() -> None:
+def test_requests_about_the_whole_log_are_refused() -> None:
     async def test(cluster: FakeCluster, client: lognode.AsyncClient) -> None:
         log = client.log("log")
         await refused(listed(log.keys()))

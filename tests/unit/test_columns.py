@@ -138,7 +138,7 @@ def test_a_value_is_the_same_at_once_and_in_steps(rng: random.Random) -> None:
         assert not packed.is_short(data[:-1], 1 << 17)
 
 
-def test_what_is_damaged_is_refused_at_once_and_in_steps_alike(rng: random.Random) -> None:
+def test_damaged_columns_are_refused_at_once_and_in_steps(rng: random.Random) -> None:
     for _ in range(400):
         data = bytearray(msgpack.packb([_value(rng, 3) for _ in range(4)]))
         for _ in range(rng.randrange(1, 4)):

@@ -59,7 +59,7 @@ def test_a_principal_has_a_few_and_others_come_in_turn() -> None:
     asyncio.run(main())
 
 
-def test_who_leaves_takes_no_turn_and_keeps_none() -> None:
+def test_a_client_that_leaves_takes_no_turn_and_keeps_none() -> None:
     async def main() -> None:
         commands = Commands(1, 9)
         first, second, third = (commands.ask("ann") for _ in range(3))
@@ -91,7 +91,7 @@ def test_who_leaves_takes_no_turn_and_keeps_none() -> None:
     asyncio.run(main())
 
 
-def test_what_fails_gives_its_turn_back() -> None:
+def test_a_failed_command_returns_its_turn() -> None:
     async def fail() -> None:
         raise ValueError("no")
 

@@ -1,4 +1,4 @@
-"""L1: whoever waits at a member that is cut off is told, and only for that."""
+"""L1: a caller that waits at a member that is cut off is told, and only for that."""
 
 import asyncio
 import time

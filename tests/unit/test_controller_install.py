@@ -221,7 +221,9 @@ def sealed_for(*members: int) -> Metadata:
     return metadata
 
 
-def test_x29_who_leaves_the_controller_pushes_until_a_later_leader_is_heard(tmp_path: Path) -> None:
+def test_x29_a_leaving_member_of_the_controller_pushes_until_it_hears_a_later_leader(
+    tmp_path: Path,
+) -> None:
     """The only member held the last record alone when another node was to take its place: nobody
     began the next generation. Then its replica goes, and not before."""
     asked: list[int] = []
@@ -267,7 +269,7 @@ def test_x29_who_leaves_the_controller_pushes_until_a_later_leader_is_heard(tmp_
 
 
 @pytest.mark.parametrize(("members", "goes"), [((2, 3, 4), True), ((1, 2, 4), False)])
-def test_x29_a_replica_of_the_controller_that_was_away_goes_where_it_is_no_member(
+def test_x29_a_replica_of_the_controller_is_deleted_where_it_is_not_a_member(
     tmp_path: Path, members: tuple[int, ...], goes: bool
 ) -> None:
     async def test(node: StorageNode) -> None:

@@ -12,11 +12,11 @@ def looked(*looks: tuple[int, float]) -> list[bool]:
     return [cooling.is_cold(size, 1_000 + seconds) for size, seconds in looks]
 
 
-def test_it_is_cold_once_it_has_not_grown_for_the_time() -> None:
+def test_a_memtable_is_cold_after_the_time_without_growth() -> None:
     assert looked((ENOUGH, 0), (ENOUGH, REST_S - 0.1), (ENOUGH, REST_S)) == [False, False, True]
 
 
-def test_what_is_not_worth_a_file_waits_for_its_age() -> None:
+def test_a_memtable_too_small_for_a_file_waits_for_its_age() -> None:
     assert looked((ENOUGH - 1, 0), (ENOUGH - 1, 10 * REST_S)) == [False, False]
 
 

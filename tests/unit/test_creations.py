@@ -97,7 +97,7 @@ def test_the_row_of_a_log_without_creation_is_as_before(controller: Controller) 
 
 
 @pytest.mark.parametrize("creation", [b"x", bytes(17), bytes(1 << 20), "text", 5, None, [1]])
-def test_a_row_with_another_creation_is_none(controller: Controller, creation: Any) -> None:
+def test_a_row_with_another_creation_is_ignored(controller: Controller, creation: Any) -> None:
     controller.do("create_log", name="a", creation=DRAWN)
     row = copy.deepcopy(LOGS.write(1, controller.metadata.logs[1]))
     assert is_row("logs", row)

@@ -17,8 +17,8 @@ def test_a_node_does_not_begin_among_the_files_of_another_program(tmp_path: Path
     with pytest.raises(InvalidArgument) as caught:
         DataDirectory(tmp_path).open()
     assert caught.value.message == (
-        f"{tmp_path} is not empty and no node's: it holds a.txt, b.txt, c and 1 more; "
-        "give an empty directory, or one that is to be made, with --data"
+        f"{tmp_path} is not empty and is not the data directory of a node: the directory contains "
+        "a.txt, b.txt, c and 1 more; give an empty or a new directory with --data"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt", "c", "d"]
 
@@ -97,7 +97,10 @@ def test_a_directory_that_was_open_is_closed_with_a_warning(
     assert stat.S_IMODE(outside.stat().st_mode) == 0o644  # nothing is done behind a link
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.message == "the data directory was open to other users; it is closed now"
+    assert (
+        record.message
+        == "other users could open the data directory; the node has closed the directory to them"
+    )
     caplog.clear()
     directory.open()
     directory.close()

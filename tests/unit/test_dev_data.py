@@ -107,7 +107,12 @@ def test_fewer_nodes_than_there_are_would_have_no_majority(tmp_path: Path) -> No
         make(tmp_path, number, image(3))
     with pytest.raises(InvalidArgument) as caught:
         check_kept(tmp_path, kept(tmp_path), addresses(1))
-    for said in (f"{tmp_path} holds the nodes 1, 2, 3", "only 1 nodes", "-n 3 or more", "--data"):
+    for said in (
+        f"{tmp_path} contains the nodes 1, 2, 3",
+        "only 1 nodes",
+        "-n 3 or more",
+        "--data",
+    ):
         assert said in caught.value.message
 
 
@@ -117,8 +122,8 @@ def test_a_removed_node_is_not_waited_for_and_not_started(tmp_path: Path) -> Non
     check_kept(tmp_path, kept(tmp_path), addresses(2))
     with pytest.raises(InvalidArgument) as caught:
         check_kept(tmp_path, kept(tmp_path), addresses(3))
-    assert "node3 holds node 3, which was removed" in caught.value.message
-    assert "Delete that directory" in caught.value.message
+    assert "node3 contains node 3, which was removed" in caught.value.message
+    assert "Delete the directory" in caught.value.message
 
 
 def test_nodes_start_again_where_the_others_know_them(tmp_path: Path) -> None:
@@ -126,7 +131,11 @@ def test_nodes_start_again_where_the_others_know_them(tmp_path: Path) -> None:
         make(tmp_path, number, image(2))
     with pytest.raises(InvalidArgument) as caught:
         check_kept(tmp_path, kept(tmp_path), addresses(2, 5000))
-    for said in ("listen on 127.0.0.1:5000", "know it at 127.0.0.1:4600", "Give --base-port 4600"):
+    for said in (
+        "listen on 127.0.0.1:5000",
+        "know the node at 127.0.0.1:4600",
+        "Give --base-port 4600",
+    ):
         assert said in caught.value.message
 
 
@@ -142,7 +151,7 @@ def test_a_node_that_still_runs_is_named_by_its_process(tmp_path: Path) -> None:
     (data / "lock").write_text("4711\n")
     with open(data / "lock") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(DirectoryInUse, match="in use by process 4711; stop the node first"):
+        with pytest.raises(DirectoryInUse, match="process 4711 uses data directory"):
             check_kept(tmp_path, kept(tmp_path), addresses(1))
     check_kept(tmp_path, kept(tmp_path), addresses(1))
 
@@ -164,7 +173,7 @@ def test_a_port_that_is_taken_stops_the_start_before_any_node_runs(tmp_path: Pat
         other.listen()
         cluster = LocalCluster(tmp_path, 2, flags=("--no-such-flag",))
         cluster.nodes[1].http = f"127.0.0.1:{first}"
-        with pytest.raises(Unavailable, match=f"port {first} is taken"):
+        with pytest.raises(Unavailable, match=f"another program uses port {first}"):
             cluster.start()
         assert not any(node.running for node in cluster.nodes)
         assert not list(tmp_path.glob("*.log")), "nothing was started"

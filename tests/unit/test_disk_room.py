@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -91,8 +91,10 @@ def test_a_change_is_told_in_one_line(
     asyncio.run(run())
     assert changes == [799, 300, 500, 10_000]
     assert caplog.messages == [
-        "little disk is left: appends to ranges led here are refused", "less disk is left",
-        "more disk is left, and little", "the disk has room again",
+        "the disk has little space: ranges that this node leads refuse appends", "the disk has "
+                                                                                 "less space than "
+                                                                                 "before",
+        "the disk has more space than before, but still little", "the disk has enough space again",
     ]  # fmt: skip
     lines = [json.loads(JsonFormatter().format(record)) for record in caplog.records]
     assert [(line["level"], line["disk_level"]) for line in lines] == [
@@ -100,7 +102,7 @@ def test_a_change_is_told_in_one_line(
     ], "alerts on warnings see a disk that fills"  # fmt: skip
 
 
-def test_what_takes_room_ceases_step_by_step() -> None:
+def test_activities_that_need_disk_space_stop_step_by_step() -> None:
     room = DiskRoom(1, RESERVE)
     allowed = {}
     for free in (800, 799, 399, 199):
@@ -118,7 +120,7 @@ def test_what_takes_room_ceases_step_by_step() -> None:
     assert room.may_build(479)
 
 
-def test_S1_what_is_in_memory_counts_as_if_its_segments_were_built() -> None:
+def test_S1_memtables_count_as_if_their_segments_were_built() -> None:
     """Memory was full of what had no room to become a segment, and nothing ever made room."""
     room = DiskRoom(1, RESERVE)
     assert room.saw(2_000, 960) is False
@@ -132,7 +134,7 @@ def test_S1_what_is_in_memory_counts_as_if_its_segments_were_built() -> None:
     assert room.takes_entries()
 
 
-def test_S1_what_came_since_the_last_look_counts() -> None:
+def test_S1_bytes_since_the_last_check_count() -> None:
     """At 60 MB/s as much came between two looks as the reserve was."""
     room = DiskRoom(1, RESERVE)
     room.spent(10**9)
@@ -257,3 +259,35 @@ def test_a_disk_that_is_too_small_for_an_empty_node_is_said_at_the_start(
     watch.check_size()
     assert bool(caplog.messages) is warns
     assert not warns or "give smaller --disk-reserve-bytes and --wal-file-bytes" in caplog.text
+
+
+def test_a_node_that_stops_does_not_finish_the_file_that_it_makes_ahead(tmp_path: Path) -> None:
+    """The stop of a node that had just begun waited a second for zeros to reach the disk."""
+    (tmp_path / "ahead").write_bytes(bytes(8 << 20))
+    given_up: list[OSError] = []
+
+    async def stop() -> None:
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        class Made(FakeWal):
+            def make_spare(self, settle: Callable[[str], None]) -> None:
+                loop.call_soon_threadsafe(begun.set)
+                try:
+                    settle("ahead")
+                except OSError as error:
+                    given_up.append(error)
+
+        host: Any = SimpleNamespace(ranges=list, send_no_entries=lambda nodes: None)
+        wal, unused = Made(), cast("Any", None)
+        watch = DiskWatch(
+            room=DiskRoom(1, 1), places=[tmp_path], host=host, handover=unused, metrics=Metrics(),
+            on_change=lambda: None, wal=wal, wal_directory=tmp_path,  # type: ignore[arg-type]
+        )  # fmt: skip
+        wal.file_bytes = 1
+        running = loop.create_task(watch.run())
+        await begun.wait()
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(stop())  # waits for its threads
+    assert [type(error) for error in given_up] == [InterruptedError]

@@ -23,11 +23,12 @@ from lognode.partitions.duties import (
     Seal,
     Tell,
     duties,
+    steps,
 )
 from lognode.partitions.facts import Facts
 from lognode.partitions.lineage import lineage_of, successor
 from lognode.partitions.metadata import Metadata
-from lognode.partitions.model import Lineage, Span
+from lognode.partitions.model import Descriptor, Lineage, Span
 from lognode.partitions.policy import Policy
 
 OLD, NEW = (1, 1), (1, 2)
@@ -71,7 +72,7 @@ def test_a_new_range_is_begun_by_its_members_and_one_asks_for_the_lead() -> None
     assert asked(metadata, 1, replicas={OLD: SERVES}, marks={1: 1}) == []
 
 
-def test_x3_what_was_begun_here_is_never_begun_again() -> None:
+def test_x3_a_generation_never_begins_twice_on_a_node() -> None:
     assert asked(a_cluster(1), 1, marks={1: 1}) == []
     assert asked(a_cluster(1), 1, marks={1: 1}, damaged=[OLD]) == []
 
@@ -87,7 +88,7 @@ def test_an_old_member_leaves_little_for_the_seal() -> None:
     much = LEADS._replace(memtable_bytes=TAIL_BYTES + 1)
     has = {"replicas": {OLD: much}, "marks": {1: 1}}
     assert asked(metadata, 1, **has) == [Copy(OLD, 1)]
-    # Appends go on meanwhile: it flushes again, and is no obstacle.
+    # Appends go on meanwhile: it flushes again, and is not an obstacle.
     assert asked(metadata, 1, copied={(1, OLD)}, **has) == [Copy(OLD, 1), Tell(1, "copied")]
     more = {"replicas": {OLD: LEADS._replace(memtable_bytes=TAIL_BYTES)}, "marks": {1: 1}}
     assert asked(metadata, 1, **more) == [Copy(OLD, 1)], "less is left by who has not flushed yet"
@@ -97,7 +98,7 @@ def test_an_old_member_leaves_little_for_the_seal() -> None:
     assert asked(metadata, 1, replicas={OLD: LEADS}, marks={1: 1}) == [Tell(1, "copied")]
 
 
-def test_who_leaves_flushes_too_and_has_nothing_to_say() -> None:
+def test_a_leaving_member_flushes_too_and_reports_nothing() -> None:
     """A new member may copy from it, and appends wait while its last entries go to a file."""
     metadata = planned((2, 3, 4), of=a_cluster(4, replicas=3))
     much = LEADS._replace(memtable_bytes=TAIL_BYTES + 1)
@@ -139,7 +140,7 @@ def test_x2_17_only_the_next_generation_counts_as_installed() -> None:
     assert asked(sealing, 1, replicas={OLD: ENDED}) == [Tell(1, "sealed", END)]
 
 
-def test_whoever_led_leads_on_where_it_stays() -> None:
+def test_a_leader_that_stays_a_member_leads_the_next_generation() -> None:
     metadata = planned((1, 2, 4), of=a_cluster(4, replicas=3), phase="DECIDED")
     range_ = metadata.ranges[1]
     leader, follower = ENDED._replace(leads=True, leader=1), ENDED._replace(leader=1)
@@ -150,7 +151,7 @@ def test_whoever_led_leads_on_where_it_stays() -> None:
     assert asked(metadata, 2, replicas={OLD: unknown}) == [Begin(range_, False, ("own",))]
 
 
-def test_L1_where_the_leader_leaves_one_of_those_who_stay_asks_for_the_lead_at_once() -> None:
+def test_L1_a_staying_member_asks_for_the_lead_of_a_leaving_leader_at_once() -> None:
     """Not the new member, which knows of no leader, and not two of them."""
     metadata = planned((1, 2, 4), of=a_cluster(4, replicas=3), phase="DECIDED")
     range_ = metadata.ranges[1]
@@ -179,7 +180,7 @@ def test_S12_x6_other_effects_at_the_same_end_are_damage() -> None:
     metadata.ranges[1] = range_
     damage, begin = asked(metadata, 1, replicas={OLD: ENDED._replace(effects=other)})
     assert isinstance(damage, Damage)
-    assert "did something else here" in damage.reason
+    assert "the entries of the generation had another effect on this" in damage.reason
     assert begin == Begin(range_, False, ("peers",))
     for effects in (one, elsewhere, b""):
         held = ENDED._replace(effects=effects)
@@ -212,7 +213,50 @@ def test_x2_17_nothing_goes_before_the_metadata_says_so() -> None:
     assert asked(metadata, 2, replicas={NEW: SERVES}) == [Retire((NEW,))]
 
 
-def test_x2_16_who_comes_late_begins_from_a_later_base_of_the_new_generation() -> None:
+def test_x2_17_a_parent_stays_while_the_metadata_change_between_the_steps() -> None:
+    """The generations that are over are found before the ranges that begin from them."""
+
+    def changed_after(step: int) -> list[Duty]:
+        metadata = planned((1, 2, 3), of=a_cluster(3, replicas=3), phase="SEALING")
+        local = Local(node_id=3, replicas={OLD: ENDED}, marks={1: 1})
+        finding = steps(metadata, local)
+        try:
+            for _ in range(step):
+                next(finding)
+            do(metadata, op=commands.DECIDE, operation=1, lineage=[list(END)], members=[[1, 2, 3]])
+            for node in (1, 2):
+                do(metadata, op=commands.INSTALLED, operation=1, node=node)
+            do(metadata, op=commands.DONE, operation=1)
+            while True:
+                next(finding)
+        except StopIteration as done:
+            found: list[Duty] = done.value
+            return found
+
+    found = [changed_after(step) for step in range(5)]
+    assert [Begin(a_begun(), False, ("own",))] in found
+    assert not any(isinstance(duty, Retire) for each in found for duty in each)
+
+
+def a_begun() -> Descriptor:
+    metadata = planned((1, 2, 3), of=a_cluster(3, replicas=3), phase="DECIDED")
+    for node in (1, 2):
+        do(metadata, op=commands.INSTALLED, operation=1, node=node)
+    do(metadata, op=commands.DONE, operation=1)
+    return metadata.ranges[1]
+
+
+def test_each_range_operation_and_replica_is_a_step_of_its_own() -> None:
+    """A node with thousands of replicas looks at all of them in slices of the loop's time."""
+    metadata = a_cluster(1)
+    do(metadata, op=commands.CREATE_LOG, name="wide", ranges=1_000)
+    replicas = {(range_id, 1): SERVES for range_id in list(metadata.ranges)[:500]}
+    local = Local(node_id=1, replicas=replicas, marks=dict(replicas))
+    assert sum(1 for _ in steps(metadata, local)) == 500 + 1_001 + 500
+    assert len(duties(metadata, local)) == 501
+
+
+def test_x2_16_a_late_member_begins_from_a_later_base_of_the_new_generation() -> None:
     """Its peers have let go of what the generation began from."""
     metadata = planned((1, 2, 3), of=a_cluster(3, replicas=3), phase="DECIDED")
     assert asked(metadata, 3) == [Begin(metadata.ranges[1], False, ("peers",))]

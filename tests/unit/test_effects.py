@@ -78,7 +78,7 @@ def settles_a_number(state: RangeState) -> None:
     [forgets_a_retirement, gives_the_next_seq_but_one, trims_one_more, trims_other_keys,
      holds_a_lease_for_longer, forgets_a_fence, ignores_a_condition, settles_a_number],
 )  # fmt: skip
-def test_S12_x6_what_one_member_applies_differently_shows_in_the_hash_of_effects_alone(
+def test_S12_x6_a_different_apply_shows_only_in_the_hash_of_effects(
     tmp_path: Path, planted: Callable[[RangeState], None]
 ) -> None:
     right, wrong = begun(tmp_path), begun(tmp_path)

@@ -111,9 +111,9 @@ def test_the_error_says_what_was_given_what_is_allowed_and_what_to_do(tmp_path: 
     message = caught.value.message
     assert message.startswith(
         f"listen is {OPEN} (flag --listen) and http is 0.0.0.0:4680 (flag --http): other machines "
-        "can reach this node, and it has no TLS. "
+        "can reach this node, and the node has no TLS. "
     )
-    for way in ("listen on 127.0.0.1", "--tls-cert, --tls-key and --tls-ca", "--insecure"):
+    for way in ("Listen on 127.0.0.1", "--tls-cert, --tls-key and --tls-ca", "--insecure"):
         assert way in message
     assert "\n" not in message
     with pytest.raises(InvalidArgument, match="--tls-client-auth is none, and authorisation is of"):

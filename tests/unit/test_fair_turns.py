@@ -68,7 +68,7 @@ def test_a_turn_has_time_for_some_and_the_others_stand_in_line() -> None:
     assert all(0 < flood.left < 1000 for flood in floods)
 
 
-def test_those_who_have_much_are_served_in_turn() -> None:
+def test_heavy_principals_are_served_in_turn() -> None:
     def test(turns: FairTurns, time: list[float]) -> list[Work]:
         share = turns.share("10.0.0.1")
         works = [Work(share, time, 10_000, slice_s / 10) for _ in range(40)]
@@ -292,7 +292,7 @@ def test_a_request_that_is_cancelled_in_any_turn_sees_that_and_ends() -> None:
         asyncio.run(main(turns_before))
 
 
-def test_what_a_request_raises_is_raised() -> None:
+def test_an_error_of_a_request_reaches_its_caller() -> None:
     async def main() -> None:
         async def read() -> None:
             await asyncio.sleep(0)

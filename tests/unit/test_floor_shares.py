@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from lognode.client.protocol import limits
 from lognode.client.protocol.errors import Overloaded
 from lognode.node.serving.floor_shares import _PASSED_MAX, FloorShares
 from lognode.raft.types import GroupId
+from lognode.statemachine import rules
 from lognode.statemachine.removal import Removal
 
 MOST = 1_000
@@ -16,7 +16,7 @@ MOST = 1_000
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "floors_max", MOST)
+    monkeypatch.setitem(rules.BY_LEVEL, 1, rules.BY_LEVEL[1]._replace(floors_max=MOST))
 
 
 class Range:
@@ -55,7 +55,7 @@ def test_a_principal_keeps_no_more_floors_than_it_leaves_for_others() -> None:
     assert range_.fill("bob") == MOST // 4
     range_.trim("ann", b"ann 3")  # it has a floor already
     range_.trim("", b"somebody where nobody is known")
-    with pytest.raises(Overloaded, match="249 floors are left for everybody"):
+    with pytest.raises(Overloaded, match="the range has 249 floors left for all owners"):
         range_.trim("ann", b"one more")
 
 
@@ -69,7 +69,7 @@ def test_a_change_of_leader_lets_nobody_fill_the_range() -> None:
     range_.trim("bob", b"bob's")
 
 
-def test_what_retention_has_passed_counts_no_more() -> None:
+def test_floors_below_retention_no_longer_count() -> None:
     range_ = Range()
     assert range_.fill("ann") == MOST // 2
     range_.removal.trim_spans([(b"", None, 9)])

@@ -40,7 +40,7 @@ def test_requests_that_come_together_begin_together_only_as_far_as_the_quota_rea
     assert who.refusal((CPU,)) is None
 
 
-def test_what_a_request_does_not_take_is_given_back() -> None:
+def test_memory_that_a_request_does_not_use_is_returned() -> None:
     foretold, who = Foretold(), payer([0.0])
     for _ in range(50):
         running = foretold.begin(STATUS, who)

@@ -26,7 +26,7 @@ def service(
     return ClusterService(
         node_id=lambda: node, host=unused, view=view, connection=connection, status=unused,
         rng=random.Random(1), handover=unused, recoveries=SimpleNamespace(report=None),
-        room=unused, images=unused, wall_ms=unused,
+        room=unused, images=unused, wall_ms=unused, alive=set,
     )  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_every_command_is_handed_on_or_is_the_leaders_own() -> None:
 
 
 @pytest.mark.parametrize("op", sorted(commands.OWN))
-def test_what_is_the_leaders_own_is_taken_from_no_other_node(op: str) -> None:
+def test_the_leaders_own_commands_are_accepted_from_no_other_node(op: str) -> None:
     leader = service(1, Controller().nodes(2).metadata)
-    with pytest.raises(InvalidArgument, match=f"nobody forwards '{op}'"):
+    with pytest.raises(InvalidArgument, match=f"the command '{op}'"):
         asyncio.run(leader.peer_command(2, {"command": {"op": op}}))

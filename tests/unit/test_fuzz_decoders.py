@@ -38,7 +38,7 @@ def _own_garbage() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_own_garbage")
 @pytest.mark.parametrize("name", fuzz.TARGETS)
-def test_what_is_damaged_is_refused_as_documented_and_costs_little(name: str) -> None:
+def test_damaged_input_is_refused_as_documented_and_costs_little(name: str) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     print("seed", seed)
     rng = random.Random(seed)

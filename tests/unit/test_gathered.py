@@ -17,7 +17,7 @@ def batch(name: str, number: int, size: int, records: int = 1) -> Waiting:
     return Waiting(bytes(size), records, (name, number))
 
 
-def test_what_is_added_is_taken_once_in_the_order_of_its_principal() -> None:
+def test_added_batches_are_taken_once_in_the_order_of_their_principal() -> None:
     rng = random.Random(3)
     gathered, counts = Gathered(), {"a": 0, "b": 0, "c": 0}
     taken: dict[str, list[int]] = {name: [] for name in counts}
@@ -48,7 +48,7 @@ def test_one_batch_is_not_behind_the_many_of_another_principal() -> None:
     assert ("one", 0) in [each.future for each in gathered.take(1 << 20, 10_000)]
 
 
-def test_a_range_is_shared_until_one_principal_has_brought_much_in_a_row() -> None:
+def test_a_range_is_shared_until_one_principal_has_brought_many_consecutive_batches() -> None:
     gathered = Gathered()
     for number in range(10):
         gathered.add("a", batch("a", number, 1_000_000))
@@ -121,7 +121,7 @@ def test_the_batches_of_some_principals_are_taken_alone_and_in_fair_order() -> N
     assert gathered.take(1 << 20, 10_000)[0].future == ("bulk", 0)
 
 
-def test_of_some_principals_one_batch_at_least_is_taken_if_there_is_any() -> None:
+def test_at_least_one_batch_of_the_chosen_principals_is_taken() -> None:
     gathered = Gathered()
     gathered.add("a", batch("a", 0, 5_000))
     assert not gathered.take_of(["b"], 1_000, 10)

@@ -1,4 +1,4 @@
-"""Handing over the lead: one attempt a group at a time, whoever asks for it."""
+"""Handing over the lead: one attempt a group at a time, for every caller."""
 
 import asyncio
 from pathlib import Path
@@ -121,7 +121,7 @@ def test_only_what_an_operator_hands_over_is_a_wish_and_giving_is_one_attempt() 
             with pytest.raises(error):
                 await handover.give(9, {**BODY, "why": "it leads more", **body, "node": 2})
         replica.leads = True
-        with pytest.raises(Conflict, match="node 4 is no other member"):
+        with pytest.raises(Conflict, match="node 4 is not another member"):
             await handover.give(9, {**BODY, "why": "it leads more", "node": 4})
         await handover.hand_over(9, {**BODY, "node": 2})
         ((range_id, node, ago_s),) = handover.wishes(60.0)

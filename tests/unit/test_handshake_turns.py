@@ -211,7 +211,7 @@ def test_handshakes_that_have_begun_go_before_new_ones_of_their_host() -> None:
     run(test)
 
 
-def test_one_who_has_begun_waits_for_no_crowd_of_beginners_whatever_their_hosts() -> None:
+def test_a_begun_handshake_waits_for_no_crowd_of_new_ones_of_any_host() -> None:
     async def test(door: Door) -> None:
         honest = Guest(door, "h", 2, turn_s)
         honest.say()
@@ -227,7 +227,7 @@ def test_one_who_has_begun_waits_for_no_crowd_of_beginners_whatever_their_hosts(
     run(test)
 
 
-def test_beginners_are_served_beside_those_who_say_a_little_at_a_time() -> None:
+def test_new_handshakes_are_served_beside_slow_ones() -> None:
     async def test(door: Door) -> None:
         dribbling = [Guest(door, f"{at:02}", 1_000, turn_s / 10) for at in range(50)]
         for guest in dribbling:
@@ -263,7 +263,7 @@ def test_a_step_that_fails_stops_nobody_else() -> None:
     run(test)
 
 
-def test_what_is_served_takes_no_more_than_its_share() -> None:
+def test_handshakes_take_no_more_than_their_share() -> None:
     async def test(door: Door) -> None:
         for _ in range(100):
             Guest(door, "a", 1, 0.001).say()

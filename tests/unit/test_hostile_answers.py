@@ -178,7 +178,7 @@ CALLS: dict[str, tuple[str, Call]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_whatever_a_node_answers_the_caller_gets_an_error_of_ours(
+def test_any_malformed_answer_gives_the_caller_an_error_of_ours(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lognode.client.cluster.metadata_timeout_s", 0.3)
@@ -196,7 +196,7 @@ def test_whatever_a_node_answers_the_caller_gets_an_error_of_ours(
             node.op, node.answer, node.error = op, mutated(ANSWERS[op], rng), None
             if not isinstance(node.answer, dict):
                 node.answer = {"unknown": node.answer}
-            if attempt % 5 == 4:  # an error that is none
+            if attempt % 5 == 4:  # a malformed error
                 node.error = mutated(errors.to_wire(Overloaded("full", retry_after=0.1)), rng)
                 node.error = node.error if isinstance(node.error, dict) else {"code": node.error}
             client = AsyncClient(node.address, timeout=0.3)
@@ -217,7 +217,7 @@ def test_whatever_a_node_answers_the_caller_gets_an_error_of_ours(
     [None, 5, [], "x", {}, {"code": []}, {"code": {}}, {"code": "OVERLOADED", "fields": [1]},
      {"code": 5, "message": "m"}, {"code": "NOT_FOUND", "fields": "text"}],
 )  # fmt: skip
-def test_an_error_that_is_none_is_an_error_of_the_protocol(body: Any) -> None:
+def test_a_malformed_error_is_an_error_of_the_protocol(body: Any) -> None:
     error = errors.from_wire(body)
     assert isinstance(error, RemoteProtocolError)
     assert error.outcome == "unknown"
@@ -237,7 +237,7 @@ def test_an_error_has_the_fields_that_came_with_it_whatever_their_names() -> Non
 
 
 @pytest.mark.parametrize("told", [math.nan, -math.inf, -1, "1", None, [], True, 10**400])
-def test_a_time_to_wait_that_is_none_is_not_waited_for(told: Any) -> None:
+def test_a_malformed_waiting_time_is_ignored(told: Any) -> None:
     attempts = Attempts("call", 1e9, writes=False)
     step = attempts.failed(Overloaded("full", retry_after=told), 0.0)
     assert 0 < step.delay_s <= 5
@@ -249,7 +249,7 @@ def test_a_time_to_wait_that_is_none_is_not_waited_for(told: Any) -> None:
      {"members": None}, {"members": [None]}, {"members": "12"}, {"leader": "1"}, {"log": {}},
      {"start": b"b", "end": b"a"}, {"generation": True}],
 )  # fmt: skip
-def test_a_descriptor_that_is_none_is_refused(change: dict[str, Any]) -> None:
+def test_a_damaged_descriptor_is_refused(change: dict[str, Any]) -> None:
     body = {**CLUSTER, "ranges": [{**CLUSTER["ranges"][0], **change}]}
     with pytest.raises(RemoteProtocolError):
         list(map(Range.from_wire, METADATA.check_answer(body)["ranges"]))

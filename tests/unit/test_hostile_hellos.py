@@ -57,7 +57,7 @@ class Node:
         {"pad": [[]] * 100},
     ],
 )  # fmt: skip
-def test_a_hello_that_is_none_is_refused_with_a_reason(change: dict[str, Any]) -> None:
+def test_a_malformed_hello_is_refused_with_a_reason(change: dict[str, Any]) -> None:
     broken: list[Any] = []
 
     async def main() -> None:

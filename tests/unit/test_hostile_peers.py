@@ -1,4 +1,4 @@
-"""Answers of other nodes that are none: each costs what was asked for, and ends nothing.
+"""Malformed answers of other nodes: each costs what was asked for, and ends nothing.
 
 A fake member, or one of another version, may answer anything. Each of these ended the node that had
 asked: its part raised KeyError or TypeError, which nobody expects.
@@ -33,14 +33,16 @@ from lognode.node.control.heartbeat import Heartbeat
 from lognode.node.control.images import Images
 from lognode.node.control.lead_balance import LeadBalance
 from lognode.node.directory.data_directory import Identity
-from lognode.node.joining.joining import _check_taken_in
+from lognode.node.joining.joining import _taken_in
 from lognode.node.lifecycle.base_transfer import BaseFetcher, _pause_s
 from lognode.node.metadata import image_pages
 from lognode.node.metadata.view import View
+from lognode.node.replicas.pinned_files import PinnedFiles
 from lognode.node.runtime.sync_thread import SyncThread
 from lognode.partitions import buckets
 from lognode.partitions.facts import Facts
 from lognode.partitions.leads import Given
+from lognode.partitions.levels import Program
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import CONTROLLER_RANGE, NodeRecord
 from lognode.raft.types import GroupId
@@ -93,7 +95,7 @@ def test_an_address_that_cannot_be_encoded_is_unavailable(host: str, port: int) 
     asyncio.run(main())
 
 
-def test_a_text_that_is_no_unicode_is_not_sent() -> None:
+def test_an_invalid_unicode_text_is_not_sent() -> None:
     with pytest.raises(InvalidArgument, match="is not valid Unicode"):
         encode(1, JOIN.number, {"zone": "\udcff"})
 
@@ -155,6 +157,7 @@ def heartbeat(view: View, answer: Any) -> Heartbeat:
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []),
         "exposure": SimpleNamespace(insecure=False),
+        "program": Program(1, 1, 1, 2, "9.9"), "noted": lambda: 1,
         "stored": SimpleNamespace(told=dict, learn=lambda _: None), "images": images(view),
     }  # fmt: skip
     return Heartbeat(**parts)
@@ -164,7 +167,7 @@ ANSWER = {"page": None, "leaders": [[0, 4, 7, 2]], "seen": [4, 7, 90], "damaged"
           "short": [[3, 10]]}  # fmt: skip
 
 
-def test_an_answer_to_a_heartbeat_that_is_none_is_an_error_of_its_own(view: View) -> None:
+def test_a_malformed_answer_to_a_heartbeat_is_an_error_of_its_own(view: View) -> None:
     async def main() -> None:
         told = 0
         for body in variants(ANSWER):
@@ -192,7 +195,7 @@ def test_a_refusal_of_a_heartbeat_may_hint_at_anything(view: View) -> None:
     asyncio.run(main())
 
 
-def test_who_cannot_lead_is_not_learnt(view: View) -> None:
+def test_a_hint_of_an_impossible_leader_is_ignored(view: View) -> None:
     """The statement of the highest term holds: one that is false would hold for ever."""
     view.learn_leaders(
         [
@@ -209,7 +212,20 @@ def test_who_cannot_lead_is_not_learnt(view: View) -> None:
     assert len(view.leaders.range_ids()) < 20_000, "they are kept: there are not so many ranges"
 
 
-def test_an_image_that_is_none_is_not_stored(view: View) -> None:
+@pytest.mark.parametrize(
+    "row",
+    [None, 7, [], [CONTROLLER_RANGE, 4, 1], [CONTROLLER_RANGE, 4, 1, 3, 0],
+     [CONTROLLER_RANGE, 4, 1, "3"], [CONTROLLER_RANGE, 4, -1, 3],
+     [CONTROLLER_RANGE, 4, 1 << 63, 3], [[], 4, 1, 3]],
+)  # fmt: skip
+def test_a_row_of_leaders_of_another_shape_is_refused(view: View, row: Any) -> None:
+    """The table of messages leaves the rows of leaders to the view, which checks them in steps."""
+    with pytest.raises(InvalidArgument, match="leaders"):
+        view.learn_leaders([(CONTROLLER_RANGE, 4, 1, 2), row])
+    assert view.controller_leader() == 2, "rows before it are learnt"
+
+
+def test_a_malformed_image_is_not_stored(view: View) -> None:
     async def main() -> None:
         before = view.metadata
         later = buckets.copy(before)
@@ -230,13 +246,13 @@ def test_an_image_that_is_none_is_not_stored(view: View) -> None:
     asyncio.run(main())
 
 
-def test_a_base_that_is_none_is_an_error_of_its_own(tmp_path: Path) -> None:
+def test_a_malformed_base_is_an_error_of_its_own(tmp_path: Path) -> None:
     """It ended the node that wanted to copy it."""
     sound = {"base": 1, "bytes": 9, "data": b"not packed", "tail_bytes": 5}
 
     async def main() -> None:
         told = 0
-        host: Any = SimpleNamespace(pinned={})
+        host: Any = SimpleNamespace(pinned=PinnedFiles())
         unused: Any = None
         for body in variants(sound):
             peer: Any = Peer(body)
@@ -278,7 +294,7 @@ def test_a_lead_that_is_not_said_to_be_given_is_not(answer: Any) -> None:
     asyncio.run(main())
 
 
-def test_what_a_node_that_starts_is_told_by_others() -> None:
+def test_other_nodes_answer_a_starting_node_with_garbage() -> None:
     sound = {"members": ["a:1", "b:1"], "joins": None}
     assert BOOTSTRAP.check_answer(sound)["members"] == ["a:1", "b:1"]
     for body in variants(sound):
@@ -289,7 +305,7 @@ def test_what_a_node_that_starts_is_told_by_others() -> None:
         ", ".join(sorted(heard["members"]))
 
 
-def test_an_answer_to_a_join_takes_this_node_in_or_is_none() -> None:
+def test_an_answer_to_a_join_registers_this_node_or_is_refused() -> None:
     metadata = Metadata()
     metadata.apply(1, 1, {"op": "found", "cluster": "c", "node": 1})
     for incarnation in (5, 7):
@@ -300,10 +316,12 @@ def test_an_answer_to_a_join_takes_this_node_in_or_is_none() -> None:
         page = await image_pages.page_of(metadata, 0, tables=buckets.PUBLIC)
         image = await image_pages.Assembly().add(page)
         assert image is not None
-        await _check_taken_in(Identity("c", 2, 7, 0), image)
+        await _taken_in(Identity("c", 2, 7, 0), image)
         for cluster, node, incarnation in (("d", 2, 7), ("c", 1, 7), ("c", 9, 7), ("c", 2, 8)):
-            with pytest.raises(RemoteProtocolError, match="does not take this node in"):
-                await _check_taken_in(Identity(cluster, node, incarnation, 0), image)
+            with pytest.raises(
+                RemoteProtocolError, match="the answer to the join does not register this node"
+            ):
+                await _taken_in(Identity(cluster, node, incarnation, 0), image)
 
     asyncio.run(main())
     told = 0

@@ -124,7 +124,7 @@ def test_silent_connections_keep_nobody_from_an_answer() -> None:
     run(test)
 
 
-def test_who_does_not_shake_hands_for_tls_gives_way_and_is_closed(
+def test_a_client_without_a_tls_handshake_gives_way_and_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has a place from its accept on, and no transport before the end of that handshake."""
@@ -148,7 +148,7 @@ def test_who_does_not_shake_hands_for_tls_gives_way_and_is_closed(
     run(test, listen_context(trust.ca, node.cert, node.key, ssl.CERT_NONE))
 
 
-def test_who_is_being_served_is_not_displaced_and_the_next_is_refused() -> None:
+def test_a_served_client_keeps_its_place_and_the_next_is_refused() -> None:
     async def test(made: Rig) -> None:
         made.gate.clear()
         served = [await made.connect() for _ in range(4)]
@@ -282,7 +282,7 @@ def test_pages_are_made_for_a_part_of_the_time_only(monkeypatch: pytest.MonkeyPa
     run(test)
 
 
-def test_who_asks_for_a_page_and_leaves_keeps_nobody_waiting(
+def test_a_client_that_leaves_its_page_delays_no_other_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Six seconds of such requests left thousands in line: nobody else got a status for more than
@@ -308,8 +308,8 @@ def test_who_asks_for_a_page_and_leaves_keeps_nobody_waiting(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_who_leaves_while_a_page_is_made_saves_the_node_no_rest() -> None:
-    """Else whoever leaves and asks again has pages begun all the time."""
+def test_a_client_that_leaves_during_its_page_does_not_skip_the_pause() -> None:
+    """Else a client that leaves and asks again has pages begun all the time."""
 
     async def test(rig: Rig) -> None:
         rig.gate.clear()
@@ -327,7 +327,7 @@ def test_who_leaves_while_a_page_is_made_saves_the_node_no_rest() -> None:
     run(test)
 
 
-def test_a_reader_that_leaves_while_its_page_is_sent_is_no_error(
+def test_a_reader_that_leaves_during_its_page_is_not_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test(rig: Rig) -> None:
@@ -386,7 +386,10 @@ def test_malformed_requests_write_a_line_in_ten_seconds(caplog: pytest.LogCaptur
 
     run(test)
     assert len(caplog.records) == 1
-    assert caplog.records[0].getMessage() == "connections closed: an HTTP request was malformed"
+    assert (
+        caplog.records[0].getMessage()
+        == "the node closed connections: the HTTP request was malformed"
+    )
     counted = b'lognode_connections_ended_total{reason="http_bad"} 20.0'
     assert counted in metrics.exposition()
 
@@ -403,7 +406,7 @@ def test_an_error_of_a_page_is_logged_with_its_traceback(caplog: pytest.LogCaptu
     assert record.exc_info is not None
 
 
-def test_those_who_ask_for_metrics_share_a_page_for_a_moment() -> None:
+def test_requests_for_metrics_share_a_page_for_a_moment() -> None:
     """A page for each request kept all others waiting for a second."""
     now, took_s, made = 0.0, 0.01, 0
 

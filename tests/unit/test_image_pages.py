@@ -1,4 +1,4 @@
-"""Images of the metadata in pages: whoever takes all pages has the newest version exactly."""
+"""Images of the metadata in pages: a node with all pages has the newest version exactly."""
 
 import asyncio
 import random
@@ -56,7 +56,7 @@ def some_command(controller: Controller, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("everything", [False, True])
-def test_x3_whoever_takes_all_pages_has_the_newest_version(
+def test_x3_a_node_with_all_pages_has_the_newest_version(
     seed: int, everything: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metadata changes between pages, and observers come at any time."""
@@ -98,7 +98,7 @@ def test_x3_whoever_takes_all_pages_has_the_newest_version(
     asyncio.run(run())
 
 
-def test_what_has_changed_is_little_however_much_there_is() -> None:
+def test_changes_are_small_in_a_metadata_of_any_size() -> None:
     """One change of 12,288 ranges went to every node as the whole image: over a megabyte."""
     controller = Controller().nodes(3)
     for name in "abc":
@@ -134,7 +134,7 @@ async def all_of(metadata: Metadata, since: int) -> dict[str, Any]:
 
 
 def test_pages_of_another_process_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader changed between two pages: what came of the first one's pages is not used."""
+    """The leader changed between two pages: the pages of the first leader are not used."""
     monkeypatch.setattr(limits, "image_page_bytes", 2_000)
     one, other = Controller().nodes(3), Controller().nodes(3)
     for controller in (one, other):
@@ -189,7 +189,7 @@ def test_empty_buckets_are_forgotten_when_they_are_many(monkeypatch: pytest.Monk
         ["done", 0, msgpack.packb([["1", {}]])], ["operations", 0, msgpack.packb([[]])],
     ],
 )  # fmt: skip
-def test_a_bucket_that_is_none_is_refused(row: list[Any]) -> None:
+def test_a_damaged_bucket_is_refused(row: list[Any]) -> None:
     page = {"begins": True, "full": True, "generation": 1, "version": 5, "buckets": [row],
             "next": None}  # fmt: skip
     with pytest.raises(CorruptData):
@@ -199,7 +199,7 @@ def test_a_bucket_that_is_none_is_refused(row: list[Any]) -> None:
 @pytest.mark.parametrize(
     "change", [{"buckets": 5}, {"buckets": [[1]]}, {"version": "5"}, {"generation": None}]
 )
-def test_a_page_that_is_none_is_refused(change: dict[str, Any]) -> None:
+def test_a_malformed_page_is_refused(change: dict[str, Any]) -> None:
     page = {"begins": True, "full": True, "generation": 1, "version": 5, "buckets": [],
             "next": None, **change}  # fmt: skip
     with pytest.raises(InvalidArgument):

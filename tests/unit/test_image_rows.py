@@ -3,6 +3,7 @@
 import asyncio
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from lognode.node.directory.image_rows import ImageRows
 from lognode.node.metadata import image_pages
 from lognode.node.metadata.image_pages import Assembly, Image
 from lognode.node.metadata.view import View
+from lognode.node.replicas.controller_store import ControllerStore
 from lognode.node.runtime.sync_thread import SyncThread
 from lognode.partitions import buckets
 from lognode.partitions.metadata import Metadata
+from lognode.raft.types import GroupId
 from lognode.statemachine.meta import LmdbMeta, MemoryMeta
 
 
@@ -40,7 +43,7 @@ async def image_of(metadata: Metadata, since: int) -> Image:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_x3_what_is_stored_is_what_is_acted_on(seed: int, tmp_path: Path) -> None:
+def test_x3_a_node_acts_on_its_stored_image(seed: int, tmp_path: Path) -> None:
     """Images come late, twice and out of order, as a replica of the controller comes and goes, and
     the process starts again."""
     rng = random.Random(seed)
@@ -99,6 +102,44 @@ def test_x3_what_is_stored_is_what_is_acted_on(seed: int, tmp_path: Path) -> Non
         meta.close()
 
 
+def test_the_feature_level_is_noted_with_the_image_that_has_it(tmp_path: Path) -> None:
+    """Between the two an earlier version would start on the directory, or find a strange image."""
+    commits: list[dict[str, Any]] = []
+
+    class Noting(LmdbMeta):
+        def commit(self, puts: Any, deletes: Any = (), prefixes: Any = ()) -> None:
+            super().commit(puts, deletes, prefixes)
+            commits.append(dict(puts))
+
+    controller = Controller().nodes(3)
+    sync, meta = SyncThread("files"), Noting(tmp_path / "meta", map_bytes=16 << 20)
+
+    async def run() -> None:
+        view = View(meta, sync, on_change=lambda: None, present=lambda _: True)
+        await view.take(await image_of(controller.metadata, 0))
+        nodes = [[n.node_id, n.boot, n.process] for n in controller.metadata.nodes.values()]
+        controller.do("finalize", level=2, nodes=nodes)
+        for name in ("a", "b"):
+            controller.do("create_log", name=name)
+            await view.take(await image_of(controller.metadata, view.metadata.version))
+        assert view.metadata.feature_level == 2
+        replica: Any = SimpleNamespace(
+            metadata=controller.metadata, descriptor=controller.metadata.controller,
+            gid=GroupId(0, 1), stored=ImageRows(meta_keys.controller_buckets(1)), stored_tick=0,
+            stopped=False, applied_index=9, applied_term=1,
+        )  # fmt: skip
+        meta.commit({meta_keys.LEVEL: None, meta_keys.REFUSED: None})
+        await ControllerStore(meta, sync).checkpoint(replica)
+
+    try:
+        asyncio.run(run())
+    finally:
+        sync.close()
+        meta.close()
+    noted = [meta_keys.LEVEL in puts for puts in commits]
+    assert noted == [False, True, False, True, True], "with the first image that has it, and once"
+
+
 def stored_image() -> tuple[MemoryMeta, Metadata]:
     controller = Controller().nodes(3)
     controller.do("create_log", name="a", ranges=100)
@@ -121,7 +162,7 @@ def test_S12_a_row_that_is_missing_is_found() -> None:
 
 
 @pytest.mark.parametrize("row", [("image/ranges/strange", b""), ("image/none/000000000000", b"")])
-def test_S12_a_row_that_is_none_is_found(row: tuple[str, bytes]) -> None:
+def test_S12_a_malformed_row_is_found(row: tuple[str, bytes]) -> None:
     meta, _ = stored_image()
     meta.commit(dict([row]))
     with pytest.raises(CorruptData):

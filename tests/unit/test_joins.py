@@ -98,13 +98,13 @@ def test_x26_a_merged_range_is_above_both_of_its_parents() -> None:
 @pytest.mark.parametrize(
     ("log", "at", "code", "told"),
     [
-        ("none", b"m", "LOG_NOT_FOUND", "no log named 'none'"),
-        ("orders", b"k", "INVALID_ARGUMENT", "no two ranges of the log meet at key 'k'; they "
-         "meet at 'd', 'm': give the first key of the right one"),
+        ("none", b"m", "LOG_NOT_FOUND", "log 'none' does not exist"),
+        ("orders", b"k", "INVALID_ARGUMENT", "no two ranges of the log meet at key 'k'; the "
+         "ranges meet at 'd', 'm': give the first key of the right range"),
         ("orders", b"", "INVALID_ARGUMENT", "no two ranges of the log meet at key ''"),
-        ("whole", b"m", "INVALID_ARGUMENT", "meet at key 'm'; it has one range only"),
-        ("orders", "m", "INVALID_ARGUMENT", "at is 'm'; a key is wanted"),
-        ("orders", None, "INVALID_ARGUMENT", "at is None; a key is wanted"),
+        ("whole", b"m", "INVALID_ARGUMENT", "meet at key 'm'; the log has only one range"),
+        ("orders", "m", "INVALID_ARGUMENT", "at is 'm'; give a key"),
+        ("orders", None, "INVALID_ARGUMENT", "at is None; give a key"),
     ],
 )  # fmt: skip
 def test_a_merge_that_cannot_be_is_refused_and_says_why(
@@ -147,7 +147,7 @@ def ended(gid: Gid, **what: Any) -> Held:
     return SEALED._replace(end=end_of(gid), **what)
 
 
-def test_a_merged_range_begins_from_both_parents_and_who_led_the_left_one_leads() -> None:
+def test_a_merged_range_begins_from_both_parents_and_the_left_leader_leads() -> None:
     metadata = decided(two_ranges())
     range_ = metadata.ranges[1]
     both = {LEFT: ended(LEFT), RIGHT: ended(RIGHT, leads=True)}
@@ -206,7 +206,7 @@ def test_x6_a_parent_with_another_hash_is_damaged_and_fetched() -> None:
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("back", [False, True], ids=["stays away", "comes back"])
-def test_whoever_dies_in_whatever_phase_the_merge_ends_forwards(
+def test_a_merge_completes_after_the_death_of_any_node_in_any_phase(
     victim: str, phase: str, back: bool
 ) -> None:
     nodes = Nodes(two_ranges())
@@ -255,7 +255,7 @@ def test_x7_a_merge_is_decided_once_most_members_hold_both_ends() -> None:
     assert decide["lineage"] == [list(end_of(LEFT)), list(end_of(RIGHT))]
 
 
-def test_x25_of_two_ranges_of_which_one_is_not_sealed_in_time_each_goes_on_alone() -> None:
+def test_x25_two_ranges_go_on_alone_if_only_one_is_sealed_in_time() -> None:
     """The sealed one served nobody until the other had its quorum back."""
     metadata = two_ranges()
     operation = sealing(metadata)

@@ -55,7 +55,9 @@ def test_a_registered_node_is_served(known: KnownPeers) -> None:
 @pytest.mark.parametrize(
     "told", [None, Hello(role="client", nonce=NONCE), hello(None), hello(None, 7)]
 )
-def test_who_says_to_be_no_node_is_none(told: Hello | None, known: KnownPeers) -> None:
+def test_a_peer_that_does_not_claim_to_be_a_node_is_not_a_node(
+    told: Hello | None, known: KnownPeers
+) -> None:
     for op in OPERATIONS:
         with pytest.raises(Unauthorized, match="for nodes of the cluster"):
             known.asker(told, op)
@@ -143,14 +145,14 @@ def test_a_removed_node_gets_to_know_that_and_nothing_else(known: KnownPeers) ->
         (Unavailable("later"), False),
     ],
 )
-def test_what_an_operator_can_correct_shuts_no_directory_out_for_good(
+def test_a_correctable_mistake_excludes_no_directory_for_ever(
     error: Exception, for_good: bool
 ) -> None:
     """The refusal of a registration was stored, and the node refused at each later start."""
     assert _is_for_good(error) == for_good  # type: ignore[arg-type]
 
 
-def test_x11_a_clock_that_is_none_says_nothing() -> None:
+def test_x11_a_malformed_clock_says_nothing() -> None:
     """Two made-up nodes with clocks of 2^64 - 1: the next append could not be packed, and its
     leader ended."""
     now = 1_700_000_000_000

@@ -35,7 +35,7 @@ def test_a_number_stays_while_one_that_is_as_old_is_unsettled() -> None:
         assert last.before([b"first"]) == [1]
 
 
-def test_what_is_settled_is_forgotten() -> None:
+def test_settled_numbers_are_forgotten() -> None:
     last = LastNumbers()
     for begin in range(1, 40 * _MANY, _MANY):
         last.note(((b"%d" % n, n) for n in range(begin, begin + _MANY)), begin + _MANY - 1)

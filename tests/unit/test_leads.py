@@ -23,6 +23,7 @@ from lognode.partitions.balance import tolerance
 from lognode.partitions.facts import Facts
 from lognode.partitions.leads import LEAD_RESTS_S, TRY_AGAIN_AFTER_S, handovers
 from lognode.partitions.leaving import DEAD_AFTER_S
+from lognode.partitions.levels import Program
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.shrinking import Small
 from lognode.raft.types import GroupId
@@ -75,15 +76,19 @@ def given(
         ([ALL] * 12, [1] * 6 + [2] * 3 + [3] * 3, [(1, 1, 2)]),
         ([ALL] * 2, [1, 1], []),
         ([ALL] * 3, [1, 1, 1], [(1, 1, 2)]),
-        ([(1,)] * 5 + [ALL], [1] * 6, [(6, 1, 2)]),  # who leads what nobody else could counts
+        ([(1,)] * 5 + [ALL], [1] * 6, [(6, 1, 2)]),  # leads that no other node can take count
         ([(1,)] * 5, [1] * 5, []),
         ([(1, 2, 4)] * 4 + [(1, 3, 4)], [1] * 5, [(1, 1, 2)]),
-        ([(1, 2, 4)] * 4 + [(1, 2, 3)], [1, 1, 1, 2, 1], [(5, 1, 3)]),  # of who leads fewest
+        (
+            [(1, 2, 4)] * 4 + [(1, 2, 3)],
+            [1, 1, 1, 2, 1],
+            [(5, 1, 3)],
+        ),  # of the node with fewest leads
         ([(1, 2, 3)] * 4 + [(2, 3, 4)] * 4, [1] * 4 + [2] * 4, [(1, 1, 3), (5, 2, 4)]),
-        ([ALL] * 6, [1, 1, 1, 0, 0, 0], [(1, 1, 2)]),  # nobody knows who leads these
+        ([ALL] * 6, [1, 1, 1, 0, 0, 0], [(1, 1, 2)]),  # the leaders of these are unknown
     ],
 )
-def test_who_leads_most_gives_one_to_a_member_that_leads_fewest(
+def test_the_node_with_most_leads_gives_a_lead_to_the_member_with_fewest(
     homes: list[tuple[int, ...]], leaders: list[int], expected: list[Any]
 ) -> None:
     metadata = cluster(4, homes)
@@ -91,7 +96,7 @@ def test_who_leads_most_gives_one_to_a_member_that_leads_fewest(
     assert given(metadata, leaders, alive=alive) == expected
 
 
-def test_what_is_kept_or_in_operation_stays_and_not_all_get_any() -> None:
+def test_pinned_and_busy_ranges_keep_their_leader_and_some_nodes_get_none() -> None:
     metadata, leaders = cluster(4, [ALL] * 8), [1] * 8
     assert given(metadata, leaders) == [(1, 1, 2)]
     assert given(metadata, leaders, keepers={1: 1, 2: 1}) == [(3, 1, 2)]
@@ -109,7 +114,7 @@ def test_what_is_kept_or_in_operation_stays_and_not_all_get_any() -> None:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_handovers_from_any_state_come_to_an_end(seed: int) -> None:
-    """Where no member of a range leads many fewer than who leads it."""
+    """Where no member of a range leads many fewer ranges than its leader."""
     rng = random.Random(seed)
     nodes = rng.randint(1, 8)
     sizes = [size for size in (1, 3, 5) if size <= nodes]
@@ -199,7 +204,7 @@ class World:
 
 
 @pytest.mark.parametrize("node", [1, 3])
-def test_the_controllers_leader_asks_whoever_leads_and_the_range_rests(
+def test_the_controllers_leader_asks_the_leader_and_the_range_rests(
     clock: Clock, node: int
 ) -> None:
     world = World(clock, node, [1] * 5)
@@ -262,7 +267,7 @@ def test_all_ranges_are_gone_over_only_when_something_has_changed(
     assert looks() == 3, "as long as leads are handed over"
 
 
-def test_x2_23_who_does_not_lead_the_controller_or_only_just_does_asks_nobody(
+def test_x2_23_a_node_that_does_not_lead_the_controller_or_only_just_leads_asks_no_node(
     clock: Clock,
 ) -> None:
     world = World(clock, 1, [1] * 5)
@@ -299,7 +304,7 @@ class Heard:
             "host": SimpleNamespace(controller=replica, damaged={}, halted={}),
             "view": SimpleNamespace(
                 learning=lambda _: iter(()), damaged={}, halted={}, changed=nothing,
-                leaders=Leaders(), insecure={},
+                leaders=Leaders(), insecure={}, programs={},
             ),
             "facts": self.facts,
             "connection": lambda _: None,
@@ -309,6 +314,7 @@ class Heard:
             "hot": SimpleNamespace(told=[]),
             "handover": SimpleNamespace(wishes=lambda _: self.wishes),
             "exposure": SimpleNamespace(insecure=False),
+            "program": Program(1, 1, 1, 2, "9.9"), "noted": lambda: 1,
         "stored": SimpleNamespace(told=dict, learn=lambda _: None),
             "images": SimpleNamespace(first_page=nothing),
         }  # fmt: skip
@@ -323,7 +329,7 @@ class Heard:
         self.heartbeat._note_own()
 
 
-def test_what_an_operator_wants_to_be_led_by_a_node_is_told_and_kept(clock: Clock) -> None:
+def test_the_leader_that_an_operator_chose_is_reported_and_kept(clock: Clock) -> None:
     heard = Heard(clock)
     heard.serve(wishes=[[7, 3, 100.0]])
     assert heard.facts.keepers(clock.now) == {7: 3}
@@ -363,13 +369,14 @@ def test_a_wish_that_has_come_true_already_is_kept_too() -> None:
         "room": None,
         "images": None,
         "wall_ms": None,
+        "alive": set,
     }
     service = ClusterService(**parts)
     answer = asyncio.run(service.range_transfer({"range": 1, "node": 1}))
     assert (answer, wishes) == ({"leader": 1, "changed": False}, [(1, 1)])
 
 
-def test_who_is_short_of_disk_is_known_from_heartbeats(clock: Clock) -> None:
+def test_heartbeats_tell_which_nodes_are_short_of_disk(clock: Clock) -> None:
     heard = Heard(clock)
     heard.serve(disk_free=7)
     assert set(heard.facts.short) == {2}

@@ -62,10 +62,16 @@ def test_heartbeats_do_not_change_what_an_operator_said() -> None:
 @pytest.mark.parametrize(
     ("nodes", "by_node", "controller", "node", "told"),
     [
-        (4, {}, (1,), 9, "NODE_NOT_FOUND: no node 9"),
-        (1, {}, (1,), 1, "CONFLICT: node 1 is the last that is ACTIVE"),
+        (4, {}, (1,), 9, "NODE_NOT_FOUND: node 9 does not exist"),
+        (1, {}, (1,), 1, "CONFLICT: node 1 is the last ACTIVE node"),
         (3, {}, (1,), 3, r"range 1 of log a has the members 1, 2, 3, 1 of them .* and 0 other"),
-        (4, {"n4": "DEAD"}, (1,), 3, r"range 1 of log a .* 0 other nodes are ACTIVE; let another"),
+        (
+            4,
+            {"n4": "DEAD"},
+            (1,),
+            3,
+            r"range 1 of log a .* 0 other nodes are ACTIVE; add a node first",
+        ),
         (4, {"n2": "DRAINING"}, (1,), 3, r"2 of them would have to leave, and 1 other nodes"),
         (4, {"n3": "DEAD"}, (1, 2, 4), 4, r"the controller has the members 1, 2, 4"),
         (
@@ -73,9 +79,15 @@ def test_heartbeats_do_not_change_what_an_operator_said() -> None:
             {"n3": "DEAD"},
             (1,),
             3,
-            r"node 3 is DEAD and cannot be drained: start it, or .*--dead",
+            r"node 3 is DEAD and cannot be drained: start the node, or .*--dead",
         ),
-        (4, {"n3": "REMOVED"}, (1,), 3, "node 3 is REMOVED and cannot be drained: it never"),
+        (
+            4,
+            {"n3": "REMOVED"},
+            (1,),
+            3,
+            "node 3 is REMOVED and cannot be drained: a removed node never",
+        ),
         (4, {"n3": "JOINING"}, (1,), 3, "node 3 is JOINING and cannot be drained: wait"),
     ],
 )
@@ -110,13 +122,13 @@ def test_a_node_is_not_removed_before_all_has_left_it() -> None:
     """What is to come there by an operation is not nothing."""
     found = cluster(5, controller=(1, 2, 5))
     found.do("drain_node", node=5)
-    assert "has 1 replicas left" in refused(found, "remove_node", node=5), "the controller's"
-    assert "has 1 replicas left" in refused(found, "remove_node", node=5, dead=True)
+    assert "still has 1 replicas" in refused(found, "remove_node", node=5), "the controller's"
+    assert "still has 1 replicas" in refused(found, "remove_node", node=5, dead=True)
     found.metadata.controller = replace(found.metadata.controller, members=(1, 2, 3))
     found.do("drain_node", node=5, undo=True)
     found.do("move_range", **{"range": 1, "from": 1, "to": 5})
     found.do("drain_node", node=5)
-    assert "has 1 replicas left" in refused(found, "remove_node", node=5)
+    assert "still has 1 replicas" in refused(found, "remove_node", node=5)
     found.do("abort", operation=1)
     assert "ok" in found.do("remove_node", node=5)
 
@@ -124,14 +136,15 @@ def test_a_node_is_not_removed_before_all_has_left_it() -> None:
 @pytest.mark.parametrize(
     ("replicas", "nodes", "by_node", "told"),
     [
-        (1, 2, {"n1": "DEAD"}, "holds the last copy of range 1 of log a: start it, or delete"),
+        (1, 2, {"n1": "DEAD"}, "has the last copy of range 1 of log a: start the node, or delete"),
         (3, 4, {"n1": "DEAD", "n2": "REMOVED"},
-         "needed by range 1 of log a: of its members 1, 2, 3 only 3 would be left, no majority"),
+         "range 1 of log a needs node 1: of its members 1, 2, 3 only 3 would be left, which is "
+         "not a majority"),
         (3, 3, {"n1": "DEAD", "n2": "DEAD", "n3": "DEAD"}, "no other node is ACTIVE"),
-        (3, 4, {}, "node 1 is ACTIVE: .* first .--dead is for nodes that are DEAD"),
+        (3, 4, {}, "node 1 is ACTIVE: .* first .--dead is only for DEAD nodes"),
     ],
 )  # fmt: skip
-def test_what_a_range_could_not_lose_is_not_removed(
+def test_a_node_that_a_range_needs_is_not_removed(
     replicas: int, nodes: int, by_node: dict[str, str], told: str
 ) -> None:
     found = cluster(nodes, replicas=replicas, controller=(3,) if nodes > 2 else (2,))
@@ -142,7 +155,7 @@ def test_what_a_range_could_not_lose_is_not_removed(
 def test_a_dead_node_is_removed_only_when_it_is_said_that_it_never_comes_back() -> None:
     found = cluster(4, controller=(1, 2, 3))
     states(found, n3="DEAD")
-    assert "remove it with --dead" in refused(found, "remove_node", node=3)
+    assert "remove the node with --dead" in refused(found, "remove_node", node=3)
     assert found.do("remove_node", node=3, dead=True)["ok"]["replicas"] == 2
     # At once, and though the dead are never repaired by themselves here.
     facts = Facts()
@@ -159,7 +172,7 @@ def test_a_dead_node_is_removed_only_when_it_is_said_that_it_never_comes_back() 
 def test_removed_nodes_do_not_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "nodes_max", 4)
     found = cluster(4)
-    assert "at most 4 nodes" in refused(found, "register", incarnation=5, boot=1)
+    assert "the cluster has 4 nodes" in refused(found, "register", incarnation=5, boot=1)
     found.do("drain_node", node=4)
     found.do("remove_node", node=4)
     assert found.register(5)["ok"]["node"] == 5
@@ -167,7 +180,7 @@ def test_removed_nodes_do_not_count_for_the_limit(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("fields", [{}, {"node": "3"}, {"node": -1}, {"node": None}])
 @pytest.mark.parametrize("op", ["drain_node", "remove_node"])
-def test_what_is_no_node_is_refused(op: str, fields: dict[str, Any]) -> None:
+def test_an_unknown_node_is_refused(op: str, fields: dict[str, Any]) -> None:
     assert re.match("NODE_NOT_FOUND|INVALID_ARGUMENT", refused(cluster(4), op, **fields))
 
 
@@ -200,7 +213,7 @@ def test_a_node_that_cannot_hand_its_leads_over_is_drained_all_the_same() -> Non
     assert list(leaving(metadata, facts, NOW + LEADS_FIRST_S, 20.0, 0.0)) == [3]
 
 
-def test_what_a_node_led_when_it_drained_before_counts_no_more() -> None:
+def test_leads_of_an_earlier_drain_do_not_count() -> None:
     metadata, facts = draining()
     facts.leads_left[3] = 0
     assert leaving(metadata, facts, NOW, 20.0, 0.0)

@@ -189,7 +189,7 @@ def test_entries_are_smaller_while_a_small_append_comes_to_another_range(
     on_node(tmp_path, test)
 
 
-def test_what_a_heavy_principal_has_under_way_keeps_no_small_append_back(tmp_path: Path) -> None:
+def test_running_requests_of_a_heavy_principal_delay_no_small_append(tmp_path: Path) -> None:
     async def test(node: StorageNode) -> None:
         replica = await leading(node, 1)
         await replica.append(large(), payer=HEAVY)

@@ -145,7 +145,7 @@ def test_keys_that_only_ascend_are_not_split_and_no_key_is_to_blame() -> None:
         assert sampled(ascending, random.Random(seed), 10)[0].found() is None
 
 
-def test_of_two_hot_keys_each_gets_a_range_and_is_named_there() -> None:
+def test_two_hot_keys_get_a_range_each_and_are_named_there() -> None:
     weights = around(400, 400)
     sample, records = sampled(weighted(weights), random.Random(1), 10)
     found = sample.found()
@@ -247,7 +247,7 @@ def test_wherever_it_is_split_both_sides_have_a_share_of_what_was_asked_for() ->
 
 
 @pytest.mark.parametrize("batches", [[[b"a"]], [[b"a", b"b"], [b"c"]]])
-def test_what_is_skipped_goes_over_requests(batches: Sequence[Sequence[bytes]]) -> None:
+def test_skipping_continues_over_requests(batches: Sequence[Sequence[bytes]]) -> None:
     sample = Sample(random.Random(5), 1_000)
     before = sample._skip
     for batch in batches:

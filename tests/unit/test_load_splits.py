@@ -20,7 +20,7 @@ from lognode.node.serving import reads
 from lognode.partitions import commands
 from lognode.partitions.change import next_steps
 from lognode.partitions.facts import Facts
-from lognode.partitions.load_sample import Halves, HotKey
+from lognode.partitions.load_sample import Halves, HotKey, Sample
 from lognode.partitions.load_split import LOOK_S, WINDOW_S, LoadSplit, rests
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import LastOperation, Span
@@ -78,7 +78,7 @@ def test_a_range_is_halved_after_ten_seconds_over_the_bound_and_no_sooner() -> N
     assert watched.load.rate == 2 * BOUND
 
 
-def test_what_is_found_holds_until_the_next_window_says_otherwise() -> None:
+def test_a_finding_holds_until_the_next_window() -> None:
     watched = Watched()
     found = watched.go_on(2 * BOUND, LOOKS + 1)
     assert isinstance(found, Halves)
@@ -188,7 +188,7 @@ def test_a_busy_range_is_split_where_its_load_halves_and_says_why() -> None:
     (step,) = next_steps(metadata, facts, 100.0, leads_for_s=100.0)
     do(metadata, **step)
     (operation,) = metadata.operations.values()
-    assert operation.reason == "load: 30,000/s, more than 20,000/s: halves at key 'm'"
+    assert operation.reason == "load: 30,000/s, more than 20,000/s: split at key 'm'"
     assert [output.span for output in operation.outputs] == [Span(b"", b"m"), Span(b"m", None)]
     do(metadata, op=commands.ABORT, operation=1)
     assert next_steps(metadata, facts, 101.0, leads_for_s=100.0) == [], "not at once again"
@@ -196,7 +196,7 @@ def test_a_busy_range_is_split_where_its_load_halves_and_says_why() -> None:
 
 def test_a_key_without_text_is_shown_by_its_digits() -> None:
     (planned,) = asked(cluster(), BUSY._replace(at=b"\xff\x00"))
-    assert planned.reason.endswith("halves at key 0xff00")
+    assert planned.reason.endswith("split at key 0xff00")
 
 
 @pytest.mark.parametrize(
@@ -260,6 +260,7 @@ class Ranges:
             gid=GroupId(1, 1), leads=True, is_sealed=False, load=SimpleNamespace(used=0),
             descriptor=self.metadata.ranges[1], sample=None, hot_key=None,
             state=SimpleNamespace(memtable_bytes=0, queue=[]), propose_freeze=self._freeze,
+            watch_keys=self._watch_keys,
         )  # fmt: skip
         self.freezes = 0
         parts: Any = SimpleNamespace(
@@ -285,6 +286,9 @@ class Ranges:
     def _freeze(self) -> None:
         self.freezes += 1
 
+    def _watch_keys(self, sample: Sample | None, hot: HotKey | None) -> None:
+        self.replica.sample, self.replica.hot_key = sample, hot
+
     def look(self) -> list[Large]:
         asyncio.run(self.ranges.look())
         return self.ranges.told
@@ -305,7 +309,7 @@ def test_a_leader_tells_where_the_load_of_a_range_halves() -> None:
     assert asked(busy.metadata, told)[0].at == told.at
 
 
-def test_a_hot_key_is_kept_for_who_asks_and_is_nothing_to_be_split() -> None:
+def test_a_hot_key_is_reported_and_is_not_a_reason_to_split() -> None:
     busy = Ranges(b"hot")
     assert busy.look() == []
     assert busy.replica.hot_key == HotKey(b"hot", 1.0)
@@ -326,7 +330,7 @@ def test_the_children_of_a_split_are_sampled_and_rest() -> None:
         assert busy.replica.sample is not None
 
 
-def test_what_is_in_memory_goes_first_since_appends_wait_for_it() -> None:
+def test_memtables_are_flushed_first_because_appends_wait() -> None:
     busy = Ranges()
     state = busy.replica.state
     state.memtable_bytes = (16 << 20) + 1
@@ -382,7 +386,7 @@ def test_a_range_that_is_not_to_be_split_is_not_sampled(why: str) -> None:
     ],
     ids=["a key", "another range's", "a span", "all", "keys of a prefix", "nothing", "rubbish"],
 )  # fmt: skip
-def test_what_a_read_was_about_is_shown_to_the_sample(body: Any, seen: list[Any]) -> None:
+def test_the_sample_sees_the_keys_of_reads(body: Any, seen: list[Any]) -> None:
     shown: list[Any] = []
     replica: Any = SimpleNamespace(
         sample=SimpleNamespace(read=lambda *span: shown.append(span)),

@@ -144,7 +144,7 @@ def dropping(seed: int) -> Kept:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_x8_x13_what_nobody_sees_and_what_lies_outside_the_span_falls_out(
+def test_x8_x13_invisible_entries_and_entries_outside_the_span_are_dropped(
     tmp_path: Path, seed: int
 ) -> None:
     inputs, entries = inputs_of(tmp_path, seed, 600)
@@ -200,7 +200,7 @@ def test_S12_a_damaged_input_is_named_and_not_merged_over(tmp_path: Path) -> Non
     with pytest.raises(CorruptData, match="is missing"):
         Merger().merge(task(tmp_path / "merged", inputs))
     path.write_bytes(whole)
-    with pytest.raises(Unavailable, match=r"could not be merged: .*No such file"):
+    with pytest.raises(Unavailable, match=r"merging segments failed: .*No such file"):
         Merger().merge(task(tmp_path / "none" / "merged", inputs))
     assert not (tmp_path / "merged").exists()
 
@@ -334,7 +334,7 @@ def test_S6_x8_x13_a_merge_in_its_process_drops_what_the_rules_hide(
     check_reads(state, expected)
 
 
-def test_what_is_superseded_is_at_most_about_half_of_a_compacted_range() -> None:
+def test_superseded_entries_are_at_most_about_half_of_a_compacted_range() -> None:
     """The oldest are joined when those behind the first have its size together."""
     rules = rules_of(compacted=5, floors={})
     assert plan(of_size(FIRST, [5, 4]), rules) is None

@@ -43,7 +43,8 @@ def test_an_unknown_command_changes_nothing_and_is_void_after_the_seal(one: Cont
     with pytest.raises(
         UnknownCommandError,
         match=r"entry 9 is the metadata command 'melt'; this program knows abort, alter_log, .*"
-        r"Upgrade this node to the version of the others: the replica then goes on with entry 9$",
+        r"Upgrade this node to the version of the other nodes: the replica then continues with "
+        r"entry 9$",
     ):
         one.metadata.apply(9, 1, {"op": "melt"})
     assert one.metadata.image() == before
@@ -229,18 +230,22 @@ def test_x25_a_move_may_be_given_up_while_it_is_planned(four: Controller) -> Non
 @pytest.mark.parametrize(
     ("asked", "code", "told"),
     [
-        ((9, 1, 4), "RANGE_NOT_FOUND", "no range 9"),
-        ((0, 1, 4), "INVALID_ARGUMENT", "range 0 is the controller's"),
-        ((1, 2, 2), "INVALID_ARGUMENT", "a move from node 2 to itself"),
-        ((1, 4, 5), "NODE_NOT_FOUND", "node 4 has no replica of range 1 .* members are 1, 2, 3"),
+        ((9, 1, 4), "RANGE_NOT_FOUND", "range 9 does not exist"),
+        ((0, 1, 4), "INVALID_ARGUMENT", "range 0 is the controller"),
+        ((1, 2, 2), "INVALID_ARGUMENT", "node 2 is given as source and target"),
+        (
+            (1, 4, 5),
+            "NODE_NOT_FOUND",
+            "node 4 has no replica of range 1; the members of the range are 1, 2, 3",
+        ),
         ((1, 99, 4), "NODE_NOT_FOUND", "node 99 has no replica of range 1"),
         ((1, 1, 3), "CONFLICT", "node 3 has a replica of range 1 already; choose node 4"),
-        ((1, 1, 99), "NODE_NOT_FOUND", "no node 99 to move to; choose node 4"),
+        ((1, 1, 99), "NODE_NOT_FOUND", "node 99 does not exist; choose node 4"),
         ((1, 1, 5), "CONFLICT", "node 5 is DRAINING and takes no replica: .*, or choose node 4"),
-        ((1, 1, 6), "CONFLICT", "node 6 is DEAD and takes no replica: start it"),
+        ((1, 1, 6), "CONFLICT", "node 6 is DEAD and takes no replica: start the node"),
         ((1, 1, 7), "CONFLICT", "node 7 is REMOVED"),
         ((1, 1, 8), "CONFLICT", "node 8 is JOINING"),
-        ((1, "1", 4), "INVALID_ARGUMENT", "from is '1'; an integer is wanted"),
+        ((1, "1", 4), "INVALID_ARGUMENT", "from is '1'; give an integer"),
     ],
 )
 def test_a_move_that_cannot_be_is_refused_and_says_why(
@@ -258,7 +263,7 @@ def test_a_move_that_cannot_be_is_refused_and_says_why(
 def test_a_move_is_refused_where_nobody_could_take_the_replica(four: Controller) -> None:
     four.do("node_state", node=4, state="DEAD")
     error = four.do("move_range", **{"range": 1, "from": 1, "to": 4})["error"]
-    assert "there is no other that could take it" in error["message"]
+    assert "no other node could take the replica" in error["message"]
 
 
 def test_a_move_of_a_range_in_an_operation_names_that(four: Controller) -> None:
@@ -391,7 +396,7 @@ def test_an_image_of_before_these_rules_is_still_read(one: Controller) -> None:
 
 def expanded(one: Controller, *, at_ms: int) -> None:
     """Range 1 of a log goes on with three members."""
-    one.do("plan", kind="expand", inputs=[[1, 1]], reason="3 replicas wanted",
+    one.do("plan", kind="expand", inputs=[[1, 1]], reason="needs 3 replicas",
            outputs=[{"range": 1, "members": [1, 2, 3]}])  # fmt: skip
     one.do("sealing", operation=1)
     one.do("decide", operation=1, lineage=lineage(1, 1), members=[[1, 2, 3]])
@@ -410,7 +415,7 @@ def test_why_a_range_was_changed_last_stays_when_the_operation_is_gone(one: Cont
     three(one)
     fingerprint = one.metadata.ranges[1].fingerprint()
     expanded(one, at_ms=1_000)
-    assert one.metadata.last_operations == {1: (1, "expand", "3 replicas wanted", "DONE", 1_003)}
+    assert one.metadata.last_operations == {1: (1, "expand", "needs 3 replicas", "DONE", 1_003)}
     grown = one.metadata.ranges[1].fingerprint()
     assert grown != fingerprint
     one.do("plan", kind="repair", inputs=[[1, 2]], reason="of node 2: " + "x" * 1_000,
@@ -428,25 +433,25 @@ def test_why_a_range_was_changed_last_stays_when_the_operation_is_gone(one: Cont
 
 def test_an_operation_that_ends_without_all_members_is_remembered_too(one: Controller) -> None:
     three(one)
-    one.do("plan", kind="expand", inputs=[[1, 1]], reason="3 replicas wanted",
+    one.do("plan", kind="expand", inputs=[[1, 1]], reason="needs 3 replicas",
            outputs=[{"range": 1, "members": [1, 2, 3]}])  # fmt: skip
     one.do("sealing", operation=1)
     one.do("decide", operation=1, lineage=lineage(1, 1), members=[[1, 2, 3]])
     for node in (1, 2):
         one.do("installed", operation=1, node=node, at_ms=5)
     one.do("done", operation=1, at_ms=6)
-    assert one.metadata.last_operations == {1: (1, "expand", "3 replicas wanted", "DONE", 6)}
+    assert one.metadata.last_operations == {1: (1, "expand", "needs 3 replicas", "DONE", 6)}
 
 
 def test_x7_the_reason_says_that_the_new_members_were_left_out(one: Controller) -> None:
     three(one)
-    one.do("plan", kind="expand", inputs=[[1, 1]], reason="3 replicas wanted",
+    one.do("plan", kind="expand", inputs=[[1, 1]], reason="needs 3 replicas",
            outputs=[{"range": 1, "members": [1, 2, 3]}])  # fmt: skip
     one.do("sealing", operation=1)
     one.do("decide", operation=1, lineage=lineage(1, 1), members=[[1]])
     one.do("installed", operation=1, node=1, at_ms=5)
     assert one.metadata.last_operations[1].reason == (
-        "3 replicas wanted; the old members go on: the new ones were not ready in time"
+        "needs 3 replicas; the old members go on: the new ones were not ready in time"
     )
 
 
@@ -478,7 +483,7 @@ def test_records_and_images_of_before_the_port_for_peers_are_still_read(one: Con
 
 
 @pytest.mark.parametrize("at_ms", [-1, "now", 1.5])
-def test_a_time_that_is_none_ends_no_operation(one: Controller, at_ms: Any) -> None:
+def test_a_malformed_time_ends_no_operation(one: Controller, at_ms: Any) -> None:
     three(one)
     one.do("plan", kind="expand", inputs=[[1, 1]], outputs=[{"range": 1, "members": [1, 2, 3]}])
     assert one.do("abort", operation=1, at_ms=at_ms)["error"]["code"] == "INVALID_ARGUMENT"

@@ -199,7 +199,7 @@ def test_follows_are_bounded_for_a_connection_and_for_the_node(
     with ExitStack() as held:
         for connection, keys in (("a", 10), ("a", 0), ("a", 5), ("b", 0)):
             held.enter_context(follows.one_more(connection, keys))
-        with pytest.raises(LimitExceeded, match="4 follows of one connection") as caught:
+        with pytest.raises(LimitExceeded, match="the connection has 4 follows") as caught:
             held.enter_context(follows.one_more("a", 0))
         assert caught.value.fields["limit"] == "follows_per_connection_max"
         with pytest.raises(LimitExceeded, match="a follow of 11 keys"):

@@ -71,7 +71,7 @@ def test_a_rehearsal_tells_what_would_change_nothing_and_changes_nothing(
         assert answer == metadata.apply(9, 1, command), "as if it had been proposed"
 
 
-def test_what_is_put_again_is_no_change() -> None:
+def test_putting_an_equal_record_is_not_a_change() -> None:
     metadata = Controller().nodes(2).metadata
     metadata.nodes[1] = metadata.nodes[1]
     assert not metadata.changes.touched

@@ -12,6 +12,8 @@ from lognode.client.protocol import limits
 from lognode.client.protocol.errors import Overloaded
 from lognode.node.lifecycle import base_server
 from lognode.node.lifecycle.base_server import BaseServer
+from lognode.node.replicas.log_pins import LogPins
+from lognode.node.replicas.pinned_files import PinnedFiles
 from lognode.node.runtime.rate import TokenBucket
 from lognode.raft.types import GroupId
 from lognode.statemachine.range_state import Base
@@ -52,10 +54,11 @@ def run(root: Path, test: Callable[[BaseServer, Any], Awaitable[None]], rate: in
             (root / name).write_bytes(b"segment")
         files = [SegmentInfo(name, 7, 1, 1, 2, b"a", b"a", 1, 1) for name in ("abc", "def")]
         replica = SimpleNamespace(
-            state=SimpleNamespace(durable_base=Base(40, 3, files), memtable_bytes=7), log_pins={}
+            state=SimpleNamespace(durable_base=Base(40, 3, files), memtable_bytes=7),
+            log_pins=LogPins(),
         )
         host: Any = SimpleNamespace(
-            pinned={}, replica=lambda gid: replica if gid == GID else None,
+            pinned=PinnedFiles(), replica=lambda gid: replica if gid == GID else None,
             store=SimpleNamespace(path=lambda name: root / name, is_suspended=lambda name: False),
         )  # fmt: skip
         bucket = TokenBucket(rate, asyncio.get_running_loop().time)
@@ -78,14 +81,16 @@ def test_x2_18_progress_renews_the_lease_on_all_files_and_the_log(
         while loop.time() - begun < 0.5:
             assert await server.piece(2, PIECE) == {"data": b"segment"}
             await asyncio.sleep(0.05)
-            assert host.pinned == {LEASE: ["abc", "def"]}, f"gone after {loop.time() - begun} s"
-            assert replica.log_pins == {LEASE: 40}
+            assert list(host.pinned.content_ids()) == ["abc", "def"], (
+                f"gone after {loop.time() - begun} s"
+            )
+            assert replica.log_pins.indexes() == [40]
         for _ in range(200):
             if not host.pinned:
                 break
             await asyncio.sleep(0.01)
         assert not host.pinned
-        assert not replica.log_pins
+        assert not replica.log_pins.indexes()
         assert await server.piece(2, PIECE) == {"data": b"segment"}, "while it is still there"
 
     run(tmp_path, fetch_slowly)

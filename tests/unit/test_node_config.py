@@ -88,7 +88,7 @@ def test_peers_get_the_next_port_unless_told_otherwise(
 
 def test_there_is_no_port_after_the_last_one() -> None:
     found = config.load({"listen": "h:65535"}, {})
-    with pytest.raises(InvalidArgument, match="give them an address with --peer-listen"):
+    with pytest.raises(InvalidArgument, match="give an address with --peer-listen"):
         assert found.peer_listened
     assert config.load({"listen": "h:65535", "peer_listen": "h:1"}, {}).peer_listened == "h:1"
 
@@ -153,12 +153,12 @@ def test_a_bad_value_is_one_line_that_says_where_it_is_from(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("lisen = 'h:1'\n", "unknown setting in {file}: lisen; known are data, listen"),
+        ("lisen = 'h:1'\n", "the file {file} has unknown settings: lisen; known are data, listen"),
         ("listen = \n", "{file} is not TOML"),
         ("listen = 5\n", "listen '5' is not HOST:PORT"),
         ("join = 7\n", "bad value 7 of file {file}"),
         ("join = [7]\n", "bad value [7] of file {file}"),
-        ("[node]\nlisten = 'h:1'\n", "unknown setting in {file}: node"),
+        ("[node]\nlisten = 'h:1'\n", "the file {file} has unknown settings: node"),
         (b"\xff\xfe", "{file} is not TOML"),
     ],
 )
@@ -190,7 +190,7 @@ def test_an_address_that_no_other_machine_can_dial_is_not_advertised(host: str) 
         config.load({"listen": address}, {})
     assert f"listen is {address} (flag --listen) and no address is adver" in caught.value.message
     assert "a host name or the address of one interface" in caught.value.message
-    assert "Give it with --advertise HOST:PORT" in caught.value.message
+    assert "Give such an address with --advertise HOST:PORT" in caught.value.message
     with pytest.raises(InvalidArgument) as caught:
         config.load({}, {"LOGNODE_ADVERTISE": address})
     assert f"advertise is {address} (environment LOGNODE_ADVERTISE)" in caught.value.message

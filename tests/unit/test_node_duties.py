@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,8 @@ from storage_node import StorageNode, descriptor
 from lognode.client.protocol.errors import CorruptData, Unavailable
 from lognode.node.directory import meta_keys
 from lognode.node.directory.disk_room import DiskRoom
-from lognode.node.lifecycle import duties as node_duties
-from lognode.node.lifecycle.duties import Duties
+from lognode.node.lifecycle import duty_runner
+from lognode.node.lifecycle.duty_runner import DutyRunner
 from lognode.partitions.duties import LITTLE_BYTES, TAIL_BYTES
 from lognode.partitions.model import Descriptor, Lineage, NodeRecord, Operation, Output, Span
 from lognode.raft.types import GroupId
@@ -60,14 +61,14 @@ def test_files_that_came_for_a_generation_that_never_begins_here_may_go(tmp_path
             asked = 0
 
             async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
-                node.host.pinned[pin] = ["one", "two"]
+                node.host.pinned.pin(pin, ["one", "two"])
                 self.asked += 1
                 await asyncio.sleep(0)
                 raise Unavailable("the peer has gone")
 
         fetcher: Any = Fetcher()
         view: Any = SimpleNamespace(metadata=Metadata(next_), leader=lambda *_: None)
-        duties = Duties(
+        duties = DutyRunner(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=fetcher,
             sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
             on_broken=node._fail,
@@ -76,7 +77,7 @@ def test_files_that_came_for_a_generation_that_never_begins_here_may_go(tmp_path
         while fetcher.asked < 2:
             duties.wake()
             await asyncio.sleep(0.01)
-        assert list(node.host.pinned.values()) == [["one", "two"]], "kept for the next try"
+        assert list(node.host.pinned.content_ids()) == ["one", "two"], "kept for the next try"
         view.metadata = Metadata()
         async with asyncio.timeout(10):
             while node.host.pinned:
@@ -103,12 +104,12 @@ def test_L1_a_new_member_waits_for_the_seal_and_not_for_its_next_look(tmp_path: 
         move = Operation(5, "move", ((1, 1),), (Output(1, 2, Span(b"", None), (1,)),), "SEALING")
         view.metadata.operations[5] = move
         fetcher: Any = Fetcher()
-        duties = Duties(
+        duties = DutyRunner(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=fetcher,
             sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
             on_broken=node._fail,
         )  # fmt: skip
-        duties._look()
+        deque(duties._look(), maxlen=0)
         (task,) = duties._tasks.values()  # Prepare
         async with asyncio.timeout(10):
             await task
@@ -128,15 +129,15 @@ def test_no_files_are_merged_while_others_copy_them(tmp_path: Path) -> None:
         assert replica is not None
         view: Any = SimpleNamespace(metadata=Metadata(), leader=lambda *_: None)
         unused: Any = None
-        duties = Duties(
+        duties = DutyRunner(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
             sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
             on_broken=node._fail,
         )  # fmt: skip
-        duties._look()
+        deque(duties._look(), maxlen=0)
         assert replica.merge_not_before == 0.0
         view.metadata.operations[5] = Operation(5, "move", ((1, 1),), (), "PLANNED")
-        duties._look()
+        deque(duties._look(), maxlen=0)
         assert replica.merge_not_before > time.monotonic() + 1.0
 
     run(tmp_path, test)
@@ -183,7 +184,44 @@ def test_x3_a_replica_that_is_retired_while_its_base_is_stored_stays_retired(
     run(tmp_path, later)
 
 
-def test_what_was_prepared_for_an_operation_that_is_over_goes(tmp_path: Path) -> None:
+def test_x3_a_replica_that_is_retired_while_its_log_is_synced_stays_retired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica took part again, with a log that was freed."""
+
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False)
+        assert replica is not None
+        durable = node.rounds.durable
+
+        async def retired_meanwhile() -> None:
+            monkeypatch.setattr(node.rounds, "durable", durable)
+            await node.host.retire([G1])
+
+        monkeypatch.setattr(node.rounds, "durable", retired_meanwhile)
+        with pytest.raises(Unavailable):
+            await node.host.reinstall_range(replica, Base(8, 1))
+        assert G1 not in node.host.groups
+        assert node.host.serving(1) is None
+
+    run(tmp_path, test)
+
+
+def test_L2_a_base_that_is_not_later_does_not_end_the_replica(tmp_path: Path) -> None:
+    """The replica may have caught up from another leader while the base was decoded."""
+
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False)
+        assert replica is not None
+        with pytest.raises(Unavailable):
+            await node.host.reinstall_range(replica, Base(1, 0))
+        assert node.host.replica(G1) is replica
+        assert not replica.stopped
+
+    run(tmp_path, test)
+
+
+def test_data_prepared_for_an_ended_operation_is_deleted(tmp_path: Path) -> None:
     """On a node that had nothing to retire it stayed, row and files, for good."""
 
     async def test(node: StorageNode) -> None:
@@ -196,7 +234,7 @@ def test_what_was_prepared_for_an_operation_that_is_over_goes(tmp_path: Path) ->
         view: Any = SimpleNamespace(metadata=Metadata(), leader=lambda *_: None)
         view.metadata.operations[5] = Operation(5, "expand", ((1, 1),), (), "DECIDED")
         unused: Any = None
-        duties = Duties(
+        duties = DutyRunner(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
             sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
             on_broken=node._fail,
@@ -245,9 +283,9 @@ def test_L1_files_are_built_ahead_of_the_seal_until_little_is_left(
     left: tuple[int, ...], seconds: float, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One was built and the range sealed with what had come meanwhile, 150 MB in one case."""
-    monkeypatch.setattr(node_duties, "_FLUSHES_S", seconds)
+    monkeypatch.setattr(duty_runner, "_FLUSHES_S", seconds)
     flushes = Flushes(*left)
-    duties = Duties.__new__(Duties)
+    duties = DutyRunner.__new__(DutyRunner)
     duties._flusher = flushes  # type: ignore[assignment]
     asyncio.run(duties._flush_ahead(flushes))  # type: ignore[arg-type]
     assert flushes.hurried == hurried

@@ -15,7 +15,7 @@ from lognode.node import daemon
 from lognode.node.config import Config
 from lognode.node.daemon import Node
 from lognode.node.directory.disk_room import DiskRoom
-from lognode.node.lifecycle.duties import Duties
+from lognode.node.lifecycle.duty_runner import DutyRunner
 from lognode.node.links import peers
 from lognode.node.links.confirmations import Confirmations
 from lognode.node.links.peers import PeerLinks
@@ -86,7 +86,7 @@ def test_L4_a_bug_in_a_duty_ends_the_node_and_what_may_pass_does_not(
             flusher: Any = Broken()
             view: Any = SimpleNamespace(metadata=metadata)
             broken: list[BaseException] = []
-            duties = Duties(
+            duties = DutyRunner(
                 node_id=1, host=node.host, view=view, flusher=flusher, fetcher=unused,
                 sync=node.files, report=lambda _: asyncio.sleep(0), room=DiskRoom(1, 0),
                 on_broken=broken.append,
@@ -150,7 +150,7 @@ def test_L4_rounds_of_reads_that_cannot_be_sent_end_the_node() -> None:
 
 
 def test_L4_the_end_of_a_round_that_cannot_be_told_ends_the_node(tmp_path: Path) -> None:
-    """Whoever waited for the round waited for ever."""
+    """A caller that waited for the round waited for ever."""
 
     async def main() -> None:
         node = StorageNode(tmp_path)
@@ -237,8 +237,8 @@ def test_L4_a_link_that_cannot_be_dialled_is_tried_again_and_ends_nothing(
     asyncio.run(main())
     told = [(record.levelname, record.message.partition(":")[0]) for record in caplog.records]
     assert told == [
-        ("ERROR", "nobody can dial the address of a peer"),
-        ("ERROR", "dialling a peer failed by a bug"),
+        ("ERROR", "the address of a peer cannot be dialled"),
+        ("ERROR", "dialling a peer failed because of a bug"),
     ], "one line a reason, however often it is tried"
 
 
@@ -261,8 +261,8 @@ def test_a_part_that_meets_a_bug_ends_the_node_at_once_and_in_one_line(
             raise error
 
         node = Node(Config(data=tmp_path))
-        node._spawn(part())
-        await node._stopping.wait()
+        node.parts.begin(part())
+        await node.shutdown.asked()
 
     asyncio.run(main())
     assert codes == code

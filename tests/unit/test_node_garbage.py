@@ -36,7 +36,7 @@ def cycles(count: int) -> list[Any]:
     return made
 
 
-def test_what_is_old_is_not_collected_unasked_and_what_is_young_is() -> None:
+def test_young_garbage_is_collected_and_old_garbage_only_on_demand() -> None:
     before = collections()
     alive = cycles(300_000)
     assert collections() == before
@@ -52,7 +52,7 @@ def test_imported_modules_are_looked_at_no_more() -> None:
     assert gc.get_freeze_count() > 10_000
 
 
-def test_it_is_due_when_it_has_doubled_and_nothing_is_under_way() -> None:
+def test_a_collection_is_due_when_objects_have_doubled_and_no_request_runs() -> None:
     calm = [True]
     looks = Garbage(lambda: calm[0])
     assert not looks.is_due(0.0)
@@ -72,7 +72,7 @@ def test_it_is_due_when_it_has_doubled_and_nothing_is_under_way() -> None:
     assert looks.is_due(5.0)
 
 
-def test_it_waits_a_minute_for_a_calm_moment_and_no_longer() -> None:
+def test_a_collection_waits_at_most_a_minute_for_a_calm_moment() -> None:
     looks = Garbage(lambda: False)
     alive = cycles(garbage._GROWTH_MIN + 20_000)
     assert not looks.is_due(10.0)
@@ -83,7 +83,7 @@ def test_it_waits_a_minute_for_a_calm_moment_and_no_longer() -> None:
     assert alive
 
 
-def test_what_is_old_is_counted_now_and_then_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_objects_are_counted_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = []
 
     def count(**how: Any) -> list[Any]:

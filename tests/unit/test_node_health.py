@@ -57,13 +57,13 @@ def test_one_node_alone_is_healthy() -> None:
 
 
 def test_too_few_nodes() -> None:
-    assert reasons(metadata(1), led_by_one, 3) == ["1 nodes are ACTIVE, 3 are wanted"]
+    assert reasons(metadata(1), led_by_one, 3) == ["1 nodes are ACTIVE; the check wants 3"]
 
 
 def test_members_that_are_still_to_come() -> None:
     found = metadata(3)
     found.controller = replace(found.controller, members=(1,))
-    assert reasons(found, led_by_one, 3) == ["the controller has 1 members, 3 are wanted"]
+    assert reasons(found, led_by_one, 3) == ["the controller has 1 members; 3 are wanted"]
 
 
 def test_x29_a_controller_between_two_generations() -> None:
@@ -71,9 +71,9 @@ def test_x29_a_controller_between_two_generations() -> None:
     found = metadata(3)
     seal = {"op": "seal_controller", "members": [1, 2, 3], "kind": "expand", "reason": "r"}
     assert "ok" in found.apply(20, 1, seal)
-    assert reasons(found, led_by_one, 3)[0] == "the controller goes on with members 1, 2, 3"
+    assert reasons(found, led_by_one, 3)[0] == "the controller continues with the members 1, 2, 3"
     found.begin_generation()
-    assert not any("goes on" in reason for reason in reasons(found, led_by_one, 3))
+    assert not any("continues" in reason for reason in reasons(found, led_by_one, 3))
 
 
 def test_a_range_without_a_leader() -> None:
@@ -93,7 +93,7 @@ def test_a_dead_node_and_an_operation() -> None:
     found.controller = replace(found.controller, members=(1, 2, 3))
     assert reasons(found, led_by_one, 1) == [
         "node 2 is DEAD",
-        "2 replicas of node 2 have no other node to go to: let another one join",
+        "2 replicas of node 2 have no other node to go to: add another node",
         "operation 1 (expand) is PLANNED",
     ]
 
@@ -111,21 +111,21 @@ def test_a_node_that_cannot_be_reached_is_named_at_once() -> None:
     found.controller = replace(found.controller, members=(1, 2, 3))
     found.apply(10, 1, {"op": "node_state", "node": 2, "state": "DEAD"})
     told = reasons(found, led_by_one, 2, unreachable={2, 3})
-    assert told[:2] == ["node 2 is DEAD", "node 3 cannot be reached"]
+    assert told[:2] == ["node 2 is DEAD", "this node cannot reach node 3"]
 
 
 def test_a_dead_node_whose_replicas_others_can_take_is_only_dead() -> None:
     found = metadata(4)
     found.apply(10, 1, {"op": "node_state", "node": 2, "state": "DEAD"})
     assert reasons(found, led_by_one, 1) == [
-        "node 2 is DEAD", "the controller has 1 members, 3 are wanted",
+        "node 2 is DEAD", "the controller has 1 members; 3 are wanted",
     ]  # fmt: skip
 
 
 def test_a_node_short_of_disk_is_named() -> None:
     assert reasons(metadata(1), led_by_one, 1, short={1: 5, 9: 5}) == [
-        "node 1 has less disk left than its reserve, 5 bytes: the ranges that it leads take no "
-        "appends"
+        "the disk of node 1 has 5 free bytes, less than its reserve: the ranges that the node "
+        "leads refuse appends"
     ]
 
 
@@ -141,7 +141,7 @@ def without(node: int, nodes: int, **shape: int) -> Metadata:
 def test_S2_ranges_that_a_removed_node_is_still_a_member_of_are_named() -> None:
     """It said that all was well, and the next node was stopped: then two of three were gone."""
     assert reasons(without(3, 4), led_by_one, 3) == [
-        "node 3 was removed and its replicas are still to be copied to other nodes (2): "
+        "node 3 was removed and the cluster still copies its replicas to other nodes (2): "
         "the controller (2 of 3 members are live), "
         "range 1 of log orders (2 of 3 members are live)"
     ]

@@ -16,6 +16,7 @@ from lognode.client.protocol.peers import HEARTBEAT
 from lognode.node.control.heartbeat import Heartbeat
 from lognode.node.metadata.view import View
 from lognode.node.runtime.sync_thread import SyncThread
+from lognode.partitions.levels import Program
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import CONTROLLER_RANGE, NodeRecord
 from lognode.statemachine.meta import LmdbMeta
@@ -53,6 +54,9 @@ def view(tmp_path: Path) -> Iterator[View]:
     meta.close()
 
 
+OWN = Program(1, 1, 1, 2, "9.9")
+
+
 def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbeat:
     parts: dict[str, Any] = {
         "node_id": 1, "view": view, "facts": None,
@@ -63,13 +67,14 @@ def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbea
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []), "images": None,
         "exposure": SimpleNamespace(insecure=False),
-        "stored": SimpleNamespace(told=dict, learn=lambda _: None),
+        "stored": SimpleNamespace(told=dict, learn=lambda _: None), "program": OWN,
+        "noted": lambda: 1,
     }  # fmt: skip
     return Heartbeat(**parts)
 
 
-def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(view: View) -> None:
-    """It is told once who leads; after a break only the hint of another node was known."""
+def test_x29_a_node_that_answers_a_heartbeat_leads_even_if_the_asker_forgot(view: View) -> None:
+    """It is told the leader once; after a break only the hint of another node was known."""
     heartbeat = heartbeat_of(view, Leader())
 
     async def run() -> None:
@@ -80,6 +85,36 @@ def test_x29_who_answers_a_heartbeat_leads_also_where_that_was_forgotten(view: V
         assert view.insecure == {1: False, 2: True}
 
     asyncio.run(run())
+
+
+def test_the_programs_of_all_nodes_come_with_the_answer(view: View) -> None:
+    leader = Leader()
+    heartbeat = heartbeat_of(view, leader)
+    view.programs = {3: OWN}
+    asyncio.run(heartbeat._ask())
+    assert view.programs == {1: OWN}, "an earlier version tells none"
+    told = {"programs": [[2, 5, 9, 1, 2, "9.9", 2], [1, 1, 1, 1, 1, "stale", 1]]}
+    request = leader.request
+
+    async def answer(op: Operation, body: dict[str, Any], *, deadline: float) -> dict[str, Any]:
+        assert body["program"] == [1, 1, 1, 2, "9.9", 1]
+        return HEARTBEAT.check_answer({**await request(op, body, deadline=deadline), **told})
+
+    leader.request = answer  # type: ignore[method-assign]
+    asyncio.run(heartbeat._ask())
+    assert view.programs == {1: OWN, 2: Program(5, 9, 1, 2, "9.9", 2)}
+
+
+def test_a_node_that_tells_no_program_knows_the_first_level_alone(view: View) -> None:
+    heartbeat, metadata = heartbeat_of(view, Leader()), view.metadata
+    metadata.nodes[3] = replace(metadata.nodes[3], boot=7, process=70)
+    for node in (2, 3, 9):  # node 9 is not registered yet
+        heartbeat._learn_program(node, [1, 4, 1, 2, "9.9"] if node == 2 else None, metadata)
+    assert view.programs == {
+        2: Program(1, 4, 1, 2, "9.9"), 3: Program(7, 70, 1, 1, "before feature levels"),
+    }  # fmt: skip
+    metadata.nodes[2] = replace(metadata.nodes[2], state="REMOVED")
+    assert heartbeat._programs(metadata) == [[3, 7, 70, 1, 1, "before feature levels", 1]]
 
 
 class Clock:
@@ -108,7 +143,7 @@ def test_an_answer_confirms_what_the_node_knew_when_it_asked(
     assert heartbeat.unsure_s() == 10.0
     asyncio.run(heartbeat._ask())
     assert heartbeat.unsure_s() == 3.0
-    leader.error = NotLeader("not the controller's leader", hint=2)
+    leader.error = NotLeader("this node does not lead the controller", hint=2)
     view.learn_leaders([(CONTROLLER_RANGE, 4, 7, 2)])
     with pytest.raises(NotLeader):
         asyncio.run(heartbeat._ask())
@@ -131,7 +166,7 @@ def test_a_leader_is_confirmed_by_its_quorum_when_it_is_asked(
 
         async def ready(self) -> None:
             if not self.has_quorum:
-                raise NotLeader("no quorum of the controller answers", hint=None)
+                raise NotLeader("the leader of the controller has no quorum", hint=None)
 
     replica = Replica()
     heartbeat = heartbeat_of(view, Leader(), replica)

@@ -73,7 +73,7 @@ def test_an_operator_binds_a_node_to_another_key(one: Controller) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "ab", "AB" * 32, "xy" * 32, "ab" * 33, "ab" * 32 + "\n", 7])
-def test_what_is_no_fingerprint_is_refused(one: Controller, key: Any) -> None:
+def test_a_malformed_fingerprint_is_refused(one: Controller, key: Any) -> None:
     refused = one.do("rekey_node", node=1, key=key)["error"]
     assert refused["code"] == "INVALID_ARGUMENT"
     if key:

@@ -1,4 +1,4 @@
-"""Who leads what: which statement holds, and that only changes travel."""
+"""The leaders of ranges: which statement holds, and that only changes travel."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_the_higher_generation_and_term_hold() -> None:
     assert table[8] is None
 
 
-def test_who_stepped_down_in_a_term_does_not_lead_in_it_again() -> None:
+def test_a_leader_that_stepped_down_in_a_term_does_not_lead_in_that_term_again() -> None:
     table = Leaders()
     table.learn(7, Told(1, 5, 1))
     table.learn(7, Told(1, 5, NOBODY))
@@ -47,7 +47,7 @@ def test_only_what_changed_since_a_number_travels() -> None:
     assert table.since(number + 1) == [[3, 1, 2, 3]]
 
 
-def test_what_turned_out_wrong_is_forgotten_and_may_be_learnt_again() -> None:
+def test_a_wrong_leader_is_forgotten_and_may_be_learnt_again() -> None:
     table = Leaders()
     table.learn(0, Told(1, 5, 1))
     table.forget(0)
@@ -56,7 +56,7 @@ def test_what_turned_out_wrong_is_forgotten_and_may_be_learnt_again() -> None:
     assert table[0] == Told(1, 0, 2)
 
 
-def test_who_led_a_range_that_is_over_is_forgotten(tmp_path: Path) -> None:
+def test_the_leader_of_an_ended_range_is_forgotten(tmp_path: Path) -> None:
     """The rows of deleted logs' ranges stayed for as long as the process."""
     sync = SyncThread("files")
     meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)
@@ -74,7 +74,7 @@ def test_who_led_a_range_that_is_over_is_forgotten(tmp_path: Path) -> None:
     meta.close()
 
 
-def test_x29_whom_others_name_is_asked_and_not_taken_for_elected(tmp_path: Path) -> None:
+def test_x29_a_named_leader_is_asked_and_not_believed_to_be_elected(tmp_path: Path) -> None:
     """The founder was named as leader of a generation that had begun nowhere but there."""
     sync = SyncThread("files")
     meta = LmdbMeta(tmp_path / "meta", map_bytes=1 << 20)

@@ -41,7 +41,7 @@ def test_rates_are_over_what_there_is_and_then_over_the_last_minute() -> None:
     assert rates.records == 610 / (WINDOW_S + 1.0)
 
 
-def test_what_a_replica_is_asked_for_is_no_page_that_it_pushes() -> None:
+def test_requested_pages_do_not_count_as_pushed_pages() -> None:
     meter = LoadMeter(0.0)
     meter.appended(20, 4_000)
     meter.read()
@@ -82,7 +82,7 @@ def test_size_and_appends_are_the_leaders_reads_those_of_all_that_answered() -> 
 
 
 @pytest.mark.parametrize("leader", [None, 1, 3, 9])
-def test_what_no_leader_tells_is_unknown_and_not_0(leader: int | None) -> None:
+def test_a_load_that_no_leader_reports_is_unknown_and_not_0(leader: int | None) -> None:
     """Nobody leads, it does not lead any more, it has another generation, it does not answer."""
     by_node = {
         1: {GID: load(leads=False)}, 2: {GID: load(leads=True)}, 3: {(7, 2): load(leads=True)}
@@ -126,6 +126,6 @@ def test_loads_travel() -> None:
         ),
     ],
 )  # fmt: skip
-def test_loads_that_are_none_are_refused(told: Any) -> None:
+def test_malformed_loads_are_refused(told: Any) -> None:
     with pytest.raises(RemoteProtocolError):
         from_wire(told)

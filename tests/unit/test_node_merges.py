@@ -145,10 +145,10 @@ def test_a_flush_during_a_merge_keeps_its_segment(tmp_path: Path) -> None:
 def test_inputs_stay_while_somebody_fetches_them(tmp_path: Path) -> None:
     async def test(node: StorageNode, replica: RangeReplica) -> None:
         inputs = ids(replica)
-        node.host.pinned["lease"] = inputs[2:4]
+        node.host.pinned.pin("lease", inputs[2:4])
         assert await node.merges.try_merge(replica)
         assert files(node) == {*inputs[2:4], *ids(replica)}
-        del node.host.pinned["lease"]
+        node.host.pinned.unpin("lease")
         await node.host.collect_garbage()
         assert files(node) == set(ids(replica))
 
@@ -194,7 +194,7 @@ def test_a_failed_merge_is_tried_again_after_longer_and_longer(tmp_path: Path) -
         assert files(node) == set(inputs)
         merger.fails = None
         assert await node.merges.try_merge(replica)
-        assert replica.merge_failed == 0
+        assert replica not in node.merges._failed
 
     run(tmp_path, test, merger)
 

@@ -15,7 +15,7 @@ from storage_node import StorageNode, descriptor, numbered_batch, one_life
 from lognode.client.protocol.errors import Sealed, Unavailable
 from lognode.node.directory import meta_keys
 from lognode.node.directory.disk_room import DiskRoom
-from lognode.node.lifecycle.duties import Duties
+from lognode.node.lifecycle.duty_runner import DutyRunner
 from lognode.node.replicas.range_replica import RangeReplica
 from lognode.partitions import commands as metadata_commands
 from lognode.partitions.change import next_steps
@@ -136,7 +136,7 @@ class Survivor:
             for step in next_steps(self.metadata, self.facts, 0.0, leads_for_s=0.0):
                 do(self.metadata, **step)
 
-        duties = Duties(
+        duties = DutyRunner(
             node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
             sync=node.files, report=report, room=DiskRoom(1, 0), on_broken=node._fail,
         )  # fmt: skip
@@ -160,7 +160,7 @@ class Survivor:
 
 
 @pytest.mark.parametrize("killed_after", range(1, 9))
-def test_it_goes_on_where_it_was_when_the_survivor_is_killed_after_any_step(
+def test_a_recovery_continues_after_a_kill_of_the_survivor_at_any_step(
     tmp_path: Path, killed_after: int
 ) -> None:
     survivor = Survivor()
@@ -197,7 +197,7 @@ def test_it_goes_on_where_it_was_when_the_survivor_is_killed_after_any_step(
     one_life(tmp_path, look)
 
 
-def test_who_stood_down_begins_again_alone_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_stopped_replica_begins_again_alone_on_request(tmp_path: Path) -> None:
     """The first survivor is gone too: another is named, which takes no part any more."""
     survivor = Survivor()
     metadata = survivor.metadata

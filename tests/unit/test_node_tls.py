@@ -62,9 +62,9 @@ def test_a_node_is_believed_with_a_node_s_certificate_of_the_cluster_only(
     staging = other_cluster.node("s1", HOSTS, 5, cluster="staging").certificate
     client = trust.client("app").certificate
     for certificate, reason in (
-        (None, "a node shows a certificate here, and this one showed none"),
-        (client, "names no node of cluster .*prod, but lognode://cluster/prod/client/app"),
-        (staging, "names no node of cluster .*prod, but lognode://cluster/staging/node/s1"),
+        (None, "the other side claims to be a node and showed no certificate"),
+        (client, "is not for a node of cluster .*prod, but for lognode://cluster/prod/client/app"),
+        (staging, "is not for a node of cluster .*prod, but for lognode://cluster/staging/node/s1"),
     ):
         for asked in (hello(2), hello(None)):
             with pytest.raises(Unauthorized, match=reason):
@@ -113,7 +113,9 @@ def test_an_id_in_a_certificate_is_the_only_one(trust: Pki) -> None:
         with pytest.raises(Unauthorized, match=f"certificate is of node {node}, not of node 2"):
             own.check(hello(2), issued.certificate)
     foreign = Authority.open(trust.authority.directory).node("5", HOSTS, 5, cluster="staging")
-    with pytest.raises(Unauthorized, match="names no node of cluster"):
+    with pytest.raises(
+        Unauthorized, match=r"give the node a certificate of its cluster \(`lognode ca node`\)"
+    ):
         own.check(hello(5), foreign.certificate)
 
 
@@ -184,11 +186,15 @@ def test_files_that_others_would_refuse_are_refused_at_the_start(
     empty = tmp_path / "empty"
     empty.touch()
     for issued, ca, reason in (
-        (client, trust.ca, "names no node; it needs the URI lognode://cluster/CLUSTER/node/NODE"),
-        (expired, trust.ca, r"expired on 20\d\d-\d\d-\d\d; renew it"),
-        (early, trust.ca, "would be refused by nodes that trust CA file .* not valid yet"),
-        (node, other.ca, "would be refused by nodes that trust CA file .* does not trust"),
-        (node, empty, "CA file .* holds no certificate"),
+        (
+            client,
+            trust.ca,
+            "is for no node; a node's certificate has the URI lognode://cluster/CLUSTER/node/NODE",
+        ),
+        (expired, trust.ca, r"expired on 20\d\d-\d\d-\d\d; renew the certificate"),
+        (early, trust.ca, "nodes that trust CA file .* not valid yet"),
+        (node, other.ca, "nodes that trust CA file .* does not trust"),
+        (node, empty, "CA file .* contains no certificate"),
         (node, tmp_path / "none", "cannot read CA file"),
     ):
         with pytest.raises(InvalidArgument, match=reason):
@@ -261,13 +267,17 @@ def test_a_renewed_certificate_is_used_and_a_bad_one_is_not(
         assert shown(made) == renewed.certificate.fingerprint != first
         caplog.clear()
         expired = trust.aged(trust.node("old"), -9, -1)
-        for bad, reason in ((trust.client("app"), "names no node"), (expired, "expired on"),
+        for bad, reason in ((trust.client("app"), "is not for a node of "
+                                                  "cluster"), (expired, "expired on"),
                             (trust.node("n2"), "has another key")):  # fmt: skip
             files.put(bad)
             await made._read_again()
             record = caplog.records[-1]
             assert record.levelno == logging.ERROR
-            assert record.message == "new TLS files are not used; the old certificate stays"
+            assert (
+                record.message
+                == "the node does not use the new TLS files; the old certificate stays in use"
+            )
             assert reason in record.fields["error"]  # type: ignore[attr-defined]
             assert shown(made) == renewed.certificate.fingerprint
         files.key.unlink()
@@ -292,11 +302,13 @@ def test_the_files_are_looked_at_from_time_to_time(
             while shown(made) != renewed.certificate.fingerprint:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             files.cert.write_text("nothing")
-            while "new TLS files are not used" not in caplog.text:  # noqa: ASYNC110
+            while "the node does not use the new TLS files" not in caplog.text:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         for _ in range(20):
             await asyncio.sleep(0.01)
-        assert caplog.text.count("new TLS files are not used") == 1  # of one change one line
+        assert (
+            caplog.text.count("the node does not use the new TLS files") == 1
+        )  # of one change one line
         task.cancel()
 
     asyncio.run(run())
@@ -329,7 +341,7 @@ def test_another_key_is_used_once_the_node_is_bound_to_it(
         async with asyncio.timeout(10):
             while made.key != fresh.certificate.key:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-        # Whoever is behind has no say.
+        # A node that is behind does not decide.
         made.refused_by_peer(Unauthorized("another key", registered=first))
         made.refused_by_peer(Unauthorized("another key", registered=7))
         await asyncio.sleep(0.05)
@@ -465,7 +477,9 @@ def test_a_ca_that_is_taken_away_is_trusted_no_longer(trust: Pki, tmp_path: Path
             files.put_ca(other)
             await made._read_again()
             assert await https.ask(other.ca, client) == b""
-            with pytest.raises(Unauthorized, match="CA that this side does not trust"):
+            with pytest.raises(
+                Unauthorized, match="this side does not trust the CA of the other side's"
+            ):
                 handshake(made)
 
     asyncio.run(run())

@@ -54,7 +54,7 @@ class Turn:
         return [Pumped(name, self) for name in names]
 
 
-def test_what_a_turn_wakes_is_done_in_one_go() -> None:
+def test_work_woken_in_a_turn_runs_in_one_pass() -> None:
     async def main() -> None:
         turn = Turn()
         a, b, c = turn.replicas("abc")
@@ -71,7 +71,7 @@ def test_what_a_turn_wakes_is_done_in_one_go() -> None:
     asyncio.run(main())
 
 
-def test_who_is_not_done_is_pumped_after_the_others_had_a_turn() -> None:
+def test_an_unfinished_group_is_pumped_after_a_turn_of_the_other_groups() -> None:
     async def main() -> None:
         turn = Turn()
         a, b, c = turn.replicas("abc")
@@ -188,7 +188,7 @@ def test_a_commit_index_goes_with_the_next_round_that_is_synced(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_what_is_called_durable_was_synced(
+def test_entries_reported_as_durable_were_synced(
     tmp_path: Path, written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A round that holds nothing that must be synced was written, not synced, and called so."""
@@ -213,7 +213,7 @@ def test_what_is_called_durable_was_synced(
 
 
 @pytest.mark.parametrize("how", ["in time", "when it is asked for", "when it is large"])
-def test_what_needs_no_sync_is_written_alone(
+def test_entries_that_need_no_sync_are_written_alone(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if how != "in time":

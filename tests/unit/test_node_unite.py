@@ -155,7 +155,7 @@ def test_x2_20_everything_of_a_merged_range_is_exported(tmp_path: Path, limit: i
         [[[1, 2, b"k", -1]], 3], [[None], 3], [[[1, 2, b"k", 3]] * 1_025, 3], [[], 1, 1],
     ],
 )  # fmt: skip
-def test_a_position_that_is_none_is_refused(tmp_path: Path, position: Any) -> None:
+def test_a_malformed_position_is_refused(tmp_path: Path, position: Any) -> None:
     async def test(node: StorageNode, replica: RangeReplica) -> None:
         with pytest.raises(InvalidArgument, match="position"):
             await reads.export(replica, asked(EXPORT, position=position))
@@ -282,7 +282,7 @@ def test_S3_segments_of_each_parent_are_merged_and_the_node_begins_again(tmp_pat
         base.manifest.sort(key=lambda info: info.first_seq)
         assert check_bases(node.directory.files, [known])[1] == [], "spans are in any order"
         strange = KnownBase("it", Span(b"", b"m"), base)
-        assert "for keys of others" in check_bases(node.directory.files, [strange])[1][0]
+        assert "for keys of other ranges" in check_bases(node.directory.files, [strange])[1][0]
         node.stop()
 
     on_node(tmp_path, test)

@@ -72,7 +72,7 @@ def test_S8_a_replica_that_begins_anew_decides_and_remembers_as_one_that_goes_on
     assert seq > 500
 
 
-def test_what_was_written_in_a_row_takes_hardly_any_memory() -> None:
+def test_consecutive_numbers_take_hardly_any_memory() -> None:
     """Each child of a split has the numbers of its parent."""
     numbers = list(range(1, 500_001))
     written = Row()

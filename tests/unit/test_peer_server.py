@@ -72,9 +72,9 @@ class Rig:
 @pytest.mark.parametrize(
     ("role", "node", "said"),
     [
-        ("client", None, "port is for the nodes of the cluster; clients dial h:4600"),
-        ("client", 1, "port is for the nodes of the cluster; clients dial h:4600"),
-        ("node", None, "to join dial h:4600, with --join"),
+        ("client", None, "port is only for nodes of the cluster; clients dial h:4600"),
+        ("client", 1, "port is only for nodes of the cluster; clients dial h:4600"),
+        ("node", None, "to join, dial h:4600 with --join"),
     ],
 )
 def test_only_nodes_of_the_cluster_are_welcome(role: Role, node: int | None, said: str) -> None:
@@ -90,7 +90,7 @@ def test_a_node_gets_its_connections_and_loses_the_one_that_was_silent_for_longe
     others = [rig.connect(3) for _ in range(4)]
     new = rig.connect(2, 9.0)
     assert [bool(link.refused) for link in links] == [False, True, False, False]
-    assert "node 2 may have 4 connections here" in links[1].refused[0].message
+    assert "node 2 has more connections than allowed; the limit is 4" in links[1].refused[0].message
     assert not any(link.refused for link in (*others, new))
     assert rig.told == ["peer_crowd"]
     assert rig.open == 8
@@ -140,7 +140,7 @@ def test_a_stranger_has_short_turns_until_its_node_is_known(asks: bool) -> None:
     assert stranger.turns is STRANGER_TURNS, "it says nothing"
     speak(stranger)
     assert stranger.turns is OWN_TURNS
-    # It has a place among those of its node, and not among those of strangers.
+    # It has a place among those of its node, and takes none of the strangers.
     rig.server._is_known = (*KNOWN, 50).__contains__
     strangers = [rig.connect(100 + n) for n in range(2 * limits.stranger_connections_max)]
     assert not stranger.refused

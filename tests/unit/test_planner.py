@@ -89,7 +89,7 @@ def test_where_zones_do_not_matter_the_emptiest_node_comes_next() -> None:
     assert members(metadata, 3) == [(4, 5, 6), (1, 2, 4), (1, 2, 5), (1, 2, 6)]
 
 
-def test_an_operation_under_way_counts_for_who_comes_next() -> None:
+def test_a_running_operation_counts_for_the_next_principal() -> None:
     metadata = cluster(5, ranges=2)
     applied(metadata, "move_range", **{"range": 1, "from": 1, "to": 4})
     assert members(metadata, 3) == [(1, 2, 5)]
@@ -113,7 +113,7 @@ def test_members_are_replaced_while_most_are_alive_and_another_node_is_there(
     assert members(cluster(nodes, replicas=replicas), *gone) == expected
 
 
-def test_nobody_comes_who_is_silent_or_not_ACTIVE() -> None:
+def test_a_silent_or_inactive_node_gets_no_replica() -> None:
     assert members(cluster(4), 3, alive={1, 2}) == []
     for state in ("DEAD", "DRAINING", "JOINING", "REMOVED"):
         metadata = cluster(4)
@@ -122,7 +122,7 @@ def test_nobody_comes_who_is_silent_or_not_ACTIVE() -> None:
         assert plan_controller(metadata, {1, 2, 4}, {}, {3: DEAD}) is None
 
 
-def test_x2_a_member_that_is_damaged_is_none_of_the_majority() -> None:
+def test_x2_a_damaged_member_does_not_count_for_the_majority() -> None:
     metadata = cluster(4)
     alive = died(metadata, 3)
     damaged = {2: [(1, 1, "a checksum"), (0, 1, "a checksum")]}
@@ -198,9 +198,7 @@ def test_new_logs_and_growth_use_as_many_zones_as_there_are() -> None:
     ("present", "taken"),
     [((), [1, 3, 2]), ((1,), [3, 2, 4]), ((1, 2), [3, 4]), ((1, 2, 3, 4), [])],
 )
-def test_what_is_taken_counts_and_there_may_be_too_few(
-    present: tuple[int, ...], taken: list[int]
-) -> None:
+def test_planned_nodes_count_and_may_be_too_few(present: tuple[int, ...], taken: list[int]) -> None:
     zones = {1: "a", 2: "a", 3: "b", 4: "a"}
     nodes = [NodeRecord(node, "", "", zone, 1, 1, "ACTIVE") for node, zone in zones.items()]
     homes = Homes(nodes, {})

@@ -11,7 +11,7 @@ from lognode.partitions.policy import Policy, altered, of_request
 DAY = 24 * 3_600_000
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_omitted_rules_have_their_defaults() -> None:
     assert of_request({"name": "x"}) == Policy()
     assert not Policy().removes
     assert of_request({"cleanup": "compact"}).tombstones_ms == policy.delete_retention_default_ms
@@ -34,7 +34,7 @@ def test_policies_that_remove(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"cleanup": "never"}, "cleanup 'never'; delete or compact"),
+        ({"cleanup": "never"}, "cleanup is 'never'; delete or compact"),
         ({"retention_ms": 0}, "retention_ms is 0; give a whole number of 1 or more"),
         ({"retention_bytes": -1}, "retention_bytes is -1"),
         ({"retention_ms": "7d"}, "retention_ms is '7d'"),
@@ -43,15 +43,15 @@ def test_policies_that_remove(body: dict[str, Any]) -> None:
         ({"replicas": 8}, "8 replicas; 1 to 7"),
         (
             {"cleanup": "compact", "retention_ms": 5},
-            "compact with retention_ms 5: compaction keeps",
+            "compact and retention_ms is 5: compaction keeps",
         ),
         ({"cleanup": "compact", "retention_bytes": 5}, "retention_bytes would remove it"),
-        ({"cleanup": "compact", "snapshot_delay_ms": 0}, "take one of them away"),
-        ({"delete_retention_ms": 5}, "it needs cleanup compact"),
-        ({"cleanup": ["compact"]}, "cleanup ['compact']"),
+        ({"cleanup": "compact", "snapshot_delay_ms": 0}, "unset one of the two"),
+        ({"delete_retention_ms": 5}, "and needs cleanup compact"),
+        ({"cleanup": ["compact"]}, "cleanup is ['compact']"),
     ],
 )
-def test_what_contradicts_itself_is_refused_with_the_reason(
+def test_contradictory_rules_are_refused_with_the_reason(
     body: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InvalidArgument) as refused:
@@ -73,17 +73,17 @@ def test_altering_changes_what_is_named_and_nil_takes_a_rule_away() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"cleanup": "compact"}, "take one of them away"),
-        ({"replicas": 5}, "the replicas of a log cannot be altered: create a log"),
-        ({"ranges": 5}, "the ranges of a log cannot be altered"),
-        ({"ranges_min": 5}, "no policy 'ranges_min'; retention_ms, "),
-        ({7: 5}, "no policy 7"),
-        ({}, "nothing to alter; give one of retention_ms"),
+        ({"cleanup": "compact"}, "unset one of the two"),
+        ({"replicas": 5}, "the replicas of a log cannot change: create another log"),
+        ({"ranges": 5}, "the ranges of a log cannot change"),
+        ({"ranges_min": 5}, "the policy 'ranges_min' does not exist; retention_ms, "),
+        ({7: 5}, "the policy 7 does not exist"),
+        ({}, "no change is given; give one of retention_ms"),
         (None, "a map of names"),
         ([], "a map of names"),
     ],
 )
-def test_what_cannot_be_altered_is_said(changes: object, message: str) -> None:
+def test_an_immutable_rule_is_named_in_the_error(changes: object, message: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         altered(Policy(retention_ms=DAY), changes)
     assert message in refused.value.message

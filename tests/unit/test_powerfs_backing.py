@@ -42,7 +42,7 @@ def after_cuts(
     return found
 
 
-def test_what_was_synced_with_its_name_stays(tmp_path: Path) -> None:
+def test_a_file_synced_with_its_name_stays(tmp_path: Path) -> None:
     def work(backing: Backing) -> None:
         backing.make_directory("/wal", 0o755)
         put(backing, "/wal/1", b"content", sync=True)
@@ -51,7 +51,7 @@ def test_what_was_synced_with_its_name_stays(tmp_path: Path) -> None:
     assert all(left == {"/wal": None, "/wal/1": b"content"} for left in after_cuts(tmp_path, work))
 
 
-def test_a_synced_file_needs_its_name_and_a_name_is_no_content(tmp_path: Path) -> None:
+def test_a_synced_file_needs_its_name_and_a_name_keeps_no_content(tmp_path: Path) -> None:
     def work(backing: Backing) -> None:
         put(backing, "/nameless", b"content", sync=True)
         put(backing, "/empty", b"content")
@@ -76,7 +76,7 @@ def test_S1_a_write_after_the_sync_is_lost_and_the_one_before_is_not(tmp_path: P
     assert {each["/a"] for each in after_cuts(tmp_path, work)} == {b"old" * 1000, b"new" * 1000}
 
 
-def test_what_was_removed_or_replaced_may_be_back(tmp_path: Path) -> None:
+def test_removed_or_replaced_files_may_return(tmp_path: Path) -> None:
     def work(backing: Backing) -> None:
         put(backing, "/a", b"a", sync=True)
         put(backing, "/b", b"b", sync=True)
@@ -90,7 +90,7 @@ def test_what_was_removed_or_replaced_may_be_back(tmp_path: Path) -> None:
     assert seen == {(a, *old), (a, *new), old, new}
 
 
-def test_what_is_gone_for_good_takes_no_room(tmp_path: Path) -> None:
+def test_deleted_files_take_no_space(tmp_path: Path) -> None:
     backing = Backing(tmp_path)
     put(backing, "/a", b"a")
     put(backing, "/b", b"b")

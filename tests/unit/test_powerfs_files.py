@@ -56,7 +56,7 @@ changes = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=50), changes, changes, st.integers(0, 9))
-def test_what_was_synced_stays_and_of_the_rest_only_what_there_was(
+def test_synced_bytes_stay_and_unsynced_ranges_show_old_or_new_bytes(
     content: bytes, before: list[tuple[int, bytes | None]],
     after: list[tuple[int, bytes | None]], seed: int,
 ) -> None:  # fmt: skip

@@ -71,7 +71,7 @@ def test_every_choice_is_one_that_can_be() -> None:
      ({6: "/tmp"}, {"/tmp/", "/files/", "/files/a"}), ({10: "/wal"}, {"/wal/", "/wal/2"}),
      ({10: "/"}, {"/wal/", "/tmp/", "/files/"}), ({0: "/", 9: "/wal"}, {"/wal/"})],
 )  # fmt: skip
-def test_what_a_directory_held_at_its_sync_stays_with_what_it_needs(
+def test_names_in_a_synced_directory_stay_with_their_parents(
     synced: dict[int, str], stays: set[str]
 ) -> None:
     for seed in range(100):
@@ -100,7 +100,7 @@ def _lose(changes: list[Change], seed: int) -> list[Change]:
     return names.lose(random.Random(seed))
 
 
-def test_what_is_lost_is_undone_from_the_last_to_the_first() -> None:
+def test_lost_changes_are_undone_from_the_last_to_the_first() -> None:
     for seed in range(50):
         _, _, lost = done(seed, {})
         assert [HISTORY.index(change) for change in lost] == sorted(

@@ -55,14 +55,14 @@ def test_two_disks_by_one_seed_are_slow_alike() -> None:
 
 
 @pytest.mark.parametrize("slowness", [LONG, Slowness(0.1, 0.5, writes=True, hangs=0.02, seed=7)])
-def test_what_is_told_is_understood(slowness: Slowness) -> None:
+def test_a_valid_pace_is_parsed(slowness: Slowness) -> None:
     line = slowness.to_line()
     assert "\n" not in line
     assert Slowness.from_line(line) == slowness
 
 
 @pytest.mark.parametrize("line", ["", "{}", '{"least_s": 1}', "[1, 2]", '{"speed": 1}'])
-def test_what_is_no_pace_is_refused(line: str) -> None:
+def test_a_malformed_pace_is_refused(line: str) -> None:
     with pytest.raises((ValueError, TypeError)):
         Slowness.from_line(line)
 
@@ -85,7 +85,7 @@ def soon(call: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("then", [None, Slowness(0.0, 0.0)])
-def test_who_waits_goes_on_when_the_pace_changes(then: Slowness | None) -> None:
+def test_a_waiting_operation_goes_on_when_the_pace_changes(then: Slowness | None) -> None:
     pace = Pace()
     pace.sync()
     pace.set(LONG)

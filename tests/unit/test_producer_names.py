@@ -107,7 +107,7 @@ def test_names_are_bounded_in_number_and_bytes(
     "change", [{"name": ""}, {"name": "x" * 257}, {"name": 5}, {"key": b"short"}, {"key": None},
                {"owner": 7}, {"at_ms": -1}],
 )  # fmt: skip
-def test_an_opening_that_is_none_is_refused(one: Controller, change: dict[str, Any]) -> None:
+def test_a_malformed_opening_is_refused(one: Controller, change: dict[str, Any]) -> None:
     assert opened(one, **{"name": "a", **change})["error"]["code"] == "INVALID_ARGUMENT"
 
 
@@ -156,7 +156,7 @@ def test_S9_a_name_belongs_to_the_principal_that_opened_it(one: Controller) -> N
     assert opened(one, "import", owner="ann")["ok"]["id"] == first["id"]
 
 
-def test_S8_a_name_from_before_tokens_goes_to_who_opens_it_first_and_never_expires(
+def test_S8_a_name_from_before_tokens_goes_to_its_first_opener_and_never_expires(
     one: Controller,
 ) -> None:
     before = opened(one, "import")["ok"]

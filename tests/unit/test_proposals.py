@@ -19,7 +19,7 @@ BIG = (1 << 64) - 1
 REGISTER = {
     "op": commands.REGISTER, "node": 2, "incarnation": 7, "boot": 1, "process": 9,
     "address": "h:1", "peer": "h:3", "http": "h:2", "zone": "a", "key": "",
-    "invite": None, "digest": None, "at_ms": 5,
+    "invite": None, "digest": None, "at_ms": 5, "levels": [1, 2],
 }  # fmt: skip
 SCOPE = [["read"], "orders", b"*"]
 TOKEN = {
@@ -30,6 +30,7 @@ SOUND: dict[str, dict[str, Any]] = {
     commands.FOUND: {"cluster": "c" * 32, "node": 1, "token": None, "founders": 3,
                      "at_ms": 5},
     commands.REGISTER: REGISTER,
+    commands.FINALIZE: {"level": 2, "nodes": [[1, 3, 9]]},
     commands.NODE_STATE: {"node": 1, "state": "DEAD"},
     commands.DRAIN_NODE: {"node": 1, "undo": False},
     commands.REMOVE_NODE: {"node": 1, "dead": True},
@@ -107,7 +108,7 @@ def test_each_field_is_of_its_type_and_within_bounds(op: str) -> None:
 
 @pytest.mark.parametrize("op", SOUND)
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_passes_can_be_packed_and_applied(op: str, seed: int) -> None:
+def test_every_accepted_command_can_be_packed_and_applied(op: str, seed: int) -> None:
     """A command in the log is applied by every member at each start."""
     body = proposals._RECORDS[op].sample(random.Random(seed))
     with contextlib.suppress(LognodeError):
@@ -134,7 +135,7 @@ def test_a_field_that_nobody_knows_is_not_committed() -> None:
 
 
 @pytest.mark.parametrize("op", [None, 5, [1], {}, "no such command", "x" * 1_000_000])
-def test_what_is_no_command(op: Any) -> None:
+def test_a_malformed_command_is_refused(op: Any) -> None:
     with pytest.raises(Unsupported) as caught:
         checked({"op": op}, {})
     assert len(caught.value.message) < 200
@@ -161,9 +162,8 @@ def test_a_node_without_http_or_zone_is_registered() -> None:
 
 
 @pytest.mark.parametrize("boot", [1, 10**9, limits.boot_max])
-def test_x2_24_who_joins_has_boot_0(boot: int) -> None:
-    """By a later boot whoever knew the incarnation of a node was taken for that node, and the true
-    one was fenced for good."""
+def test_x2_24_a_joining_node_has_boot_0(boot: int) -> None:
+    """A program that knew a node's incarnation and gave a later boot fenced the node for ever."""
     assert checked({**REGISTER, "node": None, "boot": 0}, {})["boot"] == 0
     with pytest.raises(InvalidArgument, match=f"a node that joins has boot 0, not {boot}"):
         checked({**REGISTER, "node": None, "boot": boot}, {})
@@ -173,7 +173,7 @@ def test_x2_24_a_boot_that_no_number_of_starts_reaches_is_not_registered() -> No
     known = {2: NodeRecord(2, "h:1", "", "", 7, 5, "ACTIVE")}
     last = 5 + limits.boot_jump_max
     assert checked({**REGISTER, "boot": last}, known)["boot"] == last
-    with pytest.raises(InvalidArgument, match="is registered in boot 5; boot 16777222 is more"):
+    with pytest.raises(InvalidArgument, match="is registered in boot 5; boot 16777222 is over"):
         checked({**REGISTER, "boot": last + 1}, known)
     with pytest.raises(InvalidArgument):
         checked({**REGISTER, "boot": limits.boot_max + 1}, {})
@@ -181,13 +181,13 @@ def test_x2_24_a_boot_that_no_number_of_starts_reaches_is_not_registered() -> No
 
 def test_a_policy_is_checked_as_a_whole() -> None:
     body = {"op": commands.CREATE_LOG, "name": "orders"}
-    with pytest.raises(InvalidArgument, match="cleanup compact with retention_ms 5"):
+    with pytest.raises(InvalidArgument, match="cleanup is compact and retention_ms is 5"):
         checked({**body, "cleanup": "compact", "retention_ms": 5}, {})
     with pytest.raises(InvalidArgument, match="`replicas` is 8"):
         checked({**body, "replicas": 8}, {})
 
 
-def test_what_an_older_version_committed_is_applied_as_ever() -> None:
+def test_commands_of_an_older_version_keep_their_effect() -> None:
     """All members answer a command alike, whatever their version, and a log of before replays."""
     metadata = Metadata()
     for number, command in enumerate(

@@ -99,7 +99,7 @@ def test_each_field_of_an_error_has_its_meaning(page: Page) -> None:
 
 
 @pytest.mark.parametrize("operation", ALL, ids=str)
-def test_who_reads_the_page_takes_what_is_valid(operation: Operation, page: Page) -> None:
+def test_a_reader_of_the_page_accepts_valid_messages(operation: Operation, page: Page) -> None:
     rng = random.Random(operation.number)
     for _ in range(50):
         page.see("request", operation.name, operation.request.sample(rng))
@@ -113,7 +113,7 @@ def test_who_reads_the_page_takes_what_is_valid(operation: Operation, page: Page
 
 
 @pytest.mark.parametrize("operation", ALL, ids=str)
-def test_who_reads_the_page_refuses_what_the_table_refuses(
+def test_a_reader_of_the_page_refuses_what_the_table_refuses(
     operation: Operation, page: Page
 ) -> None:
     table = page.tables.get((operation.name, "request"), {})
@@ -126,7 +126,7 @@ def test_who_reads_the_page_refuses_what_the_table_refuses(
         assert page.complaints, why
 
 
-def test_what_is_not_on_the_page_is_told(page: Page) -> None:
+def test_a_difference_from_the_page_is_reported(page: Page) -> None:
     good = {"range": 1, "generation": 1, "key": b"k"}
     page.see("request", "count", good)
     assert page.complaints == []

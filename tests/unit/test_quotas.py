@@ -29,7 +29,7 @@ def test_a_request_larger_than_the_burst_begins_and_leaves_a_debt() -> None:
     assert bucket.wait_s(9.01) == 0
 
 
-def test_what_wait_says_is_enough() -> None:
+def test_the_reported_wait_is_long_enough() -> None:
     rng = random.Random(7)
     for rate in (1, 7, 1_000, 10**12):
         bucket, now = Bucket(rate, 0.0), 0.0
@@ -96,7 +96,7 @@ def test_a_million_names_leave_a_bounded_number_of_principals() -> None:
     assert quotas.principal("connected", "default") is connected
 
 
-def test_what_forgotten_tenants_used_stays_counted() -> None:
+def test_the_use_of_forgotten_tenants_stays_counted() -> None:
     quotas = Quotas(lambda: 0.0, spenders_max=10)
     someone = quotas.principal("someone", "default")
     for name in range(20):
@@ -131,7 +131,7 @@ def test_limits_are_changed_one_by_one() -> None:
         ("a b", {"requests": 1}),
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_quota_is_refused(name: object, limits: object) -> None:
+def test_a_malformed_quota_is_refused(name: object, limits: object) -> None:
     with pytest.raises(InvalidArgument):
         changed({}, name, limits)  # type: ignore[arg-type]
 
@@ -166,7 +166,7 @@ def test_a_request_is_counted_once_by_its_principal_and_once_by_its_tenant() -> 
     assert (acme.used[REQUESTS], acme.used[CPU]) == (8, 2_000)
 
 
-def test_who_pays_for_a_tenant_is_refused_by_the_quota_of_either() -> None:
+def test_both_quotas_of_a_principal_and_its_tenant_refuse() -> None:
     quotas = Quotas(lambda: 0.0)
     quotas.learn({"default": {"requests": 10}, "acme/": {"requests": 2}})
     alice, bob = quotas.principal("alice", "default"), quotas.principal("bob", "default")

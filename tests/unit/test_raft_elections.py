@@ -75,15 +75,17 @@ def test_a_log_behind_is_not_granted() -> None:
 
 
 @pytest.mark.parametrize(("asker", "granted"), [(1, False), (3, True)])
-def test_of_two_that_ask_at_once_the_larger_id_is_granted(asker: int, granted: bool) -> None:
+def test_the_larger_id_of_two_simultaneous_candidates_gets_the_vote(
+    asker: int, granted: bool
+) -> None:
     elections, time, log = make()
     elections.begin()
     assert elections.grants(asker, 1, 0, tail=log, leads=False) is granted
-    time.now += 0.3  # whoever still asks after that is no rival any more
+    time.now += 0.3  # a candidate that still asks after that is not a rival any more
     assert elections.grants(asker, 1, 0, tail=log, leads=False)
 
 
-def test_whoever_grants_leaves_the_other_time_to_be_elected() -> None:
+def test_a_voter_leaves_the_candidate_time_to_be_elected() -> None:
     elections, time, log = make()
     elections.ask_now()
     assert elections.grants(1, 1, 0, tail=log, leads=False)

@@ -61,7 +61,7 @@ def test_x1_a_base_installed_by_reset_lets_the_follower_go_on() -> None:
     assert net.applied(3) == net.applied(1)
 
 
-def test_x15_what_is_durably_applied_was_committed() -> None:
+def test_x15_durably_applied_entries_were_committed() -> None:
     """The stored commit index is behind the state machine's: nothing is applied twice."""
     net = Net(3)
     net.elect(1)
@@ -78,7 +78,9 @@ def test_x15_what_is_durably_applied_was_committed() -> None:
 
 def test_x15_a_log_that_ends_below_the_applied_state_does_not_start() -> None:
     net = Net(3)
-    with pytest.raises(InvariantError, match="does not meet"):
+    with pytest.raises(
+        InvariantError, match="the log of the group does not begin at the applied state"
+    ):
         net._member(1, MemoryLog(), []).group.__init__(
             log=MemoryLog(),
             node_id=1,

@@ -31,7 +31,7 @@ def test_L1_L2_a_follower_without_room_takes_no_entries_and_disturbs_nobody(paus
     assert net.applied(3) == list("abcdefgh")
 
 
-def test_S1_what_a_follower_has_not_taken_does_not_count() -> None:
+def test_S1_entries_that_a_follower_refused_do_not_count() -> None:
     """Two of three without room: nothing commits, and nothing that was committed is lost."""
     full: set[int] = set()
     net = Net(3, accepts=lambda node: node not in full)

@@ -70,7 +70,7 @@ def test_a_gap_is_left_for_the_engine_to_refuse() -> None:
         (append((4, 1), commit=7), (5, 1), [], 5),  # a heartbeat below the base
     ],
 )
-def test_what_lies_below_the_base_is_equal(
+def test_entries_below_the_base_are_equal(
     message: Append, prev: tuple[int, int], carried: list[int], commit: int
 ) -> None:
     found = guard.verified(log_of(2, base=(5, 1)), message)
@@ -144,7 +144,7 @@ def test_2_1_promises_wait_by_round_and_not_by_index() -> None:
     assert (log.durable_index, guard.hold_until(log, 2, ALL_HOLES)) == (2, 0)
 
 
-def test_what_holds_a_message_with_holes_5_and_6_open() -> None:
+def test_a_message_is_held_with_holes_5_and_6_open() -> None:
     log = log_of()
     log.complete(log.collect())
     log.append(2, 1, b"\x00")

@@ -141,7 +141,6 @@ def hole_6(closed: frozenset[int]) -> str | None:
     net.restart(2)
     net.cut(1, 2)
     net.cut(2, 1)
-    net.group(3).stop()
     net.group(3).start(campaign=True)
     net.run(0.1)
     second = net.group(3).role == "leader"

@@ -280,7 +280,7 @@ def library_18(path: Path) -> str | None:
 
 
 def ours_17(_: Path) -> str | None:
-    """A membership command does not enter, whoever sends it."""
+    """A membership command does not enter, from any sender."""
     change = b"\x02" + pickle.dumps(["add", "4"])
     try:
         decode(encode(Append(1, 1, 1, 0, 1, [[1, change]])))

@@ -500,7 +500,7 @@ def test_random_cuts_and_crashes_end_at_rest_with_every_entry_everywhere(seed: i
     assert net.applied(1) == net.applied(2) == net.applied(3), f"seed {seed}"
 
 
-def test_what_rest_costs_in_messages() -> None:
+def test_the_messages_of_a_rest_are_counted() -> None:
     """One heartbeat, one offer, and their answers a member."""
     net = Net(idle=True)
     net.elect(1)

@@ -145,10 +145,12 @@ def test_a_second_leader_of_a_term_is_refused_by_the_first() -> None:
         Append(5, 1, 2, 1, 2, [[6, ENTRY]]),
     ],
 )
-def test_entries_whose_terms_fall_are_no_message(append: Append) -> None:
+def test_entries_whose_terms_fall_are_refused(append: Append) -> None:
     net = Net(3)
     net.elect(1)
-    with pytest.raises(RemoteProtocolError, match="terms do not follow"):
+    with pytest.raises(
+        RemoteProtocolError, match="the terms of a Raft append do not follow each other"
+    ):
         net.group(2).receive(3, encode(append))
     goes_on(net, "after")
 

@@ -85,7 +85,7 @@ def test_x2_24_an_impossible_boot_shuts_the_true_node_not_out(jump: int) -> None
 
 
 @pytest.mark.parametrize("boot", [-1, 1 << 63, (1 << 64) - 1, "5", None])
-def test_what_is_no_boot(boot: Any) -> None:
+def test_a_malformed_boot_is_refused(boot: Any) -> None:
     parts = Parts()
     for numbers in ((boot, 1), (1, boot)):
         with pytest.raises(InvalidArgument):
@@ -93,7 +93,7 @@ def test_what_is_no_boot(boot: Any) -> None:
     assert parts.taken == []
 
 
-def test_x11_of_who_is_not_registered_only_messages_to_its_groups_count() -> None:
+def test_x11_an_unregistered_node_may_only_send_messages_to_its_groups() -> None:
     """Any number of made-up ids could move the median of the clocks, and the table of boots grew
     with each."""
     parts = Parts()
@@ -142,7 +142,7 @@ def test_a_frame_that_would_take_a_long_turn_is_refused_whole(what: str) -> None
     assert (parts.taken, parts.clocks, parts.pings) == ([], {}, {})
 
 
-def test_what_a_node_sends_at_most_is_taken() -> None:
+def test_the_largest_frame_of_a_node_is_accepted() -> None:
     longest = max(journal._SLICE_ENTRIES_MAX, limits.raft_round_reads_max)
     assert peers._FRAME_COST + longest < MOST, "the last message is one that fills the frame"
     parts = Parts()

@@ -112,7 +112,7 @@ def test_hole_5_a_group_of_one_commits_what_is_durable() -> None:
     assert log.commit_index == 4
 
 
-def test_a_vote_of_an_older_term_than_the_log_s_end_is_none() -> None:
+def test_a_vote_of_an_older_term_than_the_log_s_end_is_ignored() -> None:
     journal, log = make()
     log.set_hard_state(1, 3)
     assert journal.getVotedForNodeId() == 3

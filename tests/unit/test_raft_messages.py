@@ -67,7 +67,7 @@ def test_every_message_survives_the_wire(body: Body) -> None:
         [1, 5, 1, 1, 6, 1, [[5, b"\x00"]]],
     ],
 )
-def test_what_is_no_message_is_refused(message: list[object]) -> None:
+def test_a_malformed_message_is_refused(message: list[object]) -> None:
     with pytest.raises(RemoteProtocolError):
         decode(message)
 
@@ -117,12 +117,12 @@ def test_20_000_messages_with_one_fault_each() -> None:
         else:
             value = raft_messages.MESSAGE.sample(rng)
             value[rng.randrange(len(value))] = rng.choice(strange)
-        began = time.perf_counter()
+        began = time.thread_time()
         try:
             decode(value)
         except RemoteProtocolError:
             refused += 1
-        longest = max(longest, time.perf_counter() - began)
+        longest = max(longest, time.thread_time() - began)
     gc.unfreeze()
     assert refused > 12_000
     assert longest < 0.05

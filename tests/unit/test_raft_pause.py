@@ -42,7 +42,7 @@ def test_L3_a_paused_peer_gets_heartbeats_and_no_entries() -> None:
     assert net.group(3).term == net.group(1).term, "it campaigned"
 
 
-def test_L2_it_goes_on_where_it_was_and_nothing_is_sent_twice() -> None:
+def test_L2_a_paused_peer_continues_where_it_was_and_nothing_is_sent_twice() -> None:
     watched = Watched()
     net = watched.net
     net.propose(1, *"abc")

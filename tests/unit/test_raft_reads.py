@@ -49,7 +49,7 @@ def test_S7_a_follower_needs_the_leaders_word_and_a_majority() -> None:
     assert reads.take() == [(ticket, 7)]
 
 
-def test_S7_a_leaders_word_is_no_majority() -> None:
+def test_S7_the_word_of_a_leader_is_not_a_majority() -> None:
     reads = ReadIndex(node_id=1, majority=3)
     reads.request()
     question = ask(reads)
@@ -67,7 +67,7 @@ def test_one_member_confirming_twice_is_one() -> None:
     assert reads.targets([2, 3], None) == [3]
 
 
-def test_of_three_members_a_follower_asks_the_leader_alone() -> None:
+def test_a_follower_of_three_members_asks_only_the_leader() -> None:
     reads = ReadIndex(node_id=1, majority=2)
     assert reads.targets([2, 3], 3) == []
     reads.request()
@@ -118,7 +118,7 @@ def test_S7_a_follower_serves_what_was_committed_before(members: int) -> None:
 
 
 def test_S7_a_deposed_leader_tells_no_follower_an_index() -> None:
-    """Members 1 and 5 have heard nothing of the new leader: they are no majority of five."""
+    """Members 1 and 5 have heard nothing of the new leader: two are not a majority of five."""
     net = Net(5)
     net.elect(1)
     net.propose(1, "old")
@@ -168,7 +168,7 @@ def test_S7_a_leader_without_an_entry_of_its_term_tells_no_index() -> None:
     assert net.log(2).term_at(index) == new.term
 
 
-def test_S7_x2_12_only_who_takes_part_at_the_term_says_yes() -> None:
+def test_S7_x2_12_only_participants_of_the_term_say_yes() -> None:
     net = Net(3)
     group = net.elect(1)
     net.run(net.settled())
@@ -339,7 +339,7 @@ def test_a_lost_round_is_sent_again_as_it_was_until_nothing_is_open() -> None:
     assert pair.rounds.next_deadline() == float("inf")
 
 
-def test_L1_what_nobody_asks_any_more_is_not_sent_again() -> None:
+def test_L1_a_round_without_waiting_reads_is_not_sent_again() -> None:
     """A leader that was cut off and stepped down would else be heard as one for ever."""
     pair = Groups(3)
     for group in pair.groups:

@@ -10,7 +10,7 @@ from lognode.client.protocol import limits
 from lognode.client.protocol.errors import CorruptData
 from lognode.client.protocol.invariants import InvariantError
 from lognode.client.protocol.records import encode_batch
-from lognode.statemachine import commands
+from lognode.statemachine import commands, rules
 from lognode.statemachine.admission import admit
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.range_state import Base, Frozen, RangeState
@@ -228,7 +228,8 @@ def test_S8_a_number_too_far_above_the_settled_ones_is_refused(range_: Range) ->
 def test_S8_a_range_takes_no_more_producers_than_it_can_remember(
     range_: Range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "producers_per_range_max", 2)
+    few = rules.of_level(1)._replace(producers_max=2)
+    monkeypatch.setattr(range_.state.producers, "rules", few)
     for producer in (1, 2):
         range_.append(batch([(b"a", b"1")], producer=producer))
     (reply,) = range_.append(batch([(b"a", b"1")], producer=3))
@@ -323,7 +324,7 @@ def test_S8_S9_a_retry_of_records_each_by_itself_appends_what_was_applied_once(
     assert history(range_.state, b"b") == [(3, b"other"), (4, b"2")]
 
 
-def test_S10_a_batch_with_one_fate_whose_records_have_each_their_own_is_none(
+def test_S10_a_batch_with_a_common_outcome_and_conditions_of_its_records_is_refused(
     range_: Range,
 ) -> None:
     data = batch([(b"a", b"1")], expects=[0], atomic=True, each=True)
@@ -387,7 +388,7 @@ def test_an_unknown_command_changes_nothing_and_is_void_after_the_seal(range_: R
     unknown = commands.encode(99, 7, ["what", "a newer program", "has to say"])
     with pytest.raises(
         UnknownCommandError,
-        match=r"entry 3 is a command of kind 99; this program knows 1, 2, 3, .*, 12\. Upgrade",
+        match=r"entry 3 is a command of kind 99; this program knows 1, 2, 3, .*, 13\. Upgrade",
     ):
         range_.apply(unknown)
     state = range_.state

@@ -47,7 +47,7 @@ def known() -> Metadata:
     return grown().metadata
 
 
-def test_an_image_is_taken_by_who_knows_nothing_and_by_who_knows_all(known: Metadata) -> None:
+def test_an_image_is_accepted_by_nodes_that_know_nothing_or_everything(known: Metadata) -> None:
     for mine in (Metadata(), known):
         assert received(sent(known), mine).image() == known.image()
 
@@ -83,7 +83,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
         ("nodes", 0, b"\x05"), ("nodes", 0, b"\x91\x05"), ("nodes", 0, bytes(9 * limits.MIB)),
     ],
 )  # fmt: skip
-def test_what_is_no_bucket_is_refused(table: Any, number: Any, data: Any) -> None:
+def test_a_malformed_bucket_is_refused(table: Any, number: Any, data: Any) -> None:
     with pytest.raises(CorruptData):
         buckets.read(Metadata(), table, number, data)
 
@@ -247,7 +247,7 @@ def test_a_node_that_was_removed_never_comes_back() -> None:
 @pytest.mark.parametrize(
     "body", [None, 5, {}, {"id": 0}, {"id": 0, "generation": (1 << 64) - 1, "members": "abc"}]
 )
-def test_what_is_no_descriptor_is_refused(body: Any) -> None:
+def test_a_malformed_descriptor_is_refused(body: Any) -> None:
     with pytest.raises(RemoteProtocolError):
         descriptor(body)
 

@@ -73,7 +73,7 @@ def test_a_base_with_all_tables_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [None, 5, [], {}, {"applied": [1, 0]}, {"applied": "x"}])
-def test_what_is_no_base_is_refused(body: Any) -> None:
+def test_a_malformed_base_is_refused(body: Any) -> None:
     with pytest.raises(CorruptData):
         received(body)
 

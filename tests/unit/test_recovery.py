@@ -60,7 +60,7 @@ def recover(metadata: Metadata, **command: Any) -> dict[str, Any]:
 # Whether it may begin.
 
 
-def test_it_is_sealing_from_the_start_and_names_the_survivor_alone() -> None:
+def test_a_recovery_is_sealing_from_the_start_and_names_the_survivor_alone() -> None:
     metadata = cluster()
     answer = recover(metadata)["ok"]
     assert answer == {"operation": 1, "generation": 2, "version": metadata.version}
@@ -70,28 +70,28 @@ def test_it_is_sealing_from_the_start_and_names_the_survivor_alone() -> None:
     assert (output.range_id, output.generation, output.members) == (1, 2, (1,))
     assert operation.reason == "an operator goes on from node 1 alone"
     refused = metadata.apply(1, 1, {"op": commands.ABORT, "operation": 1})
-    assert "is SEALING, not PLANNED" in refused["error"]["message"]
+    assert "is in phase SEALING, not PLANNED" in refused["error"]["message"]
 
 
 @pytest.mark.parametrize(
     ("dead", "command", "code", "said"),
     [
-        ((2,), {}, "CONFLICT", "of its members 1, 2, 3 nodes 1, 3 are there"),
-        ((), {}, "CONFLICT", "has not lost its majority"),
-        ((2, 3), {"range": 9}, "RANGE_NOT_FOUND", "no range 9"),
-        ((2, 3), {"range": 0}, "INVALID_ARGUMENT", "range 0 is the controller's"),
-        ((2, 3), {"range": None}, "INVALID_ARGUMENT", "range 0 is the controller's"),
-        ((2, 3), {"range": "1"}, "INVALID_ARGUMENT", "range is '1'; an integer is wanted"),
-        ((2, 3), {"from": 4}, "NODE_NOT_FOUND", "node 4 has no replica .* members are 1, 2, 3"),
+        ((2,), {}, "CONFLICT", "of its members 1, 2, 3 nodes 1, 3 run"),
+        ((), {}, "CONFLICT", "has a majority"),
+        ((2, 3), {"range": 9}, "RANGE_NOT_FOUND", "range 9 does not exist"),
+        ((2, 3), {"range": 0}, "INVALID_ARGUMENT", "range 0 is the controller"),
+        ((2, 3), {"range": None}, "INVALID_ARGUMENT", "range 0 is the controller"),
+        ((2, 3), {"range": "1"}, "INVALID_ARGUMENT", "range is '1'; give an integer"),
+        ((2, 3), {"from": 4}, "NODE_NOT_FOUND", "node 4 has no replica .* members 1, 2, 3"),
         ((2, 3), {"from": 99}, "NODE_NOT_FOUND", "node 99 has no replica of range 1"),
         ((2, 3), {"from": None}, "NODE_NOT_FOUND", "node 0 has no replica of range 1"),
         ((2, 3), {"from": 2}, "CONFLICT", r"node 2 is DEAD: .* \(1\)"),
-        ((1, 2, 3), {}, "CONFLICT", r"node 1 is DEAD: .* \(none is\)"),
+        ((1, 2, 3), {}, "CONFLICT", r"node 1 is DEAD: .* \(none runs\)"),
         ((2,), {"damaged": [1, 3]}, "CONFLICT", "the replica of node 1 is damaged"),
-        ((2, 3), {"damaged": "x"}, "INVALID_ARGUMENT", "damaged is 'x'; integers are wanted"),
+        ((2, 3), {"damaged": "x"}, "INVALID_ARGUMENT", "damaged is 'x'; give integers"),
     ],
 )
-def test_what_is_refused_says_why_and_changes_nothing(
+def test_a_refusal_gives_the_reason_and_changes_nothing(
     dead: tuple[int, ...], command: dict[str, Any], code: str, said: str
 ) -> None:
     error = recover(cluster(dead=dead), **command)["error"]
@@ -151,7 +151,7 @@ def test_an_operation_that_waits_for_the_lost_to_install_gives_way_to_the_next_g
     assert metadata.is_done(*OLD)
 
 
-def test_it_is_asked_for_again_with_another_member_until_it_is_decided() -> None:
+def test_a_recovery_may_get_another_survivor_until_it_is_decided() -> None:
     metadata = cluster(nodes=7, dead=(1, 2, 3), replicas=5)
     metadata.controller = replace(metadata.controller, members=(5, 6, 7))
     assert "ok" in recover(metadata, **{"from": 4})
@@ -208,7 +208,7 @@ def test_S2_the_others_take_no_part_and_delete_nothing_before_it_is_done() -> No
         assert asked(metadata, 2, replicas={OLD: held}) == [Retire((OLD,))]
 
 
-def test_who_wants_a_base_is_not_asked_to_fetch_one_once_it_is_stopped() -> None:
+def test_a_stopped_replica_is_not_asked_to_fetch_a_base() -> None:
     wants = SERVES._replace(base_wanted=True)
     assert asked(cluster(), 2, replicas={OLD: wants}) == [CatchUp(OLD)]
     assert asked(cluster(), 2, replicas={OLD: wants._replace(stopped=True)}) == []
@@ -226,7 +226,7 @@ STEPS = 12
 @pytest.mark.parametrize("killed_at", range(STEPS))
 @pytest.mark.parametrize("new_leader", [False, True], ids=["", "a new leader of the controller"])
 @pytest.mark.parametrize("others_back", [False, True], ids=["others gone", "others come back"])
-def test_it_ends_forwards_though_the_survivor_dies_at_any_step(
+def test_a_recovery_completes_after_a_death_of_the_survivor_at_any_step(
     killed_at: int, new_leader: bool, others_back: bool
 ) -> None:
     """Each node does at once what it is asked; the controller commits what is next."""
@@ -261,7 +261,7 @@ def test_it_ends_forwards_though_the_survivor_dies_at_any_step(
     assert metadata.last_operations[1].kind == "recover"
     assert list(nodes.nodes[1].replicas) == [NEW]
     if others_back:
-        assert not nodes.nodes[2].replicas, "it has learned what became of it"
+        assert not nodes.nodes[2].replicas, "it has learned its outcome"
         assert not nodes.nodes[3].replicas
 
 

@@ -165,7 +165,7 @@ def test_S6_compaction_keeps_the_last_entry_of_each_key_below_its_seq(range_: Ra
     assert (range_.seqs(b"a"), range_.seqs(b"b")) == ([3, 5, 6], [4])
 
 
-def test_S8_what_compaction_removed_is_a_duplicate_still(range_: Range) -> None:
+def test_S8_a_record_removed_by_compaction_is_still_a_duplicate(range_: Range) -> None:
     """Redpanda's #5355: a compaction took what its duplicates were known by."""
 
     def send(number: int) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def test_x13_x2_21_tombstones_go_by_log_time_for_expect_too(range_: Range) -> No
     assert range_.seqs(b"k") == [4]
 
 
-def test_S6_what_a_logical_snapshot_replaces_goes(range_: Range) -> None:
+def test_S6_entries_before_a_logical_snapshot_are_removed(range_: Range) -> None:
     range_.append(b"k", b"k")
     range_.append(b"k", snapshot=True)
     range_.append(b"k")
@@ -207,7 +207,7 @@ def test_S6_what_a_logical_snapshot_replaces_goes(range_: Range) -> None:
     assert range_.seqs(b"k") == [3, 4, 5]
 
 
-def test_x14_what_a_lease_covers_stays_until_it_ends(range_: Range) -> None:
+def test_x14_entries_under_a_lease_stay_until_the_lease_ends(range_: Range) -> None:
     range_.append(b"k", b"j", b"k", b"k", b"j", ms=100)
     range_.flush()
     lease = ["job", b"", None, 3, 1_000]

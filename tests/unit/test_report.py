@@ -74,7 +74,7 @@ def test_a_gap_is_between_two_that_ended_ok(tmp_path: Path) -> None:
     assert gap == gaps.Gap("append", 99 * MS + 1, 3 * SECOND + MS - 99 * MS - 1, 2)
 
 
-def test_what_never_ended_ok_is_one_gap(tmp_path: Path) -> None:
+def test_a_run_without_success_is_one_gap(tmp_path: Path) -> None:
     (gap,) = gaps.gaps(run_of(tmp_path, *appended(1, "a", 5, SECOND, None)), "append")
     assert (gap.began, gap.length) == (5, SECOND - 5)
 

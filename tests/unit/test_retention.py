@@ -64,7 +64,7 @@ def test_the_stricter_of_both_holds() -> None:
     assert decide(Policy(retention_ms=499_999, retention_bytes=100), [HELD], NOW) == trim(20)
 
 
-def test_what_goes_already_is_neither_proposed_again_nor_counted() -> None:
+def test_entries_being_removed_are_not_proposed_or_counted_again() -> None:
     """A trimmed segment may still be there: its file goes once meta knows."""
     trimmed = replace(HELD, trimmed=10)
     assert decide(Policy(retention_ms=499_999), [trimmed], NOW) == []
@@ -136,7 +136,7 @@ def test_x12_each_lineage_span_is_trimmed_by_its_own_seqs_and_the_oldest_in_time
     assert decide(policy, [OLD, MANY], NOW) == expected
 
 
-def test_x12_what_was_trimmed_of_one_span_is_not_proposed_again_for_the_other() -> None:
+def test_x12_a_trim_of_one_span_is_not_proposed_again_for_the_other_span() -> None:
     found = decide(Policy(retention_ms=449_999), [replace(OLD, trimmed=10), MANY], NOW)
     assert found == [Proposal(commands.TRIM_SPANS, [[b"m", None, 4_000]])]
     assert decide(Policy(retention_bytes=300), [replace(OLD, trimmed=30), MANY], NOW) == []

@@ -262,14 +262,14 @@ def test_S8_S9_only_its_owner_fences_closes_or_asks_of_a_producer(
     owner.authorise(operation, body(operation, **named, grant=own))
     owner.authorise(operation, body(operation, **named, grant=own))  # this time known
     for asker, shown, why in (
-        (owner, None, "not among those that the request has a grant of"),
-        (owner, grant(KEY, 6, 9, "app"), "producer id 5 is not among those"),
-        (owner, grant(KEY, 1, 4, "app"), "producer id 5 is not among those"),
-        (owner, grant(b"another key 1234", 4, 2, "app"), "was not given to app by this cluster"),
-        (owner, own[:-1] + bytes([own[-1] ^ 1]), "was not given to app"),
-        (owner, bytes([own[0] ^ 1]) + own[1:], "was not given to app"),
-        (everything, own, "was not given to stranger"),
-        (everything, None, "not among those"),
+        (owner, None, "does not cover producer id"),
+        (owner, grant(KEY, 6, 9, "app"), "does not cover producer id 5"),
+        (owner, grant(KEY, 1, 4, "app"), "does not cover producer id 5"),
+        (owner, grant(b"another key 1234", 4, 2, "app"), "did not give app the grant"),
+        (owner, own[:-1] + bytes([own[-1] ^ 1]), "did not give app the grant"),
+        (owner, bytes([own[0] ^ 1]) + own[1:], "did not give app the grant"),
+        (everything, own, "did not give stranger the grant"),
+        (everything, None, "does not cover producer id"),
     ):
         with pytest.raises(Unauthorized, match=why):
             asker.authorise(operation, body(operation, **named, grant=shown))
@@ -429,7 +429,7 @@ def test_metadata_is_asked_with_the_keys_of_the_principal(metadata: Metadata) ->
     assert "spans" not in shown.asked(None, body(METADATA, log="acme/b"))
 
 
-def test_what_is_refused_does_not_tell_where_a_range_begins_or_ends(metadata: Metadata) -> None:
+def test_a_refusal_does_not_tell_where_a_range_begins_or_ends(metadata: Metadata) -> None:
     """Where the range has none of the keys asked for, the answer would say that the bound of the
     range lies behind them."""
     user = rights(metadata, "read acme/b user-*")

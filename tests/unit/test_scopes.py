@@ -41,7 +41,7 @@ def test_a_scope_is_written_as_it_is_read(text: str, shown: str) -> None:
         "group a user-*", "all a user-*",
     ],
 )  # fmt: skip
-def test_what_is_not_a_scope_is_refused(text: str) -> None:
+def test_a_malformed_scope_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
         parse_scope(text)
 

@@ -191,5 +191,5 @@ def test_a_file_of_format_1_is_refused_by_name(tmp_path: Path) -> None:
         packed = b"\x81\xa7version\x01"  # {"version": 1}
         transaction.put(b"footer", seal(packed, FOOTER), db=footer)
     environment.close()
-    with pytest.raises(CorruptData, match="segment of format 1; this program reads 3"):
+    with pytest.raises(CorruptData, match="the segment has format 1; this program reads 3"):
         Segment(path, "x", BlockCache(1 << 20))

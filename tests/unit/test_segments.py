@@ -201,7 +201,7 @@ print(store.segment(name).last_seq(b"k"))
 """
 
 
-def test_a_lack_of_descriptors_is_no_damage(tmp_path: Path) -> None:
+def test_a_lack_of_descriptors_is_not_damage(tmp_path: Path) -> None:
     """The file would be fetched again from others, and the replica given up."""
     store, info = make(tmp_path, [(b"k", b"v")])
     store.close()
@@ -439,7 +439,7 @@ def test_S12_x28_a_meta_row_with_a_flipped_bit_is_an_error(tmp_path: Path) -> No
     assert found > 250
 
 
-def test_S12_a_file_that_is_no_meta_store_is_named(tmp_path: Path) -> None:
+def test_S12_a_malformed_meta_store_is_named(tmp_path: Path) -> None:
     path = tmp_path / "meta.mdb"
     for content in (b"garbage" * 1000, bytes(8192), b"x"):
         path.write_bytes(content)
@@ -456,7 +456,7 @@ def test_S12_a_row_copied_to_another_key_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_S12_a_base_that_is_none_is_an_error(seed: int) -> None:
+def test_S12_a_malformed_base_is_an_error(seed: int) -> None:
     rng = random.Random(seed)
     info = SegmentInfo("ab", 1, 1, 1, 2, b"a", b"b", 1, 1)
     wire = Base(5, 2, [info], {"next_seq": 9}).to_wire()

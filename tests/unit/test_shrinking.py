@@ -45,7 +45,7 @@ def test_neighbours_that_are_small_together_are_merged_no_range_twice() -> None:
     assert [(each.kind, each.range_id, each.at) for each in found] == [
         ("merge", 1, b"d"), ("merge", 3, b"s"),
     ]  # fmt: skip
-    assert found[0].reason == "it and range 2 are small together"
+    assert found[0].reason == "the range and range 2 are small together"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_ranges_on_different_nodes_are_gathered_first() -> None:
     alive = {1, 2, 3, 4, 5}
     (found,) = merges(metadata, small(0, 0), alive=alive)
     assert (found.kind, found.range_id, found.members) == ("gather", 2, (1, 2, 5))
-    assert found.reason == "it is small, and is to be merged with range 1"
+    assert found.reason == "the range is small and will be merged with range 1"
     metadata.nodes[1] = replace(metadata.nodes[1], state="DRAINING")
     assert merges(metadata, small(0, 0), alive=alive) == []
 
@@ -99,7 +99,7 @@ def steps(metadata: Metadata, facts: Facts, now: float, leads_for_s: float = LON
     return next_steps(metadata, facts, now, leads_for_s, balanced=False, merge_after_s=MERGE_S)
 
 
-def test_what_was_in_an_operation_rests_and_a_new_controller_leader_knows_of_none() -> None:
+def test_ranges_rest_after_an_operation_and_a_new_controller_leader_starts_afresh() -> None:
     metadata = grown(b"d", b"m")
     told = small(0, 0, 0)
     facts = heard(metadata, NOW, told)
@@ -116,10 +116,10 @@ def test_what_was_in_an_operation_rests_and_a_new_controller_leader_knows_of_non
     (step,) = steps(metadata, facts, later + 1)
     assert (step["op"], step["at"]) == (commands.MERGE, b"d")
     do(metadata, **step)
-    assert metadata.operations[2].reason == "it and range 2 are small together"
+    assert metadata.operations[2].reason == "the range and range 2 are small together"
 
 
-def test_what_was_gathered_is_merged_at_once() -> None:
+def test_collected_candidates_are_merged_at_once() -> None:
     metadata = grown(b"m", nodes=4)
     metadata.ranges[1] = replace(metadata.ranges[1], members=(1, 2, 3))
     metadata.ranges[2] = replace(metadata.ranges[2], members=(2, 3, 4))

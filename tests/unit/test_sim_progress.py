@@ -35,7 +35,7 @@ def test_a_majority_that_nobody_asks_for_anything_is_not_blamed() -> None:
     assert not world._answers()
 
 
-def test_who_asks_late_is_owed_an_answer_as_late_and_no_later() -> None:
+def test_a_late_request_is_owed_an_answer_correspondingly_late() -> None:
     world = a_world(replace(CALM, think_seconds=1e9))
     world._run_until(1.0)
     before = world.clock.now

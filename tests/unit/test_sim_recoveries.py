@@ -17,7 +17,7 @@ from lognode.chaos.sim.options import Options, swarm
 from lognode.chaos.sim.replica import RangeReplica
 from lognode.chaos.sim.violation import Violation
 from lognode.chaos.sim.world import World, judge, run_seed
-from lognode.node.lifecycle.first_base import first_base
+from lognode.node.rules.first_base import first_base
 from lognode.partitions.model import Span
 from lognode.partitions.recovery import SEQS_LEFT_OUT
 from lognode.raft.types import LogEntry
@@ -130,7 +130,7 @@ def _lost(kept: list[tuple[int, bytes]], since: int = 3, span: Span = WHOLE) -> 
 A_B = [(1, b"a"), (2, b"b")]
 
 
-def test_what_a_recovery_lost_may_be_gone_and_what_it_kept_is_there() -> None:
+def test_a_recovery_may_lose_only_entries_that_the_survivor_lacks() -> None:
     history = _lost(A_B)
     assert history.lost == 1
     assert history.expected(b"k") == 2
@@ -141,7 +141,7 @@ def test_what_a_recovery_lost_may_be_gone_and_what_it_kept_is_there() -> None:
     assert _lost([*A_B, (3, b"c")]).lost == 0
 
 
-def test_S3_what_is_left_alone_may_have_another_entry_at_a_seq_that_is_lost() -> None:
+def test_S3_a_lone_survivor_may_have_another_entry_at_a_lost_seq() -> None:
     """A leader that was cut off took d for the third entry, the others agreed on c."""
     history = _lost([*A_B, (3, b"d")])
     history.complete_read(history.invoke_read(b"k"), 3, [*A_B, (3, b"d")])
@@ -149,7 +149,7 @@ def test_S3_what_is_left_alone_may_have_another_entry_at_a_seq_that_is_lost() ->
     history.final(1, {b"k": [*A_B, (3, b"d")], b"z": [(1, b"o")]})
 
 
-def test_what_was_under_way_at_a_loss_may_be_answered_of_before_or_after_it() -> None:
+def test_a_request_during_a_loss_may_show_the_state_before_or_after_the_loss() -> None:
     history = _history()
     early, late = history.invoke_read(b"k"), history.invoke_read(b"k")
     history.invoke(b"k", b"e", producer=2, number=3)

@@ -37,7 +37,7 @@ def _asked(history: History, how: str, before: int, *, done: bool = False) -> No
         history.removed.done(removal)
 
 
-def test_what_a_removal_may_have_taken_may_be_there_or_not() -> None:
+def test_entries_of_an_uncertain_removal_may_be_present_or_absent() -> None:
     for how, before, left in (("trim", 3, ALL[2:]), ("delete", 4, []), ("compact", 4, ALL[2:])):
         history = _history()
         _asked(history, how, before)

@@ -11,6 +11,7 @@ from lognode.chaos.sim.duties import Duties
 from lognode.chaos.sim.faults import Fault
 from lognode.chaos.sim.options import REPLICAS, Options, swarm
 from lognode.chaos.sim.world import Outcome, World, judge, run_seed
+from lognode.node.rules.base_fetches import Own
 from lognode.partitions import planner
 from lognode.partitions.leaving import NEVER
 
@@ -75,9 +76,9 @@ def test_S2_a_replacement_that_begins_without_what_was_is_found(
 ) -> None:
     whole = Duties._end_of
 
-    def end_of(self: Duties, duty: Any, parent: Any, source: Any) -> Any:
-        end = whole(self, duty, parent, source)
-        return end if end is None or source == "own" else replace(end, manifest=[])
+    def end_of(self: Duties, duty: Any, parent: Any) -> Any:
+        end = whole(self, duty, parent)
+        return end if end is None or isinstance(parent, Own) else replace(end, manifest=[])
 
     monkeypatch.setattr(Duties, "_end_of", end_of)
     found = _broken(replace(LOSES, repair_after_seconds=0.5))

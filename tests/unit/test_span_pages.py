@@ -167,7 +167,7 @@ async def served(state: RangeState, limit: int, span: Span) -> Read:
     return [page async for page in pages]
 
 
-def test_what_the_state_machine_serves_ends_with_the_last_seq_and_is_settled_early(
+def test_pages_of_the_state_machine_end_with_the_last_seq(
     tmp_path: Path,
 ) -> None:
     """Two chains of files, what was appended after their merge, and a memtable."""
@@ -203,7 +203,7 @@ def test_what_the_state_machine_serves_ends_with_the_last_seq_and_is_settled_ear
     "broken", [{"end_key": b"a"}, {"position": [[1]]}, {"position": [[[1, 2, 3, 4]], 1]},
                {"position": 7}, {"chunks": None}, {"chunks": [[1]]}]
 )  # fmt: skip
-def test_a_page_that_is_none_is_refused(broken: dict[str, Any]) -> None:
+def test_a_malformed_page_is_refused(broken: dict[str, Any]) -> None:
     async def main() -> None:
         async with fake_cluster() as cluster:
             filled(cluster)

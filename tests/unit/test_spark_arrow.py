@@ -111,7 +111,7 @@ def test_rows_are_in_the_order_of_key_and_seq_whatever_the_files(
         assert [(row["key"], row["seq"]) for row in found] == expected, f"seed={seed}"
 
 
-def test_what_is_settled_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settled_records_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "_HELD_BYTES", 1_000)
     rows, most, shown = Rows(schema("seq", "key"), log="l", range_start=b""), 0, 0
     for seq in range(1, 5_000):
@@ -138,7 +138,7 @@ def test_the_latest_of_each_key_without_tombstones(monkeypatch: pytest.MonkeyPat
     assert fed(LatestRows(schema("key"), log="l", range_start=b""), page([])) == []
 
 
-def test_headers_that_are_none_are_refused() -> None:
+def test_malformed_headers_are_refused() -> None:
     chunk = page([entry(b"a", 1)]).chunks[0]._replace(headers={0: {b"h": 7}})  # type: ignore[dict-item]
     rows = Rows(schema(*EVERY), log="l", range_start=b"")
     with pytest.raises(RemoteProtocolError):
@@ -161,15 +161,18 @@ def test_records_of_binary_and_of_text() -> None:
     assert [record[3] for record in records(marked, 0)] == [True, False, False]
 
 
-def test_rows_that_are_no_records_are_refused() -> None:
+def test_rows_of_a_wrong_shape_are_refused() -> None:
     batch = pa.record_batch(
         [pa.array([b"a", None]), pa.array([b"1", b"2"])], names=["key", "value"]
     )
     with pytest.raises(InvalidArgument, match="the key of row 11 of the task is null"):
         records(batch, 10)
     for rows, said in (
-        ([[{"key": b"h", "value": b"1"}, {"key": b"h", "value": b"2"}]], "two headers of one name"),
-        ([[{"key": b"h", "value": None}]], "neither is null"),
+        (
+            [[{"key": b"h", "value": b"1"}, {"key": b"h", "value": b"2"}]],
+            "two headers with the same name",
+        ),
+        ([[{"key": b"h", "value": None}]], "a null name or a null value"),
     ):
         headers = pa.array(
             rows, pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))

@@ -25,17 +25,19 @@ def test_a_java_that_spark_can_run_on_is_taken(tmp_path: Path) -> None:
 
 
 def test_no_java_and_one_too_old_are_named(tmp_path: Path) -> None:
-    with pytest.raises(Unsupported, match=r"^no java on PATH; Spark needs Java 17 or newer: inst"):
+    with pytest.raises(
+        Unsupported, match=r"^PATH contains no java; Spark needs Java 17 or newer: inst"
+    ):
         check_java({"PATH": str(tmp_path)})
-    with pytest.raises(Unsupported, match=r"^no java on PATH"):
+    with pytest.raises(Unsupported, match=r"^PATH contains no java"):
         check_java({})
     new = java(tmp_path / "new" / "bin", 'openjdk version "17.0.15" 2025-04-15')
     gone = str(tmp_path / "gone")
-    with pytest.raises(Unsupported, match=f"JAVA_HOME is {gone}, and there is no {gone}/bin/java"):
+    with pytest.raises(Unsupported, match=f"JAVA_HOME is {gone}, but {gone}/bin/java"):
         check_java({"PATH": new, "JAVA_HOME": gone})
     for said, version in (('java version "1.8.0_292"', "Java 8"),
                           ('openjdk version "16.0.2" 2021-07-20', "Java 16"),
-                          ("what?", "no Java that says its version")):  # fmt: skip
+                          ("what?", "a Java that does not tell its version")):  # fmt: skip
         place = java(tmp_path / version.replace(" ", "-"), said)
         with pytest.raises(Unsupported, match=f"{place}/java is {version}; Spark needs Java 17"):
             check_java({"PATH": place})

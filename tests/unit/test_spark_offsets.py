@@ -52,13 +52,13 @@ def test_an_offset_is_a_vector_and_survives_json() -> None:
         ([0, 0], 5, [0, 0]),
     ],
 )
-def test_what_is_admitted_is_shared_evenly(
+def test_ranges_share_the_admitted_entries_evenly(
     available: list[int], most: int, expected: list[int]
 ) -> None:
     assert admitted(available, most) == expected
 
 
-def test_what_is_admitted_is_never_more_and_never_nothing() -> None:
+def test_an_admitted_batch_has_at_least_one_entry_and_respects_the_limit() -> None:
     for seed in range(500):
         rng = random.Random(seed)
         available = [rng.randrange(0, 50) for _ in range(rng.randrange(1, 6))]
@@ -113,7 +113,7 @@ def test_a_micro_batch_that_goes_back_is_refused_in_one_line() -> None:
         tasks(at((b"", 5)), other, ALL)
 
 
-def test_what_retention_removed_is_found() -> None:
+def test_entries_removed_by_retention_are_detected() -> None:
     found = tasks(at((b"", 5), (b"m", 50)), at((b"", 9), (b"m", 60)), ((b"a", b"b"), (b"x", None)))
     assert lost(found, positions((b"", 5), (b"m", 50))) is None
     assert lost(found, positions((b"", 6), (b"m", 50))) == (b"a", 5, 6)

@@ -64,13 +64,16 @@ def test_values_become_what_they_mean() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"startingSq": "1"}, r"option startingSq: is none of lognode; there are servers, log"),
+        (
+            {"startingSq": "1"},
+            r"option startingSq: is not an option of lognode; the options are servers, log",
+        ),
         ({"path": "x"}, "without a path"),
         ({"credentialsfile": "x"}, "option credentialsFile: does not exist yet"),
         ({"cursor": "x"}, "option cursor: does not exist yet"),
-        ({"pushdown": "true"}, r"filterPushdown\.enabled.*give keys, keyPrefix"),
+        ({"pushdown": "true"}, r"filterPushdown\.enabled.*Give keys, keyPrefix"),
         ({"servers": "h1:99999"}, "option servers: .*99999.* is not a port"),
-        ({"log": " "}, "option log: .*must not be empty"),
+        ({"log": " "}, "option log: .*the value is empty"),
         ({"mode": "all"}, "option mode: is 'all'; give changes or snapshot"),
         ({"failOnDataLoss": "no"}, "give true or false"),
         ({"columns": "key,valu"}, "give some of key, value, log, seq, timestamp, headers"),
@@ -81,9 +84,9 @@ def test_values_become_what_they_mean() -> None:
         ({"keys": "[broken"}, "or a JSON array"),
         ({"keys": "a" * 481}, "at most 480 bytes"),
         ({"keys": "a", "keyPrefix": "a"}, "keyPrefix are both given"),
-        ({"startingSeq": "latest"}, "a stream has no start of its own to remember"),
+        ({"startingSeq": "latest"}, "a stream remembers no start"),
         ({"startingSeq": "-1"}, "give earliest, a seq, or the JSON"),
-        ({"startingSeq": "{}"}, "this is no snapshot as to_json"),
+        ({"startingSeq": "{}"}, "the text is not a snapshot in the form of to_json"),
         ({"startingSeq": "1", "startingTimestamp": "1"}, "startingTimestamp are both given"),
         ({"endingSeq": "0"}, "whole number of 1 or more"),
         ({"endingSeq": "1", "asOf": "1"}, "asOf are both given"),
@@ -93,11 +96,11 @@ def test_values_become_what_they_mean() -> None:
         ({"snapshotLease": "8d"}, "at most 7 days"),
         ({"snapshotLease": "soon"}, "give 90s, 30m, 1h or 7d"),
         ({"consistency": "strong"}, "give linearizable or prefix"),
-        ({"maxEntriesPerTrigger": "1"}, "is one of a stream, and this is a batch"),
+        ({"maxEntriesPerTrigger": "1"}, "is an option of a stream, but this is a batch"),
         ({"mode": "snapshot", "startingSeq": "5"}, "it starts with the earliest entry"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_is_allowed(given: dict[str, str], said: str) -> None:
+def test_a_bad_option_is_refused_with_the_allowed_values(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidArgument, match=said) as raised:
         batch(**given)
     assert "\n" not in str(raised.value)
@@ -106,9 +109,9 @@ def test_what_is_wrong_is_said_with_what_is_allowed(given: dict[str, str], said:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"endingSeq": "5"}, "endingSeq: is one of a batch, and this is a stream"),
-        ({"asOf": "5"}, "asOf: is one of a batch"),
-        ({"minPartitions": "5"}, "minPartitions: is one of a batch"),
+        ({"endingSeq": "5"}, "endingSeq: is an option of a batch, but this is a stream"),
+        ({"asOf": "5"}, "asOf: is an option of a batch"),
+        ({"minPartitions": "5"}, "minPartitions: is an option of a batch"),
         ({"mode": "snapshot"}, "a stream has mode=changes"),
         ({"startingSeq": "Latest"}, "lost without an error"),
     ],
@@ -118,7 +121,7 @@ def test_a_stream_refuses_what_only_a_batch_has(given: dict[str, str], said: str
         stream(**given)
 
 
-def test_what_is_missing_is_named() -> None:
+def test_a_missing_option_is_named() -> None:
     for name in BASE:
         left = {key: value for key, value in BASE.items() if key != name}
         with pytest.raises(InvalidArgument, match=f"option {name}: is not given"):
@@ -130,8 +133,8 @@ def test_what_is_missing_is_named() -> None:
 def test_a_sink_takes_what_spark_adds_and_nothing_of_a_reader() -> None:
     assert write_options({**BASE, "checkpointlocation": "/x", "queryname": "q"}).log == "flights"
     with pytest.raises(
-        InvalidArgument, match="mode: is one of a batch or a stream, and this is a sink"
+        InvalidArgument, match="mode: is an option of a batch or a stream, but this is a sink"
     ):
         write_options({**BASE, "mode": "changes"})
-    with pytest.raises(InvalidArgument, match="there are servers, log, timeout"):
+    with pytest.raises(InvalidArgument, match="the options are servers, log, timeout"):
         write_options({**BASE, "producer": "x"})

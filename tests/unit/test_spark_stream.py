@@ -157,7 +157,7 @@ def test_starts_other_than_the_earliest(cluster: FakeCluster) -> None:
         reader := stream(cluster, startingSeq=json.dumps(end)), reader.initialOffset(), 1
     )
     assert [seq for _, seq in found] == [11, 11]
-    with pytest.raises(InvalidArgument, match=r"startingSeq: .*a stream has no start of its own"):
+    with pytest.raises(InvalidArgument, match=r"startingSeq: .*a stream remembers no start"):
         stream(cluster, startingSeq="latest")
 
 
@@ -195,18 +195,18 @@ def test_trap_2_a_plan_that_goes_back_and_one_of_another_log_are_refused(
     reader = stream(cluster)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
-    with pytest.raises(InvalidArgument, match="micro-batch from seq 6 back to 1"):
+    with pytest.raises(InvalidArgument, match="micro-batch goes from seq 6 back to 1"):
         reader.partitions(end, start)
     cluster.logs["log"] = 7
     for known in cluster.ranges:
         known.log_id = 7
-    with pytest.raises(InvalidArgument, match="was deleted; the one of that name now"):
+    with pytest.raises(InvalidArgument, match="of the snapshot was deleted"):
         stream(cluster).partitions(start, end)
-    with pytest.raises(InvalidArgument, match="was deleted; the one of that name now"):
+    with pytest.raises(InvalidArgument, match="of the snapshot was deleted"):
         stream(cluster).latestOffset(start, ReadAllAvailable())
 
 
-def test_what_retention_removed_fails_a_stream_unless_it_may(cluster: FakeCluster) -> None:
+def test_a_stream_below_retention_fails_unless_data_loss_is_allowed(cluster: FakeCluster) -> None:
     fill(cluster, 10)
     reader, lax = stream(cluster), stream(cluster, failOnDataLoss="false")
     start = reader.initialOffset()
@@ -223,7 +223,7 @@ def test_what_retention_removed_fails_a_stream_unless_it_may(cluster: FakeCluste
     assert len(partitions) == 2
 
 
-def test_what_retention_removed_fails_a_batch_that_begins_below_it_unless_it_may(
+def test_a_batch_below_retention_fails_unless_data_loss_is_allowed(
     cluster: FakeCluster,
 ) -> None:
     with Session(cluster.address, "log", timeout=5) as session:
@@ -240,8 +240,8 @@ def test_what_retention_removed_fails_a_batch_that_begins_below_it_unless_it_may
     for start, why in (
         ({"startingSeq": "4"}, "this batch begins with 4"),
         ({"startingSeq": nothing}, "this batch begins with 1"),
-        ({"startingTimestamp": "1004"}, "none that is left is from before startingTimestamp"),
-        ({"startingTimestamp": "1"}, "none that is left is from before startingTimestamp"),
+        ({"startingTimestamp": "1004"}, "no entry before startingTimestamp is left"),
+        ({"startingTimestamp": "1"}, "no entry before startingTimestamp is left"),
     ):
         said = rf"those below seq 5, and {why}; give failOnDataLoss=false"
         held = len(known.leases)
@@ -313,7 +313,7 @@ def test_a_lease_that_ended_fails_a_batch_on_the_driver_unless_loss_may_be(
     assert sorted(rows(reader, reader.partitions())) == expected
     for known in cluster.ranges:
         known.leases.clear()
-    with pytest.raises(NotFound, match="option asOf: the lease of that snapshot has ended"):
+    with pytest.raises(NotFound, match="the lease of the snapshot has ended"):
         reader.partitions()
     lax = LognodeSource({**options, "asOf": saved, "columns": "key,seq", "failOnDataLoss": "false"})
     reader = lax.reader(lax.schema())

@@ -72,7 +72,7 @@ def test_trap_6_a_reader_takes_no_filters_since_spark_fails_those_that_do() -> N
 
 
 @pytest.mark.parametrize("name", ["reader", "streamReader", "writer", "streamWriter"])
-def test_trap_7_what_spark_calls_by_name_has_its_names(name: str) -> None:
+def test_trap_7_methods_that_spark_calls_by_name_exist(name: str) -> None:
     own, sparks = (inspect.signature(getattr(of, name)) for of in (LognodeSource, DataSource))
     assert list(own.parameters) == list(sparks.parameters)
 

@@ -72,12 +72,12 @@ def test_a_split_keeps_the_range_for_the_left_keys_and_makes_one_for_the_right()
 @pytest.mark.parametrize(
     ("log", "at", "code", "told"),
     [
-        ("none", b"k", "LOG_NOT_FOUND", "no log named 'none'"),
+        ("none", b"k", "LOG_NOT_FOUND", "log 'none' does not exist"),
         ("orders", b"d", "INVALID_ARGUMENT", "range 2 begins at key 'd' already"),
-        ("orders", b"", "INVALID_ARGUMENT", "split key of 0 bytes; 1 to 480"),
-        ("orders", b"\xff" * 481, "INVALID_ARGUMENT", "split key of 481 bytes; 1 to 480"),
-        ("orders", "k", "INVALID_ARGUMENT", "at is 'k'; a key is wanted"),
-        ("orders", None, "INVALID_ARGUMENT", "at is None; a key is wanted"),
+        ("orders", b"", "INVALID_ARGUMENT", "split key has 0 bytes; 1 to 480"),
+        ("orders", b"\xff" * 481, "INVALID_ARGUMENT", "split key has 481 bytes; 1 to 480"),
+        ("orders", "k", "INVALID_ARGUMENT", "at is 'k'; give a key"),
+        ("orders", None, "INVALID_ARGUMENT", "at is None; give a key"),
     ],
 )
 def test_a_split_that_cannot_be_is_refused_and_says_why(
@@ -115,7 +115,7 @@ def test_the_number_of_operations_and_of_ranges_is_bounded(
 
 
 def test_outputs_that_do_not_cover_the_inputs_are_refused() -> None:
-    """The invariants of docs/design/ranges.md#metadata, for whoever plans."""
+    """The invariants of docs/design/ranges.md#metadata, for every planner."""
     metadata = cluster(split_at=[b"d"])
     answer = metadata.apply(1, 1, {
         "op": commands.PLAN, "kind": "move", "inputs": [[1, 1]],
@@ -136,7 +136,7 @@ def decided(metadata: Metadata) -> Metadata:
     return metadata
 
 
-def test_both_children_begin_from_the_parent_here_and_whoever_led_leads_both() -> None:
+def test_both_children_begin_from_the_local_parent_and_its_leader_leads_both() -> None:
     metadata, nodes = cluster(), Nodes(cluster())
     nodes.look(Facts(), 0.0)
     leader = nodes.leader(PARENT)
@@ -184,7 +184,7 @@ def test_x6_a_parent_with_another_hash_is_damaged_and_both_children_are_fetched(
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("back", [False, True], ids=["stays away", "comes back"])
-def test_whoever_dies_in_whatever_phase_the_split_ends_forwards(
+def test_a_split_completes_after_the_death_of_any_node_in_any_phase(
     victim: str, phase: str, back: bool
 ) -> None:
     nodes = Nodes(cluster())
@@ -218,7 +218,7 @@ def test_a_range_that_is_too_large_is_split_at_its_half_and_says_why() -> None:
     (step,) = next_steps(metadata, facts, 100.0, leads_for_s=100.0)
     do(metadata, **step)
     (operation,) = metadata.operations.values()
-    assert operation.reason == (f"{600 * MIB} bytes, more than {512 * MIB}: at its half")
+    assert operation.reason == (f"{600 * MIB} bytes, more than {512 * MIB}: split in the middle")
     assert [output.span for output in operation.outputs] == [Span(b"", b"m"), Span(b"m", None)]
     do(metadata, op=commands.ABORT, operation=1)
     assert next_steps(metadata, facts, 101.0, leads_for_s=100.0) == [], "not at once again"

@@ -13,7 +13,7 @@ import pytest
 from lognode.client.protocol import limits
 from lognode.client.protocol.records import decode_batch, encode_batch
 from lognode.statemachine import builder as builder_module
-from lognode.statemachine import commands
+from lognode.statemachine import commands, rules
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.late_numbers import LateNumbers
@@ -280,7 +280,9 @@ def test_X1_producers_that_settle_nothing_are_bounded_and_others_go_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Each id remembered half a million numbers, 75 MiB on every member, and ids cost nothing."""
-    monkeypatch.setattr(limits, "remembered_numbers_max", 10_000)
+    monkeypatch.setitem(
+        rules.BY_LEVEL, 1, rules.BY_LEVEL[1]._replace(remembered_numbers_max=10_000)
+    )
     state, index, last = state_in(tmp_path), 2, dict[int, int]()
 
     def append_some(producer: int, count: int, low: int = 1, first: int | None = None) -> Any:
@@ -310,7 +312,7 @@ def test_X1_producers_that_settle_nothing_are_bounded_and_others_go_on(
     assert append_some(3, 500)["status"] == "ok"
 
 
-def test_frozen_tables_are_no_view_of_the_live_ones_x16(tmp_path: Path) -> None:
+def test_frozen_tables_are_not_a_view_of_the_live_ones_x16(tmp_path: Path) -> None:
     state = state_in(tmp_path)
     for number in (1, 2):
         data = encode_batch([b"k"], [b"v"], producer=7, epoch=1, low=1, numbers=number)
@@ -446,7 +448,7 @@ def test_a_frozen_memtable_is_packed_for_the_builder_in_bounded_portions(
     assert len(portions) <= 4 + len(sources) // 500 + (12 if size > 10_000 else 0)
 
 
-def test_what_a_memtable_holds_is_let_go_in_steps_and_is_no_work_for_the_collector(
+def test_a_memtable_is_freed_in_steps_without_the_garbage_collector(
     tmp_path: Path,
 ) -> None:
     state = state_in(tmp_path)

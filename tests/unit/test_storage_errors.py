@@ -175,7 +175,7 @@ def test_s2_a_segment_that_the_disk_cannot_hold_leaves_no_file_and_no_gap(tmp_pa
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, hard))
         with pytest.raises(
-            Unavailable, match=r"could not be built: .*build-1: .*(large|space|output)"
+            Unavailable, match=r"building the segment failed: .*build-1: .*(large|space|output)"
         ):
             builder.build(path, 1, frozen.sources())
         assert not path.exists()

@@ -181,7 +181,7 @@ def test_S2_L3_a_builder_that_hangs_is_killed_and_the_segment_built_again(
                             numbers=1)  # fmt: skip
         await replica.append(data)
         for hung in (1, 2):
-            with pytest.raises(Unavailable, match=r"did nothing for [\d.]+ s, and was killed"):
+            with pytest.raises(Unavailable, match=r"made no progress for [\d.]+ s, and was killed"):
                 await node.flusher.flush(replica)
             assert builder._hung == hung
             assert builder.killed[-1].poll() == -9
@@ -270,7 +270,7 @@ def test_S2_x1_a_flush_never_writes_an_older_base_over_one_just_installed(tmp_pa
     run(tmp_path, test)
 
 
-def test_what_is_kept_of_flushes_goes_with_the_replica(tmp_path: Path) -> None:
+def test_the_records_of_flushes_end_with_the_replica(tmp_path: Path) -> None:
     """A row per generation that was ever flushed here stayed for as long as the process."""
 
     async def test(node: StorageNode, replica: RangeReplica) -> None:
@@ -362,7 +362,7 @@ def test_S1_x16_memtables_freeze_and_appends_go_on_while_the_builder_is_busy(
         while replica.state.memtable_bytes <= limits.memtable_hard_bytes_max:
             await replica.append(numbered_batch(number, [b"a"] * 10, filler=100))
             number += 10
-            node.memtables.look(0.0)
+            await node.memtables.look(0.0)
         with pytest.raises(Overloaded, match="segments") as refused:
             await replica.append(numbered_batch(number, [b"a"]))
         assert refused.value.outcome == "not_applied"
@@ -409,21 +409,21 @@ def test_L3_the_memtables_of_a_node_are_bounded_frozen_ones_included(
         # The largest is enough, and while it waits for the builder nothing else is frozen.
         monkeypatch.setattr(limits, "memtables_bytes_max", sum(sizes) - 100)
         for _ in range(3):
-            node.memtables.look(time.monotonic())
+            await node.memtables.look(time.monotonic())
             await node.applied(other)
         assert [len(r.state.queue) for r in (replica, other, follower)] == [0, 1, 0]
         assert other.raft_log.entry(other.applied_index).command == other_freeze(other)
 
         # The leader asks its members, a follower has nobody to ask.
         monkeypatch.setattr(limits, "memtables_bytes_max", 0)
-        node.memtables.look(time.monotonic())
+        await node.memtables.look(time.monotonic())
         await node.applied(replica)
         assert [len(r.state.queue) for r in (replica, other, follower)] == [1, 1, 1]
         assert follower.applied_index == 1
 
         monkeypatch.setattr(limits, "memtables_hard_bytes_max", sum(sizes) // 2)
-        node.memtables.look(time.monotonic())
-        with pytest.raises(Overloaded, match="the node waits for segments"):
+        await node.memtables.look(time.monotonic())
+        with pytest.raises(Overloaded, match="the node waits until it has built segments"):
             await replica.append(numbered_batch(5, [b"a"]))
         building = asyncio.ensure_future(node.memtables.build())
         builder.may.set()
@@ -463,7 +463,7 @@ def test_segments_that_are_waited_for_are_built_before_all_else(
             await replica.append(numbered_batch(replica.state.next_seq, [b"a"]))
             replica.freeze()
             monkeypatch.setattr(limits, "frozen_scarce_bytes", most)
-            node.memtables.look(time.monotonic())
+            await node.memtables.look(time.monotonic())
             await node.flusher.flush_oldest(replica)
         assert builder.gave_way == [True, False, True]
 
@@ -489,7 +489,7 @@ def test_an_old_memtable_is_frozen_by_its_leader_and_much_later_by_the_member_it
         now = time.monotonic()
         proposed = []
         for later in (0, limits.memtable_age_s + 1):
-            node.memtables.look(now + later)
+            await node.memtables.look(now + later)
             proposed.append(replica.freeze_proposed)
         assert proposed == [False, True]
         await node.applied(replica)
@@ -498,10 +498,10 @@ def test_an_old_memtable_is_frozen_by_its_leader_and_much_later_by_the_member_it
         index = replica.applied_index
         # Nothing is proposed for an empty memtable, or it would go on for ever.
         for _ in range(3):
-            node.memtables.look(time.monotonic() + limits.memtable_age_s + 1)
+            await node.memtables.look(time.monotonic() + limits.memtable_age_s + 1)
             await node.applied(replica)
         assert replica.applied_index == index
-        node.memtables.look(time.monotonic() + 2 * limits.memtable_age_s + 1)
+        await node.memtables.look(time.monotonic() + 2 * limits.memtable_age_s + 1)
         assert len(follower.state.queue) == 1
 
     run(tmp_path, test)
@@ -518,7 +518,7 @@ def test_a_cold_memtable_is_frozen_by_its_leader(
             batch = numbered_batch(replica.state.next_seq, [b"a"], filler=filler)
             await replica.append(batch)
             for later in (0, limits.memtable_cold_s - 1, limits.memtable_cold_s + 1):
-                node.memtables.look(now + later)
+                await node.memtables.look(now + later)
                 await node.applied(replica)
                 frozen.append(len(replica.state.queue))
             now += 2 * limits.memtable_cold_s
@@ -527,7 +527,7 @@ def test_a_cold_memtable_is_frozen_by_its_leader(
     run(tmp_path, test)
 
 
-def test_what_appends_wait_for_at_a_seal_is_built_in_a_hurry(tmp_path: Path) -> None:
+def test_a_flush_for_a_seal_is_urgent(tmp_path: Path) -> None:
     builder = Watched()
 
     async def test(node: StorageNode, replica: RangeReplica) -> None:

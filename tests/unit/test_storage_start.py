@@ -195,7 +195,7 @@ def test_S2_x2_a_log_with_another_entry_where_meta_applied_one_is_damage_not_a_r
     one_life(tmp_path, forget)
 
     async def test(node: StorageNode) -> None:
-        said = "its log holds entry 6 of term 1, meta applied that of term 2"
+        said = "its log has entry 6 of term 1, meta applied that entry of term 2"
         assert node.host.damaged == {G1: said}
         assert node.wal.groups[G1].last_index == 6
 

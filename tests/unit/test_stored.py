@@ -15,7 +15,7 @@ from lognode.partitions.model import LogRecord
 QUOTAS = {"acme/": {"stored_bytes": 1_000}, "other/": {"requests": 5}}
 
 
-def test_what_is_led_here_is_summed_up_by_tenant() -> None:
+def test_stored_bytes_of_led_ranges_are_summed_up_by_tenant() -> None:
     quotas = Quotas(lambda: 0.0)
     quotas.learn(QUOTAS)
 
@@ -48,7 +48,7 @@ def test_what_is_led_here_is_summed_up_by_tenant() -> None:
     assert quotas.tenants["acme/"].held == 0
 
 
-def test_what_nodes_tell_is_summed_up_without_those_that_are_silent() -> None:
+def test_reports_of_stored_bytes_are_summed_up_without_silent_nodes() -> None:
     facts = Facts()
     for node, at in ((1, 10.0), (2, 9.0), (3, 5.0)):
         facts.heard[node] = at

@@ -84,10 +84,10 @@ NODE = {"role": "node", "cluster": "c2", "node": 2, "incarnation": 7}
 
 def test_a_node_that_proves_the_secret_ends_a_fresh_founder() -> None:
     founder = Founder(SECRET)
-    assert "cluster c1, the other side to c2" in founder.meet(**NODE, secret=SECRET)
+    assert "cluster c1, the other side is of cluster c2" in founder.meet(**NODE, secret=SECRET)
     (error,) = founder.ended
-    assert "a node of cluster c2 has asked for h:1" in error.message
-    assert "is that the right directory, and its volume mounted?" in error.message
+    assert "a node of cluster c2 has called h:1" in error.message
+    assert "check the directory and its volume" in error.message
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_hello_without_a_proof_is_refused_and_changes_nothing(
     assert len(lines) <= 1, "not a line for each"
     if "secret" not in hello and not (secret and "node" in hello):
         assert lines[0].levelname == "ERROR"
-        assert "its volume mounted?" in lines[0].fields["reason"]  # type: ignore[attr-defined]
+        assert "check the directory and its volume" in lines[0].fields["reason"]  # type: ignore[attr-defined]
 
 
 def test_a_founder_that_others_use_only_tells_of_strangers(
@@ -134,6 +134,6 @@ def test_the_cluster_of_a_stranger_is_shown_in_short() -> None:
 def test_a_node_of_the_cluster_is_greeted_as_ever() -> None:
     founder = Founder(SECRET)
     told = founder.meet(**{**NODE, "cluster": "c1"}, secret=SECRET)
-    assert told == "this port is for clients; nodes of the cluster dial h:2"
+    assert told == "this port is only for clients; nodes of the cluster dial h:2"
     assert founder.meet(cluster="c1") == ""
     assert founder.ended == []

@@ -33,7 +33,7 @@ def pins(name: str) -> dict[str, tuple[str, list[str]]]:
         elif hash_:
             found[package][1].append(hash_[1])
         else:
-            assert line.startswith("#"), f"{name}.lock has a line that is no pin: {line}"
+            assert line.startswith("#"), f"{name}.lock has a line that is not a pin: {line}"
     return found
 
 

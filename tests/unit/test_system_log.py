@@ -86,7 +86,7 @@ def test_a_log_that_cannot_be_written_gets_everything_later() -> None:
     run(test)
 
 
-def test_X1_X7_what_waits_is_bounded_and_what_is_lost_is_told() -> None:
+def test_X1_X7_waiting_records_are_bounded_and_lost_ones_are_counted() -> None:
     async def test(log: Log, records: SystemLog) -> None:
         for number in range(WAITING_MAX + 7):
             records.put(b"k", {"n": number})

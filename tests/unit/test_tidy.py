@@ -44,9 +44,9 @@ CALLED_FROM_OUTSIDE = {
 
 
 ROOMS = (
-    "local", "verify", "joining", "listeners", "serving", "web", "links", "control", "upkeep",
-    "lifecycle", "access", "audit", "load", "replicas", "quota", "metadata", "certificates",
-    "directory", "runtime",
+    "local", "verify", "reactions", "joining", "listeners", "serving", "web", "links", "control",
+    "upkeep", "lifecycle", "access", "audit", "load", "replicas", "rules", "quota", "metadata",
+    "certificates", "directory", "runtime",
 )  # fmt: skip
 """Of node/: each uses only those that follow it, and `config` and `metrics`."""
 
@@ -129,6 +129,18 @@ def test_a_room_of_the_node_uses_only_rooms_below_it(room: str) -> None:
         for module in imports(path, ast.parse(path.read_text("utf-8"))):
             if module.startswith("node."):
                 assert module.split(".")[1] in allowed, f"{name_of(path)} imports {module}"
+
+
+def test_the_rules_of_a_replicas_life_do_no_io() -> None:
+    """The simulator carries out the same rules in a simulated world."""
+    forbidden = {*SANS_IO_FORBIDDEN, "os", "pathlib", "logging", "shutil", "subprocess", "lmdb"}
+    for path in sorted((ROOT / "node" / "rules").glob("*.py")):
+        text = path.read_text("utf-8")
+        for module in imports(path, ast.parse(text)):
+            assert module.split(".")[0] not in forbidden, f"{name_of(path)} imports {module}"
+            if module.startswith("node."):
+                keys = module == "node.directory" and "import meta_keys\n" in text
+                assert keys or module.startswith("node.rules"), f"{name_of(path)} imports {module}"
 
 
 def test_every_file_of_the_node_is_in_a_room_and_in_its_map() -> None:

@@ -204,7 +204,7 @@ def test_a_listener_that_requires_a_certificate_says_so(trust: Pki) -> None:
     async def test(listener: Listener, server: Server) -> None:
         error = await refused(listener, trust.tls())
         assert isinstance(error, Unauthorized)
-        assert "it requires a client certificate: give one with its key (--tls-cert" in str(error)
+        assert "give a certificate and its key (--tls-cert and --tls-key" in str(error)
         await until(lambda: len(server.refusals) == 1)
         assert "sent no certificate" in str(server.refusals[0])
         assert server.hellos == []
@@ -225,12 +225,12 @@ def test_a_certificate_of_another_ca_is_refused_by_either_side(trust: Pki, tmp_p
     async def test(listener: Listener, server: Server) -> None:
         error = await refused(listener, other.tls())
         assert isinstance(error, Unauthorized)
-        assert "is of a CA that this side does not trust: give the CA" in str(error)
+        assert "this side does not trust the CA of the other side's" in str(error)
         error = await refused(listener, Tls(ca=trust.ca, cert=foreign.cert, key=foreign.key))
         assert isinstance(error, Unauthorized)
         assert "it does not trust the CA of this side's certificate" in str(error)
         error = await refused(listener, Tls())  # the CAs of the operating system
-        assert "is of a CA that this side does not trust" in str(error)
+        assert "this side does not trust the CA of the other side's" in str(error)
         assert server.hellos == []
 
     run(trust, test)
@@ -241,7 +241,8 @@ def test_an_expired_certificate_is_refused_by_either_side(trust: Pki) -> None:
     early = trust.aged(trust.client("new"), 1, 9)
 
     async def test(listener: Listener, server: Server) -> None:
-        for issued, reason in ((expired, "this side's certificate has expired: renew it"),
+        for issued, reason in ((expired, "this side's certificate has expired: renew the "
+                                         "certificate"),
                                (early, "it does not accept this side's certificate")):  # fmt: skip
             assert reason in str(await refused(listener, trust.tls(issued)))
         assert server.hellos == []
@@ -250,7 +251,7 @@ def test_an_expired_certificate_is_refused_by_either_side(trust: Pki) -> None:
 
     async def from_expired(listener: Listener, server: Server) -> None:
         error = await refused(listener, trust.tls())
-        assert "the other side's certificate has expired: renew it there" in str(error)
+        assert "the other side's certificate has expired" in str(error)
 
     run(trust, from_expired, own=trust.aged(trust.node("old-node"), -9, -1))
 
@@ -258,7 +259,7 @@ def test_an_expired_certificate_is_refused_by_either_side(trust: Pki) -> None:
 def test_the_host_is_checked(trust: Pki) -> None:
     async def test(listener: Listener, server: Server) -> None:
         error = await refused(listener, trust.tls())
-        assert "is not for host '127.0.0.1': use an address that it names" in str(error)
+        assert "is not for host '127.0.0.1': use an address in the certificate" in str(error)
         error = await refused(listener, trust.tls(), host="localhost")
         assert "is not for host 'localhost'" in str(error)
         assert server.hellos == []
@@ -266,8 +267,8 @@ def test_the_host_is_checked(trust: Pki) -> None:
     run(trust, test, own=trust.node("far", hosts=["db.example", "10.1.2.3"]))
 
 
-def test_the_certificate_of_a_client_is_no_listener_s(trust: Pki) -> None:
-    """Whoever has the key of a client cannot take a node's place."""
+def test_the_certificate_of_a_client_is_not_for_a_listener(trust: Pki) -> None:
+    """The holder of a client's key cannot take a node's place."""
     with_hosts = trust.client("app")
 
     async def test(listener: Listener, server: Server) -> None:
@@ -281,7 +282,7 @@ def test_a_client_without_tls_is_told_what_to_do(trust: Pki) -> None:
     async def test(listener: Listener, server: Server) -> None:
         error = await refused(listener, None)
         assert isinstance(error, RemoteProtocolError)
-        assert "this listener speaks TLS 1.3 only: use lognodes://" in str(error)
+        assert "this listener speaks only TLS 1.3: use lognodes://" in str(error)
         assert server.hellos == []
 
     run(trust, test)
@@ -291,7 +292,7 @@ def test_a_client_with_tls_is_told_that_a_listener_has_none(trust: Pki) -> None:
     async def test(listener: Listener, server: Server) -> None:
         error = await refused(listener, trust.tls())
         assert isinstance(error, RemoteProtocolError)
-        assert "does not speak TLS: use lognode:// in place of lognodes://" in str(error)
+        assert "use lognode:// instead of lognodes:// and no TLS options" in str(error)
 
     run(None, test)
 
@@ -324,7 +325,7 @@ def test_half_a_tls_handshake_ends_in_time(trust: Pki, monkeypatch: pytest.Monke
             assert await reader.read() == b""
         writer.close()
         await until(lambda: listener.connections == 0)
-        assert "no handshake within" in str(server.refusals[0])
+        assert "the handshake took over" in str(server.refusals[0])
 
     run(trust, test)
 
@@ -371,7 +372,7 @@ def test_nodes_prove_the_secret_inside_tls_too(trust: Pki) -> None:
 
 
 def test_a_proof_is_of_one_tls_channel_only(trust: Pki) -> None:
-    """X: whoever ends TLS in between cannot pass the proofs on."""
+    """X: a man in the middle who ends TLS cannot pass the proofs on."""
     hello, welcome = Hello(role="node", nonce=b"a" * 32), Welcome(nonce=b"b" * 32)
     ours, theirs = (trust.node(name).certificate.fingerprint for name in ("a", "b"))
     proof = wire.prove(SECRET, "dialler", hello, welcome, ours)
@@ -423,10 +424,10 @@ def test_files_that_cannot_be_used_are_named(trust: Pki, tmp_path: Path) -> None
     empty.touch(0o600)
     for options, reason in (
         (Tls(ca=nothing), f"cannot read CA file {nothing}: No such file"),
-        (Tls(ca=empty), f"CA file {empty} holds no certificate"),
+        (Tls(ca=empty), f"CA file {empty} contains no certificate"),
         (Tls(ca=trust.ca, cert=nothing, key=app.key), f"cannot read certificate {nothing}"),
         (Tls(ca=trust.ca, cert=app.cert, key=nothing), f"cannot read TLS key {nothing}"),
-        (Tls(ca=trust.ca, cert=app.cert, key=other.key), "is not the key of certificate"),
+        (Tls(ca=trust.ca, cert=app.cert, key=other.key), "does not belong to certificate"),
         (Tls(ca=trust.ca, cert=empty, key=app.key), f"cannot use certificate {empty}"),
     ):
         with pytest.raises(InvalidArgument) as caught:
@@ -550,7 +551,7 @@ def test_a_connection_keeps_no_memory_of_large_frames(trust: Pki) -> None:
     run(trust, test)
 
 
-def test_who_asks_for_new_keys_and_reads_no_answer_is_cut_off(
+def test_a_client_that_asks_for_new_keys_and_does_not_read_is_cut_off(
     trust: Pki, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answers to key updates leave past all frames, so that no queue of frames bounds them."""
@@ -566,7 +567,7 @@ def test_who_asks_for_new_keys_and_reads_no_answer_is_cut_off(
         transport._out_bytes = limits.send_buffer_bytes_max  # its reader takes nothing
         transport.data_received(b"key update")
         assert isinstance(transport.lost, RemoteProtocolError)
-        assert "reads nothing of its answers" in str(transport.lost)
+        assert "does not read its answers" in str(transport.lost)
 
     asyncio.run(main())
 
@@ -630,7 +631,7 @@ class LateTurns:
         """Nobody counts."""
 
 
-def test_what_came_before_the_end_of_tls_is_taken_though_it_waits_for_its_turn(
+def test_bytes_before_the_end_of_tls_are_read_even_if_they_wait_for_their_turn(
     trust: Pki,
 ) -> None:
     async def test(listener: Listener, server: Server) -> None:
@@ -647,7 +648,7 @@ def test_what_came_before_the_end_of_tls_is_taken_though_it_waits_for_its_turn(
     run(trust, test)
 
 
-def test_what_came_before_the_end_of_tls_is_taken_though_there_was_no_room(trust: Pki) -> None:
+def test_bytes_before_the_end_of_tls_are_read_even_if_memory_was_short(trust: Pki) -> None:
     """The acceptor takes no more frames for a while, as when too many requests are in flight."""
 
     async def test(listener: Listener, server: Server) -> None:
@@ -673,7 +674,7 @@ def test_what_came_before_the_end_of_tls_is_taken_though_there_was_no_room(trust
 def test_a_frame_that_hardly_grows_inside_tls_ends_its_connection(
     trust: Pki, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte is a record: what the records cost is no growth of the frame."""
+    """Each byte is a record: what the records cost is not growth of the frame."""
     monkeypatch.setattr(limits, "frame_window_s", 0.2)
 
     async def test(listener: Listener, server: Server) -> None:
@@ -689,13 +690,13 @@ def test_a_frame_that_hardly_grows_inside_tls_ends_its_connection(
             found = await client.heard()
             dripping.cancel()
             assert found.kind == frames.ERROR
-            assert "its bytes came at less than 1000 a second" in found.body["message"]
+            assert "its bytes arrived at less than 1000 a second" in found.body["message"]
             assert server.told == ["slow"]
 
     run(trust, test, bounds=Bounds(frame_bytes_per_s=1_000))
 
 
-def test_a_tls_record_that_does_not_end_is_no_request(trust: Pki) -> None:
+def test_a_tls_record_without_an_end_is_not_a_request(trust: Pki) -> None:
     """A byte a second of a record of 16 KiB would last for hours."""
 
     async def test(listener: Listener, server: Server) -> None:

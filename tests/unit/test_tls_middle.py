@@ -137,10 +137,14 @@ def test_he_ends_tls_with_no_certificate_that_he_can_have(trust: Pki, tmp_path: 
         as_client = ClientTls(trust.tls(client)).current()
         other_host = trust.node("n3", hosts=["other.example"])
         for shown, dial, reason in (
-            (own.node("n2", HOSTS, 5), lambda: scene.dial(as_client), "a CA that this side does"),
+            (
+                own.node("n2", HOSTS, 5),
+                lambda: scene.dial(as_client),
+                "this side does not trust the CA",
+            ),
             (client, lambda: scene.dial(as_client), "not for this use"),
             (other_host, lambda: scene.dial(as_client), "not for host '127.0.0.1'"),
-            (own.node("m2", HOSTS, 5), to_node_2(scene), "a CA that this side does not trust"),
+            (own.node("m2", HOSTS, 5), to_node_2(scene), "does not trust the CA"),
             (client, to_node_2(scene), "not for this use"),
             (trust.node("3"), to_node_2(scene), "is of node 3, not of node 2"),
             (other_host, to_node_2(scene), "node 2 is registered with another key"),

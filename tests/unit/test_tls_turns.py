@@ -1,4 +1,4 @@
-"""What TLS takes of the processor is the time of whoever sends, on real loopback sockets."""
+"""What TLS takes of the processor is the sender's time, on real loopback sockets."""
 
 import asyncio
 import contextlib

@@ -7,7 +7,7 @@ import pytest
 from lognode.node.runtime.together import Together
 
 
-def test_who_asks_at_a_time_shares_a_question_that_is_asked_after_all_of_them() -> None:
+def test_simultaneous_callers_share_a_question_that_begins_after_their_calls() -> None:
     async def main() -> None:
         asked: list[int] = []
         answers: list[asyncio.Future[str]] = []
@@ -62,7 +62,7 @@ def test_an_error_is_told_to_all_and_the_next_question_is_asked() -> None:
     asyncio.run(main())
 
 
-def test_one_who_goes_away_takes_the_answer_from_nobody() -> None:
+def test_a_caller_that_leaves_takes_the_answer_from_no_other_caller() -> None:
     async def main() -> None:
         async def ask(_: int) -> str:
             await asyncio.sleep(0.01)

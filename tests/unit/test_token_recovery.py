@@ -81,7 +81,7 @@ def test_a_request_that_cannot_be_taken_away_is_not_used(
 def test_a_request_of_another_hour_is_dropped(root: Path, later_ms: int) -> None:
     """Of a backup that was brought back, for instance."""
     token_recovery.ask(root, "ops", TOKEN, NOW_MS)
-    with pytest.raises(InvalidArgument, match="last hour"):
+    with pytest.raises(InvalidArgument, match="the request is over an hour old"):
         token_recovery.take(root, NOW_MS + later_ms)
     assert not (root / RECOVERY).exists()
 
@@ -148,7 +148,9 @@ def test_the_request_of_the_superuser_belongs_to_the_user_of_the_node(
     token_recovery.ask(root, "ops", TOKEN, NOW_MS)
     found = (root / RECOVERY).stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (4_711, 4_712, 0o600)
-    with pytest.raises(InvalidArgument, match="others than its owner"):
+    with pytest.raises(
+        InvalidArgument, match="users other than the user of this node can write the request"
+    ):
         token_recovery.take(root, NOW_MS)  # this process is not that user
     token_recovery.ask(root, "ops", TOKEN, NOW_MS)
     monkeypatch.setattr(os, "geteuid", lambda: 4_711)
@@ -156,7 +158,7 @@ def test_the_request_of_the_superuser_belongs_to_the_user_of_the_node(
 
 
 def test_only_the_directory_of_a_stopped_node_gets_a_request(tmp_path: Path, root: Path) -> None:
-    with pytest.raises(InvalidArgument, match="no data directory"):
+    with pytest.raises(InvalidArgument, match="is not the data directory of a node"):
         token_recovery.ask(tmp_path, "ops", TOKEN, NOW_MS)
     with pytest.raises(InvalidArgument, match="principal"):
         token_recovery.ask(root, "a\nb", TOKEN, NOW_MS)

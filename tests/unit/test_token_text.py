@@ -41,7 +41,7 @@ def test_only_the_token_itself_has_its_digest() -> None:
     ["", "x", "0" * 16, "0" * 16 + ".", "0" * 16 + "." + "a" * 21, "g" * 16 + "." + "a" * 43,
      "0" * 16 + "." + "a" * 201, "0" * 16 + "." + "a" * 30 + "\n"],
 )  # fmt: skip
-def test_text_that_is_no_token_is_refused_and_not_repeated(text: str) -> None:
+def test_a_malformed_token_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         lognode.AsyncClient(token=text)
     assert not text or f"{text}" not in str(caught.value) or text == "x"

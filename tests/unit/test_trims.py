@@ -106,7 +106,7 @@ def test_S6_a_trim_that_hides_entries_keeps_a_floor_and_its_repetition_proposes_
     served(tmp_path, test)
 
 
-def test_S6_what_is_appended_between_the_look_and_the_command_stays(
+def test_S6_an_append_between_the_look_and_the_command_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The trim of a key that showed nothing has happened at the look."""
@@ -127,7 +127,7 @@ def test_S6_what_is_appended_between_the_look_and_the_command_stays(
     served(tmp_path, test)
 
 
-def test_S7_what_was_acknowledged_before_the_trim_is_seen_by_the_look(tmp_path: Path) -> None:
+def test_S7_the_look_sees_appends_acknowledged_before_the_trim(tmp_path: Path) -> None:
     """The entry is committed, and this leader has not applied it when the trim comes."""
 
     async def test(range_: Range) -> None:

@@ -450,7 +450,7 @@ def test_S7_a_read_comes_to_its_end_though_every_cache_is_empty_in_every_turn(
 # Opening.
 
 
-def test_x28_the_pages_of_a_file_are_walked_in_steps_and_not_by_whoever_opens_it(
+def test_x28_the_pages_of_a_file_are_walked_in_steps_and_not_by_its_opener(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Range(tmp_path)
@@ -490,7 +490,7 @@ def test_x28_the_pages_of_a_file_are_walked_in_steps_and_not_by_whoever_opens_it
         made.store.segment(info.content_id)
 
 
-def test_x28_a_file_that_rotted_is_found_by_whoever_prepares_it(tmp_path: Path) -> None:
+def test_x28_a_rotten_file_is_found_by_the_member_that_prepares_it(tmp_path: Path) -> None:
     made = Range(tmp_path)
     made.append(KEYS)
     made.flush()
@@ -499,11 +499,11 @@ def test_x28_a_file_that_rotted_is_found_by_whoever_prepares_it(tmp_path: Path) 
     with open(made.store.path(info.content_id), "r+b") as file:
         file.seek(2 * 4096)
         file.write(bytes(8))  # hashed it was, as this process made it
-    with pytest.raises(CorruptData, match="page 2 is another one"):
+    with pytest.raises(CorruptData, match="page 2 has the number of another page"):
         made.store.prepare(info.content_id, nothing)
 
 
-def test_x28_a_file_that_a_merge_has_taken_away_is_no_damage(filled: Range) -> None:
+def test_x28_a_file_that_a_merge_has_removed_is_not_damage(filled: Range) -> None:
     old, kept = filled.state.manifest[0], filled.state.manifest[9]
     filled.merge(0, 8)
     asyncio.run(prepare(filled.state, old.content_id))

@@ -14,13 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lineages import KEYS, Lineages
 
-from lognode.client.protocol import limits
 from lognode.client.protocol.errors import CorruptData, LognodeError, OutOfOrder
 from lognode.client.protocol.invariants import InvariantError
 from lognode.client.protocol.records import Batch, decode_batch, encode_batch
 from lognode.node.upkeep.retention import decide, holdings, trimmed
 from lognode.partitions.policy import Policy
-from lognode.statemachine import commands
+from lognode.statemachine import commands, rules
 from lognode.statemachine.merge_plan import is_oldest, plan
 from lognode.statemachine.number_runs import NumberRuns
 from lognode.statemachine.producers import Producers, Table, united_rows
@@ -199,7 +198,7 @@ def test_S6_the_seqs_go_on_behind_the_larger_and_the_clock_behind_the_later(
 @pytest.mark.parametrize("order", [(0,), (1, 0), (0, 0), (0, 2)])
 def test_S6_only_neighbours_are_united(order: tuple[int, ...]) -> None:
     spans = [(b"", b"b"), (b"b", b"c"), (b"c", b"d")]
-    with pytest.raises(InvariantError, match="no neighbours"):
+    with pytest.raises(InvariantError, match="the ranges of a merge are not neighbours"):
         united([Parent(*spans[at], Base()) for at in order], 1, 1)
 
 
@@ -246,7 +245,7 @@ def test_x8_a_split_and_a_merge_leave_the_manifest_as_it_was(lineages: Lineages)
 @pytest.mark.parametrize(
     "clip", [(b"b", b"b"), (b"b", b"a"), (b"", b""), (None, None), (1, None), (b"", "x"), (b"",)]
 )
-def test_S12_a_row_with_a_clip_that_is_none_is_an_error(clip: tuple[Any, ...]) -> None:
+def test_S12_a_row_with_a_malformed_clip_is_an_error(clip: tuple[Any, ...]) -> None:
     row = ["ab", 1, 1, 1, 2, b"a", b"b", 1, 1]
     for whole in (row, [*row, b"a", b"b"], [*row, b"a", None]):
         assert SegmentInfo.from_wire(whole).to_wire() == whole
@@ -284,7 +283,7 @@ def test_files_of_other_chains_are_not_opened_for_a_page_of_keys(
         (300, 200, [(b"", b"e"), (b"e", None), (b"e", None)]),
     ],
 )
-def test_x2_21_what_follows_in_seqs_and_not_in_time_stays_apart(
+def test_x2_21_later_seqs_with_earlier_times_stay_apart(
     lineages: Lineages, left_ms: int, right_ms: int, clips: list[Span]
 ) -> None:
     lineages.split(lineages.ranges[0], b"e")
@@ -299,7 +298,7 @@ def test_x2_21_what_follows_in_seqs_and_not_in_time_stays_apart(
     lineages.check()
 
 
-def test_x2_21_what_precedes_in_seqs_and_not_in_time_stays_apart(lineages: Lineages) -> None:
+def test_x2_21_earlier_seqs_with_later_times_stay_apart(lineages: Lineages) -> None:
     lineages.split(lineages.ranges[0], b"e")
     left, right = lineages.ranges
     lineages.append(left, [b"a"], ms=300)
@@ -340,7 +339,7 @@ def test_x12_marks_beyond_the_limit_stay_and_can_be_raised(
     for state, spans in zip(lineages.ranges, ((b"abc"), (b"efg")), strict=True):
         for at, key in enumerate(spans):
             lineages.trim_span(state, (b"%c" % key, b"%c" % (key + 1)), 2 + at)
-    monkeypatch.setattr(limits, "lineage_spans_max", 4)
+    monkeypatch.setitem(rules.BY_LEVEL, 1, rules.BY_LEVEL[1]._replace(lineage_spans_max=4))
     lineages.unite(0)
     (state,) = lineages.ranges
     assert state.removal.marks.spans == 9
@@ -353,7 +352,7 @@ def test_x12_marks_beyond_the_limit_stay_and_can_be_raised(
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_x13_what_compaction_hid_of_a_parent_does_not_follow_from_files(
+def test_x13_entries_hidden_by_compaction_are_not_derived_from_files(
     lineages: Lineages, joined: bool
 ) -> None:
     two(lineages, 3, 3)
@@ -565,7 +564,7 @@ def test_a_merged_range_is_split_where_its_own_bytes_are_halved(lineages: Lineag
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_x8_what_one_parent_merged_into_another_file_is_not_read_twice(
+def test_x8_entries_that_a_parent_merged_into_another_file_are_not_read_twice(
     lineages: Lineages, side: int
 ) -> None:
     (state,) = lineages.ranges
@@ -611,7 +610,7 @@ def test_x8_a_manifest_may_name_a_file_twice(lineages: Lineages) -> None:
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_x13_what_a_parent_let_go_of_does_not_come_back_with_the_others_file(
+def test_x13_entries_dropped_by_a_parent_do_not_return_with_the_other_parents_file(
     lineages: Lineages, side: int
 ) -> None:
     """The last file of a key that it has is not that which hides what is in the first."""
@@ -664,7 +663,7 @@ NEW = [2, 1, {1: 3, 2: 4}, 300, 6]
 
 
 @pytest.mark.parametrize(("left", "right", "new_key"), [(OLD, NEW, b"x"), (NEW, OLD, b"a")])
-def test_x9_of_two_rows_of_one_producer_the_higher_epoch_stays(
+def test_x9_the_row_with_the_higher_epoch_of_a_producer_stays(
     left: list[Any], right: list[Any], new_key: bytes
 ) -> None:
     table = Producers.from_wire(united_of(producers(p7=left), producers(p7=right)))
@@ -676,7 +675,7 @@ def test_x9_of_two_rows_of_one_producer_the_higher_epoch_stays(
 
 
 @pytest.mark.parametrize(("left", "right", "old_key"), [(OLD, NEW, b"a"), (NEW, OLD, b"x")])
-def test_S8_x10_what_a_range_knew_that_the_opening_had_not_come_to_is_a_duplicate_still(
+def test_S8_x10_a_number_known_to_a_range_before_the_opening_arrived_is_still_a_duplicate(
     left: list[Any], right: list[Any], old_key: bytes
 ) -> None:
     """An import was opened again while its ranges were merged: what one of them had applied, and

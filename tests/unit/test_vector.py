@@ -31,23 +31,25 @@ def _with(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ("", "no JSON"),
+        ("", "not JSON"),
         ("[1]", "not an object"),
-        (_with(v=2), "version 2; this lognode knows 1"),
-        (_without("lease"), "its lease is None"),
-        (_with(log_id=True), "its log_id is True"),
+        (_with(v=2), "version is 2; this lognode knows 1"),
+        (_without("lease"), "lease is None"),
+        (_with(log_id=True), "log_id is True"),
         (_with(parts=[]), "do not cover"),
-        (_with(parts=[None]), "a part of it is None"),
+        (_with(parts=[None]), "a part is None"),
         (_with(parts=[{"start": "", "end": None, "through_seq": -1}]), "through seq -1"),
         (_with(parts=[{"start": "", "end": "m", "through_seq": 1}]), "end at key b'm'"),
         (_with(parts=[{"start": "a", "end": None, "through_seq": 1}]), "at key b'a'"),
         (_with(parts=[{"start": "", "end": "", "through_seq": 1}]), "at key b''"),
-        (_with(parts=[{"start": {"b64": "!"}, "end": None, "through_seq": 1}]), "a key in it"),
-        (_with(parts=[{"start": 5, "end": None, "through_seq": 1}]), "a key in it is 5"),
+        (_with(parts=[{"start": {"b64": "!"}, "end": None, "through_seq": 1}]), "a key is"),
+        (_with(parts=[{"start": 5, "end": None, "through_seq": 1}]), "a key is 5"),
     ],
 )
-def test_what_is_no_vector_is_refused(given: Any, why: str) -> None:
+def test_a_malformed_vector_is_refused(given: Any, why: str) -> None:
     text = given if isinstance(given, str) else json.dumps(given)
-    with pytest.raises(InvalidArgument, match="no snapshot as to_json") as caught:
+    with pytest.raises(
+        InvalidArgument, match=r"the text is not a snapshot in the form of to_json\(\)"
+    ) as caught:
         Vector.from_json(text)
-    assert why.replace("do not cover", "its parts end at key b''") in caught.value.message
+    assert why.replace("do not cover", "the parts end at key b''") in caught.value.message

@@ -134,14 +134,14 @@ def test_a_running_node_refuses(copy: Path, capsys: pytest.CaptureFixture[str]) 
     try:
         assert main.main(["verify", str(copy)]) == 1
         said = capsys.readouterr().err
-        assert f"is in use by process {os.getpid()}; stop the node first" in said
+        assert f"process {os.getpid()} uses data directory" in said
     finally:
         directory.close()
     assert failed(copy) == {}
 
 
 @pytest.mark.parametrize("what", ["nothing", "empty", "file"])
-def test_what_is_no_directory_of_a_node(
+def test_a_foreign_directory_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
     root = tmp_path / "x"
@@ -150,7 +150,7 @@ def test_what_is_no_directory_of_a_node(
     elif what == "file":
         root.write_bytes(b"")
     assert main.main(["verify", str(root)]) == 1
-    assert "is no data directory of a node" in capsys.readouterr().err
+    assert "is not the data directory of a node" in capsys.readouterr().err
     assert main.main(["verify"]) == 2
 
 
@@ -276,7 +276,7 @@ def refused(root: Path) -> None:
     ("damage", "check", "says"),
     [
         (hit_wal_round, "wal", "it is damaged at byte"),
-        (hit_wal_header, "wal", "its header is damaged"),
+        (hit_wal_header, "wal", "the header of the file is damaged"),
         (lose_wal_middle, "wal", "is missing"),
         (lose_wal_newest, "wal", "is missing"),
         (lose_wal, "replicas", "range 1 generation 1: its log is not in the WAL"),
@@ -291,11 +291,11 @@ def refused(root: Path) -> None:
         (started_without_created, "replicas", "range 9 generation 1: its log is not in the WAL"),
         (without_mark, "replicas", "meta does not say that it was started"),
         (applied_beyond_log, "replicas", "range 1 generation 1: its log ends at entry"),
-        (applied_another_term, "replicas", "meta has applied that of term"),
+        (applied_another_term, "replicas", "meta applied that entry of term"),
         (applied_below_log, "replicas", "its log begins after"),
-        (known_damage, "replicas", "known to be damaged: a checksum"),
-        (row_of_another_shape, "meta", "is not one"),
-        (refused, "identity", "the cluster refuses it: a copy of it was seen"),
+        (known_damage, "replicas", "known as damaged: a checksum"),
+        (row_of_another_shape, "meta", "is not valid"),
+        (refused, "identity", "the cluster refuses this directory: a copy of it was seen"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -378,12 +378,12 @@ ROW = meta_keys.replica_key(GroupId(1, 1))
         (swap_segments, "from seq 1 on, behind"),
         (overlap_segments, "behind"),
         (empty_segment, "0 entries with seqs from"),
-        (swap_keys, "a last key that is before its first"),
-        (swap_timestamps, "a last timestamp that is before its first"),
-        (lower_next_seq, "its next seq is 2, and a segment ends at"),
-        (lower_last_timestamp, "its last timestamp is 1, and a segment has"),
-        (strange_producers, "its tables cannot be read"),
-        (strange_next_seq, "its next seq and last timestamp are ('many'"),
+        (swap_keys, "a last key below its first key"),
+        (swap_timestamps, "a last timestamp below its first timestamp"),
+        (lower_next_seq, "the next seq is 2, but a segment ends at"),
+        (lower_last_timestamp, "the last timestamp is 1, but a segment has"),
+        (strange_producers, "the tables cannot be read"),
+        (strange_next_seq, "the next seq and last timestamp are ('many'"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -419,7 +419,7 @@ def test_S12_a_manifest_that_its_file_contradicts_is_found(copy: Path, field: st
         base["manifest"][0][at] += b"z" if field == "max_key" else -1
 
     of_range(ROW, change)(copy)
-    assert "is not what its manifest says" in failed(copy)["segments"]
+    assert "does not match its manifest" in failed(copy)["segments"]
 
 
 def test_S12_two_manifests_that_contradict_each_other_are_found(copy: Path) -> None:
@@ -429,7 +429,7 @@ def test_S12_two_manifests_that_contradict_each_other_are_found(copy: Path) -> N
     assert failed(copy) == {}
     prepared["base"]["manifest"][0][1] += 1
     store(copy, meta_keys.prepared_key(5, 1), prepared)
-    told = "another manifest says otherwise of segment"
+    told = "another manifest has other values of segment"
     assert told in failed(copy)["states"]
 
 
@@ -438,7 +438,7 @@ def test_S12_two_manifests_that_contradict_each_other_are_found(copy: Path) -> N
 )
 def test_S12_a_row_of_another_shape_is_found_whichever_it_is(copy: Path, key: str) -> None:
     change_row(copy, key, lambda _: [1, 2])
-    assert f"meta row {key} is not one" in failed(copy)["meta"]
+    assert f"meta row {key} is not valid" in failed(copy)["meta"]
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -450,7 +450,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from _places(each)
 
 
-def test_S12_whatever_stands_in_a_row_ends_in_a_report(copy: Path) -> None:
+def test_S12_any_row_ends_with_a_report(copy: Path) -> None:
     """Rows with right checksums and wrong content: said, and never an error of Python's."""
     rng = random.Random(11)
     strange: list[Any] = [None, -1, 0, 1 << 63, "x", b"x", [], {}, [1, 2], {"a": 1}, True, 1.5]
@@ -471,7 +471,7 @@ def test_S12_whatever_stands_in_a_row_ends_in_a_report(copy: Path) -> None:
 # What passes although a start has something to do.
 
 
-def test_what_a_start_mends_by_itself_passes(copy: Path) -> None:
+def test_states_that_a_start_repairs_pass_the_check(copy: Path) -> None:
     newest = wal_files(copy)[-1]
     with open(newest, "r+b") as file:  # a torn tail: a header of a round, and no more
         data = newest.read_bytes()
@@ -490,7 +490,7 @@ def test_what_a_start_mends_by_itself_passes(copy: Path) -> None:
     assert failed(copy) == {}
     found = {check.name: check.found for check in verify(copy)}
     assert "a round that was never synced is cut" in found["wal"]
-    assert "1 that no replica names" in found["segments"]
+    assert "1 that no replica uses" in found["segments"]
 
 
 # Garbage.
@@ -525,7 +525,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(seed=st.integers(0, 1 << 32))
-def test_S12_whatever_stands_in_the_files_ends_in_a_report(
+def test_S12_any_content_of_the_files_ends_with_a_report(
     filled: Path, scratch: Path, seed: int
 ) -> None:
     rng = random.Random(seed)

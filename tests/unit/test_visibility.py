@@ -233,7 +233,7 @@ def test_x13_x14_an_expired_tombstone_stays_with_what_a_lease_keeps_below_it() -
     assert kept_of_key(_rules(removal), KEY, *columns, oldest=True) == []
 
 
-def test_x13_what_decides_where_a_lease_begins_stays_though_it_ends_before() -> None:
+def test_x13_the_entry_that_decides_where_a_lease_begins_stays() -> None:
     removal = Removal()
     assert removal.compact(b"", None, Compaction(before=10)) is None
     assert removal.take_lease(Lease("a", b"", None, 4, 99, removal.marks), 50) is None

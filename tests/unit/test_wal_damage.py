@@ -115,7 +115,7 @@ def test_S2_S12_a_used_file_with_a_bad_header_is_damage_and_is_kept(which: str) 
     assert not damaged(disk)
 
 
-def test_S12_what_is_written_after_a_cut_file_is_whole_at_later_starts() -> None:
+def test_S12_entries_written_after_a_cut_file_are_whole_at_later_starts() -> None:
     disk = SimDisk(random.Random(1))
     wal = open_wal(disk)
     log = wal.create_group(G1)
@@ -267,7 +267,7 @@ def test_S3_a_lost_reset_brings_nothing_back() -> None:
     assert (again.base_index, again.base_term, again.last_index) == (5, 9, 5)
 
 
-def test_x3_a_conflict_at_the_cut_is_no_damage() -> None:
+def test_x3_a_conflict_at_the_cut_is_not_damage() -> None:
     """Found by reading: the first entry that the files still held was above the one live."""
     disk = SimDisk(random.Random(1))
     wal = open_wal(disk)
@@ -297,7 +297,7 @@ def test_x15_a_reset_behind_what_was_cut_breaks_an_invariant() -> None:
     append(log, 2, 9, 1)
     log.set_commit(8)
     log.cut_front(8)
-    with pytest.raises(InvariantError, match="reset behind the base"):
+    with pytest.raises(InvariantError, match="a reset would go behind the base"):
         log.reset(5, 1)
 
 
@@ -401,7 +401,7 @@ def mutate(disk: SimDisk, rng: random.Random) -> str:
     return f"{kind} {name} {at} {length}"
 
 
-def test_S12_x5_whatever_happens_to_the_bytes_a_group_is_whole_or_damaged() -> None:
+def test_S12_x5_after_any_change_of_the_bytes_a_group_is_whole_or_damaged() -> None:
     refused = hit = 0
     for seed in range(600):
         rng = random.Random(seed)
@@ -465,11 +465,11 @@ def test_x2_a_file_of_another_format_is_refused_by_name_and_not_taken_for_a_dama
     # Its layout behind the version is its own: here, all but the magic and the version differ.
     other = wal_format.MAGIC + version.to_bytes(4, "big") + bytes(b ^ 85 for b in header[12:])
     disk.write(file_name(1), 0, [other])
-    with pytest.raises(CorruptData, match=f"{file_name(1)} is of format {version}, .*format 2"):
+    with pytest.raises(CorruptData, match=f"{file_name(1)} has format {version}, .*format 2"):
         open_wal(disk)
 
 
-def test_x2_a_header_whose_version_was_damaged_is_no_file_of_another_format() -> None:
+def test_x2_a_header_with_a_damaged_version_is_damage_and_not_another_format() -> None:
     disk = SimDisk(random.Random(1))
     wal = open_wal(disk)
     marked(wal)
@@ -477,4 +477,6 @@ def test_x2_a_header_whose_version_was_damaged_is_no_file_of_another_format() ->
     header[11] ^= 1
     assert wal_format.decode_header(bytes(header)) is None
     disk.write(file_name(1), 0, [bytes(header)])
-    assert any("header is damaged" in what for what in open_wal(disk).recovery.damage)
+    assert any(
+        "the header of the file is damaged" in what for what in open_wal(disk).recovery.damage
+    )

@@ -89,7 +89,7 @@ def test_S1_x4_x5_crash_at_every_disk_operation_keeps_what_was_promised(power: b
             check(disk, promised)  # recovery leaves what recovery can read
 
 
-def test_S1_x4_what_recovery_has_read_survives_the_loss_of_power_that_follows() -> None:
+def test_S1_x4_recovered_entries_survive_the_next_loss_of_power() -> None:
     """A kill leaves the page cache: what is read from it is acknowledged as if it were on disk."""
     whole = SimDisk(random.Random(0))
     script(whole, {})
@@ -410,7 +410,7 @@ def test_x3_a_retired_group_is_never_created_again() -> None:
     wal.retire_group(G1)
     sync(wal)
     for reopened in (wal, open_wal(disk)):
-        with pytest.raises(InvariantError, match="retired group is created again"):
+        with pytest.raises(InvariantError, match="the node would create a retired group again"):
             reopened.create_group(G1)
 
 
@@ -444,7 +444,7 @@ def test_an_entry_that_is_held_is_not_written_again() -> None:
     assert not wal.dirty
 
 
-def test_S2_x2_5_what_raft_forbids_breaks_an_invariant() -> None:
+def test_S2_x2_5_changes_that_raft_forbids_break_an_invariant() -> None:
     log = open_wal(SimDisk(random.Random(1))).create_group(G1)
     for index in (2, 3, 4):
         log.append(index, 1, b"\0x")

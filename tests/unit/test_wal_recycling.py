@@ -211,7 +211,7 @@ def test_S12_x5_a_flipped_bit_in_a_recycled_file_is_damage() -> None:
     assert tried > 40
 
 
-def test_x2_26_what_waits_to_be_used_is_not_the_newest_file() -> None:
+def test_x2_26_a_spare_file_is_not_the_newest_file() -> None:
     for content in (b"", bytes(100), bytes(FILE_BYTES), b"\x01torn", bytes(FILE_BYTES + 1)):
         disk = SimDisk(random.Random(1))
         wal = begun(disk)
@@ -229,7 +229,7 @@ def test_x2_26_what_waits_to_be_used_is_not_the_newest_file() -> None:
         assert (spare_name(99) in disk.names()) == (disk.names().count(spare_name(99)) == 1)
 
 
-def test_x2_26_a_file_that_was_begun_and_holds_nothing_yet_is_no_damage() -> None:
+def test_x2_26_an_empty_file_that_was_begun_is_not_damage() -> None:
     """Its header tells the first round, so that the file before is known to be whole."""
     for lost in range(2):
         disk = SimDisk(random.Random(1))
@@ -347,7 +347,7 @@ def test_x3_an_entry_alone_holds_no_term_and_vote() -> None:
         assert (disk_now.groups[IDLE].term, disk_now.groups[IDLE].vote) == (7, 3)
 
 
-def test_x3_what_is_rewritten_is_less_than_what_goes() -> None:
+def test_x3_rewritten_bytes_are_fewer_than_freed_bytes() -> None:
     """Found by this test: many groups over small files were rewritten for ever."""
     disk = SimDisk(random.Random(1))
     many = begun(disk)
@@ -386,7 +386,7 @@ def test_x3_records_of_groups_that_are_over_go_with_their_files() -> None:
     assert 0 < most < 50
 
 
-def test_x3_what_is_rewritten_is_bounded_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_x3_each_call_rewrites_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimDisk(random.Random(1))
     many = begun(disk)
     for number in range(100, 180):

@@ -134,7 +134,7 @@ def test_the_machine_is_whole_again_after_a_run() -> None:
     assert (time.monotonic, time.time, random.Random.seed, socket.create_server) == before
 
 
-def test_what_is_sent_over_a_cut_link_arrives_after_the_heal_in_order() -> None:
+def test_bytes_that_are_sent_over_a_cut_link_arrive_after_the_heal_in_order() -> None:
     net = Net()
 
     async def main() -> None:

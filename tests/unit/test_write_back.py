@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import threading
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,16 @@ def test_a_system_without_it_is_not_asked_again_and_a_failed_write_is_told(
     assert len(asked(monkeypatch, path, System(1, errno.ENOSYS))) == 1
     with pytest.raises(OSError, match="Input/output error"):
         asked(monkeypatch, path, System(2, errno.EIO))
+
+
+def test_a_file_that_nobody_needs_any_more_is_not_written_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(3 << 20))
+    system, given_up = System(), threading.Event()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name, use_errno: _Callable(system))
+    given_up.set()
+    with pytest.raises(InterruptedError, match="nobody needs the file"):
+        write_back(path, given_up)
+    assert system.asked == [(0, 1 << 20)]

@@ -26,13 +26,15 @@ def main(arguments: Sequence[str]) -> int:
     """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
         "aggregate", "Counts, bytes, first and last entry and gaps of each key; prints the top "
-        "keys.",
+                     "keys.",
         ["flights --server h1:4600 --top 10",
          "flights --server h1:4600 --by longest_gap_s --out lake/flights-keys"],
     )  # fmt: skip
-    parser.add_argument("--out", help="Parquet of all keys goes to this directory, a new one")
-    parser.add_argument("--top", type=int, default=20, help="how many keys are printed (20)")
-    parser.add_argument("--by", choices=ORDERS, default="entries", help="what is top (entries)")
+    parser.add_argument("--out", help="new directory for the Parquet of all keys")
+    parser.add_argument("--top", type=int, default=20, help="number of keys that are printed (20)")
+    parser.add_argument(
+        "--by", choices=ORDERS, default="entries", help="measure that orders the keys (entries)"
+    )
     return cli.run(parser.parse_args(arguments), _job, _check)
 
 
@@ -63,7 +65,7 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
         place = Place(spark, options.out)
         if place.names(""):
             raise InvalidArgument(
-                f"--out {options.out} has files already; give a new directory", what="out"
+                f"--out {options.out} contains files; give a new directory", what="out"
             )
     frame = aggregated(cli.load(spark, options, {"columns": "key,value,seq,timestamp"}))
     if options.out:

@@ -34,12 +34,16 @@ def parser(name: str, about: str, examples: Sequence[str]) -> argparse.ArgumentP
         prog=prog, description=about, epilog=f"examples:\n{shown}", allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    made.add_argument("log", metavar="LOG", help="the log's name")
-    made.add_argument("--server", required=True, metavar="HOST:PORT[,...]", help="any of the nodes")
-    made.add_argument("--master", help="of Spark: local[2], spark://host:7077 (local[*])")
-    made.add_argument("--timeout", default="30s", metavar="AGE", help="of each call (30s)")
+    made.add_argument("log", metavar="LOG", help="name of the log")
+    made.add_argument(
+        "--server", required=True, metavar="HOST:PORT[,...]", help="nodes of the cluster"
+    )
+    made.add_argument("--master", help="master of Spark: local[2], spark://host:7077 (local[*])")
+    made.add_argument(
+        "--timeout", default="30s", metavar="AGE", help="time limit of each call (30s)"
+    )
     made.add_argument("--lease", default="1h", metavar="AGE",
-                      help="how long the snapshot that is read stays readable (1h)")  # fmt: skip
+                      help="time that the snapshot of the job stays readable (1h)")  # fmt: skip
     return made
 
 

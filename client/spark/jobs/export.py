@@ -34,15 +34,15 @@ _EVERYTHING: Final = ((b"", None),)
 def main(arguments: Sequence[str]) -> int:
     """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
-        "export", "A committed snapshot of a log to Parquet, partitioned by day; run again, what "
-        "came since.",
+        "export", "Export a committed snapshot of a log to Parquet, by day; the next run "
+                  "exports the newer entries.",
         ["flights --server h1:4600 --out lake/flights",
          "flights --server h1:4600 --out hdfs:///lake/flights --master spark://h9:7077"],
     )  # fmt: skip
-    parser.add_argument("--out", required=True, help="a directory, of any file system of Spark")
+    parser.add_argument("--out", required=True, help="directory on any file system of Spark")
     parser.add_argument(
         "--allow-loss", action="store_true",
-        help="go on where retention has removed what came since the last run",
+        help="continue although retention has removed entries since the last run",
     )  # fmt: skip
     return cli.run(parser.parse_args(arguments), _job)
 
@@ -72,7 +72,9 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
             begin = before[-1].snapshot if before else _nothing(vector)
             tasks = offsets.tasks(begin, vector, _EVERYTHING)
             if before and not tasks:
-                cli.note(f"nothing new in log {options.log!r} since manifest {before[-1].number}")
+                cli.note(
+                    f"log {options.log!r} has no new entries since manifest {before[-1].number}"
+                )
                 return
             if before and not options.allow_loss:
                 why = "this export begins with {first}"
@@ -83,7 +85,7 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
     removed = manifest.tidy(place, [*before, made])
     sys.stdout.write(f"manifest {made.number}: {made.entries} entries in {made.data}\n")
     if removed:
-        cli.note(f"removed {removed} directories of exports that did not end")
+        cli.note(f"removed {removed} directories of incomplete exports")
 
 
 def _write(

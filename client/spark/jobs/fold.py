@@ -38,18 +38,18 @@ _OUTCOMES: Final = "folded long, changed long"
 def main(arguments: Sequence[str]) -> int:
     """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
-        "fold", "A function over each key's history; its result becomes the key's logical "
-        "snapshot.",
+        "fold", "Call a function with each key's history; the result becomes the logical snapshot "
+                "of the key.",
         ["flights --server h1:4600 --function delays.py:total",
          "flights --server h1:4600 --function mypackage.folds:total --key-prefix N1"],
     )  # fmt: skip
     parser.add_argument(
         "--function", required=True, metavar="MODULE:NAME|FILE.py:NAME",
-        help="called with a key and its history as a pandas frame (seq, timestamp, value, "
-        "headers, snapshot); returns bytes or text, or None to leave the key as it is; a module "
-        "must be there on all workers, a file is sent to them",
+        help="function that takes a key and its history as a pandas frame (seq, timestamp, "
+             "value, headers, snapshot) and returns bytes or text, or None to keep the key "
+             "unchanged; all workers need a module, and the job sends them a file",
     )  # fmt: skip
-    parser.add_argument("--key-prefix", metavar="PREFIX", help="only keys that begin with it")
+    parser.add_argument("--key-prefix", metavar="PREFIX", help="fold only keys with this prefix")
     return cli.run(parser.parse_args(arguments), _job, lambda given: _check(given.function))
 
 
@@ -61,7 +61,7 @@ def function(text: str) -> Fold:
     try:
         module = _file(place) if place.endswith(".py") else importlib.import_module(place)
     except Exception as error:  # the module's own code may raise anything
-        raise _wrong(text, f"it cannot be imported: {type(error).__name__}: {error}") from None
+        raise _wrong(text, f"the import failed: {type(error).__name__}: {error}") from None
     found = getattr(module, name, None)
     if not callable(found):
         raise _wrong(text, f"{place} has no function {name}")
@@ -81,7 +81,7 @@ def _file(place: str) -> Any:
     """Return a file as a module, which is sent to the workers by value."""
     spec = importlib.util.spec_from_file_location(f"lognode_fold_{Path(place).stem}", place)
     if spec is None or spec.loader is None or not Path(place).is_file():
-        raise FileNotFoundError(f"there is no file {place}")
+        raise FileNotFoundError(f"file {place} does not exist")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -110,7 +110,7 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
     done, changed = sum(row.folded for row in rows), sum(row.changed for row in rows)
     sys.stdout.write(f"{done} keys have a new logical snapshot\n")
     if changed:
-        cli.note(f"{changed} keys got entries while they were folded; run again for these")
+        cli.note(f"{changed} keys got entries during the fold; run the job again for these keys")
 
 
 def folded(folding: Fold, rows: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"usage: {_USAGE}\n")
         return 0
     if not arguments or arguments[0] not in JOBS:
-        sys.stderr.write(f"lognode: give one of the jobs: {_USAGE}\n")
+        sys.stderr.write(f"lognode: no job is given; {_USAGE}\n")
         return 2
     try:
         from lognode.client.spark.schema import check_libraries

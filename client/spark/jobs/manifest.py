@@ -46,11 +46,11 @@ class Manifest:
         try:
             body: dict[str, Any] = json.loads(text)
             if body.pop("v") != _VERSION:
-                raise ValueError("another version")
+                raise ValueError("the manifest has another version")
             body["snapshot"] = Vector.from_json(json.dumps(body["snapshot"]))
             return cls(**body)
         except (ValueError, KeyError, TypeError, AttributeError, InvalidArgument) as error:
-            raise CorruptData(f"{name} is no manifest of an export: {error}") from None
+            raise CorruptData(f"{name} is not a manifest of an export: {error}") from None
 
 
 def all_of(place: Place) -> list[Manifest]:
@@ -63,7 +63,7 @@ def all_of(place: Place) -> list[Manifest]:
         found.append(Manifest.from_json(place.read(whole), place.path(whole)))
         if found[-1].number != len(found) or found[-1].export != found[0].export:
             raise CorruptData(
-                f"{place.path(whole)} does not follow the manifest before it; one is missing"
+                f"{place.path(whole)} does not follow the manifest before it; a manifest is missing"
             )
     return found
 

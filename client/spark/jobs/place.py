@@ -64,7 +64,9 @@ class Place:
         except Py4JJavaError as error:
             if "FileAlreadyExists" not in str(error.java_exception):
                 raise
-            raise Conflict(f"{self.path(name)} is there already: another job wrote it") from None
+            raise Conflict(
+                f"{self.path(name)} exists already: another job wrote the file"
+            ) from None
         finally:
             self._files.delete(hidden, False)
 

@@ -36,11 +36,11 @@ remembered_s: Final = 23 * 3_600
 def main(arguments: Sequence[str]) -> int:
     """Parse the arguments and run; return the exit code."""
     parser = cli.parser(
-        "replay", "The entries of an export into a log, which exists. Entries get new seqs and "
-        "timestamps; the order of each key, values, headers and logical snapshots stay.",
+        "replay", "Append the entries of an export to a log that exists. Entries get new seqs and "
+                  "timestamps; values, headers, logical snapshots and the order of each key stay.",
         ["flights-copy --server h1:4600 --source lake/flights"],
     )  # fmt: skip
-    parser.add_argument("--source", required=True, help="a directory that export has written")
+    parser.add_argument("--source", required=True, help="directory that the export job wrote")
     return cli.run(parser.parse_args(arguments), _job)
 
 
@@ -54,7 +54,8 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
     found = manifest.all_of(place)
     if not found:
         raise InvalidArgument(
-            f"--source {options.source} has no manifest; give a directory that export has written",
+            f"--source {options.source} has no manifest; give a directory that the export "
+            "job wrote",
             what="source",
         )
     target = write_options(
@@ -66,7 +67,7 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
     receipts = set(place.names(folder))
     for made in found:
         if f"{made.number:08}.ended" in receipts:
-            cli.note(f"manifest {made.number} is in log {options.log!r} already")
+            cli.note(f"log {options.log!r} has manifest {made.number} already")
             continue
         _begin(place, f"{folder}/{made.number:08}.begun", receipts, made)
         count = _replay(spark, target, place, made)
@@ -83,9 +84,10 @@ def _begin(place: Place, name: str, receipts: set[str], made: Manifest) -> None:
     ago = time.time() - json.loads(place.read(name))["unix_s"]
     if ago > remembered_s:
         raise Conflict(
-            f"a replay of manifest {made.number} began {ago / 3_600:.0f} hours ago and did not "
-            "end; ranges no longer know what it has appended, so going on could append it twice: "
-            f"replay into a new log, or remove {place.path(name)} if it appended nothing"
+            f"a replay of manifest {made.number} began {ago / 3600:.0f} hours ago and did "
+            "not end; ranges no longer know its appends, and a second run could append them "
+            f"twice. Replay into a new log, or remove {place.path(name)} if the replay "
+            "appended nothing"
         )
 
 
@@ -95,7 +97,7 @@ def _replay(spark: SparkSession, target: WriteOptions, place: Place, made: Manif
     def append(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         if context is None:
-            raise Conflict("a replay appends in tasks only")
+            raise Conflict("the replay job appends in tasks only")
         name = producer(made, context.partitionId())
         done = deliver(target, name, first_number(0), batches)
         yield pa.RecordBatch.from_pydict({"entries": [done.records]})

@@ -24,7 +24,9 @@ from .system import System, scratch, with_modules
 def main(arguments: Sequence[str]) -> int:
     """Run the benchmark, print the table, write the JSON. Return 1 when a system failed."""
     parser = harness.parser("peers", __doc__)
-    parser.add_argument("--seconds", type=float, help="of each workload in a turn (default 60)")
+    parser.add_argument(
+        "--seconds", type=float, help="seconds of each workload in a turn (default 60)"
+    )
     parser.add_argument("--rounds", type=int, help="default 3")
     parser.add_argument("--cache", type=Path, default=Path("peers"),
                         help="where fetch has put programs (default ./peers)")  # fmt: skip

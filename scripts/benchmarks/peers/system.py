@@ -124,7 +124,7 @@ def wait_listening(ports: Sequence[int], started: Sequence[subprocess.Popen[byte
                 break
             except OSError as error:
                 if any(process.poll() is not None for process in started):
-                    raise RuntimeError("it ended at once; see its output") from error
+                    raise RuntimeError("the program ended at once; see its output") from error
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)

@@ -4,8 +4,8 @@ A process whose PYTHONPATH has this folder runs the module before anything else,
 Python processes that it starts. Each writes `armed-<pid>` into the folder of the environment
 variable below. A process that tries to load a pickle writes `unpickled-<pid>` with the stack and
 ends with `CODE`. Every entrance is closed: the functions and classes of `pickle` and of `_pickle`,
-in which C does the work, the ones in Python, and, for whoever kept one of them, the audit event of
-a pickle that names a class or a function.
+in which C does the work, the functions in Python and, for code that kept one of them, the audit
+event of a pickle that names a class or a function.
 """
 
 import _pickle

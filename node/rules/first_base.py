@@ -1,6 +1,6 @@
 """The base that a generation begins with: its part of the state of its parents at their ends.
 
-Pure, and the same on every member: the simulator's nodes call the same function.
+The base is the same on every member.
 """
 
 from collections.abc import Sequence

@@ -9,17 +9,15 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 
 from ...client.protocol.errors import CorruptData, LognodeError, RangeNotFound, Unavailable
 from ...partitions import duties
-from ...partitions.duties import Duty, Held, Local
+from ...partitions.duties import Duty, Local
 from ...partitions.facts import Report
-from ...partitions.lineage import Gid, effects_of, lineage_of
-from ...partitions.model import Lineage
+from ...partitions.lineage import Gid
 from ...raft.types import GroupId
-from ...statemachine.effects import differ
 from ...statemachine.range_state import Base
 from ..directory import meta_keys
 from ..directory.disk_room import DiskRoom
@@ -27,19 +25,31 @@ from ..metadata.view import View
 from ..replicas.flush import Flusher
 from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
+from ..rules import base_fetches
+from ..rules.base_fetches import Fetch, Own, Parent, Pin, Stored, fits, pin_of
+from ..rules.first_base import first_base
+from ..rules.generation_ends import (
+    End,
+    PreparedEnd,
+    is_at,
+    prepared,
+    prepared_end,
+    prepared_puts,
+)
 from ..runtime import unexpected
+from ..runtime.slices import stepped_and_timed
 from ..runtime.sync_thread import SyncThread
 from ..runtime.unexpected import OnBroken
 from .base_transfer import BaseFetcher
-from .first_base import first_base
+from .held_replicas import HeldReplicas
 from .young import Young
 
 _PERIOD_S = 0.5
 _IDLE_PERIOD_S = 30.0
 """Period of looks while there are no duties: a safety net, since changes wake `run`."""
 _LOOKING_SHARE = 4
-"""A look goes over all ranges. The pause before the next look is at least this many times as long
-as the look took."""
+"""A look goes over all ranges, in slices of the loop's time. The pause before the next look is at
+least this many times as long as the look took."""
 _SEALED_POLL_S = 0.02
 _OWN_END_S = 1.0
 """How long to wait until this member reaches the end that its peers decided without it."""
@@ -51,14 +61,13 @@ _NO_MERGE_S = 5.0
 """No merge begins for this long after the last look that saw an operation on a range."""
 _BEGINS = 32
 """Replicas that begin at the same time: they share their syncs, and the loop runs in between."""
-
-End = tuple[Lineage, bytes]
-"""How a generation ended, and the hash of the effects of its entries."""
+_RETIRES = 128
+"""Replicas that retire at the same time: they share a transaction, and the loop runs in between."""
 
 log = logging.getLogger("lognode.duties")
 
 
-class Duties:
+class DutyRunner:
     """Carries out the duties of this node. Runs on every node."""
 
     def __init__(
@@ -88,12 +97,11 @@ class Duties:
         self._young = Young()
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._copied: set[tuple[int, tuple[int, int]]] = set()
-        self._pins: set[tuple[str, int, Gid]] = set()
-        """Names under which files are pinned here until the operation (the second element) ends."""
-        self._fetching: dict[Hashable, set[Hashable]] = {}
-        """The names under which files are pinned here for each duty, by the duty's name."""
+        self._pins: set[Pin] = set()
         self._prepared = {key for key, _ in host.meta.items(meta_keys.PREPARED)}
         """Keys of the rows of prepared states that are stored here."""
+        self._ends: dict[str, PreparedEnd] = {}
+        """How the input of each such row ended, and its effects, once they were read."""
 
     def wake(self) -> None:
         """Look for duties again: something changed."""
@@ -103,9 +111,7 @@ class Duties:
         """Run until cancelled."""
         try:
             while True:
-                began = time.perf_counter()
-                busy = self._look()
-                took = time.perf_counter() - began
+                busy, took = await stepped_and_timed(self._look())
                 try:
                     async with asyncio.timeout(_PERIOD_S if busy else _IDLE_PERIOD_S):
                         await self._wake.wait()
@@ -117,27 +123,27 @@ class Duties:
             for task in list(self._tasks.values()):
                 task.cancel()
 
-    def _look(self) -> bool:
+    def _look(self) -> Generator[None, None, bool]:
         """Begin duties that are not under way; return False if there is no duty for now."""
         metadata = self._view.metadata
-        for pin in [pin for pin in self._pins if pin[1] not in metadata.operations]:
-            self._host.pinned.pop(pin, None)
-            self._pins.discard(pin)
-        self._copied = {done for done in self._copied if done[0] in metadata.operations}
+        # Both before the duties are found, which takes many turns. What an operation prepared is
+        # needed no longer only if its successors are not to begin, and these are in the metadata
+        # once the operation is not.
+        operations, kept = frozenset(metadata.operations), frozenset(self._prepared)
+        self._copied = {done for done in self._copied if done[0] in operations}
         self._hold_merges()
-        found = duties.duties(metadata, self._local())
-        self._unpin_but(set(map(duties.name_of, found)))
+        found = yield from duties.steps(metadata, self._local())
         for duty in found:
             name = duties.name_of(duty)
             if name not in self._tasks:
                 task = self._tasks[name] = asyncio.ensure_future(self._do(duty))
                 task.add_done_callback(partial(self._ended, name))
-        if not any(isinstance(duty, duties.Begin) for duty in found):  # a Begin may use them
-            self._forget_prepared({
-                key
-                for key in self._prepared
-                if meta_keys.prepared_operation(key) not in metadata.operations
-            })  # fmt: skip
+            yield
+        names = {*map(duties.name_of, found), *self._tasks}
+        for pin in base_fetches.unpinned(self._pins, self._view.metadata.operations, names):
+            self._host.pinned.unpin(pin)
+            self._pins.discard(pin)
+        self._forget_prepared(set(base_fetches.prepared_over(kept, operations, found)))
         return bool(found or metadata.operations)
 
     def _hold_merges(self) -> None:
@@ -149,14 +155,7 @@ class Duties:
             for gid in operation.inputs:
                 replica = self._host.replica(GroupId(*gid))
                 if replica is not None:
-                    until = time.monotonic() + _NO_MERGE_S
-                    replica.merge_not_before = max(replica.merge_not_before, until)
-
-    def _unpin_but(self, wanted: set[Hashable]) -> None:
-        """Unpin files fetched for duties that no longer exist: they ended, or never will."""
-        for name in self._fetching.keys() - wanted - self._tasks.keys():
-            for pin in self._fetching.pop(name):
-                self._host.pinned.pop(pin, None)
+                    replica.put_off_merges(time.monotonic() + _NO_MERGE_S)
 
     def _forget_prepared(self, over: set[str]) -> None:
         """Remove prepared states of operations that are over: they were used, or never will be."""
@@ -167,6 +166,8 @@ class Duties:
     async def _forget(self, over: set[str]) -> None:
         await self._sync.run(lambda: self._host.meta.commit({}, list(over)))
         self._prepared -= over
+        for key in over:
+            self._ends.pop(key, None)
         await self._host.collect_garbage()
 
     def _ended(self, name: object, task: "asyncio.Task[None]") -> None:
@@ -178,26 +179,25 @@ class Duties:
 
     def _local(self) -> Local:
         """Return the state of this node, as input for `partitions.duties`."""
-        prepared: dict[tuple[int, Gid], Lineage | None] = {}
-        effects: dict[tuple[int, Gid], bytes] = {}
-        for operation in self._view.metadata.operations.values():
-            number = operation.operation_id
-            for gid in operation.inputs:
-                row = self._host.meta.get(meta_keys.prepared_key(number, gid[0]))
-                if row is not None:
-                    base = Base.from_wire(row["base"])
-                    prepared[number, gid] = _end(GroupId(*gid), base)
-                    effects[number, gid] = effects_of(base.tables)
+        own = prepared(self._view.metadata.operations, self._prepared_end)
         return Local(
             node_id=self._node_id,
-            replicas={replica.gid: _held(replica) for replica in self._host.ranges()},
+            replicas=HeldReplicas(self._host),
             damaged=(*self._host.damaged, *self._host.aside),
             halted=self._host.halted,
             marks=self._host.marks,
             copied=self._copied,
-            prepared=prepared,
-            prepared_effects=effects,
+            prepared=own.ends,
+            prepared_effects=own.effects,
         )
+
+    def _prepared_end(self, key: str) -> PreparedEnd | None:
+        """Return the end in the row of a prepared state; None without the row."""
+        if key not in self._ends and key in self._prepared:
+            row = self._host.meta.get(key)
+            if row is not None:
+                self._ends[key] = prepared_end(row)
+        return self._ends.get(key)
 
     async def _do(self, duty: Duty) -> None:
         match duty:
@@ -211,16 +211,17 @@ class Duties:
                 await self._report({"operation": operation, "kind": kind, **told})
                 return
             case duties.Copy(gid, operation):
-                await self._copy(GroupId(*gid), operation)
+                await self._copy(duty)
+                self._copied.add((operation, gid))
             case duties.Flush(gid):
                 await self._flusher.flush(self._replica(gid))
             case duties.Seal(gid, operation):
                 self._replica(gid).propose_seal(operation)
                 return
-            case duties.Prepare(gid, operation):
-                await self._prepare(GroupId(*gid), operation)
+            case duties.Prepare():
+                await self._prepare(duty)
             case duties.CatchUp(gid):
-                await self._catch_up(self._replica(gid), pin=self._pin_of(duty, gid))
+                await self._catch_up(duty, self._replica(gid))
             case duties.Damage(gid, reason):
                 self._host.damage(self._replica(gid), CorruptData(reason))
             case duties.GoAlone(gid):
@@ -228,13 +229,14 @@ class Duties:
             case duties.StandDown(gid):
                 self._stand_down(self._replica(gid))
             case duties.Retire(gids):
-                await self._host.retire([GroupId(*gid) for gid in gids])
+                for at in range(0, len(gids), _RETIRES):
+                    await self._host.retire([GroupId(*gid) for gid in gids[at : at + _RETIRES]])
         self.wake()  # this duty may have made the next one due
 
     def _replica(self, gid: tuple[int, int]) -> RangeReplica:
         replica = self._host.replica(GroupId(*gid))
         if replica is None:
-            raise RangeNotFound(f"no replica of {gid} on this node any more", range=gid[0])
+            raise RangeNotFound(f"this node no longer has a replica of {gid}", range=gid[0])
         return replica
 
     # Generations that are to begin.
@@ -243,10 +245,7 @@ class Duties:
         if duty.late:
             await self._begin_late(duty)
             return
-        ends = [
-            await self._end_of(end, source, duty)
-            for end, source in zip(duty.range_.ends(), duty.parents, strict=True)
-        ]
+        ends = [await self._end_of(parent, duty) for parent in base_fetches.parents_of(duty)]
         begin = partial(first_base, duty.range_, ends, lost="recovered" in duty.parents)
         # The tables of several parents may have a million rows, which nothing else changes.
         base = await asyncio.to_thread(begin) if len(ends) > 1 else begin()
@@ -254,18 +253,21 @@ class Duties:
         if replica is not None:
             self._young.add(replica)
 
-    async def _end_of(self, end: End, source: duties.Source, duty: duties.Begin) -> Base:
+    async def _end_of(self, parent: Parent, duty: duties.Begin) -> Base:
         """Return the parent's state at its end."""
-        gid = GroupId(*end[0][:2])
-        if source in ("own", "recovered"):
-            return self._replica(gid).state.durable_base
-        if source == "peers":
-            own = await self._own_end(gid, end)
-            return own or await self._fetch_at(gid, end, pin=self._pin_of(duty, gid))
-        row = self._host.meta.get(meta_keys.prepared_key(duty.range_.operation, gid.range_id))
-        if row is None:
-            raise RangeNotFound(f"what was prepared of {gid} is gone", range=gid.range_id)
-        return Base.from_wire(row["base"])
+        match parent:
+            case Own(gid):
+                return self._replica(gid).state.durable_base
+            case Stored(gid, key):
+                row = self._host.meta.get(key)
+                if row is None:
+                    raise RangeNotFound(
+                        f"the data that the node prepared for {gid} is gone", range=gid[0]
+                    )
+                return Base.from_wire(row["base"])
+            case Fetch(gid, end):
+                group = GroupId(*gid)
+                return await self._own_end(group, end) or await self._fetch_any(duty, group)
 
     async def _own_end(self, gid: GroupId, end: End) -> Base | None:
         """Return this member's own state at the generation's end, if it gets there in a moment.
@@ -279,74 +281,58 @@ class Duties:
             if replica.state.sealed is not None:
                 await self._flusher.flush(replica, hurried=True)
                 base = replica.state.durable_base
-                return base if _is_at(gid, base, end) else None
+                return base if is_at(gid, base, end) else None
             if time.monotonic() > until:
                 break
             await asyncio.sleep(_SEALED_POLL_S)
         return None
 
-    def _pin_of(self, duty: Duty, gid: Gid) -> Hashable:
-        """Return a pin for a generation's files, which lasts as long as the duty is wanted."""
-        name = duties.name_of(duty)
-        pin = (name, tuple(gid))
-        self._fetching.setdefault(name, set()).add(pin)
-        return pin
-
-    def _pin_for(self, operation: int, gid: Gid) -> Hashable:
-        """Return a pin for a generation's files, which lasts as long as the operation."""
-        pin = ("copy", operation, gid)
+    def _pin(self, duty: Duty, gid: Gid) -> Pin:
+        """Return the name under which a generation's files are pinned here for the duty."""
+        pin = pin_of(duty, gid)
         self._pins.add(pin)
         return pin
 
     async def _begin_late(self, duty: duties.Begin) -> None:
         """Begin from a peer's base: the other members have continued without this node."""
         gid = GroupId(duty.range_.range_id, duty.range_.generation)
-        base = await self._fetch_at(gid, None, pin=self._pin_of(duty, gid))
+        base = await self._fetch_any(duty, gid)
         await self._host.create_range(duty.range_, base, campaign=False)
 
-    async def _fetch_at(
-        self, gid: GroupId, end: End | None, *, pin: object, ahead: bool = False
-    ) -> Base:
-        """Fetch a base of the generation from any other node; with `end`, only that at the end."""
-        fetch = self._fetcher.fetch_ahead if ahead else self._fetcher.fetch
+    async def _fetch_any(self, duty: Duty, gid: GroupId) -> Base:
+        """Fetch a base of the generation that fits the duty, from any other node.
+
+        For a `Prepare`, return that of the first node that has any: see `_fetch_sealed`.
+        """
+        copies = isinstance(duty, duties.Copy)
+        fetch = self._fetcher.fetch_ahead if copies else self._fetcher.fetch
         self._check_room()
         last: LognodeError = Unavailable(f"no other node has {gid}")
-        for node in self._others(gid):
+        for node in base_fetches.peers_to_ask(self._view.metadata, self._node_id, gid):
             try:
-                base = await fetch(node, gid, pin=pin)
+                base = await fetch(node, gid, pin=self._pin(duty, gid))
             except LognodeError as error:
                 last = error
                 continue
-            if end is None or _is_at(gid, base, end):
+            if isinstance(duty, duties.Prepare) or fits(duty, gid, base):
                 return base
             last = Unavailable(f"node {node} has {gid} at another index, or with another state")
         raise last
 
     def _check_room(self) -> None:
         if not self._room.may_fetch:
-            raise Unavailable(f"{self._room.free} bytes are left on the disk: nothing is fetched")
-
-    def _others(self, gid: GroupId) -> list[int]:
-        """Return the other nodes, beginning with the last known members of the range."""
-        metadata = self._view.metadata
-        range_ = metadata.ranges.get(gid.range_id)
-        members = range_.members if range_ is not None else ()
-        nodes = [
-            node.node_id
-            for node in metadata.nodes.values()
-            if node.node_id != self._node_id and node.state != "REMOVED"
-        ]
-        return sorted(nodes, key=lambda node: node not in members)
+            raise Unavailable(
+                f"{self._room.free} bytes are free on the disk, too few to fetch files"
+            )
 
     # Operations.
 
-    async def _copy(self, gid: GroupId, operation: int) -> None:
-        replica = self._host.replica(gid)
+    async def _copy(self, duty: duties.Copy) -> None:
+        replica = self._host.replica(GroupId(*duty.gid))
         if replica is None:
-            await self._fetch_at(gid, None, pin=self._pin_for(operation, gid), ahead=True)
+            await self._fetch_any(duty, GroupId(*duty.gid))
         else:
             await self._flush_ahead(replica)
-        self._copied.add((operation, gid))
 
     async def _flush_ahead(self, replica: RangeReplica) -> None:
         """Leave little in memory for the seal, at which appends wait for the flush.
@@ -361,43 +347,46 @@ class Duties:
             before = replica.state.memtable_bytes
             await self._flusher.flush(replica, hurried=True)
 
-    async def _prepare(self, gid: GroupId, operation: int) -> None:
-        base = await self._fetch_sealed(gid, pin=self._pin_for(operation, gid))
-        row = {"range": gid.range_id, "generation": gid.generation, "base": base.to_wire()}
-        key = meta_keys.prepared_key(operation, gid.range_id)
-        self._prepared.add(key)
-        await self._sync.run(lambda: self._host.meta.commit({key: row}))
+    async def _prepare(self, duty: duties.Prepare) -> None:
+        puts = prepared_puts(duty.operation, duty.gid, await self._fetch_sealed(duty))
+        self._prepared.update(puts)
+        await self._sync.run(lambda: self._host.meta.commit(puts))
+        for key in puts:
+            self._ends.pop(key, None)
 
-    async def _fetch_sealed(self, gid: GroupId, *, pin: object) -> Base:
+    async def _fetch_sealed(self, duty: duties.Prepare) -> Base:
         """Return the base at the generation's end, once it is durable at the peer that was copied.
 
         Each member flushes for itself, so that another peer has other files.
         """
         until = time.monotonic() + _SEALED_WAIT_S
         while True:
-            base = await self._fetch_at(gid, None, pin=pin)
-            if base.tables.get("sealed"):
+            base = await self._fetch_any(duty, GroupId(*duty.gid))
+            if fits(duty, duty.gid, base):
                 return base
             if time.monotonic() > until:
-                raise Unavailable(f"{gid} is not sealed yet")
+                raise Unavailable(f"{duty.gid} is not sealed yet")
             await asyncio.sleep(_SEALED_POLL_S)
 
     def _stand_down(self, replica: RangeReplica) -> None:
         """Stop the replica. Its data stay until the metadata says that the generation is over."""
         replica.stop()
         gid = {"range": replica.gid.range_id, "generation": replica.gid.generation}
-        log.warning("replica takes no part: its range is recovered without it",
+        log.warning("the replica takes no part: its range is recovered without this member",
                     extra={"fields": gid})  # fmt: skip
 
     # Catching up.
 
-    async def _catch_up(self, replica: RangeReplica, *, pin: Hashable) -> None:
+    async def _catch_up(self, duty: duties.CatchUp, replica: RangeReplica) -> None:
         leader = replica.leader or self._view.leader(replica.gid.range_id, replica.gid.generation)
         if leader is None or leader == self._node_id:
-            raise RangeNotFound("no leader to fetch a base from", range=replica.gid.range_id)
+            raise RangeNotFound(
+                "the group has no leader to fetch a base from", range=replica.gid.range_id
+            )
         self._check_room()
+        pin = self._pin(duty, replica.gid)
         base = await self._fetcher.fetch(leader, replica.gid, pin=pin)
-        if base.applied_index > replica.applied_index:
+        if fits(duty, replica.gid, base, replica.applied_index):
             log.info(
                 "base installed",
                 extra={"fields": {"range": replica.gid.range_id, "index": base.applied_index}},
@@ -408,28 +397,3 @@ class Duties:
 def _is_worth_a_flush(left: int, before: float) -> bool:
     """Whether another flush is worth it: each small file must be much smaller than the last."""
     return left > duties.TAIL_BYTES or (left > duties.LITTLE_BYTES and 2 * left < before)
-
-
-def _held(replica: RangeReplica) -> Held:
-    state = replica.state
-    return Held(
-        leads=replica.leads,
-        leader=replica.leader,
-        members=replica.members,
-        sealed=state.sealed is not None,
-        end=None if state.sealed is None else _end(replica.gid, state.durable_base),
-        effects=effects_of(state.durable_base.tables),
-        memtable_bytes=state.memtable_bytes,
-        base_wanted=replica.group.base_wanted,
-        stopped=replica.stopped,
-    )
-
-
-def _is_at(gid: GroupId, base: Base, end: End) -> bool:
-    """Whether the base is the state at that end."""
-    lineage, effects = end
-    return _end(gid, base) == lineage and not differ(effects_of(base.tables), effects)
-
-
-def _end(gid: GroupId, base: Base) -> Lineage | None:
-    return lineage_of(gid, (base.applied_index, base.applied_term), base.tables)

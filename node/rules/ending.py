@@ -1,0 +1,50 @@
+"""How replicas end: damaged in their generation, or retired with it; and which files then go."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...partitions.model import CONTROLLER_RANGE
+from ...raft.types import GroupId
+from ..directory import meta_keys
+from .durable_steps import CollectFiles, Commit, Damaged, RetireLogs, Steps, Stop
+
+
+def damage(gid: GroupId, row: Mapping[str, Any] | None, reason: str) -> Steps:
+    """Return the steps after which a replica never serves or votes again in its generation.
+
+    The damage is noted before anything else happens, and survives a restart (S12, x2). A replica
+    without a row was retired.
+    """
+    if row is None:
+        return (Stop((gid,)),)
+    puts = {meta_keys.row_key(gid): {**row, "damaged": reason}}
+    return (Stop((gid,)), Damaged(gid, reason), Commit(puts))
+
+
+def retire(gids: Iterable[GroupId]) -> Steps:
+    """Return the steps that free rows, logs and files of generations that are over for good.
+
+    The rows go first: a row without a log would be damage at the next start, while a log without a
+    row is retired there (`recovering.unknown_logs`). The mark stays, so that none of them begins
+    again (x3). The caller has a positive record that the generations are over (x2.17).
+    """
+    over = tuple(gids)
+    if not over:
+        return ()
+    keys = [meta_keys.row_key(gid) for gid in over]
+    prefixes = [
+        meta_keys.controller_buckets(gid.generation)
+        for gid in over
+        if gid.range_id == CONTROLLER_RANGE
+    ]
+    return (Stop(over), Commit({}, keys, prefixes), RetireLogs(over), CollectFiles())
+
+
+def files_of(rows: Iterable[Mapping[str, Any] | None]) -> set[str]:
+    """Return the content ids that rows of replicas, or of prepared states, name in their base."""
+    return {str(info[0]) for row in rows if row for info in row["base"]["manifest"]}
+
+
+def before(generation: int, gids: Iterable[GroupId]) -> Sequence[GroupId]:
+    """Return the controller's groups of earlier generations."""
+    return [gid for gid in gids if gid.range_id == CONTROLLER_RANGE and gid.generation < generation]

@@ -1,0 +1,92 @@
+"""Bring the feature level of the cluster to this node's data directory and to the ranges.
+
+The metadata says which level the cluster has. A range follows by a command in its own log, which
+its leader proposes here: members that apply that entry change their rules at the same entry. The
+directory notes the level, so that a program that does not know the level ends at its start. No
+range follows before the directories of all nodes have noted the level.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from ...client.protocol.errors import LognodeError, Unsupported
+from ...client.protocol.levels import LEVEL_MAX, LEVEL_MIN, missing
+from ...partitions.levels import all_noted
+from ...raft.types import GroupId
+from ...statemachine import commands
+from ...statemachine.meta import MetaStore
+from ..directory import feature_level, meta_keys
+from ..metadata.view import View
+from ..metrics import Metrics
+from ..replicas.host import Host
+from ..runtime.sync_thread import SyncThread
+
+_PERIOD_S: Final = 0.5
+_REPEAT_S: Final = 5.0
+"""A proposal that has not been applied is repeated after this time. Repetitions change nothing."""
+_RANGES_A_TURN: Final = 256
+"""Ranges that are looked at before other work runs."""
+
+
+class Levels:
+    """Runs on every node.
+
+    `view` is the cluster as this node knows it. `sync` runs what writes to `meta`. `on_end` gets
+    the error that ends this node.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: Host,
+        view: View,
+        meta: MetaStore,
+        sync: SyncThread,
+        on_end: Callable[[LognodeError], None],
+        metrics: Metrics,
+    ) -> None:
+        self._host = host
+        self._view = view
+        self._meta = meta
+        self._sync = sync
+        self._on_end = on_end
+        self.noted: int = meta.get(meta_keys.LEVEL) or LEVEL_MIN
+        """The level that the directory has noted, durably."""
+        self._proposed: dict[GroupId, float] = {}
+        """When a level was last proposed to a range."""
+        metrics.feature_level.set_function(lambda: view.metadata.feature_level)
+        metrics.feature_level_max.set(LEVEL_MAX)
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(_PERIOD_S)
+
+    async def look(self) -> None:
+        """Do once what is due."""
+        level = self._view.metadata.feature_level
+        why = missing(level)
+        if why is not None:
+            self._on_end(Unsupported(why))
+            return
+        if level > self.noted:
+            await self._sync.run(partial(feature_level.note, self._meta, level))
+            self.noted = level
+        if level > LEVEL_MIN and all_noted(self._view.metadata, self._view.programs, level):
+            await self._propose(level)
+
+    async def _propose(self, level: int) -> None:
+        """As leader, propose the level to the ranges that are below it."""
+        now = time.monotonic()
+        self._proposed = {gid: at for gid, at in self._proposed.items() if now - at < _REPEAT_S}
+        for at, replica in enumerate(self._host.ranges()):
+            if at % _RANGES_A_TURN == _RANGES_A_TURN - 1:
+                await asyncio.sleep(0)
+            if replica.state.level >= level or replica.stopped or replica.gid in self._proposed:
+                continue
+            if replica.propose_in_passing(commands.LEVEL, level):
+                self._proposed[replica.gid] = now

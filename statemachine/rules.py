@@ -1,0 +1,55 @@
+"""The rules of apply that may change with a feature level of the cluster.
+
+Members of a group may run programs of two versions, and must apply each entry alike. So a rule that
+a later version changes is not a constant of the program: it belongs to a level, and every program
+keeps the rules of all levels that it knows. A range begins at the level of its parents, or at 1,
+and its LEVEL command raises the level at one entry of its own log, for all members
+(docs/design/levels.md). Apply never looks at the level of the metadata.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ..client.protocol import limits
+from ..client.protocol.errors import Unsupported
+from ..client.protocol.levels import missing
+
+
+class Rules(NamedTuple):
+    """The limits by which apply refuses commands, each per range."""
+
+    leases_max: int
+    """Leases."""
+    lease_ms_max: int
+    """Milliseconds of log time after which a lease ends, unless it is renewed."""
+    floors_max: int
+    """Keys with a floor, and the floors that leases keep."""
+    lineage_spans_max: int
+    """Spans of keys that have their own removal mark."""
+    producers_max: int
+    """Producers with a row."""
+    remembered_numbers_max: int
+    """Numbers of unsettled records, above which the largest producers are refused."""
+
+
+_FIRST: Final = Rules(
+    leases_max=limits.leases_max,
+    lease_ms_max=limits.lease_ms_max,
+    floors_max=limits.floors_max,
+    lineage_spans_max=limits.lineage_spans_max,
+    producers_max=limits.producers_per_range_max,
+    remembered_numbers_max=limits.remembered_numbers_max,
+)
+BY_LEVEL: Final[Mapping[int, Rules]] = {
+    1: _FIRST,
+    2: _FIRST._replace(leases_max=limits.leases_level_2_max),
+}
+"""The rules of each level that this program knows. The rules of a level never change again."""
+
+
+def of_level(level: int) -> Rules:
+    """Return the rules of a level. Raises Unsupported for a level that this program lacks."""
+    found = BY_LEVEL.get(level)
+    if found is None:
+        raise Unsupported(missing(level) or f"no level {level}")
+    return found

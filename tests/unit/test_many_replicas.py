@@ -1,0 +1,136 @@
+"""A node with 4,096 replicas: what goes over all of them holds the event loop for no long turn."""
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pure_nodes import cluster, do
+
+from lognode.node.directory.disk_room import DiskRoom
+from lognode.node.lifecycle.duty_runner import DutyRunner
+from lognode.node.replicas.pinned_files import PinnedFiles
+from lognode.node.replicas.replica import Memory
+from lognode.node.runtime import turn_time
+from lognode.node.runtime.turn_time import TimedLoop
+from lognode.node.upkeep.memtables import Memtables
+from lognode.partitions import commands
+from lognode.partitions.metadata import Metadata
+from lognode.raft.types import GroupId
+from lognode.statemachine.range_state import Base
+
+RANGES = 4_096
+TURN_S = 0.005
+"""Each look takes 9 ms of processor time or more over all replicas, in turns of about 1 ms."""
+UNUSED: Any = None
+
+
+class Memtable:
+    size, unpacked_bytes = 100, 200
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Host:
+    """Replicas that hold no more than what is looked at."""
+
+    def __init__(self, first: int) -> None:
+        gids = [GroupId(range_id, 1) for range_id in range(first, first + RANGES)]
+        self.groups = {gid: self._replica(gid) for gid in gids}
+        self.damaged: dict[GroupId, str] = {}
+        self.aside, self.halted = dict(self.damaged), dict(self.damaged)
+        self.marks = {gid.range_id: 1 for gid in gids}
+        self.pinned = PinnedFiles()
+        self.meta = SimpleNamespace(items=lambda prefix: [], get=lambda key: None)
+        self.frozen = self.looked_at = 0
+
+    def _replica(self, gid: GroupId) -> Any:
+        base = Base(tables={"effects": b"effects"})
+        state = SimpleNamespace(
+            sealed=None, durable_base=base, memtable_bytes=100, frozen_bytes=0, memtable=Memtable(),
+            queue=[], unflushed=True,
+        )  # fmt: skip
+        return SimpleNamespace(
+            gid=gid, leads=True, leader=1, members=(1,), stopped=False, state=state, leads_since=0,
+            group=SimpleNamespace(base_wanted=False), freeze_proposed=False, memtable_since=1e9,
+            cooling=SimpleNamespace(is_cold=lambda size, now: False), flush_not_before=0.0,
+            propose_freeze=self._freeze,
+        )  # fmt: skip
+
+    def _freeze(self) -> None:
+        self.frozen += 1
+
+    def replica(self, gid: GroupId) -> Any:
+        self.looked_at += 1
+        return self.groups.get(gid)
+
+    def ranges(self) -> list[Any]:
+        self.looked_at += len(self.groups)
+        return list(self.groups.values())
+
+
+def longest_turn_s(main: Callable[[], Awaitable[None]]) -> float:
+    """The processor time of the longest turn of the loop that runs `main`."""
+
+    async def measured() -> float:
+        await asyncio.sleep(0)
+        turns = turn_time.of_running_loop()
+        gc.collect()
+        gc.disable()
+        await asyncio.sleep(0)
+        turns.take_longest_s()
+        try:
+            await main()
+            await asyncio.sleep(0)
+            return turns.take_longest_s()
+        finally:
+            gc.enable()
+
+    with asyncio.Runner(loop_factory=TimedLoop) as runner:
+        return runner.run(measured())
+
+
+def a_log() -> Metadata:
+    metadata = cluster(1, 1)
+    do(metadata, op=commands.DELETE_LOG, name="orders")
+    do(metadata, op=commands.CREATE_LOG, name="wide", replicas=1, ranges=RANGES)
+    return metadata
+
+
+def test_a_look_for_duties_takes_no_long_turn() -> None:
+    metadata = a_log()
+    host: Any = Host(min(metadata.ranges))
+
+    async def main() -> None:
+        view: Any = SimpleNamespace(metadata=metadata, leader=lambda *_: 1)
+        runner = DutyRunner(
+            node_id=1, host=host, view=view, flusher=UNUSED, fetcher=UNUSED, sync=UNUSED,
+            report=UNUSED, room=DiskRoom(1, 0), on_broken=UNUSED,
+        )  # fmt: skip
+        running = asyncio.ensure_future(runner.run())
+        async with asyncio.timeout(60):
+            while host.looked_at < 3 * RANGES:
+                runner.wake()
+                await asyncio.sleep(0.001)
+        running.cancel()
+
+    assert longest_turn_s(main) < TURN_S
+
+
+@pytest.mark.parametrize("is_short_of_room", [False, True])
+def test_a_look_at_memtables_takes_no_long_turn(is_short_of_room: bool) -> None:
+    host: Any = Host(1)
+
+    async def main() -> None:
+        room: Any = SimpleNamespace(
+            may_build=lambda size: True,
+            memtables_bytes_max=100 * RANGES // 2 if is_short_of_room else 1 << 40,
+        )
+        memtables = Memtables(host=host, wal=UNUSED, flusher=UNUSED, memory=Memory(), room=room)
+        await memtables.look(1e9)
+
+    assert longest_turn_s(main) < TURN_S
+    assert host.frozen == (RANGES // 2 if is_short_of_room else 0)
