@@ -33,7 +33,6 @@ LONG_FUNCTIONS: dict[str, str] = {}
 CALLED_FROM_OUTSIDE = {
     "raft/journal.py:_destroy": "the library calls it when it is destroyed",
     "raft/engine.py:_SyncObj__doApplyCommand": "replaces a method of the library",
-    "chaos/whole/faults.py:_chosen": "replaces a method of `Nemesis`",
     "chaos/whole/loop.py:_run_once": "asyncio calls it",
     "chaos/whole/loop.py:_timer_handle_cancelled": "asyncio calls it",
     "chaos/whole/loop.py:_asyncgen_finalizer_hook": "asyncio calls it",
