@@ -568,6 +568,7 @@ class Node:
             left = await self._handover.all_groups(_HANDOVER_S)
             log.info("handed over the lead", extra={"fields": {"still_led": left}})
         self.parts.cancel()
+        await self._disk_watch.stop()  # before another process may use the directory
         await self._doors.close()
         self._links.stop()
         self._host.stop()

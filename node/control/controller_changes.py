@@ -103,6 +103,12 @@ class ControllerChanges:
     async def _look(self, replica: ControllerReplica) -> None:
         if not replica.is_sealed and replica.checkpoint_due:
             await self._host.checkpoint_controller(replica)
+        begun = -1
+        while begun < (now := sum(map(len, self._have.values()))) and not replica.stopped:
+            begun = now  # what a push brings about may free earlier generations at once
+            await self._move(replica)
+
+    async def _move(self, replica: ControllerReplica) -> None:
         known = self._image()
         member = ControllerMember(
             replica.descriptor,

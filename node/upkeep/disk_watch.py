@@ -57,6 +57,8 @@ class DiskWatch:
         self._on_change = on_change
         self._sparing: asyncio.Task[None] | None = None
         self._stopping = threading.Event()
+        self._making: asyncio.Future[None] | None = None
+        """The thread that makes a file ahead."""
         self._blind = False
         self._level = Level.AMPLE
         """The level as last reported."""
@@ -77,9 +79,14 @@ class DiskWatch:
                         await self._begun.wait()
                 self._begun.clear()
         finally:
-            self._stopping.set()
             if self._sparing is not None:
                 self._sparing.cancel()
+
+    async def stop(self) -> None:
+        """Give up the file that is being made ahead; return when no thread writes to the disk."""
+        self._stopping.set()
+        if self._making is not None:
+            await asyncio.gather(self._making, return_exceptions=True)
 
     def look_soon(self) -> None:
         """Check the free space and make the next WAL file: a WAL file was begun."""
@@ -124,8 +131,10 @@ class DiskWatch:
         """Make a WAL file ahead if there is none, and note whether there is one."""
         room, wal = self._room, self._wal
         if not wal.has_spare and room.free >= wal.file_bytes + _MARGIN_BYTES:
+            loop = asyncio.get_running_loop()
+            self._making = loop.run_in_executor(None, wal.make_spare, self._settle)
             try:
-                await asyncio.to_thread(wal.make_spare, self._settle)
+                await asyncio.shield(self._making)
             except OSError as error:
                 log.warning("the node could not make a WAL file in advance: %s", error)
         room.exhausted = bool(room.level) and not wal.has_spare

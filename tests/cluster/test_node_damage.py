@@ -150,7 +150,7 @@ def test_S12_damage_found_by_apply_ends_the_replica_and_the_append_succeeds(
             assert entry.value == b"checked"
             assert ack.seq in (entry.seq, None)
             await until(lambda: gid in leader.host.damaged, "the replica has ended")
-            assert leader.node._failure is None
+            assert leader.node.shutdown.failure is None
 
     asyncio.run(run())
 
@@ -175,7 +175,7 @@ def test_S12_damage_that_the_group_finds_ends_the_replica(tmp_path: Path) -> Non
             assert await log.count(b"z") == 1
             with pytest.raises(lognode.LognodeError):
                 await log.count(b"a", timeout=0.3)
-            assert node.node._failure is None
+            assert node.node.shutdown.failure is None
 
     asyncio.run(run())
 
@@ -215,8 +215,7 @@ def test_S12_x28_files_are_hashed_after_a_stop_that_was_not_orderly(tmp_path: Pa
             flip_bits(node, replica)
             await node.start()  # after an orderly stop they are trusted until they are read
             assert not node.host.damaged
-            node.node._failure = RuntimeError("not orderly")
-            await node.stop()
+            await node.stop_now()
             await node.start()
             assert list(node.host.damaged) == [replica.gid]
             assert "SHA-256" in node.host.damaged[replica.gid]

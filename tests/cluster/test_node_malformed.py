@@ -114,7 +114,7 @@ async def still_serves(cluster: LiveCluster, client: lognode.AsyncClient, value:
     entry = await log.latest(b"k")
     assert entry is not None
     assert entry.value == value
-    assert cluster.nodes[0].node._failure is None
+    assert cluster.nodes[0].node.shutdown.failure is None
 
 
 def test_malformed_bodies_are_refused_and_the_node_goes_on(tmp_path: Path) -> None:

@@ -185,9 +185,9 @@ def test_a_node_that_lags_refreshes_for_at_least(tmp_path: Path) -> None:
         async with live(tmp_path, 2) as cluster, lognode.AsyncClient(cluster.address) as client:
             await cluster.settled()
             other = cluster.of(2)
-            parts = {part_name(task): task for task in other.node._tasks}
+            parts = {part_name(task): task for task in other.node.parts._tasks}
             heartbeat = parts["heartbeat"]
-            heartbeat.remove_done_callback(other.node._part_ended)
+            heartbeat.remove_done_callback(other.node.parts._ended)
             heartbeat.cancel()  # it hears of nothing by itself
             await client.create_log("orders")
             version = cluster.of(1).node._view.metadata.version
