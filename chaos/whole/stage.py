@@ -50,7 +50,9 @@ def stage(seed: int, nodes: int, trace: Trace) -> Iterator[Stage]:
 def _quiet(trace: Trace) -> Iterator[None]:
     """Send the nodes' log to the trace, without its hash; collect no garbage meanwhile.
 
-    A collection would close coroutines and files at times that depend on the machine.
+    A collection would close coroutines and files at times that depend on the machine. The nodes
+    collect by the number of earlier collections of this process (`node/runtime/garbage.py`): the
+    collection here sets that number to 0.
     """
     log = logging.getLogger("lognode")
     handler = _ToTrace(trace)
@@ -59,6 +61,7 @@ def _quiet(trace: Trace) -> Iterator[None]:
     log.propagate = False
     log.addHandler(handler)
     gc.disable()
+    gc.collect()
     try:
         yield
     finally:

@@ -199,7 +199,10 @@ def test_X4_an_invitation_expires_or_is_taken_back(
     assert "has expired" in Newcomer(cluster, tmp_path / "a", short["invitation"]).refused()
     back = client.admin.invite_node()
     client.admin.uninvite_node(back["id"])
-    assert "taken back" in Newcomer(cluster, tmp_path / "b", back["invitation"]).refused()
+    assert (
+        "an operator has taken the invitation back"
+        in Newcomer(cluster, tmp_path / "b", back["invitation"]).refused()
+    )
     with pytest.raises(lognode.NotFound, match="lognode node invites"):
         client.admin.uninvite_node(back["id"])
     with pytest.raises(lognode.InvalidArgument, match="at most 7 days"):

@@ -245,7 +245,11 @@ def test_an_impossible_move_is_one_line_and_changes_nothing(
     one, two = map(str, range_["members"][:2])
     for words, code, said in (
         (("999", "--from", one, "--to", spare), 4, "range 999 does not exist"),
-        ((number, "--from", spare, "--to", spare), 1, f"node {spare} to itself"),
+        (
+            (number, "--from", spare, "--to", spare),
+            1,
+            f"node {spare} is given as source and target",
+        ),
         ((number, "--from", spare, "--to", "9"), 4, f"node {spare} has no replica of range"),
         ((number, "--from", one, "--to", two), 5, f"already; choose node {spare}"),
         ((number, "--from", one, "--to", "9"), 4, f"node 9 does not exist; choose node {spare}"),

@@ -230,7 +230,7 @@ def test_S2_a_start_on_a_full_disk_says_so_or_needs_no_room(
             node.kill()
         else:
             line = ended(node)
-            assert "free space" in line
+            assert "Free space" in line
             assert str(node.data) in line
         filler.unlink()
         node.start()
@@ -257,7 +257,7 @@ def test_a_first_start_on_a_full_disk_says_so_in_one_line(small_disk: Path, tmp_
             node.start()
             line = ended(node)
             assert "No space left on device" in line or "error" in line
-            assert "free space" in line
+            assert "Free space" in line
             assert str(node.data) in line
             filler.unlink()
         node.start()

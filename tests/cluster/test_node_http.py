@@ -47,7 +47,7 @@ def test_healthz_readyz_and_what_does_not_exist(tmp_path: Path) -> None:
             assert (await get(node, "/nothing"))[0] == 404
             node.node._membership.registered = False
             status, _, body = await get(node, "/readyz")
-            assert (status, body) == (503, "not registered with the controller yet\n")
+            assert (status, body) == (503, "the node is not registered with the controller yet\n")
             assert (await get(node, "/healthz"))[0] == 200
 
     asyncio.run(run())

@@ -294,7 +294,7 @@ def test_L4_sigterm_ends_a_node_in_order_and_hands_over(tmp_path: Path) -> None:
             assert node.stop(timeout_s=10) == 0
             assert time.monotonic() - began < 10
             text = node.log_path.read_text()
-            assert '"message": "handed over", "still_led": 0' in text
+            assert '"message": "handed over the lead", "still_led": 0' in text
             began = time.monotonic()
             for key in range(30):
                 log.append(str(key), b"w")

@@ -296,7 +296,7 @@ def test_an_unusable_function_is_refused(
     (tmp_path / "sums.py").write_text(SUM)
     for name, code, said in (
         ("total", 2, "give module:function or file.py:function"),
-        ("/nowhere/sums.py:total", 2, "there is no file /nowhere/sums.py"),
+        ("/nowhere/sums.py:total", 2, "file /nowhere/sums.py does not exist"),
         ("no.such.module:total", 2, "No module named 'no'"),
         (f"{tmp_path}/sums.py:nothing", 2, "has no function nothing"),
         (f"{tmp_path}/sums.py:odd", 1, "the function returned int for key b'k0"),

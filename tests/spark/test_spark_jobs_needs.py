@@ -25,10 +25,10 @@ def export(environment: dict[str, str], tmp_path: Path) -> "subprocess.Completed
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({"PATH": "/nowhere"}, "no java on PATH; Spark needs Java 17 or newer"),
+        ({"PATH": "/nowhere"}, "PATH contains no java; Spark needs Java 17 or newer"),
         (
             {"JAVA_HOME": "/nowhere"},
-            "and there is no /nowhere/bin/java; Spark needs Java 17 or newer",
+            "but /nowhere/bin/java does not exist; Spark needs Java 17 or newer",
         ),
     ],
 )

@@ -108,8 +108,8 @@ def test_trap_3_an_empty_log_is_an_empty_frame(
         ({"pushdown": "true"}, r"option pushdown: .*filterPushdown"),
         ({"cursor": "x"}, "option cursor: does not exist yet"),
         ({"credentialsFile": "x"}, "option credentialsFile: does not exist yet"),
-        ({"log": "nope"}, "no log.*nope"),
-        ({"maxEntriesPerTrigger": "5"}, "maxEntriesPerTrigger: is one of a stream"),
+        ({"log": "nope"}, "log .nope. does not exist"),
+        ({"maxEntriesPerTrigger": "5"}, "maxEntriesPerTrigger: is an option of a stream"),
         ({"servers": "127.0.0.1:1", "timeout": "2s"}, "127.0.0.1:1"),
     ],
 )

@@ -31,7 +31,7 @@ def test_a_value_is_checked_from_itself() -> None:
     assert len(set(values)) == len(values)
     key, value = keys[0], values[0]
     for wrong in (None, b"", value[:-1], value + b"0", values[1], value[:60] + b"z" + value[61:]):
-        with pytest.raises(CorruptData, match="never written"):
+        with pytest.raises(CorruptData, match="which no client wrote"):
             shape.check(key, wrong)
 
 
@@ -156,11 +156,11 @@ def test_acknowledged_records_are_read_back_and_expired_ones_are_counted() -> No
     briefly = {"retention_ms": 1}
     assert asyncio.run(_appended(forever, lambda _: None)) == {"verified": 1, "expired": 0}
     assert asyncio.run(_appended(briefly, list.clear)) == {"verified": 0, "expired": 1}
-    with pytest.raises(CorruptData, match="does not hold what was acknowledged"):
+    with pytest.raises(CorruptData, match="does not hold the acknowledged value"):
         asyncio.run(_appended(forever, list.clear))
 
     def overwritten(entries: list[Stored]) -> None:
         entries[:] = [replace(entry, value=b"other") for entry in entries]
 
-    with pytest.raises(CorruptData, match="does not hold what was acknowledged"):
+    with pytest.raises(CorruptData, match="does not hold the acknowledged value"):
         asyncio.run(_appended(briefly, overwritten))

@@ -104,7 +104,7 @@ def test_a_quarter_of_the_time_nothing_is_broken(tmp_path: Path) -> None:
     target: Any = None
     given: Any = {"a": package}
     nemesis = Nemesis(given, target, recorder, interval_s=1, rng=random.Random(5))
-    chosen = [len(nemesis._chosen()) for _ in range(1000)]
+    chosen = [len(nemesis.chosen()) for _ in range(1000)]
     recorder.close()
     assert 200 < chosen.count(0) < 300
 
@@ -114,7 +114,7 @@ def test_few_packages_break_things_at_once_however_many_are_chosen(tmp_path: Pat
     target: Any = None
     given: Any = {name: _Package(name) for name in "abcdefgh"}
     nemesis = Nemesis(given, target, recorder, interval_s=1, rng=random.Random(5))
-    chosen = [nemesis._chosen() for _ in range(1000)]
+    chosen = [nemesis.chosen() for _ in range(1000)]
     recorder.close()
     assert {len(some) for some in chosen} == {0, 1, 2, 3}
     assert {name for some in chosen for name in some} == set("abcdefgh")

@@ -29,7 +29,7 @@ def test_S7_x2_19_a_generation_is_over_once_its_successor_was_read() -> None:
     assert session.position(known(1, 2)) == 0, "its base holds all of the first"
     session.saw(known(1, 2), 4)
     assert session.position(known(1, 2)) == 4
-    with pytest.raises(RangeNotFound, match="range 1 generation 1 is over"):
+    with pytest.raises(RangeNotFound, match="range 1 generation 1 has ended"):
         session.position(known(1, 1))
     session.saw(known(1, 1), 950)  # an answer that was on its way
     assert session.position(known(1, 2)) == 4

@@ -69,7 +69,7 @@ def test_a_cluster_that_is_too_large_for_the_limit_is_told_which_one_it_needs(no
     small.check_nodes(small.nodes)
     with pytest.raises(Unavailable) as caught:
         small.check_nodes(nodes)
-    told = re.search(rf"this cluster has {nodes} and needs (\d+)", caught.value.message)
+    told = re.search(rf"this cluster has {nodes} nodes and needs (\d+)", caught.value.message)
     assert told is not None
     needed = int(told[1])
     plan(needed).check_nodes(nodes)

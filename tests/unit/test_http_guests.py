@@ -388,7 +388,7 @@ def test_malformed_requests_write_a_line_in_ten_seconds(caplog: pytest.LogCaptur
     assert len(caplog.records) == 1
     assert (
         caplog.records[0].getMessage()
-        == "the node closed connections: the HTTP request was malformed"
+        == "the node closed connections: an HTTP request was malformed"
     )
     counted = b'lognode_connections_ended_total{reason="http_bad"} 20.0'
     assert counted in metrics.exposition()

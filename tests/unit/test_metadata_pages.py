@@ -202,7 +202,7 @@ def test_follows_are_bounded_for_a_connection_and_for_the_node(
         with pytest.raises(LimitExceeded, match="the connection has 4 follows") as caught:
             held.enter_context(follows.one_more("a", 0))
         assert caught.value.fields["limit"] == "follows_per_connection_max"
-        with pytest.raises(LimitExceeded, match="a follow of 11 keys"):
+        with pytest.raises(LimitExceeded, match="a follow has 11 keys"):
             held.enter_context(follows.one_more("c", 11))
         monkeypatch.setattr(limits, "followed_keys_max", 20)
         with pytest.raises(Overloaded, match="21 followed keys"):

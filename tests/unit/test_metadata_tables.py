@@ -79,7 +79,7 @@ def test_putting_an_equal_record_is_not_a_change() -> None:
 
 @pytest.mark.parametrize("write", ["update", "setdefault", "clear", "popitem", "__ior__"])
 def test_a_table_has_no_way_around_its_notes(write: str) -> None:
-    with pytest.raises(TypeError, match="a record at a time"):
+    with pytest.raises(TypeError, match="only by single records"):
         getattr(Metadata().nodes, write)()
 
 

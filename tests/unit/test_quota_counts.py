@@ -18,7 +18,7 @@ def test_classes_and_tenants_have_limits_of_their_own_kinds() -> None:
     assert changed({}, "gold", dict.fromkeys(OF_CLASSES, 3)) == dict.fromkeys(OF_CLASSES, 3)
     assert changed({}, "acme/", dict.fromkeys(OF_TENANTS, 3)) == dict.fromkeys(OF_TENANTS, 3)
     for name, kind in (("gold", "logs"), ("acme/", "connections"), ("acme/", "producers")):
-        with pytest.raises(InvalidArgument, match=f"{kind} of '{name}'"):
+        with pytest.raises(InvalidArgument, match=f"a quota of '{name}' cannot limit {kind}"):
             changed({}, name, {kind: 3})
 
 

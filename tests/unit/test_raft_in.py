@@ -137,7 +137,7 @@ TOO_MUCH: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("what", TOO_MUCH)
 def test_a_frame_that_would_take_a_long_turn_is_refused_whole(what: str) -> None:
     parts = Parts()
-    with pytest.raises(RemoteProtocolError, match="allowed are 4,096"):
+    with pytest.raises(RemoteProtocolError, match="4,096 are allowed"):
         parts.raft_in.take(2, body_of(**TOO_MUCH[what]))
     assert (parts.taken, parts.clocks, parts.pings) == ([], {}, {})
 

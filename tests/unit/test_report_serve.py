@@ -106,4 +106,4 @@ def test_a_store_that_is_not_there_is_named(
     with pytest.raises(SystemExit) as ended:
         main(["serve", "--store", str(tmp_path / "none")])
     assert ended.value.code == 2
-    assert f"there is no folder {tmp_path / 'none'}" in capsys.readouterr().err
+    assert f"folder {tmp_path / 'none'}" in capsys.readouterr().err

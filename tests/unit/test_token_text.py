@@ -74,7 +74,7 @@ def test_a_token_does_not_leave_the_machine_unencrypted(address: str) -> None:
         transport = FrameTransport(None)
         transport.peer_address = address
         _check_may_tell(Hello("client", NONCE), transport)
-        with pytest.raises(InvalidArgument, match="unencrypted"):
+        with pytest.raises(InvalidArgument, match="needs an encrypted connection"):
             _check_may_tell(Hello("client", NONCE, token=tokens.draw()), transport)
         transport.peer_address = "127.0.0.1:4600"
         _check_may_tell(Hello("client", NONCE, token=tokens.draw()), transport)
@@ -97,7 +97,7 @@ def test_a_dialler_that_may_not_tell_its_token_sends_nothing(
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            with pytest.raises(InvalidArgument, match="unencrypted"):
+            with pytest.raises(InvalidArgument, match="needs an encrypted connection"):
                 await dial("127.0.0.1", port, token=tokens.draw())
             return await received
 
