@@ -203,7 +203,7 @@ def test_schemas_are_checked_before_anything_runs() -> None:
         (struct(KEY, VALUE, ("snapshot", LongType())), "the column snapshot is bigint; cast it"),
         (struct(KEY, VALUE, ("seq", LongType())), "a column 'seq'"),
         (struct(("key", LongType()), VALUE), "the column key is bigint; cast it"),
-        (struct(KEY, VALUE, ("headers", StringType())), "is string; cast the column to array<struct"),
+        (struct(KEY, VALUE, ("headers", StringType())), "is string; cast the column to array"),
         (struct(KEY, VALUE, ("headers", ArrayType(struct(KEY, ("value", LongType()))))),
          "headers.value is bigint"),
     ):  # fmt: skip
