@@ -42,7 +42,7 @@ def test_a_seed_replays_exactly_here_and_in_processes_with_other_hash_seeds() ->
 
 
 def test_garbage_of_the_process_does_not_change_the_run() -> None:
-    """A node collected garbage in its first second, where the process had done so often before."""
+    """A node collected garbage in its first second, after ten collections by the process."""
     plan = Choice().plan(6)
     first = run_seed(plan)
     for _ in range(20):
