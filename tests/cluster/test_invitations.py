@@ -200,8 +200,7 @@ def test_X4_an_invitation_expires_or_is_taken_back(
     back = client.admin.invite_node()
     client.admin.uninvite_node(back["id"])
     assert (
-        "an operator has taken the invitation back"
-        in Newcomer(cluster, tmp_path / "b", back["invitation"]).refused()
+        "an operator revoked it" in Newcomer(cluster, tmp_path / "b", back["invitation"]).refused()
     )
     with pytest.raises(lognode.NotFound, match="lognode node invites"):
         client.admin.uninvite_node(back["id"])
