@@ -19,6 +19,7 @@ class _Replica(SimpleNamespace):
     stopped = False
     is_settled = False
     __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
 
 async def has_room(begun: Young) -> bool:
@@ -33,7 +34,8 @@ async def has_room(begun: Young) -> bool:
 def test_another_one_begins_once_one_is_settled_or_stopped(change: dict[str, bool]) -> None:
     async def begin() -> None:
         begun, first = Young(), replica()
-        for each in (first, *(replica() for _ in range(YOUNG_MAX - 1))):
+        replicas = [first, *(replica() for _ in range(YOUNG_MAX - 1))]  # a host keeps them
+        for each in replicas:
             assert await has_room(begun)
             begun.add(each)
         assert not await has_room(begun)
@@ -48,8 +50,9 @@ def test_one_that_is_not_settled_for_long_holds_nobody_up(monkeypatch: pytest.Mo
 
     async def begin() -> None:
         begun = Young()
-        for _ in range(YOUNG_MAX):
-            begun.add(replica())
+        replicas = [replica() for _ in range(YOUNG_MAX)]  # a host keeps them
+        for each in replicas:
+            begun.add(each)
         assert not await has_room(begun)
         await asyncio.sleep(0.25)
         assert await has_room(begun)
