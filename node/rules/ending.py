@@ -12,13 +12,13 @@ from .durable_steps import CollectFiles, Commit, Damaged, RetireLogs, Steps, Sto
 def damage(gid: GroupId, row: Mapping[str, Any] | None, reason: str) -> Steps:
     """Return the steps after which a replica never serves or votes again in its generation.
 
-    The damage is noted before anything else happens, and survives a restart (S12, x2). A replica
+    The damage is stored before it is told, so that it survives a restart (S12, x2). A replica
     without a row was retired.
     """
     if row is None:
         return (Stop((gid,)),)
     puts = {meta_keys.row_key(gid): {**row, "damaged": reason}}
-    return (Stop((gid,)), Damaged(gid, reason), Commit(puts))
+    return (Stop((gid,)), Commit(puts), Damaged(gid, reason))
 
 
 def retire(gids: Iterable[GroupId]) -> Steps:
