@@ -106,7 +106,7 @@ def damaged(stored: Stored, reason: str) -> Steps:
     The damage is stored before anything is cut, so that no later start takes part (x2).
     """
     puts = {stored.key: {**stored.row, "damaged": reason}}
-    return (Commit(puts), Damaged(stored.gid, reason))
+    return (Damaged(stored.gid, reason), Commit(puts))
 
 
 def unknown_logs(

@@ -150,8 +150,8 @@ def test_x15_a_log_below_what_was_applied_is_damage_unless_a_base_was_installed(
     ):
         lost, installed = stored(base), stored(base, installed=True)
         assert recovering.recover(lost, machine.log, None) == (
-            Commit({lost.key: {**lost.row, "damaged": reason}}),
             Damaged(GID, reason),
+            Commit({lost.key: {**lost.row, "damaged": reason}}),
         )
         assert recovering.recover(installed, machine.log, None)[0] == ResetLog(
             GID, (base.applied_index, base.applied_term)
@@ -170,8 +170,8 @@ def test_x2_a_log_that_is_gone_damaged_or_cut_too_far_is_damage() -> None:
     ):
         for fields in ({}, {"installed": True}):
             steps = recovering.recover(stored(Base(4, 1), **fields), log, wal_damage)
-            assert isinstance(steps[-1], Damaged)
-            assert says in steps[-1].reason
+            assert isinstance(steps[0], Damaged)
+            assert says in steps[0].reason
 
 
 def test_x2_known_damage_stays_and_is_not_written_again() -> None:
@@ -186,7 +186,7 @@ def test_x2_a_damaged_file_is_fetched_from_a_peer_where_there_is_one() -> None:
     bad = {"one": "segment one is cut"}
     assert recovering.files_checked(shared, {}) == (Begin(GID, campaign=False),)
     assert recovering.files_checked(shared, bad) == (SetAside(GID, bad),)
-    assert recovering.files_checked(alone, bad)[-1] == Damaged(GID, "segment one is cut")
+    assert recovering.files_checked(alone, bad)[0] == Damaged(GID, "segment one is cut")
 
 
 def test_a_controller_needs_no_files() -> None:
