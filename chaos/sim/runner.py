@@ -6,13 +6,12 @@ seed is fixed, though no run depends on it (a test runs one seed under two hash 
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..seed_workers import lines_of_workers
 from .options import Options, swarm
 from .world import Outcome, run_seed
 
@@ -141,35 +140,9 @@ def run_here(plan: Plan, seeds: Sequence[int]) -> Iterator[Outcome]:
 
 def run_parallel(plan: Plan, processes: int) -> Iterator[Outcome]:
     """Run all seeds of the plan in worker processes; outcomes come as they finish."""
-    workers = [_worker(plan, number, processes) for number in range(processes)]
-    try:
-        yield from _merge(workers)
-    finally:
-        for worker in workers:
-            if worker.poll() is None:
-                worker.terminate()
-            worker.wait()
-            if worker.stdout is not None:
-                worker.stdout.close()
-
-
-def _worker(plan: Plan, number: int, count: int) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "lognode.chaos.main", "sim", *plan.to_args()]
-    command += ["--worker", f"{number}/{count}"]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-
-def _merge(workers: "Sequence[subprocess.Popen[str]]") -> Iterator[Outcome]:
-    """Yield the lines of all workers in turn: seeds are dealt out, so that workers keep step."""
-    streams = [worker.stdout for worker in workers if worker.stdout is not None]
-    while streams:
-        for stream in list(streams):
-            line = stream.readline()
-            if not line:
-                streams.remove(stream)
-                continue
-            yield Outcome(**json.loads(line))
+    for line in lines_of_workers(plan.to_args(), processes, environment):
+        yield Outcome(**json.loads(line))
 
 
 def line_of(outcome: Outcome) -> str:

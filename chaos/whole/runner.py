@@ -6,13 +6,12 @@ that the environment gives: no run depends on it.
 
 import gc
 import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..seed_workers import lines_of_workers
 from ..verdict import EXIT_CODES, Verdict
 from .options import Choice
 from .run import Outcome, run_seed
@@ -123,31 +122,6 @@ def tell(outcome: Outcome, say: Say) -> None:
 
 
 def _parallel(seeds: Seeds, processes: int) -> Iterator[Outcome]:
-    """Run the seeds in worker processes; the lines of all workers come in turn."""
-    workers = [_worker(seeds, number, processes) for number in range(processes)]
-    try:
-        yield from _merged(workers)
-    finally:
-        for worker in workers:
-            if worker.poll() is None:
-                worker.terminate()
-            worker.wait()
-            if worker.stdout is not None:
-                worker.stdout.close()
-
-
-def _merged(workers: "Sequence[subprocess.Popen[str]]") -> Iterator[Outcome]:
-    streams = [worker.stdout for worker in workers if worker.stdout is not None]
-    while streams:
-        for stream in list(streams):
-            line = stream.readline()
-            if line:
-                yield Outcome(**json.loads(line))
-            else:
-                streams.remove(stream)
-
-
-def _worker(seeds: Seeds, number: int, count: int) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "lognode.chaos.main", "sim", *seeds.to_args()]
-    command += ["--worker", f"{number}/{count}"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    """Run the seeds in worker processes."""
+    for line in lines_of_workers(seeds.to_args(), processes):
+        yield Outcome(**json.loads(line))

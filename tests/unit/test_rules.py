@@ -378,3 +378,16 @@ def test_members_freeze_at_one_entry_at_a_time() -> None:
     assert freeze_pending(4, 5, 5)
     assert not freeze_pending(5, 5, 5)
     assert not freeze_pending(4, 5, 4), "another leader cut the log before it"
+
+
+def test_x2_damage_is_stored_before_it_is_told() -> None:
+    """The disk was full in between: the replica was told damaged, and took part after the restart.
+
+    Seeds 413 and 734 of the simulator found this.
+    """
+    row = {"damaged": None}
+    stop, stored_damage, told = damage(GID, row, "a checksum")
+    assert stop == Stop((GID,))
+    assert isinstance(stored_damage, Commit)
+    assert [put["damaged"] for put in stored_damage.puts.values()] == ["a checksum"]
+    assert told == Damaged(GID, "a checksum")
