@@ -280,6 +280,12 @@ def test_sighup_reads_the_dial_map_again(tmp_path: Path, proxy: tuple[str, list[
             client.create_log("goes-on").append(b"k", b"v")
 
 
+def controller_leader(cluster: testing.LocalCluster) -> testing.LocalNode | None:
+    """The node that says it leads the controller; None while no node says so."""
+    leads = (n for n in cluster.nodes if n.status()["cluster"]["controller_leader"] == n.number)
+    return next(leads, None)
+
+
 def test_L4_sigterm_ends_a_node_in_order_and_hands_over(tmp_path: Path) -> None:
     with testing.cluster(tmp_path, 3) as cluster:
         testing.wait_healthy(cluster)
@@ -287,9 +293,9 @@ def test_L4_sigterm_ends_a_node_in_order_and_hands_over(tmp_path: Path) -> None:
             log = client.create_log("orders", ranges=3)
             for key in range(30):
                 log.append(str(key), b"v")
-            status = cluster.nodes[0].status()
-            leader_id = status["cluster"]["controller_leader"]
-            node = next(n for n in cluster.nodes if n.number == leader_id)
+            node = testing.eventually(
+                lambda: controller_leader(cluster), what="a controller leader"
+            )
             began = time.monotonic()
             assert node.stop(timeout_s=10) == 0
             assert time.monotonic() - began < 10
@@ -304,10 +310,7 @@ def test_L4_sigterm_ends_a_node_in_order_and_hands_over(tmp_path: Path) -> None:
 def test_L4_a_second_sigterm_stops_now(tmp_path: Path) -> None:
     with testing.cluster(tmp_path, 3) as cluster:
         testing.wait_healthy(cluster)
-        victim = next(
-            n for n in cluster.nodes
-            if n.status()["cluster"]["controller_leader"] == n.number
-        )  # fmt: skip
+        victim = testing.eventually(lambda: controller_leader(cluster), what="a controller leader")
         # It cannot hand over: nobody else runs.
         others = [n for n in cluster.nodes if n is not victim]
         for other in others:

@@ -60,7 +60,9 @@ def test_S12_verify_of_clean_killed_damaged_and_rebuilt_nodes(tmp_path: Path) ->
                 file.write(bytes([byte[0] ^ 1]))
             code, checks, _ = verify(node)
             assert code == 3
-            assert checks["wal"]["wrong"][0].startswith(f"{first.name}: it is damaged at byte ")
+            assert checks["wal"]["wrong"][0].startswith(
+                f"{first.name}: the file is damaged at byte "
+            )
             assert "and the node rebuilds them from its peers" in checks["wal"]["repair"]
 
             # And so it is.
