@@ -326,6 +326,10 @@ class MetadataState:
         self.next_ids[kind] = value + 1
         return value
 
+    def begin_at(self, version: int) -> None:
+        """Note that this is the state of that version, and that no earlier version is known."""
+        self.version = self.changes.floor = version
+
     def settle(self) -> None:
         """Count the last changes into this version.
 
@@ -390,7 +394,7 @@ class MetadataState:
         ) as error:
             raise CorruptData(f"a metadata image is not valid: {error!r}") from None
         metadata.settle()
-        metadata.changes.floor = metadata.version
+        metadata.begin_at(metadata.version)
         return metadata
 
     def _read_image(self, image: dict[str, Any]) -> None:

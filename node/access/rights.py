@@ -79,6 +79,10 @@ class Rights(Ending):
         """The owner of the producers that the holders open."""
         return self.principal.name
 
+    def share(self, record: TokenRecord) -> None:
+        """Take an equal record of newer metadata, so that the older object can be freed."""
+        self.record = record
+
     def authorise(self, operation: Operation, body: Body) -> Allowed | None:
         """Return what the batches of the request may contain, or None if it has no batches.
 

@@ -79,8 +79,7 @@ class NodeTls:
         self._wanted_key = ""
         """The key of new files that shall be used though the known metadata has another key."""
         self._again = asyncio.Event()
-        self.rechecks: list[Callable[[], None]] = []
-        """Called when nodes are bound to other keys, to end the connections with old keys."""
+        self._rechecks: list[Callable[[], None]] = []
         self._told_s = self._warned_s = float("-inf")
         self._untold = 0
         self._front = _front(self._files, auth, lambda: self._loaded.http)
@@ -157,9 +156,13 @@ class NodeTls:
         before = self._keys
         self._keys = {node.node_id: node.key for node in nodes.values()}
         if any(key and before.get(node) != key for node, key in self._keys.items()):
-            for recheck in self.rechecks:
+            for recheck in self._rechecks:
                 recheck()
             self._want(self._keys.get(self._node_id))
+
+    def recheck_with(self, *rechecks: Callable[[], None]) -> None:
+        """Also call these when nodes are bound to other keys, to end connections with old keys."""
+        self._rechecks += rechecks
 
     def refused_by_peer(self, error: LognodeError) -> None:
         """Handle a node's refusal of this node.

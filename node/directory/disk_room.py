@@ -26,7 +26,7 @@ if the entries were lost on the way, and leaders that hear of it send none. So t
 serves terms, votes and the commands that free room.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import IntEnum
 
 from ...client.protocol import limits
@@ -118,6 +118,10 @@ class DiskRoom:
         self.level = level_of(self.to_use, self.reserve, before)
         return self.level != before
 
+    def tried_wal_file(self, *, made: bool) -> None:
+        """Note whether a WAL file was made ahead, or could not be."""
+        self.exhausted = bool(self.level) and not made
+
     def takes_entries(self) -> bool:
         """Whether this node takes entries of ranges from their leaders."""
         return not self.exhausted and self.level < Level.LAST
@@ -161,6 +165,10 @@ class DiskRoom:
         """All nodes known to have less than their reserve, this node included."""
         own = {self.node_id: self.free} if self.level else {}
         return {**self.others, **own}
+
+    def told_all(self, free: Iterable[tuple[int, int]]) -> None:
+        """Take the free bytes of all nodes with less than their reserve, as the leader tells."""
+        self.others = {node: left for node, left in free if node != self.node_id}
 
     def told(self, node: int, free: int | None) -> None:
         """Note the free bytes that another node reports; None: its reserve, or more."""

@@ -46,12 +46,10 @@ class ControllerReplica(Replica):
         """The rows of the last checkpoint."""
         self.stored_tick = metadata.changes.tick
         """The tick of the last change of the metadata that `stored` has."""
-        self.checkpointed_index = applied[0]
+        self._checkpointed_index = applied[0]
         self.leads_since: float | None = None
         self._on_change = on_change
-        self.on_command: OnCommand = lambda command, error: None
-        """Gets each command that was proposed here, and the error that refused the command, or
-        None."""
+        self._on_command: OnCommand = lambda command, error: None
         self._version_told = metadata.version
 
     @property
@@ -61,7 +59,23 @@ class ControllerReplica(Replica):
     @property
     def checkpoint_due(self) -> bool:
         """Whether the log since the last checkpoint is long enough for another checkpoint."""
-        return self.applied_index - self.checkpointed_index >= _CHECKPOINT_ENTRIES
+        return self.applied_index - self._checkpointed_index >= _CHECKPOINT_ENTRIES
+
+    def packed(self) -> tuple[int, int]:
+        """Note that a checkpoint has all changes so far; return their index and term."""
+        self.stored_tick = self.metadata.changes.tick
+        return self.applied_index, self.applied_term
+
+    def checkpointed(self, index: int) -> None:
+        """Note that the checkpoint up to this index is durable."""
+        self._checkpointed_index = index
+
+    def tell_commands(self, on_command: OnCommand) -> None:
+        """Pass on each command that is proposed here from now on, with the error that refused it.
+
+        The error of a command that was not refused is None.
+        """
+        self._on_command = on_command
 
     async def command(self, command: dict[str, Any], *, timeout_s: float = 5.0) -> dict[str, Any]:
         """Propose a metadata command and return its answer.
@@ -87,7 +101,7 @@ class ControllerReplica(Replica):
             )
             raise
         finally:
-            self.on_command(command, error)
+            self._on_command(command, error)
 
     async def _answer(self, command: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         if self._rehearsed(command) is not None:

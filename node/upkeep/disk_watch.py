@@ -137,7 +137,7 @@ class DiskWatch:
                 await asyncio.shield(self._making)
             except OSError as error:
                 log.warning("the node could not make a WAL file in advance: %s", error)
-        room.exhausted = bool(room.level) and not wal.has_spare
+        room.tried_wal_file(made=wal.has_spare)
         if room.takes_entries() != self._taken:
             self._taken = room.takes_entries()
             told = {"free": room.free, "file_ahead": wal.has_spare}

@@ -55,8 +55,9 @@ class Host:
         )  # fmt: skip
         return SimpleNamespace(
             gid=gid, leads=True, leader=1, members=(1,), stopped=False, state=state, leads_since=0,
-            group=SimpleNamespace(base_wanted=False), freeze_proposed=False, memtable_since=1e9,
-            cooling=SimpleNamespace(is_cold=lambda size, now: False), flush_not_before=0.0,
+            group=SimpleNamespace(base_wanted=False), freeze_proposed=False,
+            memtable_age_s=lambda now: 0.0, may_flush=lambda now: True,
+            cooling=SimpleNamespace(is_cold=lambda size, now: False),
             propose_freeze=self._freeze,
         )  # fmt: skip
 

@@ -123,7 +123,7 @@ def test_a_registered_node_is_its_key(trust: Pki) -> None:
     own = node_tls(trust, trust.node("n1"))
     second, third = trust.node("n2").certificate, trust.node("n3").certificate
     rechecked: list[str] = []
-    own.rechecks.append(lambda: rechecked.append("now"))
+    own.recheck_with(lambda: rechecked.append("now"))
     own.learn(records(n1=own.key, n2=second.key, n3=""))
     assert rechecked == ["now"]
     own.check(hello(2), second)
