@@ -25,6 +25,7 @@ Further parts:
         ranges are merged; unsafe recovery
     locks, bounds: which operation may begin, how large the metadata may become
     levels: when the feature level of the cluster may rise
+    reasons: why an operation was planned, as codes
     creations, log_names, policy, quota, spans: logs: repeated creation, names, policies, quotas,
         spans of keys
     producers, grants, tokens, invites: names of producers, grants of their ids, tokens, invitations

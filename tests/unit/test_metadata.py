@@ -440,7 +440,7 @@ def test_an_operation_that_ends_without_all_members_is_remembered_too(one: Contr
     for node in (1, 2):
         one.do("installed", operation=1, node=node, at_ms=5)
     one.do("done", operation=1, at_ms=6)
-    assert one.metadata.last_operations == {1: (1, "expand", "needs 3 replicas", "DONE", 6)}
+    assert one.metadata.last_operations == {1: (1, "expand", "needs 3 replicas", "DONE", 6, ())}
 
 
 def test_x7_the_reason_says_that_the_new_members_were_left_out(one: Controller) -> None:
