@@ -23,6 +23,7 @@ from ..lifecycle.handover import Handover
 from ..metrics import Metrics
 from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
+from ..runtime.slices import in_slices
 
 _FILES = 1
 """WAL files made ahead."""
@@ -103,8 +104,9 @@ class DiskWatch:
             return
         self._blind = False
         before = self._level
-        unbuilt = sum(replica.state.memtable_bytes for replica in self._host.ranges())
-        self._room.saw(free, unbuilt)
+        self._room.looking()
+        unbuilt = await in_slices(r.state.memtable_bytes for r in self._host.ranges())
+        self._room.saw(free, sum(unbuilt))
         if self._room.level != before:
             self._level = self._room.level
             self._tell(before)

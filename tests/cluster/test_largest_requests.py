@@ -95,13 +95,9 @@ def reads(operation: Operation) -> Iterator[tuple[str, Body]]:
 
 
 def metadata_commands() -> Iterator[tuple[str, Body]]:
-    """The largest that nodes forward.
-
-    CREATE_LOG comes last: its 4,096 ranges begin behind the request, and the turns that this takes
-    are not those of the requests that follow.
-    """
+    """The largest that nodes forward. Behind CREATE_LOG 4,096 ranges begin."""
     keys = [b"%x" % n + bytes(470) for n in range(limits.ranges_per_log_max - 1)]
-    for name in sorted(commands.FORWARDED, key=lambda name: (name == commands.CREATE_LOG, name)):
+    for name in sorted(commands.FORWARDED):
         yield name, {"command": {"op": name, "name": "x" * 100, "split_at": keys}}
 
 

@@ -14,7 +14,8 @@ from lognode.partitions import allocate
 from lognode.partitions.commands import decode
 from lognode.partitions.generation_commands import REASON_CHARS_MAX
 from lognode.partitions.locks import OPERATIONS_MAX
-from lognode.partitions.metadata import Metadata, group_size
+from lognode.partitions.metadata import Metadata
+from lognode.partitions.placement import group_size
 from lognode.partitions.planner import node_states, plan, plan_controller
 from lognode.partitions.policy import Policy
 from lognode.statemachine.unknown import UnknownCommandError
