@@ -216,8 +216,8 @@ class Rights(Ending):
         verb = operation.permission.value
         need = "any verb" if operation.subject is Subject.VISIBLE else f"the verb {verb}"
         return Unauthorized(
-            f"{operation} needs {need} on {what}, and token {self.record.token_id} of "
-            f"{self.record.principal} does not allow that; use a token with such a scope"
+            f"{operation} needs {need} on {what}, which token {self.record.token_id} of "
+            f"{self.record.principal} does not allow; use a token whose scopes allow this"
         )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -22,6 +22,7 @@ from lognode.node.runtime import turn_time
 from lognode.node.runtime.turn_time import TimedLoop
 from lognode.node.upkeep import merges
 from lognode.node.upkeep.disk_watch import DiskWatch
+from lognode.node.upkeep.maintenance import Maintenance
 from lognode.node.upkeep.memtables import Memtables
 from lognode.partitions import commands
 from lognode.partitions.metadata import Metadata
@@ -208,3 +209,31 @@ def test_a_look_at_the_disk_takes_no_long_turn(tmp_path: Path) -> None:
         on_change=UNUSED, wal=UNUSED, wal_directory=tmp_path, metrics=Metrics(),
     )  # fmt: skip
     assert longest_turn_s(lambda: all_looked_at(watch.look())) < TURN_S
+
+
+def test_a_page_of_metrics_goes_over_the_replicas_once() -> None:
+    """Each of six gauges went over all of them, which held the loop for 42 ms together."""
+    replicas = {n: SimpleNamespace(group=SimpleNamespace(role="leader", idle=True)) for n in (1, 2)}
+    looks = []
+
+    class Counted:
+        damaged = halted = ()
+
+        @property
+        def groups(self) -> Any:
+            looks.append(1)
+            return replicas
+
+    async def page() -> bytes:
+        metrics = Metrics()
+        wal = SimpleNamespace(file_count=1)
+        Maintenance(
+            host=cast("Any", Counted()), wal=cast("Any", wal), sync=UNUSED, rounds=UNUSED,
+            flusher=UNUSED, metrics=metrics, room=UNUSED,
+        )  # fmt: skip
+        return metrics.exposition()
+
+    shown = asyncio.run(page())
+    assert b'lognode_replicas{role="leader"} 2.0' in shown
+    assert b"lognode_idle_replicas 2.0" in shown
+    assert len(looks) == 1

@@ -78,7 +78,7 @@ def test_apply_takes_the_ranges_that_were_made_ahead(monkeypatch: pytest.MonkeyP
         {"op": ["unknown"]}, {"op": commands.DELETE_LOG, "name": "first"},
     ],
 )  # fmt: skip
-def test_what_is_prepared_ends_as_it_would_without(command: dict[str, Any]) -> None:
+def test_a_command_that_was_prepared_ends_as_it_would_without(command: dict[str, Any]) -> None:
     expected, found = Cluster(), Cluster()
     found.prepare(command)
     if command["op"] == ["unknown"]:
