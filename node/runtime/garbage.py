@@ -31,6 +31,8 @@ from typing import Final
 _PERIOD_S: Final = 1.0
 _COUNT_EVERY: Final = 80_000
 """The least growth, in containers, between two counts of old containers."""
+_TOO_MUCH_MAX: Final = 2.0
+"""The growth that is told counts for the true growth times this number, at most."""
 _GROWTH_MIN: Final = 100_000
 """The least growth, in containers, that is worth a collection."""
 _CALM_S: Final = 60.0
@@ -129,10 +131,19 @@ class Garbage:
         wanted = self._left + _GROWTH_MIN
         if self._growth.most < wanted:
             return False
+        began = time.perf_counter()
         counted = len(gc.get_objects(generation=2))
+        log.info(
+            "containers counted",
+            extra={"fields": {"old": counted, "seconds": round(time.perf_counter() - began, 3)}},
+        )
         self._left = min(self._left, counted)
-        self._growth.most = min(counted - self._left, wanted - _COUNT_EVERY)
-        return counted >= 2 * self._left + _GROWTH_MIN
+        true, told = counted - self._left, self._growth.most
+        lacking = self._left + _GROWTH_MIN - true
+        # What was told was too much, and so will be what is told next.
+        more = int(lacking * min(told / max(true, 1), _TOO_MUCH_MAX))
+        self._growth.most = self._left + _GROWTH_MIN - max(more, _COUNT_EVERY)
+        return lacking <= 0
 
     def collect(self) -> None:
         """Collect now. All else stands still."""
