@@ -467,9 +467,9 @@ async def _shake_hands(greeting: "_Greeting", hello: Hello, secret: bytes | None
             binding = b"" if transport.channel is None else transport.channel.binding
             if secret is None or not welcome.wants_proof:
                 raise Unauthorized(
-                    f"{'this' if secret is None else 'that'} node has no secret although "
-                    "the node at the other end has a secret: start every node with the same "
-                    "--secret-file"
+                    f"{'this node' if secret is None else 'the other node'} has no secret, and "
+                    f"{'the other node' if secret is None else 'this node'} has a secret. Start "
+                    "every node with the same --secret-file"
                 )
             proof = wire.prove(secret, "dialler", hello, welcome, binding)
             transport.send(0, frames.PROOF, {"proof": proof})

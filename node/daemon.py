@@ -477,7 +477,7 @@ class Node:
             damaged=self._host.refusal, for_good=self._host.damaged.__contains__,
             on_damaged=self._repair.read_found,
         )  # fmt: skip
-        self._auditing.append = data.append
+        self._auditing.append_with(data.append)
         self._raft_in = RaftIn(
             replica=self._host.groups.get, confirmations=self._confirmations,
             pings=self._pings, registered=self._known_peers.boot, clocks=self._clocks,
@@ -520,7 +520,7 @@ class Node:
             metrics=self._metrics, told=told, audit=self._auditing.audit,
         )  # fmt: skip
         if self._tls is not None:
-            self._tls.rechecks += (self._doors.recheck, self._links.recheck)
+            self._tls.recheck_with(self._doors.recheck, self._links.recheck)
         await self._doors.open(server, peers, http)
 
     def _for_peers(self, bases: BaseServer) -> dict[Operation, PeerHandler]:

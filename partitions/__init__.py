@@ -24,7 +24,9 @@ Further parts:
     allocate, splits, joins, shrinking, recovery: ranges of a new log, of a split, of a merge; which
         ranges are merged; unsafe recovery
     locks, bounds: which operation may begin, how large the metadata may become
+    new_log: the ranges of a new log, which are made ahead
     levels: when the feature level of the cluster may rise
+    reasons: why an operation was planned, as codes
     creations, log_names, policy, quota, spans: logs: repeated creation, names, policies, quotas,
         spans of keys
     producers, grants, tokens, invites: names of producers, grants of their ids, tokens, invitations

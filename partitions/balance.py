@@ -16,9 +16,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from .facts import Leader
-from .metadata import Metadata, group_size
+from .metadata import Metadata
 from .model import Descriptor
-from .placement import changing, load_of
+from .placement import changing, group_size, load_of
 from .planner import Damages, Planned
 
 APART: Final = 2

@@ -121,6 +121,26 @@ class Facts:
         else:
             facts.installed.add(node)
 
+    def learn(
+        self, node: int, *, damaged: list[Damage], large: list[Large], small: list[Small],
+        stored: Mapping[str, int],
+    ) -> None:  # fmt: skip
+        """Take what a node reports of its replicas and of the ranges that it leads."""
+        self.damaged[node] = damaged
+        self.large[node] = large
+        self.small[node] = small
+        self.stored[node] = stored
+
+    def learn_short(self, nodes: Collection[int]) -> None:
+        """Take the nodes that report little free disk space."""
+        self.short = nodes
+
+    def hear(self, node: int, now: float, leads_left: int | None = None) -> None:
+        """Note a heartbeat. `leads_left`: see the field; None leaves what was known."""
+        self.heard[node] = now
+        if leads_left is not None:
+            self.leads_left[node] = leads_left
+
     def follow_drains(self, draining: set[int], now: float) -> None:
         """Note the nodes that are DRAINING now."""
         self.drains = {node: self.drains.get(node, now) for node in draining}

@@ -15,14 +15,15 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ..client.protocol.errors import InvalidArgument
-from . import bounds, commands, joins, locks, moves, recovery, splits
+from . import bounds, commands, joins, locks, moves, reasons, recovery, splits
 from .command_fields import key as _key
 from .command_fields import number as _number
 from .command_fields import numbers as _numbers
 from .command_fields import text as _text
 from .metadata_state import MetadataState
-from .model import Descriptor, LastOperation, Lineage, Operation, Output
-from .spans import printable, union
+from .model import Cause, Descriptor, LastOperation, Lineage, Operation, Output
+from .reasons import Reason
+from .spans import union
 
 REASON_CHARS_MAX = 500
 """The most characters of a reason that are kept."""
@@ -33,7 +34,7 @@ Answer = dict[str, Any]
 
 def _plan(state: MetadataState, command: Command) -> Answer:
     inputs = tuple((range_id, generation) for range_id, generation in command["inputs"])
-    reason = _text(command, "reason")[:REASON_CHARS_MAX]
+    reason = Reason(_text(command, "reason")[:REASON_CHARS_MAX])
     for range_id, given in inputs:
         range_ = state.range_(range_id)
         locks.check_free(range_)
@@ -61,7 +62,7 @@ def _move(state: MetadataState, command: Command) -> Answer:
     members = moves.members_after(range_, state.nodes, from_node, to_node)
     locks.check_room(state.operations)
     output = Output(range_id, range_.generation + 1, range_.span, members)
-    reason = f"an operator moves it from node {from_node} to node {to_node}"
+    reason = Reason().then(state.feature_level, Cause(reasons.MOVED, (from_node, to_node)))
     answer = _begin(state, "move", ((range_id, range_.generation),), (output,), reason)
     return {
         **answer,
@@ -87,7 +88,7 @@ def _split(state: MetadataState, command: Command) -> Answer:
     bounds.check_replicas(state, range_.members, len(range_.members))
     outputs = splits.children(range_, at, state.next_id("range"))
     inputs = ((range_.range_id, range_.generation),)
-    reason = _text(command, "reason") or f"an operator splits it at key {printable(at)}"
+    reason = _given(state, command, Cause(reasons.SPLIT, (at,)))
     return {
         **_begin(state, "split", inputs, outputs, reason),
         "range": range_.range_id,
@@ -112,7 +113,7 @@ def _recover(state: MetadataState, command: Command) -> Answer:
         _drop(state, operation, 0)
     output = Output(range_.range_id, range_.generation + 1, range_.span, (node,))
     inputs = ((range_.range_id, range_.generation),)
-    reason = f"an operator goes on from node {node} alone"
+    reason = Reason().then(state.feature_level, Cause(reasons.RECOVERED, (node,)))
     return {
         **_begin(state, recovery.KIND, inputs, (output,), reason, "SEALING"),
         "generation": output.generation,
@@ -131,11 +132,10 @@ def _merge(state: MetadataState, command: Command) -> Answer:
     output = joins.joined(left, right)
     locks.check_room(state.operations)
     inputs = tuple((range_.range_id, range_.generation) for range_ in (left, right))
-    reason = _text(command, "reason") or (
-        f"an operator merges it with range {right.range_id} at key {printable(at)}"
-    )
+    reason = _given(state, command, Cause(reasons.MERGED, (right.range_id, at)))
+    reason = reason._replace(text=reason.text[:REASON_CHARS_MAX])
     return {
-        **_begin(state, "merge", inputs, (output,), reason[:REASON_CHARS_MAX]),
+        **_begin(state, "merge", inputs, (output,), reason),
         "range": left.range_id,
         "generation": output.generation,
         "gone_range": right.range_id,
@@ -143,19 +143,33 @@ def _merge(state: MetadataState, command: Command) -> Answer:
     }
 
 
+def _given(state: MetadataState, command: Command, cause: Cause) -> Reason:
+    """Return the reason that the command gives, or else the cause: an operator gives none."""
+    text = _text(command, "reason")
+    return Reason(text) if text else Reason().then(state.feature_level, cause)
+
+
+def _further(state: MetadataState, operation: Operation, code: int) -> Reason:
+    """Return the operation's reason with one cause more."""
+    reason = Reason(operation.reason, operation.causes)
+    return reason.then(state.feature_level, Cause(code))
+
+
 def _begin(
     state: MetadataState,
     kind: str,
     inputs: tuple[tuple[int, int], ...],
     outputs: tuple[Output, ...],
-    reason: str,
+    reason: Reason,
     phase: str = "PLANNED",
 ) -> Answer:
     spans = [state.ranges[range_id].span for range_id, _ in inputs]
     if union(spans) != union(output.span for output in outputs):
         raise InvalidArgument("the outputs do not cover the inputs exactly", what="outputs")
     operation_id = state.next_id("operation")
-    state.operations[operation_id] = Operation(operation_id, kind, inputs, outputs, phase, reason)
+    state.operations[operation_id] = Operation(
+        operation_id, kind, inputs, outputs, phase, reason.text, causes=reason.causes
+    )
     for range_id, _ in inputs:
         _lock(state, range_id, operation_id)
     return {"operation": operation_id}
@@ -190,7 +204,7 @@ def _apart(state: MetadataState, command: Command) -> Answer:
     if len(operation.inputs) < 2:
         raise InvalidArgument("the operation has one range only", what="operation")
     del state.operations[operation.operation_id]
-    reason = operation.reason + "; given up: not both were sealed and held in time"
+    reason = _further(state, operation, reasons.GIVEN_UP)
     for gid in operation.inputs:
         range_ = state.ranges[gid[0]]
         alone = Output(range_.range_id, range_.generation + 1, range_.span, range_.members)
@@ -217,11 +231,11 @@ def _decide(state: MetadataState, command: Command) -> Answer:
             lineage, "ACTIVE", operation.operation_id, met_at, tuple(command.get("effects") or ()),
         )  # fmt: skip
     state.check_log(log_id)
-    reason = operation.reason
     if tuple(outputs) != operation.outputs:
-        reason += "; the old members go on: the new ones were not ready in time"
+        reason = _further(state, operation, reasons.MEMBERS_KEPT)
+        operation = replace(operation, reason=reason.text, causes=reason.causes)
     state.operations[operation.operation_id] = replace(
-        operation, phase="DECIDED", outputs=tuple(outputs), reason=reason
+        operation, phase="DECIDED", outputs=tuple(outputs)
     )
     return {}
 
@@ -271,7 +285,7 @@ def _remember(
     state: MetadataState, range_id: int, operation: Operation, outcome: str, at_ms: int
 ) -> None:
     state.last_operations[range_id] = LastOperation(
-        operation.operation_id, operation.kind, operation.reason, outcome, at_ms
+        operation.operation_id, operation.kind, operation.reason, outcome, at_ms, operation.causes
     )
 
 

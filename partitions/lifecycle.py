@@ -177,10 +177,10 @@ def check_boot(known: NodeRecord, boot: int) -> None:
     """
     if boot - known.boot > limits.boot_jump_max:
         raise InvalidArgument(
-            f"node {known.node_id} is registered in boot {known.boot}; boot {boot} is over "
-            f"{limits.boot_jump_max} starts later: its data directory is damaged, or "
-            "another program uses its name; give the node an empty directory and "
-            "--join", what="boot",
+            f"node {known.node_id} is registered in boot {known.boot}, and registers again in "
+            f"boot {boot}, more than {limits.boot_jump_max} starts later. Its data directory is "
+            "damaged, or another program uses the id of the node. Give the node an empty "
+            "directory and --join", what="boot",
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ logs, producers and the controller's own members; `generation_commands` applies 
 change generations of ranges. Both change the records of `metadata_state`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,7 +29,6 @@ from ..client.protocol.kinds import shown
 from ..client.protocol.levels import LEVEL_MAX, LEVEL_MIN
 from ..statemachine.unknown import UnknownCommandError
 from . import (
-    allocate,
     bounds,
     commands,
     generation_commands,
@@ -37,7 +36,7 @@ from . import (
     levels,
     lifecycle,
     log_names,
-    placement,
+    new_log,
     producers,
     quota,
     tokens,
@@ -47,6 +46,8 @@ from .command_fields import text as _text
 from .generation_commands import REASON_CHARS_MAX
 from .metadata_state import MetadataState
 from .model import CONTROLLER_RANGE, Descriptor, LastOperation, Lineage, LogRecord, NodeRecord
+from .new_log import Ahead
+from .placement import group_size
 from .policy import altered, of_request
 from .tables import WouldChangeError
 
@@ -59,7 +60,19 @@ Answer = dict[str, Any]
 class Metadata(MetadataState):
     """The metadata of the cluster, changed by commands only. `apply` is deterministic."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead: Ahead | None = None
+
     # Commands.
+
+    def prepare(self, command: Command) -> Generator[None, None, None]:
+        """Do, in steps, work that `apply` of this very command would do in one go.
+
+        The result of `apply` is the same without it, and after any change in between.
+        """
+        if command["op"] == commands.CREATE_LOG:
+            self._ahead = yield from new_log.steps(self, command)
 
     def apply(self, index: int, term: int, command: Command) -> Answer:
         """Apply a command and return its answer, `{"ok": ...}` or `{"error": ...}`.
@@ -295,26 +308,25 @@ class Metadata(MetadataState):
             if command.get("exist_ok"):
                 return {"log": log_id, "created": False}
             raise LogExists(f"log {name!r} exists already", log=name)
-        split_at = command.get("split_at")
-        if split_at is not None:
-            spans = allocate.spans_at(split_at)
+        if self._ahead is not None and self._ahead.fits(self, command):
+            ahead, self._ahead = self._ahead, None
+            count, ranges = len(ahead.ranges), iter(ahead.ranges)
         else:
-            spans = allocate.even_spans(command.get("ranges") or 1)
+            spans = new_log.spans_of(command)
+            count, ranges = len(spans), None
         quota.check_logs(self.quotas, name, self.logs.ids)
         bounds.check_logs(self)
-        bounds.check_ranges(self, len(spans))
-        homes = self._homes()
-        size = group_size(policy.replicas, len(homes))
+        bounds.check_ranges(self, count)
+        if ranges is None:
+            ranges = new_log.ranges(self, spans, new_log.homes_of(self), policy.replicas)
         active = [node.node_id for node in self.active_nodes()]
-        bounds.check_replicas(self, active, len(spans) * size)
+        bounds.check_replicas(self, active, count * group_size(policy.replicas, len(active)))
         log_id = self.next_id("log")
-        policy = replace(policy, ranges_min=len(spans))
+        policy = replace(policy, ranges_min=count)
         self.logs[log_id] = LogRecord(log_id, name, policy, creation)
-        first = self.next_ids["range"]
-        self.next_ids["range"] = first + len(spans)
-        for range_id, span in enumerate(spans, first):
-            members = tuple(sorted(homes.take(size)))
-            self.ranges[range_id] = Descriptor(range_id, 1, log_id, span, members)
+        self.next_ids["range"] += count
+        for range_ in ranges:
+            self.ranges[range_.range_id] = range_
         self.check_log(log_id)
         return {"log": log_id, "created": True}
 
@@ -372,13 +384,6 @@ class Metadata(MetadataState):
         quota.existing(self.quotas, name)
         del self.quotas[name]
         return {}
-
-    def _homes(self) -> placement.Homes:
-        """Return the active nodes, ordered by their number of replicas."""
-        nodes = self.active_nodes()
-        if not nodes:
-            raise InvalidArgument("no node is ACTIVE", what="replicas")
-        return placement.Homes(nodes, placement.load_of(self.ranges, self.operations.values()))
 
     # The controller.
 
@@ -440,9 +445,3 @@ _ELSEWHERE: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {
     commands.DELETE_PRODUCER: producers.delete,
     commands.EXPIRE_PRODUCERS: producers.expire,
 }
-
-
-def group_size(replicas: int, nodes: int) -> int:
-    """Return the largest odd number within both: a group of two stops when either member fails."""
-    size = max(1, min(replicas, nodes))
-    return size if size % 2 else size - 1

@@ -8,7 +8,6 @@ and is stored in buckets, see `buckets`.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Final, Self
 
 from ..client.protocol.errors import (
@@ -326,6 +325,10 @@ class MetadataState:
         self.next_ids[kind] = value + 1
         return value
 
+    def begin_at(self, version: int) -> None:
+        """Note that this is the state of that version, and that no earlier version is known."""
+        self.version = self.changes.floor = version
+
     def settle(self) -> None:
         """Count the last changes into this version.
 
@@ -348,9 +351,9 @@ class MetadataState:
             "nodes": [node.to_image() for _, node in sorted(self.nodes.items())],
             "logs": [record.to_image() for _, record in sorted(self.logs.items())],
             "ranges": [range_.to_wire() for _, range_ in sorted(self.ranges.items())],
-            "operations": [asdict(each) for _, each in sorted(self.operations.items())],
+            "operations": [each.to_image() for _, each in sorted(self.operations.items())],
             "last_operations": {
-                range_id: list(last) for range_id, last in sorted(self.last_operations.items())
+                range_id: last.to_image() for range_id, last in sorted(self.last_operations.items())
             },
             "named": [list(named) for _, named in sorted(self.producers.items())],
             "producer_ids": dict(self.producer_ids),
@@ -390,7 +393,7 @@ class MetadataState:
         ) as error:
             raise CorruptData(f"a metadata image is not valid: {error!r}") from None
         metadata.settle()
-        metadata.changes.floor = metadata.version
+        metadata.begin_at(metadata.version)
         return metadata
 
     def _read_image(self, image: dict[str, Any]) -> None:
@@ -407,7 +410,7 @@ class MetadataState:
         for operation in image["operations"]:
             self.operations[operation["operation_id"]] = Operation.from_image(operation)
         for range_id, last in image.get("last_operations", {}).items():
-            self.last_operations[range_id] = LastOperation(*last)
+            self.last_operations[range_id] = LastOperation.from_image(last)
         # A range that a merge took keeps its record until the operation ends. Other ranges that are
         # gone have a record only in images of older versions.
         held = {range_id for each in self.operations.values() for range_id in each.range_ids}

@@ -4,8 +4,8 @@ Keys are ordered as bytes. A span is half-open; with `end` None it has no end.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, NamedTuple, Self
 
 import msgpack
@@ -198,6 +198,18 @@ class LogRecord:
         return cls(int(body["log_id"]), body["name"], policy, body.get("creation", b""))
 
 
+class Cause(NamedTuple):
+    """What apply adds to the reason of an operation; `reasons` has the codes and their values."""
+
+    code: int
+    values: tuple[int | bytes, ...] = ()
+
+
+def causes_of(told: Iterable[Any]) -> tuple[Cause, ...]:
+    """Undo the packing of causes. Raises TypeError or ValueError."""
+    return tuple(Cause(code, tuple(values)) for code, values in told)
+
+
 class LastOperation(NamedTuple):
     """The last operation that ended on a range, kept after the operation is gone."""
 
@@ -210,6 +222,18 @@ class LastOperation(NamedTuple):
     """DONE, or ABORTED: the range is unchanged."""
     ended_at_ms: int
     """The wall clock of the controller's leader at the end; 0 when not recorded."""
+    causes: tuple[Cause, ...] = ()
+    """What apply added to the reason."""
+
+    def to_image(self) -> list[Any]:
+        """Return the record as msgpack values. Without causes, as older versions wrote it."""
+        return list(self if self.causes else self[:-1])
+
+    @classmethod
+    def from_image(cls, told: Sequence[Any]) -> Self:
+        """Undo `to_image`. Raises TypeError or ValueError."""
+        operation_id, kind, reason, outcome, ended_at_ms, *more = told
+        return cls(operation_id, kind, reason, outcome, ended_at_ms, *map(causes_of, more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +258,19 @@ class Operation:
     reason: str = ""
     installed: tuple[int, ...] = ()
     """Nodes that have made their outputs durable."""
+    causes: tuple[Cause, ...] = ()
+    """What apply added to the reason."""
+
+    def to_image(self) -> dict[str, Any]:
+        """Return the record as msgpack values. Without causes, as older versions wrote it."""
+        body = asdict(self)
+        if not self.causes:
+            del body["causes"]
+        return body
 
     @classmethod
     def from_image(cls, body: dict[str, Any]) -> "Operation":
-        """Undo `asdict`. Raises KeyError, TypeError, ValueError."""
+        """Undo `to_image`. Raises KeyError, TypeError, ValueError."""
         outputs = tuple(
             Output(o["range_id"], o["generation"], Span(*o["span"]), tuple(o["members"]))
             for o in body["outputs"]
@@ -245,6 +278,7 @@ class Operation:
         return cls(
             body["operation_id"], body["kind"], tuple((r, g) for r, g in body["inputs"]), outputs,
             body["phase"], body["reason"], tuple(body["installed"]),
+            causes_of(body.get("causes", ())),
         )  # fmt: skip
 
     @property

@@ -39,6 +39,12 @@ def changing(
     return changes
 
 
+def group_size(replicas: int, nodes: int) -> int:
+    """Return the largest odd number within both: a group of two stops when either member fails."""
+    size = max(1, min(replicas, nodes))
+    return size if size % 2 else size - 1
+
+
 class Homes:
     """The nodes that may get replicas. Each replica taken counts for the next choice."""
 

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from .locks import OPERATIONS_MAX
-from .metadata import Metadata, group_size
+from .metadata import Metadata
 from .model import Descriptor
-from .placement import Homes, changing, load_of
+from .placement import Homes, changing, group_size, load_of
 from .replacing import Leave, replacement
 from .spans import printable
 

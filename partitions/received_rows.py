@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ..client.protocol import limits
 from .grants import KEY_BYTES
+from .reasons import are_causes
 
 _PHASES: Final = ("PLANNED", "SEALING", "DECIDED")
 _NODE: Final[Mapping[str, type]] = {
@@ -108,6 +109,7 @@ def _is_operation(row: Any) -> bool:
         and all(map(_is_output, row["outputs"]))
         and _are_ids(row["installed"])
         and _are_ids((row["operation_id"],))
+        and are_causes(row.get("causes", []))
     )
 
 
@@ -145,7 +147,10 @@ def _is_quota(row: Any) -> bool:
 
 
 def _is_last(row: Any) -> bool:
-    return _is_pair(row, int) and _are_ids([row[0]]) and _are(row[1], _LAST)
+    if not (_is_pair(row, int) and _are_ids([row[0]]) and type(row[1]) is list):
+        return False
+    last, causes = row[1][: len(_LAST)], row[1][len(_LAST) :]
+    return _are(last, _LAST) and len(causes) <= 1 and all(map(are_causes, causes))
 
 
 def _is_named(row: Any) -> bool:

@@ -1,6 +1,5 @@
 """The tables of the metadata: how their records are written, and their indexes."""
 
-from dataclasses import asdict
 from typing import Any, Final, Self
 
 from .model import Descriptor, LastOperation, LogRecord, NodeRecord, Operation
@@ -54,7 +53,7 @@ def _read_counter(told: Any) -> tuple[str, int]:
 
 def _read_last(told: Any) -> tuple[int, LastOperation]:
     key, last = told
-    return int(key), LastOperation(*last)
+    return int(key), LastOperation.from_image(last)
 
 
 HEAD: Final = Kind("head", _write_head, _read_head, is_numbered=False)
@@ -67,10 +66,11 @@ NODES: Final = Kind("nodes", lambda _, node: node.to_image(),
 LOGS: Final = Kind("logs", lambda _, record: record.to_image(), _read_log)
 RANGES: Final = Kind("ranges", lambda _, range_: range_.to_wire(),
                      lambda told: (int(told["id"]), Descriptor.from_wire(told)))  # fmt: skip
-OPERATIONS: Final = Kind("operations", lambda _, operation: asdict(operation),
+OPERATIONS: Final = Kind("operations", lambda _, operation: operation.to_image(),
                          lambda told: (int(told["operation_id"]), Operation.from_image(told)),
                          )  # fmt: skip
-LAST_OPERATIONS: Final = Kind("last_operations", lambda key, last: [key, list(last)], _read_last)
+LAST_OPERATIONS: Final = Kind("last_operations", lambda key, last: [key, last.to_image()],
+                               _read_last)  # fmt: skip
 ACCESS: Final = Kind("access", _write_access, _read_access, is_numbered=False)
 """The `tokens` together, the `version` in which they changed last, and the `producer_key`."""
 QUOTAS: Final = Kind("quotas", lambda name, found: [name, dict(found)], _read_quota,

@@ -99,9 +99,9 @@ def able(range_: Descriptor, nodes: Mapping[int, NodeRecord]) -> list[int]:
 def _check_lost(range_: Descriptor, left: Collection[int]) -> None:
     if 2 * len(left) > len(range_.members):
         raise Conflict(
-            f"range {range_.range_id} has a majority: of its members "
-            f"{_listed(range_.members)} nodes {_listed(left)} run, and the range goes on by "
-            "itself; a node counts as lost after it is DEAD, 10 s after its last contact"
+            f"range {range_.range_id} has a majority: nodes {_listed(left)} of its members "
+            f"{_listed(range_.members)} run. The range continues without a recovery. A node "
+            "counts as lost when it is DEAD, 10 s after its last contact"
         )
 
 

@@ -42,9 +42,7 @@ class Changes:
     """The changes in the tables of one metadata, and the packed bytes of their buckets."""
 
     def __init__(self) -> None:
-        self.token = 0
-        """Distinguishes these ticks from the ticks of another process; the server of pages sets
-        it."""
+        self._token = 0
         self.tick = 0
         self.floor = 0
         """The oldest version known here: an older version may differ anywhere."""
@@ -57,6 +55,14 @@ class Changes:
         """The buckets that the current command has changed."""
         self.undo: list[tuple[Table[Any, Any], Any, Any]] = []
         """The values that the current command has replaced, newest last."""
+
+    def named(self, new_token: Callable[[], int]) -> int:
+        """Return a number that distinguishes these ticks from the ticks of another process.
+
+        `new_token` makes the number at the first call.
+        """
+        self._token = self._token or new_token()
+        return self._token
 
     def begin(self, version: int) -> None:
         """Begin a command: changes made outside of commands belong to this version."""

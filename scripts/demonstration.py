@@ -119,7 +119,7 @@ def refused(server: str, *arguments: str) -> bool:
     )  # fmt: skip
     if done.returncode != 0:
         print(done.stderr.strip())
-    said = ("speaks only TLS 1.3", "has no rights here", "does not allow that")
+    said = ("speaks only TLS 1.3", "has no rights here", "does not allow; use")
     return done.returncode != 0 and any(text in done.stderr for text in said)
 
 

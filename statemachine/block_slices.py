@@ -45,7 +45,8 @@ class Portion(Room):
         return True
 
     def extend(self, following: "Portion") -> None:
-        """Append a part, which was read next within the room left here."""
+        """Append a part, which was read next within the room left here; see `Page.extend`."""
+        self.end_key = self.end_key or following.end_key
         self._end_rows()
         self._chunks += following.chunks()
         self.joined(following)

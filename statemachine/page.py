@@ -50,7 +50,11 @@ class Page(Room):
             self.snapshots.append(position)
 
     def extend(self, following: "Page") -> None:
-        """Append a part, which was read next within the room left here."""
+        """Append a part, which was read next within the room left here.
+
+        The page ends where its first part ends that has an `end_key`.
+        """
+        self.end_key = self.end_key or following.end_key
         begin = len(self.seqs)
         self.keys += following.keys
         self.seqs += following.seqs

@@ -102,8 +102,8 @@ class Producers:
             return None
         return Overloaded(
             f"the range remembers {self.remembered} record numbers that producers have not "
-            f"settled, {own} by producer {batch.producer}; wait for its "
-            "acknowledgements",
+            f"settled, {own} by producer {batch.producer}; wait for the acknowledgements "
+            "of that producer's records",
             retry_after=1.0,
         )
 

@@ -1,8 +1,8 @@
 """faultproxy/: a TCP proxy that injects faults, with the HTTP API and the toxics of Toxiproxy 2.x.
 
-It lets the suite run on machines without the real server. Paths, status codes, JSON, errors and
-effects are the same (`tests/chaos` runs one set of tests against both). For a malformed body only
-the beginning of the error is the same, and attributes below zero count as zero.
+The proxy lets the suite run on machines without the real server. Paths, status codes, JSON, errors
+and effects are those of the real server (`tests/chaos` runs one set of tests against both). For a
+malformed body only the beginning of the error is the same, and attributes below zero count as zero.
 
 - `toxics`: the kinds and their attributes;
 - `stages`: the effect of a toxic on the bytes of one connection;

@@ -123,7 +123,7 @@ class ControllerReplica(Member):
         now = self.host.world.clock.now
         if self._leads_since is None or now < self._open_until or self.is_sealed:
             return
-        self.facts.heard[self.host.node_id] = now
+        self.facts.hear(self.host.node_id, now)
         self.facts.damaged[self.host.node_id] = self.host.damages()
         options = self.host.options
         steps = next_steps(
@@ -169,7 +169,7 @@ class ControllerReplica(Member):
         """Note that a node is alive and what is damaged there; send the image if it is older."""
         if self._leads_since is None:
             return
-        self.facts.heard[node] = self.host.world.clock.now
+        self.facts.hear(node, self.host.world.clock.now)
         self.facts.damaged[node] = damaged
         news = self.host.view.version > has
         self.host.send(node, NEWS, self.gid, self.metadata.image() if news else None)

@@ -15,5 +15,4 @@ time.
 report then.
 3. A failed append ends the run with its error. Retries within the client's timeout count as one
 call.
-   counts as one call.
 """

@@ -10,8 +10,10 @@ from typing import Final
 
 LEVEL_MIN: Final = 1
 """The lowest level whose rules this program knows."""
-LEVEL_MAX: Final = 2
+LEVEL_MAX: Final = 3
 """The highest level whose rules this program knows. `statemachine.rules` has the rules."""
+CAUSES_FROM: Final = 3
+"""The level from which the metadata keep causes of operations as codes, and not as texts."""
 LEVELS_END: Final = 1 << 31
 """A level in a message is below this number."""
 

@@ -21,9 +21,9 @@ def check_loss(session: Session, tasks: Sequence[Task], log: str, why: str, allo
     if found is not None:
         start, first, seq = found
         raise NotFound(
-            f"retention has removed unread entries of log {log!r}: of the keys from "
-            f"{start!r} on those below seq {seq}, and {why.format(first=first)}; give "
-            f"{allow} to continue without them"
+            f"retention has removed unread entries of log {log!r}: for keys from {start!r} on, "
+            f"the entries below seq {seq} are gone, and {why.format(first=first)}. Give {allow} "
+            "to continue without them"
         )
 
 

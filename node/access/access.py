@@ -274,7 +274,7 @@ class Accesses:
         for token_id, rights in before.items():
             record = metadata.tokens.get(token_id)
             if record is not None and (not changed or record == rights.record):
-                rights.record = record  # equal, and the same object from now on
+                rights.share(record)
                 self._rights[token_id] = rights
         if changed:
             self.look()

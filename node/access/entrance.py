@@ -171,13 +171,15 @@ class Entrance:
         )
 
     def check(self) -> None:
-        """Raise InvalidArgument when authorisation is on and nodes prove nothing, or when it is off
-        and strangers could use this node."""
+        """Raise InvalidArgument when authorisation is on and nodes do not prove their identity.
+
+        Also raise InvalidArgument when authorisation is off and strangers could use this node.
+        """
         self._exposure.check(is_authorised=self.accesses.is_on)
         if self.accesses.is_on and not self.proves_nodes:
             raise InvalidArgument(
-                "clients of this cluster need tokens, but nodes prove nothing, and any "
-                "client could act as a node; give every node --secret-file, or "
+                "clients of this cluster need tokens, but its nodes do not prove their "
+                "identity: any client could act as a node. Give every node --secret-file or "
                 "TLS", what="auth",
             )  # fmt: skip
         metadata = self._metadata()

@@ -69,10 +69,10 @@ class Exposure:
         if wrong and not self.insecure:
             given = " and ".join(self.open_listeners.values())
             raise InvalidArgument(
-                f"{given}: other machines can reach this node, {wrong}. Without TLS and "
-                "known clients a node listens on loopback only. There are three ways. "
-                "Listen on 127.0.0.1 or [::1]. Give --tls-cert, --tls-key and --tls-ca, and "
-                "identify clients by certificates (--tls-client-auth required) or by tokens "
+                f"{given}: other machines can reach this node, {wrong}. A node that does not "
+                "use TLS and identify its clients listens on loopback only. Do one of three "
+                "things. Listen on 127.0.0.1 or [::1]. Give --tls-cert, --tls-key and --tls-ca, "
+                "and identify clients by certificates (--tls-client-auth required) or by tokens "
                 "(--auth when the cluster is founded, later `lognode token create`). Or "
                 "accept every client with --insecure",
                 what="insecure",

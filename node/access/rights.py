@@ -79,6 +79,10 @@ class Rights(Ending):
         """The owner of the producers that the holders open."""
         return self.principal.name
 
+    def share(self, record: TokenRecord) -> None:
+        """Take an equal record of newer metadata, so that the older object can be freed."""
+        self.record = record
+
     def authorise(self, operation: Operation, body: Body) -> Allowed | None:
         """Return what the batches of the request may contain, or None if it has no batches.
 
@@ -212,8 +216,8 @@ class Rights(Ending):
         verb = operation.permission.value
         need = "any verb" if operation.subject is Subject.VISIBLE else f"the verb {verb}"
         return Unauthorized(
-            f"{operation} needs {need} on {what}, and token {self.record.token_id} of "
-            f"{self.record.principal} does not allow that; use a token with such a scope"
+            f"{operation} needs {need} on {what}, which token {self.record.token_id} of "
+            f"{self.record.principal} does not allow; use a token whose scopes allow this"
         )
 
 

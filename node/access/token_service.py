@@ -50,9 +50,9 @@ class TokenService:
         """
         if not self._proves_nodes:
             raise Conflict(
-                "tokens would protect nothing: nodes of this cluster prove nothing, and any "
-                "client could act as a node; start every node with --secret-file, or with "
-                "TLS, and then create tokens"
+                "the nodes of this cluster do not prove their identity: any client could act "
+                "as a node, and tokens would protect nothing. Start every node with "
+                "--secret-file or with TLS, and then create tokens"
             )
         answer = await self._command({"op": commands.CREATE_TOKEN, **body})
         fields = {"token": body["id"], "principal": body["principal"]}

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ...client.connection import Connection
+from ...client.protocol.invariants import invariant
 from ..directory.data_directory import Identity
 from ..metadata.view import View
 from ..quota.quotas import Quotas
@@ -35,10 +36,7 @@ Serve = Callable[[Body], Awaitable[Body]]
 
 class Auditing:
     """The audit and usage records of a node. `connection` returns the link to another node,
-    `create` creates a log. `is_known` returns whether clients are known here. `append` serves an
-    append on this node; set it before `run`."""
-
-    append: Serve
+    `create` creates a log. `is_known` returns whether clients are known here."""
 
     def __init__(
         self,
@@ -53,8 +51,9 @@ class Auditing:
     ) -> None:
         own = OwnAppends(
             node_id=identity.node_id, view=view, connection=connection,
-            serve=lambda body: self.append(body), create=create,
+            serve=self._append_here, create=create,
         )  # fmt: skip
+        self._serve: Serve | None = None
         self._node = identity.node_id
         self.reserved = Reserved(lambda: view.metadata)
         self._log = _log_of(audit_trail, own)
@@ -67,9 +66,17 @@ class Auditing:
         )
         self.audit = Audit(time.monotonic, trail.emit)
 
+    def append_with(self, serve: Serve) -> None:
+        """Set what serves an append on this node, before `run`."""
+        self._serve = serve
+
+    async def _append_here(self, body: Body) -> Body:
+        invariant(self._serve is not None, "the records of a node are written before it serves")
+        return await cast("Serve", self._serve)(body)
+
     def watch(self, replica: ControllerReplica) -> None:
         """Record the commands that this replica of the controller proposes."""
-        replica.on_command = partial(self.audit.commanded, self._node)
+        replica.tell_commands(partial(self.audit.commanded, self._node))
 
     async def run(self) -> None:
         """Write to the logs, and emit counted refusals, until cancelled."""

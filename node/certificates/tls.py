@@ -79,8 +79,7 @@ class NodeTls:
         self._wanted_key = ""
         """The key of new files that shall be used though the known metadata has another key."""
         self._again = asyncio.Event()
-        self.rechecks: list[Callable[[], None]] = []
-        """Called when nodes are bound to other keys, to end the connections with old keys."""
+        self._rechecks: list[Callable[[], None]] = []
         self._told_s = self._warned_s = float("-inf")
         self._untold = 0
         self._front = _front(self._files, auth, lambda: self._loaded.http)
@@ -134,8 +133,8 @@ class NodeTls:
             if node.isdigit() or names.is_cluster_id(cluster):
                 raise InvalidArgument(
                     f"certificate {self._files[1]} is for node {node} of cluster {cluster}, "
-                    "but this data directory is of no cluster yet; give a certificate with "
-                    "names (`lognode ca node NAME`)", what="tls_cert",
+                    "but this data directory belongs to no cluster yet. Give a certificate "
+                    "with a name in place of the id (`lognode ca node NAME`)", what="tls_cert",
                 )  # fmt: skip
 
     def bind(self, identity: Identity) -> None:
@@ -157,9 +156,13 @@ class NodeTls:
         before = self._keys
         self._keys = {node.node_id: node.key for node in nodes.values()}
         if any(key and before.get(node) != key for node, key in self._keys.items()):
-            for recheck in self.rechecks:
+            for recheck in self._rechecks:
                 recheck()
             self._want(self._keys.get(self._node_id))
+
+    def recheck_with(self, *rechecks: Callable[[], None]) -> None:
+        """Also call these when nodes are bound to other keys, to end connections with old keys."""
+        self._rechecks += rechecks
 
     def refused_by_peer(self, error: LognodeError) -> None:
         """Handle a node's refusal of this node.
@@ -262,10 +265,9 @@ class NodeTls:
         registered = self._keys.get(node)
         if registered and registered != certificate.key:
             raise Unauthorized(
-                f"node {node} is registered with another key than the key of this "
-                "certificate: use the key with which the node registered, or bind the node "
-                f"to this key: `lognode node rekey {node} --key "
-                f"{certificate.key}`", registered=registered,
+                f"node {node} is registered with another key than this certificate has. Use "
+                "the key with which the node registered, or bind the node to the new key: "
+                f"`lognode node rekey {node} --key {certificate.key}`", registered=registered,
             )  # fmt: skip
 
     def _clusters(self) -> set[str]:
@@ -354,9 +356,9 @@ def _load(ca: Path, cert: Path, key: Path, auth: str) -> _Loaded:
     authorities = _read(ca, "CA file")
     if not own.nodes():
         raise InvalidArgument(
-            f"certificate {cert} is for no node; a node's certificate has the URI "
-            "lognode://cluster/CLUSTER/node/NODE among its alternative names: `lognode ca "
-            "node` makes such certificates", what="tls_cert",
+            f"certificate {cert} is not for a node: it has no URI "
+            "lognode://cluster/CLUSTER/node/NODE among its alternative names. Make a node's "
+            "certificate with `lognode ca node`", what="tls_cert",
         )  # fmt: skip
     if own.not_after <= time.time():
         raise InvalidArgument(

@@ -25,7 +25,7 @@ from ...partitions.leads import LEAD_RESTS_S
 from ...partitions.levels import Program
 from ...partitions.lifecycle import is_removed
 from ...partitions.metadata import Metadata
-from ...partitions.model import CONTROLLER_RANGE
+from ...partitions.model import CONTROLLER_RANGE, NodeRecord
 from ...partitions.planner import Damage, Large
 from ...partitions.shrinking import Small
 from ...raft.types import GroupId
@@ -210,18 +210,15 @@ class Heartbeat:
         # A leader of another term began with an empty table: the next heartbeat sends everything.
         knows = (told_node, told_term) == (node, [generation, term])
         self._told = ((node, generation, term), telling if knows else 0)
-        self._view.damaged = {
-            node: await in_slices(_damage(told)) for node, told in answer["damaged"]
-        }
-        self._view.halted = {
-            node: await in_slices(_damage(told)) for node, told in answer["halted"] or ()
-        }
-        self._room.others = {node: free for node, free in answer["short"] if node != self._node_id}
+        damaged = {node: await in_slices(_damage(told)) for node, told in answer["damaged"]}
+        halted = {node: await in_slices(_damage(told)) for node, told in answer["halted"] or ()}
+        self._view.learn_replicas(damaged, halted)
+        self._room.told_all(answer["short"])
         self._stored.learn(answer["stored"] or {})
-        self._view.insecure = dict(answer["insecure"])
-        self._view.insecure[self._node_id] = self._exposure.insecure
-        self._view.programs = {node: Program(*told) for node, *told in answer["programs"] or ()}
-        self._view.programs[self._node_id] = self._program
+        own = self._node_id
+        insecure = {**dict(answer["insecure"]), own: self._exposure.insecure}
+        programs = {node: Program(*told) for node, *told in answer["programs"] or ()}
+        self._view.learn_nodes(insecure, {**programs, own: self._program})
 
     def _next_to_ask(self) -> int | None:
         """Return the node to ask while no leader is known.
@@ -262,16 +259,15 @@ class Heartbeat:
         small = await in_slices(Small(*told) for told in body["small"])
         await in_slices(self._view.learning(body["leaders"]))
         await in_slices(self._keeping(body["wishes"]))
-        self._facts.damaged[node] = self._view.damaged[node] = damaged
-        self._view.halted[node] = halted
-        self._facts.large[node] = large + busy
-        self._facts.small[node] = small
         self._room.told(node, body["disk_free"])
-        self._facts.stored[node] = body["stored"] or {}
-        if body["insecure"] is not None:
-            self._view.insecure[node] = body["insecure"]
-        self._learn_program(node, body["program"], replica.metadata)
-        self._facts.short = self._room.short.keys()
+        self._view.learn_node(
+            node, damaged, halted, insecure=body["insecure"],
+            program=program_told(body["program"], replica.metadata.nodes.get(node)),
+        )  # fmt: skip
+        self._facts.learn(
+            node, damaged=damaged, large=large + busy, small=small, stored=body["stored"] or {}
+        )
+        self._facts.learn_short(self._room.short.keys())
         metadata = replica.metadata
         if (metadata.controller.generation, metadata.version) <= has:
             await self._view.changed(_WAIT_S)
@@ -289,12 +285,6 @@ class Heartbeat:
             "stored": self._stored_in_all(),
             "programs": self._programs(metadata),
         }
-
-    def _learn_program(self, node: int, told: list[Any] | None, metadata: Metadata) -> None:
-        if told is not None:
-            self._view.programs[node] = Program(*told)
-        elif (record := metadata.nodes.get(node)) is not None:
-            self._view.programs[node] = Program.of_older(record)
 
     def _programs(self, metadata: Metadata) -> list[list[Any]]:
         """Return the programs of the nodes that were not removed, of which there are few enough."""
@@ -319,20 +309,19 @@ class Heartbeat:
         }
 
     def _hear(self, node: int, leads_left: int | None) -> None:
-        self._facts.heard[node] = time.monotonic()
-        if leads_left is not None:
-            self._facts.leads_left[node] = leads_left
+        self._facts.hear(node, time.monotonic(), leads_left)
 
     def _note_own(self) -> None:
         mine = _told(self._host.damaged)
-        self._view.halted[self._node_id] = _told(self._host.halted)
-        self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
-        self._facts.large[self._node_id] = self._large.told + self._hot.told
-        self._facts.small[self._node_id] = self._large.small
-        self._facts.stored[self._node_id] = self._stored.told()
-        self._facts.short = self._room.short.keys()
-        self._view.insecure[self._node_id] = self._exposure.insecure
-        self._view.programs[self._node_id] = self._program
+        self._view.learn_node(
+            self._node_id, mine, _told(self._host.halted),
+            insecure=self._exposure.insecure, program=self._program,
+        )  # fmt: skip
+        self._facts.learn(
+            self._node_id, damaged=mine, large=self._large.told + self._hot.told,
+            small=self._large.small, stored=self._stored.told(),
+        )  # fmt: skip
+        self._facts.learn_short(self._room.short.keys())
         deque(self._keeping(self._handover.wishes(LEAD_RESTS_S)), maxlen=0)
 
     def _keeping(self, wishes: Iterable[Sequence[Any]]) -> Iterator[None]:
@@ -350,6 +339,13 @@ def own_program(boot: int, process: int) -> Program:
     except metadata_of_package.PackageNotFoundError:
         version = "unknown"
     return Program(boot, process, LEVEL_MIN, LEVEL_MAX, version[:_VERSION_CHARS])
+
+
+def program_told(told: Sequence[Any] | None, node: NodeRecord | None) -> Program | None:
+    """Return the program that a node reports; an earlier version reports none."""
+    if told is not None:
+        return Program(*told)
+    return None if node is None else Program.of_older(node)
 
 
 def _told(replicas: Mapping[GroupId, str]) -> list[Damage]:

@@ -26,7 +26,7 @@ if the entries were lost on the way, and leaders that hear of it send none. So t
 serves terms, votes and the commands that free room.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import IntEnum
 
 from ...client.protocol import limits
@@ -102,11 +102,17 @@ class DiskRoom:
         """Free bytes, as last seen; -1 before the first look."""
         self.to_use = -1
         """Free bytes, less the size of the segments of all that is in memory."""
+        self._spent: int | None = None
+        """While a look is under way: the bytes of entries since it began, with their segments."""
         self.level = Level.AMPLE
         self.others: dict[int, int] = {}
         """Free bytes of other nodes with less than their reserve; 0: the node takes no entries."""
         self.exhausted = False
         """No WAL file could be begun here when the current file is full."""
+
+    def looking(self) -> None:
+        """Begin a look: the entries in memory are counted now, which takes several turns."""
+        self._spent = 0
 
     def saw(self, free: int, unbuilt: int = 0) -> bool:
         """Note the free bytes, and the bytes of entries without a segment yet.
@@ -114,9 +120,15 @@ class DiskRoom:
         Return whether the level has changed.
         """
         before, self.free = self.level, free
-        self.to_use = max(0, free - file_bytes(unbuilt))
+        # What came during the look counts as not in memory yet; some of it then counts twice.
+        spent, self._spent = self._spent or 0, None
+        self.to_use = max(0, free - file_bytes(unbuilt) - spent)
         self.level = level_of(self.to_use, self.reserve, before)
         return self.level != before
+
+    def tried_wal_file(self, *, made: bool) -> None:
+        """Note whether a WAL file was made ahead, or could not be."""
+        self.exhausted = bool(self.level) and not made
 
     def takes_entries(self) -> bool:
         """Whether this node takes entries of ranges from their leaders."""
@@ -152,7 +164,10 @@ class DiskRoom:
 
     def spent(self, size: int) -> None:
         """Count entries since the last look: they go into the WAL, and later into segments."""
-        self.to_use -= size + file_bytes(size)
+        needed = size + file_bytes(size)
+        if self._spent is not None:
+            self._spent += needed
+        self.to_use -= needed
         if self.free >= 0 and self.to_use < self.reserve:
             self.level = max(self.level, _plain(self.to_use, self.reserve))
 
@@ -161,6 +176,10 @@ class DiskRoom:
         """All nodes known to have less than their reserve, this node included."""
         own = {self.node_id: self.free} if self.level else {}
         return {**self.others, **own}
+
+    def told_all(self, free: Iterable[tuple[int, int]]) -> None:
+        """Take the free bytes of all nodes with less than their reserve, as the leader tells."""
+        self.others = {node: left for node, left in free if node != self.node_id}
 
     def told(self, node: int, free: int | None) -> None:
         """Note the free bytes that another node reports; None: its reserve, or more."""

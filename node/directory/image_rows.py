@@ -66,7 +66,8 @@ class ImageRows:
                 f"meta has {len(self._stored)} rows of the metadata under {self.prefix}; "
                 f"the node had stored {head[_BUCKETS]}"
             )
-        metadata.version = metadata.changes.floor = self.version = head[_VERSION]
+        self.version = head[_VERSION]
+        metadata.begin_at(self.version)
         return metadata
 
     def _key(self, bucket: Bucket) -> str:

@@ -81,9 +81,10 @@ def members_of(config: Config) -> frozenset[str]:
     members = frozenset((*config.join, config.advertised))
     if len(members) != config.bootstrap_expect:
         raise InvalidArgument(
-            f"--bootstrap-expect is {config.bootstrap_expect}, but --join and this node are "
-            f"{len(members)} addresses: {', '.join(sorted(members))}; give every node the same "
-            "--join with all addresses as the nodes advertise them", what="bootstrap_expect",
+            f"--bootstrap-expect is {config.bootstrap_expect}, but --join and this node's own "
+            f"address make {len(members)} addresses: {', '.join(sorted(members))}. Give every "
+            "node the same --join, with the address that each node advertises",
+            what="bootstrap_expect",
         )  # fmt: skip
     return members
 

@@ -23,7 +23,7 @@ from ..replicas.host import Host
 from ..replicas.load import SAMPLE_S
 from ..replicas.range_replica import RangeReplica
 from ..replicas.read_turns import in_turns
-from ..runtime.slices import in_slices
+from ..runtime.slices import in_slices, one_by_one
 from ..runtime.together import Together
 
 _ASK_S: Final = 0.5
@@ -89,7 +89,7 @@ class Loads:
         due = time.monotonic() + SAMPLE_S
         while True:
             await asyncio.sleep(_MEASURE_S)
-            for replica in self._host.ranges():
+            async for replica in one_by_one(self._host.ranges()):
                 if self._measure_at.get(replica, 0.0) <= time.monotonic():
                     await self._measure(replica)
             if time.monotonic() >= due:

@@ -50,8 +50,8 @@ async def page_of(
 ) -> Body:
     """Make the page that follows `after`, or the first page for a node at version `since`."""
     changes = state.changes
-    changes.token = changes.token or new_incarnation()
-    tick = _position(changes.token, after)
+    token = changes.named(new_incarnation)
+    tick = _position(token, after)
     begins, full = tick is None, False
     if tick is None:
         full = since == START[1] or since < changes.floor
@@ -84,7 +84,7 @@ async def page_of(
         "generation": state.controller.generation,
         "version": state.version,
         "buckets": found,
-        "next": [changes.token, tick] if more else None,
+        "next": [token, tick] if more else None,
     }
 
 
@@ -176,5 +176,5 @@ async def made(image: Image) -> Metadata:
         raise CorruptData("the image contains only changes")
     metadata = Metadata()
     await changed(metadata, image)
-    metadata.changes.floor = image.version
+    metadata.begin_at(image.version)
     return metadata

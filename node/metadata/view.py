@@ -205,6 +205,27 @@ class View:
         except TimeoutError:
             return
 
+    def learn_node(
+        self, node: int, damaged: list[Damage], halted: list[Damage], *, insecure: bool | None,
+        program: Program | None,
+    ) -> None:  # fmt: skip
+        """Take what a node reports of itself. None leaves what was known."""
+        self.damaged[node], self.halted[node] = damaged, halted
+        if insecure is not None:
+            self.insecure[node] = insecure
+        if program is not None:
+            self.programs[node] = program
+
+    def learn_replicas(
+        self, damaged: dict[int, list[Damage]], halted: dict[int, list[Damage]]
+    ) -> None:
+        """Take the replicas of all nodes that take no part, as the controller's leader tells."""
+        self.damaged, self.halted = damaged, halted
+
+    def learn_nodes(self, insecure: dict[int, bool], programs: dict[int, Program]) -> None:
+        """Take what the controller's leader tells about all nodes."""
+        self.insecure, self.programs = insecure, programs
+
     def learn(self, gid: GroupId, term: int, leader: int) -> None:
         """Learn the leader that a replica of this node knows."""
         self.leaders.learn(gid.range_id, Told(gid.generation, term, leader))

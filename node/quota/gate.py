@@ -36,7 +36,6 @@ from .quotas import (
     CPU,
     READ_BYTES,
     READ_RECORDS,
-    REFUSED,
     REQUESTS,
     Payer,
     Quotas,
@@ -105,7 +104,7 @@ class Gate:
     def opened(self, connection: ServerConnection, principal: Principal) -> None:
         """Count a connection of a client."""
         spender = self.quotas.principal(principal.name, principal.quota_class)
-        spender.connections += 1
+        self.quotas.came(spender)
         self._principals[connection] = spender
 
     def check_room(self, principal: Principal) -> None:
@@ -135,8 +134,7 @@ class Gate:
         """Count an applied entry of `records` new records that this node proposed."""
         tenant = self._tenant(range_id)
         if tenant is not None:
-            tenant.used[APPEND_RECORDS] += records
-            tenant.used[APPEND_BYTES] += size
+            tenant.applied(records, size)
 
     def admit(self, request: Request) -> Payer | None:
         """Return who pays for the request, or None for a node's request, which is free.
@@ -154,12 +152,12 @@ class Gate:
         if payer.is_limited:
             refusal = payer.refusal(_kinds(operation))
             if refusal is not None:
-                payer.used[REFUSED] += 1
+                payer.refused()
                 raise _refused(refusal, share)
         payer.use(REQUESTS, 1)
         if operation is APPEND:
             if tenant is not None and tenant.is_full:
-                payer.used[REFUSED] += 1
+                payer.refused()
                 tenant.check_full()
             payer.use(APPEND_BYTES, sum(map(len, body["batches"])))
         elif operation in _READS:

@@ -152,6 +152,11 @@ class Spender:
         if bucket is not None:
             bucket.take(amount, now)
 
+    def applied(self, records: int, size: int) -> None:
+        """Count an entry of this tenant that was applied: its new records, its bytes."""
+        self.used[APPEND_RECORDS] += records
+        self.used[APPEND_BYTES] += size
+
     def total(self) -> list[float]:
         """Return what a principal has used, by `COUNTERS`."""
         used = (payer.used for payer in self.payers.values())
@@ -188,6 +193,10 @@ class Payer:
         self.used[kind] += amount
         if self.is_limited:
             self.take(kind, amount)
+
+    def refused(self) -> None:
+        """Count a request that was refused."""
+        self.used[REFUSED] += 1
 
     @contextmanager
     def follows(self) -> Iterator[None]:
@@ -284,6 +293,10 @@ class Quotas:
         if found is None:
             found = principal.payers[tenant] = Payer(principal, tenant, self.clock)
         return found
+
+    def came(self, principal: Spender) -> None:
+        """Count a connection of the principal."""
+        principal.connections += 1
 
     def left(self, principal: Spender) -> None:
         """Count the end of a connection. For a principal without connections few counts stay."""

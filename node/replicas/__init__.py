@@ -13,6 +13,6 @@
     flush, idle_memtables    build segments from memtables, also from idle ones
     load, producer_use       count the use of each replica and of its producers
 
-The contract: nothing is acknowledged before a majority has it on disk and it is applied (S1).
-Nothing here knows a connection.
+The contract: no append is acknowledged before a majority of the members have its entries on disk
+and this member has applied them (S1). Nothing here knows a connection.
 """

@@ -53,8 +53,7 @@ class ControllerStore:
         )
         if replica.stopped:
             return None
-        applied = (replica.applied_index, replica.applied_term)
-        replica.stored_tick = changes.tick
+        applied = replica.packed()
         head, puts, deletes = stored.changed(replica.metadata.version, packed)
         row = {**_row(replica.descriptor, applied), **head}
         puts[meta_keys.controller_key(replica.gid.generation)] = row

@@ -143,10 +143,7 @@ class Flusher:
         return info
 
     def _cut(self, replica: RangeReplica, applied_index: int) -> None:
-        # The log of one memtable is kept, so that a member that was away for a moment catches up
-        # from the log and needs no base.
-        behind, replica.cut_next = replica.cut_next, applied_index
-        self._cut_to(replica, behind)
+        self._cut_to(replica, replica.flushed_before(applied_index))
 
     def _cut_to(self, replica: RangeReplica, wanted: int | None) -> int | None:
         """Cut the log up to an entry, or less where it is needed; return up to which, if at all."""
@@ -181,7 +178,7 @@ class Flusher:
     def _cut_to_durable(self, replica: RangeReplica) -> None:
         cut = self._cut_to(replica, replica.state.durable_base.applied_index)
         if cut is not None:
-            replica.cut_next = cut
+            replica.flushed_before(cut)
 
     async def try_flush(self, replica: RangeReplica) -> bool:
         """Flush in the background; return False and log a warning when the flush failed."""

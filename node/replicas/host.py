@@ -405,7 +405,7 @@ class Host:
         index = await self._controllers.checkpoint(replica)
         if index is None:
             return
-        replica.checkpointed_index = index
+        replica.checkpointed(index)
         if not replica.stopped:
             for _, last in cut_log(replica.gid, replica.raft_log, index, index):
                 replica.raft_log.cut_front(last)

@@ -30,7 +30,7 @@ from .log_pins import LogPins
 from .news import News
 from .prepare import prepare
 from .producer_use import ProducerUse, retire_at_once_max
-from .replica import Replica, Services
+from .replica import Replica, Services, brim
 
 Reply = dict[str, Any]
 _LOOK_S = 0.25
@@ -79,17 +79,17 @@ class RangeReplica(Replica):
         self._seal_proposed = False
         self._freeze_index = 0
         """Index of the last FREEZE that this member proposed as leader."""
-        self.flush_not_before = 0.0
-        """Earliest time of the next flush, after a flush that failed."""
+        self._flush_not_before = 0.0
+        """Earliest time of the next flush; see `put_off_flushes`."""
         self.base_turn = asyncio.Lock()
         """Held while a new durable base is derived from the last one, until meta has it."""
         self.merge_not_before = 0.0
         """Earliest time of the next merge; see `put_off_merges`."""
-        self.cut_next: int | None = None
-        """Index of the last flush: the next flush cuts the log up to there."""
+        self._flushed_index: int | None = None
+        """Index of the last flush; see `flushed_before`."""
         self.log_pins = LogPins()
         self._base_wanted = False
-        self.memtable_since = time.monotonic()
+        self._memtable_since = time.monotonic()
         """When the live memtable was begun, by the monotonic clock."""
         self.cooling = Cooling()
         self._producer_use = ProducerUse(time.monotonic)
@@ -305,7 +305,28 @@ class RangeReplica(Replica):
         member can fetch it instead of building its own.
         """
         if self.state.freeze() is not None:
-            self.memtable_since = time.monotonic()
+            self._memtable_since = time.monotonic()
+
+    def memtable_age_s(self, now: float) -> float:
+        """Return the age of the live memtable in seconds; `now` is of the monotonic clock."""
+        return now - self._memtable_since
+
+    def put_off_flushes(self, until: float) -> None:
+        """Begin no flush before this time of the monotonic clock: a flush has failed."""
+        self._flush_not_before = until
+
+    def may_flush(self, now: float) -> bool:
+        """Whether a flush may begin at this time of the monotonic clock."""
+        return self._flush_not_before <= now
+
+    def flushed_before(self, index: int) -> int | None:
+        """Note a flush of the entries up to `index`; return the index of the flush before.
+
+        The log is cut up to the flush before, or not at all after None. So the log keeps the
+        entries of one memtable, and a member that was away for a moment needs no base.
+        """
+        before, self._flushed_index = self._flushed_index, index
+        return before
 
     def put_off_merges(self, until: float) -> None:
         """Begin no merge before this time of the monotonic clock."""
@@ -443,7 +464,7 @@ class RangeReplica(Replica):
             entry.index, entry.term, entry.command, None if ahead is None else ahead[1]
         )
         if self.state.memtable is not memtable:
-            self.memtable_since = time.monotonic()
+            self._memtable_since = time.monotonic()
         if applied.keys and entry.index in self.proposals:
             self.load.appended(self.state.next_seq - next_seq, len(entry.command))
             self.services.metrics.appended_bytes.inc(len(entry.command))
@@ -522,11 +543,6 @@ class RangeReplica(Replica):
                 waiting.future.set_exception(error)
         self.news.tell_all()
         self._on_change(self)
-
-
-def brim(hard_bytes: int) -> int:
-    """Return the limit at which all appends are refused, for a limit at which most are."""
-    return hard_bytes + hard_bytes // 4
 
 
 def _name(payer: Payer | None) -> str:

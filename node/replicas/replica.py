@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from ...client.protocol import limits
 from ...client.protocol.errors import (
     CorruptData,
     LognodeError,
@@ -70,6 +71,12 @@ class Memory:
     brim: bool = False
     """The room kept for principals that append little is full as well: all appends are refused."""
     brought: Brought = field(default_factory=lambda: Brought(time.monotonic))
+
+    def measured(self, held: int, frozen_most: int) -> None:
+        """Take the bytes of all memtables, and the most frozen bytes of one replica."""
+        self.scarce = frozen_most > limits.frozen_scarce_bytes or held > limits.memtables_bytes_max
+        self.full = held > limits.memtables_hard_bytes_max
+        self.brim = held > brim(limits.memtables_hard_bytes_max)
 
 
 @dataclass(slots=True)
@@ -541,6 +548,11 @@ class Replica:
             self._tell_group(self.group.tick)
         else:
             self._set_timer()
+
+
+def brim(hard_bytes: int) -> int:
+    """Return the limit at which all appends are refused, for a limit at which most are."""
+    return hard_bytes + hard_bytes // 4
 
 
 def _always() -> bool:

@@ -6,9 +6,11 @@ everything else stands still meanwhile (https://devguide.python.org/internals/ga
 because all its followers begin anew. So collections came in the middle of splits, while appends and
 followers wait.
 
-Young containers are collected as usual, and hardly a cycle lives longer. Old containers are counted
-from time to time. They are collected only when their number has doubled, so that garbage never
-takes more memory than live data. The collection waits for a moment without operations on ranges, if
+Young containers are collected as usual, and hardly a cycle lives longer. Old containers are
+collected only when their number has doubled, so that garbage never takes more memory than live
+data. A count of half a million takes 35 ms or more, so they are counted only when they may have
+doubled: each young collection tells by how many containers the process has grown at most. The
+collection waits for a moment without operations on ranges, if
 one comes in time. Dask's `ThrottledGC` and Instagram's frozen heap are other answers to the same
 question.
 
@@ -22,15 +24,15 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 _PERIOD_S: Final = 1.0
-_LOOK_EVERY: Final = 10
-"""The least young collections between two counts of old containers, as CPython has between two old
-collections. A count is far cheaper than a collection, and takes 35 ms for half a million."""
-_YOUNG_MOST: Final = 8_000
-"""The most containers by which the process grows between two young collections: 11 times 701."""
+_COUNT_EVERY: Final = 80_000
+"""The least growth, in containers, between two counts of old containers."""
+_TOO_MUCH_MAX: Final = 2.0
+"""The growth that is told counts for the true growth times this number, at most."""
 _GROWTH_MIN: Final = 100_000
 """The least growth, in containers, that is worth a collection."""
 _CALM_S: Final = 60.0
@@ -57,6 +59,25 @@ def only_the_young() -> None:
     gc.set_threshold(young, middle, 2**31 - 1)
 
 
+class _Growth:
+    """By how many containers the process has grown at most, while this is a GC callback.
+
+    CPython counts the containers that were made since the last young collection, less those that
+    were freed. Frees beyond that are not counted, so the true growth may be smaller.
+    """
+
+    def __init__(self) -> None:
+        self.most = 0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        if info["generation"] == 2:
+            return
+        if phase == "start":
+            self.most += gc.get_count()[0]
+        else:
+            self.most -= info["collected"]
+
+
 class Garbage:
     """Collects old garbage. Runs on every node.
 
@@ -72,16 +93,30 @@ class Garbage:
         self._rests_until = 0.0
         """When the next collection for ended connections may come."""
         self._left = 0
-        """Old containers that the last collection left alive."""
-        self._look_at = _LOOK_EVERY
+        """Old containers that the last collection left alive, or fewer."""
+        self._growth = _Growth()
+        """The growth since then."""
         self._due_since: float | None = None
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            await asyncio.sleep(_PERIOD_S)
-            if self.is_due(time.monotonic()):
-                self.collect()
+        with self.watching():
+            while True:
+                await asyncio.sleep(_PERIOD_S)
+                if self.is_due(time.monotonic()):
+                    await asyncio.sleep(0)  # a turn for each of three long steps
+                    found, took_s = self._collect()
+                    await asyncio.sleep(0)
+                    self._note(found, took_s)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count the growth of the process for as long as the block lasts."""
+        gc.callbacks.append(self._growth)
+        try:
+            yield
+        finally:
+            gc.callbacks.remove(self._growth)
 
     def is_due(self, now: float) -> bool:
         """Whether to collect old containers now; `now` is from a clock that does not go back."""
@@ -93,22 +128,35 @@ class Garbage:
         return now >= self._rests_until and self._ended() - self._ended_before >= _ENDED_MAX
 
     def _has_doubled(self) -> bool:
-        young = gc.get_count()[2]
-        if young < _LOOK_EVERY:  # other code has collected old containers since
-            self._look_at = _LOOK_EVERY
-        if young < self._look_at:
+        wanted = self._left + _GROWTH_MIN
+        if self._growth.most < wanted:
             return False
-        lacking = 2 * self._left + _GROWTH_MIN - len(gc.get_objects(generation=2))
-        self._look_at = young + max(_LOOK_EVERY, lacking // _YOUNG_MOST)
+        began = time.perf_counter()
+        counted = len(gc.get_objects(generation=2))
+        log.info(
+            "containers counted",
+            extra={"fields": {"old": counted, "seconds": round(time.perf_counter() - began, 3)}},
+        )
+        self._left = min(self._left, counted)
+        true, told = counted - self._left, self._growth.most
+        lacking = self._left + _GROWTH_MIN - true
+        # What was told was too much, and so will be what is told next.
+        more = int(lacking * min(told / max(true, 1), _TOO_MUCH_MAX))
+        self._growth.most = self._left + _GROWTH_MIN - max(more, _COUNT_EVERY)
         return lacking <= 0
 
     def collect(self) -> None:
         """Collect now. All else stands still."""
+        self._note(*self._collect())
+
+    def _collect(self) -> tuple[int, float]:
         began = time.perf_counter()
         found = gc.collect()
-        took_s = time.perf_counter() - began
+        return found, time.perf_counter() - began
+
+    def _note(self, found: int, took_s: float) -> None:
         self._left = len(gc.get_objects(generation=2))
-        self._look_at = max(_LOOK_EVERY, (self._left + _GROWTH_MIN) // _YOUNG_MOST)
+        self._growth.most = 0
         self._due_since = None
         self._ended_before = self._ended()
         self._rests_until = time.monotonic() + max(_ENDED_EVERY_S, took_s / _ENDED_SHARE)

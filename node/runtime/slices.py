@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Generator, Hashable, Iterable
+from collections.abc import AsyncIterator, Generator, Hashable, Iterable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -19,6 +19,16 @@ async def in_slices(items: Iterable[T]) -> list[T]:
             await asyncio.sleep(0)
             until = time.perf_counter() + SLICE_S
     return found
+
+
+async def one_by_one(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield the items. The event loop runs in between whenever the caller has used up a slice."""
+    until = time.perf_counter() + SLICE_S
+    for item in items:
+        yield item
+        if time.perf_counter() > until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + SLICE_S
 
 
 async def stepped(steps: Generator[None, None, T]) -> T:

@@ -11,6 +11,7 @@
     metadata_service         nodes, logs and ranges in pages
     producer_service         named producers
     status, health           the cluster as this node sees it
+    words                    the words of what the metadata keep as codes
 
 The contract: a body is checked against the table of operations before a handler sees the body.
 """

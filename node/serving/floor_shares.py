@@ -50,9 +50,9 @@ class FloorShares:
             kept.intersection_update(removal.floors)
         if len(kept) + len(fresh) > left:
             raise Overloaded(
-                f"{owner!r} has {len(kept):,} trimmed or deleted keys in "
-                f"range {replica.gid.range_id}, and the range has {left:,} floors left for "
-                "all owners; retention frees floors",
+                f"{owner!r} has trimmed or deleted {len(kept):,} keys of range "
+                f"{replica.gid.range_id}, and the range can remember {left:,} more for all "
+                "principals. Try again when retention has removed the entries of these keys",
                 retry_after=_RETRY_S,
             )
         kept.update(fresh)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import Final
 
 from ...client.protocol import limits
-from ...partitions.metadata import Metadata, group_size
+from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
+from ...partitions.placement import group_size
 from ...partitions.planner import CONTROLLER_MEMBERS, Damages
 from ...partitions.replacing import stranded
 

@@ -138,7 +138,6 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
             span[0], page.end_key or span[1], page.next, end_seq, limit=page.entries_left,
             bytes_max=page.bytes_left, begun=page.begun, as_of=as_of,
         )  # fmt: skip
-        page.end_key = page.end_key or some.end_key
         page.extend(some)
         return page.full or not page.more or parts >= _PARTS_MAX
 
@@ -161,7 +160,6 @@ async def export(replica: RangeReplica, body: Body) -> Body:
             span[0], page.end_key or span[1], following or at, end_seq, limit=page.entries_left,
             bytes_max=page.bytes_left, begun=page.begun, as_of=as_of,
         )  # fmt: skip
-        page.end_key = page.end_key or some.end_key
         page.extend(some)
         return page.full or following is None or parts >= _PARTS_MAX
 

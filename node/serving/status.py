@@ -27,6 +27,7 @@ from ..replicas.range_replica import RangeReplica
 from ..runtime.slices import in_slices
 from ..upkeep.retention import trimmed
 from ..upkeep.segment_repair import SegmentRepair
+from . import words
 
 _ALIVE_S = 3.0
 _LOADS_LAST_S: Final = 5.0
@@ -200,7 +201,7 @@ class Status:
                         "kind": operation.kind,
                         "phase": operation.phase,
                         "ranges": [range_id for range_id, _ in operation.inputs],
-                        "reason": operation.reason,
+                        "reason": words.of_reason(operation.reason, operation.causes),
                     },
                 )
 
@@ -286,7 +287,7 @@ def _last(last: LastOperation | None) -> Row | None:
     return {
         "id": last.operation_id or None,
         "kind": last.kind,
-        "reason": last.reason,
+        "reason": words.of_reason(last.reason, last.causes),
         "outcome": last.outcome,
         "ended_at_ms": last.ended_at_ms or None,
     }

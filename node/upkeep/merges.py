@@ -34,6 +34,7 @@ from ..replicas.prepare import open_ahead
 from ..replicas.range_replica import RangeReplica
 from ..rules.durable_steps import Commit
 from ..rules.flushing import store_base
+from ..runtime.slices import one_by_one
 from ..runtime.sync_thread import SyncThread
 
 _PERIOD_S: Final = 1.0
@@ -78,7 +79,7 @@ class Merges:
         """Run until cancelled."""
         while True:
             await asyncio.sleep(_PERIOD_S)
-            for replica in self._host.ranges():
+            async for replica in one_by_one(self._host.ranges()):
                 if replica.merge_not_before <= time.monotonic():
                     await self.try_merge(replica)
 

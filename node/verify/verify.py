@@ -112,41 +112,13 @@ def _check_meta(directory: DataDirectory, known: Known, check: Check) -> None:
         for key, data in read_rows(directory.meta):
             count += 1
             try:
-                _take_row(known, key.decode(), decode_row(key, data))
+                known.take(key.decode(), decode_row(key, data))
             except (CorruptData, UnicodeDecodeError) as error:
                 check.wrong.append(str(error))
     except CorruptData as error:
         check.wrong.append(f"{directory.meta.name}: {error.message}")
     check.wrong += known.check_images()
     check.found = f"{count} rows, {len(known.replicas)} replicas"
-
-
-def _take_row(known: Known, key: str, value: Any) -> None:
-    """Keep what later checks compare. Raises CorruptData for a malformed row."""
-    try:
-        if key.startswith((meta_keys.REPLICA, meta_keys.CONTROLLER)):
-            known.add_replica(key, value)
-        elif key.startswith(meta_keys.MARK):
-            known.marks[int(key.removeprefix(meta_keys.MARK))] = int(value)
-        elif key.startswith(meta_keys.PREPARED):
-            known.add_prepared(key, value)
-        elif key == meta_keys.IMAGE:
-            known.images[key] = meta_keys.IMAGE_BUCKETS, value
-        elif key.startswith((meta_keys.IMAGE_BUCKETS, meta_keys.CONTROLLER_BUCKETS)):
-            known.buckets[key] = value
-        elif key.startswith(meta_keys.SOUND):
-            if value is not True:
-                raise ValueError(value)
-        elif key in ("identity", meta_keys.CLEAN, meta_keys.REFUSED):
-            known.others[key] = value
-        elif key == meta_keys.LEVEL:
-            known.others[key] = int(value)
-    except CorruptData as error:
-        if f"meta row {key}" in error.message:
-            raise
-        raise CorruptData(f"meta row {key} is not valid: {error.message}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, LookupError) as error:
-        raise CorruptData(f"meta row {key} is not valid: {error!r}") from None
 
 
 def _check_identity(known: Known, check: Check) -> None:

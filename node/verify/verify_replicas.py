@@ -38,6 +38,33 @@ class Known:
     buckets: dict[str, bytes] = field(default_factory=dict)
     """The rows of all buckets, by key."""
 
+    def take(self, key: str, value: Any) -> None:
+        """Keep what later checks compare. Raises CorruptData for a malformed row."""
+        try:
+            if key.startswith((meta_keys.REPLICA, meta_keys.CONTROLLER)):
+                self.add_replica(key, value)
+            elif key.startswith(meta_keys.MARK):
+                self.marks[int(key.removeprefix(meta_keys.MARK))] = int(value)
+            elif key.startswith(meta_keys.PREPARED):
+                self.add_prepared(key, value)
+            elif key == meta_keys.IMAGE:
+                self.images[key] = meta_keys.IMAGE_BUCKETS, value
+            elif key.startswith((meta_keys.IMAGE_BUCKETS, meta_keys.CONTROLLER_BUCKETS)):
+                self.buckets[key] = value
+            elif key.startswith(meta_keys.SOUND):
+                if value is not True:
+                    raise ValueError(value)
+            elif key in ("identity", meta_keys.CLEAN, meta_keys.REFUSED):
+                self.others[key] = value
+            elif key == meta_keys.LEVEL:
+                self.others[key] = int(value)
+        except CorruptData as error:
+            if f"meta row {key}" in error.message:
+                raise
+            raise CorruptData(f"meta row {key} is not valid: {error.message}") from None
+        except (KeyError, TypeError, ValueError, AttributeError, LookupError) as error:
+            raise CorruptData(f"meta row {key} is not valid: {error!r}") from None
+
     def add_prepared(self, key: str, value: dict[str, Any]) -> None:
         """Add the row of a state prepared for an operation. Raises the errors of `add_replica`."""
         number = meta_keys.prepared_operation(key)

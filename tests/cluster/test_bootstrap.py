@@ -115,7 +115,7 @@ def test_x24_nobody_founds_without_all_of_them(tmp_path: Path) -> None:
 def test_as_many_addresses_as_nodes_are_wanted(tmp_path: Path) -> None:
     with nodes(tmp_path, 2, expect=3) as found:
         found[0].start()
-        assert "--bootstrap-expect is 3, but --join and this node are 2 addresses" in end_of(
+        assert "--bootstrap-expect is 3, but --join and this node's own address make 2" in end_of(
             found[0]
         )
 

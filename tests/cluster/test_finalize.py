@@ -11,6 +11,7 @@ import pytest
 import lognode
 from lognode import testing
 from lognode.client.protocol.errors import Conflict, LognodeError
+from lognode.client.protocol.levels import LEVEL_MAX
 from lognode.testing import LocalCluster, LocalNode
 
 pytestmark = pytest.mark.cluster
@@ -75,22 +76,22 @@ def test_a_node_that_is_down_keeps_the_level_until_it_is_back(cluster: LocalClus
         assert {cluster_row(node)["feature_level"] for node in cluster.nodes[:2]} == {1}
         down.start()
         down.wait_ready()
-        assert finalized(client) == 2
-        all_at(cluster, 2)
+        assert finalized(client) == LEVEL_MAX
+        all_at(cluster, LEVEL_MAX)
         for node in cluster.nodes:  # what was raised is kept, also by a node that was killed
             node.kill()
         for node in cluster.nodes:
             node.start()
         for node in cluster.nodes:
             node.wait_ready()
-        all_at(cluster, 2)
+        all_at(cluster, LEVEL_MAX)
         assert raises(lambda: client.admin.finalize(1), "never lowered")
         client.create_log("later")
         client.admin.split("orders", at=b"c")
-        all_at(cluster, 2)
+        all_at(cluster, LEVEL_MAX)
         metrics = cluster.nodes[0].fetch("/metrics", timeout_s=5).read()
-        assert b"\nlognode_feature_level 2.0\n" in metrics
-        assert b"\nlognode_feature_level_max 2.0\n" in metrics
+        assert b"\nlognode_feature_level %d.0\n" % LEVEL_MAX in metrics
+        assert b"\nlognode_feature_level_max %d.0\n" % LEVEL_MAX in metrics
 
 
 def raises(call: Callable[[], object], text: str) -> bool:
@@ -110,17 +111,17 @@ def test_the_controllers_leader_is_killed_while_it_finalizes(cluster: LocalClust
         asked.join()
         leader.start()
         leader.wait_ready()
-        assert finalized(client) == 2
-        all_at(cluster, 2)
+        assert finalized(client) == LEVEL_MAX
+        all_at(cluster, LEVEL_MAX)
 
 
 def test_a_node_joins_while_the_level_is_raised(cluster: LocalCluster) -> None:
     with lognode.Client(cluster.servers, timeout=20) as client:
         joining = cluster.add()
         joining.start()
-        assert finalized(client) == 2
+        assert finalized(client) == LEVEL_MAX
         joining.wait_ready()
         testing.eventually(lambda: len(joining.status()["nodes"]) == 4, what="node 4 is in")
-        all_at(cluster, 2)
+        all_at(cluster, LEVEL_MAX)
         rows = json.loads(joining.fetch("/status.json", timeout_s=5).read())["nodes"]
-        assert [row["levels"] for row in rows] == [[1, 2]] * 4
+        assert [row["levels"] for row in rows] == [[1, LEVEL_MAX]] * 4

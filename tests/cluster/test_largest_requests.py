@@ -95,13 +95,9 @@ def reads(operation: Operation) -> Iterator[tuple[str, Body]]:
 
 
 def metadata_commands() -> Iterator[tuple[str, Body]]:
-    """The largest that nodes forward.
-
-    CREATE_LOG comes last: its 4,096 ranges begin behind the request, and the turns that this takes
-    are not those of the requests that follow.
-    """
+    """The largest that nodes forward. Behind CREATE_LOG 4,096 ranges begin."""
     keys = [b"%x" % n + bytes(470) for n in range(limits.ranges_per_log_max - 1)]
-    for name in sorted(commands.FORWARDED, key=lambda name: (name == commands.CREATE_LOG, name)):
+    for name in sorted(commands.FORWARDED):
         yield name, {"command": {"op": name, "name": "x" * 100, "split_at": keys}}
 
 
@@ -162,13 +158,15 @@ async def send(link: Connection, operation: Operation, body: Body) -> None:
 
 
 def turns_and_collections(node: LocalNode) -> tuple[float, int]:
-    """How many long turns the node has had, and how many collections of old garbage.
+    """How many long turns the node has had, and how many counts and collections of old garbage.
 
-    A node collects when its containers have doubled, as they do behind a CREATE_LOG. Such a turn is
-    not the request's (`node/runtime/garbage.py`), and the request is sent again. A node counts the
-    turn after it has logged the collection, so that collections since the request before count too.
+    A node collects when its containers have doubled, as they do behind a CREATE_LOG, and counts
+    them when they may have. Such a turn is not the request's (`node/runtime/garbage.py`), and the
+    request is sent again. A node counts the turn after it has logged the work, so that collections
+    since the request before count too.
     """
-    collections = node.log_path.read_text("utf-8").count("garbage collected")
+    told = node.log_path.read_text("utf-8")
+    collections = told.count("garbage collected") + told.count("containers counted")
     return metric(node, LONG_TURNS), collections
 
 

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import lognode
 from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.levels import LEVEL_MAX
 from lognode.client.protocol.reads import SCAN
 
 pytestmark = pytest.mark.cluster
@@ -164,12 +165,12 @@ def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
             assert found["cluster"]["id"] == node.node.identity.cluster_id
             assert found["cluster"]["insecure"] is False
             assert found["cluster"]["feature_level"] == 1
-            assert found["cluster"]["can_finalize"] == 2
+            assert found["cluster"]["can_finalize"] == LEVEL_MAX
             assert found["nodes"] == [
                 {"id": 1, "address": node.config.listen, "peer": node.config.peer_listened,
                  "http": node.config.http, "zone": "",
                  "state": "ACTIVE", "replicas": 3, "alive": True, "disk_short": False,
-                 "insecure": False, "version": version("lognode"), "levels": [1, 2]}
+                 "insecure": False, "version": version("lognode"), "levels": [1, LEVEL_MAX]}
             ]  # fmt: skip
             assert [range_["id"] for range_ in found["ranges"]] == [0, 1, 2]
             assert {"id", "log", "start", "end", "generation", "members", "leader", "state"} <= (

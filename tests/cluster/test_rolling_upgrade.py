@@ -14,6 +14,7 @@ import lognode
 from lognode import testing
 from lognode.client.protocol import limits
 from lognode.client.protocol.errors import Conflict, LognodeError, Unsupported
+from lognode.client.protocol.levels import LEVEL_MAX
 from lognode.testing import LocalCluster, LocalNode
 
 pytestmark = pytest.mark.cluster
@@ -130,10 +131,10 @@ def not_finalized(client: lognode.Client) -> None:
 
 def finalize(client: lognode.Client, cluster: LocalCluster) -> None:
     """Raise the level; return when every replica applies its rules."""
-    assert client.admin.finalize() == {"level": 2}
+    assert client.admin.finalize() == {"level": LEVEL_MAX}
     testing.eventually(
         lambda: all(
-            replica["level"] == 2
+            replica["level"] == LEVEL_MAX
             for node in cluster.nodes for replica in node.status()["replicas"]
         ),
         what="all ranges are at the level",
@@ -151,7 +152,7 @@ def refused(node: LocalNode, earlier: Path, monkeypatch: pytest.MonkeyPatch) -> 
         node.start()
     assert node.wait_end() == 1
     told = node.log_tail(1)
-    assert "the cluster is at feature level 2, which this earlier version of lognode does" in told
+    assert f"at feature level {LEVEL_MAX}, which this earlier version of lognode does" in told
     assert "start the version that ran here last, and nothing is lost" in told
     start(node, None, monkeypatch)
 
@@ -165,7 +166,7 @@ def not_taken_in(cluster: LocalCluster, earlier: Path, monkeypatch: pytest.Monke
         joining.start()
     assert joining.wait_end() == 1
     told = joining.log_tail(1)
-    assert "the cluster is at feature level 2, and this version of lognode knows level 1" in told
+    assert f"at feature level {LEVEL_MAX}, and this version of lognode knows level 1" in told
 
 
 def test_S1_S8_a_cluster_is_upgraded_node_by_node_under_load_and_one_is_rolled_back(

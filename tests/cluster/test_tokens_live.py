@@ -407,7 +407,7 @@ def test_the_first_token_turns_strangers_out(tmp_path: Path) -> None:
         node._flags = ()
         node.start()
         assert node.wait_end(20) == 1
-        assert "nodes prove nothing" in node.log_tail()
+        assert "do not prove their identity" in node.log_tail()
 
 
 def _is_out(client: lognode.Client) -> bool:

@@ -64,6 +64,7 @@ CONSTANTS = {
     "client.protocol.limits.split_bytes_min": 1_048_576,
     "client.protocol.limits.split_rate_default": 20_000,
     "client.protocol.limits.split_rate_min": 100,
+    "client.protocol.levels.CAUSES_FROM": 3,
     "statemachine.producer_row.SETTLED_KEPT": 64,
     "statemachine.producer_row._LATE_MIN": 256,
     "statemachine.producer_row._LATE_PART": 8,

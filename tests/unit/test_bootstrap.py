@@ -71,12 +71,12 @@ def test_one_node_that_expects_itself_founds() -> None:
         (
             (),
             3,
-            "--bootstrap-expect is 3, but --join and this node are 1 addresses: a:1; give",
+            "--bootstrap-expect is 3, but --join and this node's own address make 1 addresses: a:1",
         ),
         (
             ("b:1", "c:1"),
             2,
-            "--bootstrap-expect is 2, but --join and this node are 3 addresses: a:1, b:1, c:1",
+            "2, but --join and this node's own address make 3 addresses: a:1, b:1, c:1",
         ),
     ],
 )

@@ -12,7 +12,14 @@ from typing import Any, cast
 import pytest
 
 from lognode.client.protocol import limits
-from lognode.node.directory.disk_room import DiskRoom, Level, level_of, next_look_s, reserve_bytes
+from lognode.node.directory.disk_room import (
+    DiskRoom,
+    Level,
+    file_bytes,
+    level_of,
+    next_look_s,
+    reserve_bytes,
+)
 from lognode.node.metrics import Metrics
 from lognode.node.runtime.logs import JsonFormatter
 from lognode.node.upkeep import disk_watch
@@ -293,3 +300,16 @@ def test_a_node_that_stops_does_not_finish_the_file_that_it_makes_ahead(tmp_path
         assert [type(error) for error in given_up] == [InterruptedError]
 
     asyncio.run(stop())
+
+
+def test_entries_that_come_during_a_look_are_counted() -> None:
+    """The entries in memory are counted in several turns, and appends go on in between."""
+    room = DiskRoom(1, 800)
+    room.saw(10_000)
+    room.looking()
+    room.spent(1_000)
+    room.saw(10_000, 0)
+    assert room.to_use == 10_000 - 1_000 - file_bytes(1_000)
+    room.spent(500)
+    room.saw(10_000, 500)
+    assert room.to_use == 10_000 - file_bytes(500), "counted once, in memory"

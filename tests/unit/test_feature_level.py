@@ -37,12 +37,12 @@ def test_an_earlier_version_finds_a_refusal_and_this_one_does_not(meta: LmdbMeta
 
 
 def test_a_version_that_does_not_know_the_level_does_not_start(meta: LmdbMeta) -> None:
-    note(meta, 3)
-    with pytest.raises(Unsupported, match="does not start: the cluster is at feature level 3, and "
-                       "this version of lognode knows levels 1 to 2: start a later"):  # fmt: skip
+    note(meta, 4)
+    with pytest.raises(Unsupported, match="does not start: the cluster is at feature level 4, and "
+                       "this version of lognode knows levels 1 to 3: start a later"):  # fmt: skip
         check_not_refused(meta)
     with pytest.raises(Unsupported):
-        check_level(3)
+        check_level(4)
 
 
 def test_x2_24_a_refusal_by_the_cluster_stays(meta: LmdbMeta) -> None:

@@ -55,7 +55,7 @@ def test_a_principal_keeps_no_more_floors_than_it_leaves_for_others() -> None:
     assert range_.fill("bob") == MOST // 4
     range_.trim("ann", b"ann 3")  # it has a floor already
     range_.trim("", b"somebody where nobody is known")
-    with pytest.raises(Overloaded, match="the range has 249 floors left for all owners"):
+    with pytest.raises(Overloaded, match="the range can remember 249 more for all principals"):
         range_.trim("ann", b"one more")
 
 

@@ -33,6 +33,7 @@ from lognode.node.control.heartbeat import Heartbeat
 from lognode.node.control.images import Images
 from lognode.node.control.lead_balance import LeadBalance
 from lognode.node.directory.data_directory import Identity
+from lognode.node.directory.disk_room import DiskRoom
 from lognode.node.joining.joining import _taken_in
 from lognode.node.lifecycle.base_transfer import BaseFetcher, _pause_s
 from lognode.node.metadata import image_pages
@@ -152,7 +153,7 @@ def heartbeat(view: View, answer: Any) -> Heartbeat:
         "node_id": 1, "view": view, "facts": Facts(),
         "host": SimpleNamespace(controller=None, damaged={}, halted={}),
         "connection": lambda _: Peer(answer),
-        "room": SimpleNamespace(told_free=None, others={}),
+        "room": DiskRoom(1, 100),
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []),

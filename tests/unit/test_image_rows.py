@@ -126,7 +126,7 @@ def test_the_feature_level_is_noted_with_the_image_that_has_it(tmp_path: Path) -
         replica: Any = SimpleNamespace(
             metadata=controller.metadata, descriptor=controller.metadata.controller,
             gid=GroupId(0, 1), stored=ImageRows(meta_keys.controller_buckets(1)), stored_tick=0,
-            stopped=False, applied_index=9, applied_term=1,
+            stopped=False, packed=lambda: (9, 1),
         )  # fmt: skip
         meta.commit({meta_keys.LEVEL: None, meta_keys.REFUSED: None})
         await ControllerStore(meta, sync).checkpoint(replica)

@@ -303,8 +303,8 @@ class Heard:
             "node_id": 1,
             "host": SimpleNamespace(controller=replica, damaged={}, halted={}),
             "view": SimpleNamespace(
-                learning=lambda _: iter(()), damaged={}, halted={}, changed=nothing,
-                leaders=Leaders(), insecure={}, programs={},
+                learning=lambda _: iter(()), learn_node=lambda *_, **__: None, changed=nothing,
+                leaders=Leaders(), damaged={}, halted={}, insecure={}, programs={},
             ),
             "facts": self.facts,
             "connection": lambda _: None,

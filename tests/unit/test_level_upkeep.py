@@ -130,8 +130,8 @@ def test_x2_24_a_refusal_after_the_level_was_noted_survives_a_start(upkeep: Upke
 
 
 def test_a_node_ends_at_a_level_that_its_program_does_not_know(upkeep: Upkeep) -> None:
-    upkeep.metadata.feature_level = 3
+    upkeep.metadata.feature_level = 4
     upkeep.look()
     (error,) = upkeep.ends
-    assert error.message.startswith("the cluster is at feature level 3, and this version of")
+    assert error.message.startswith("the cluster is at feature level 4, and this version of")
     assert (upkeep.led.proposed, upkeep.meta.get(meta_keys.LEVEL)) == ([], None)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lognode.client.protocol.errors import Conflict, InvalidArgument, LognodeError, from_wire
-from lognode.client.protocol.levels import missing
+from lognode.client.protocol.levels import LEVEL_MAX, missing
 from lognode.partitions import buckets, commands, levels, proposals, received
 from lognode.partitions.levels import Program
 from lognode.partitions.metadata import Metadata
@@ -25,8 +25,8 @@ class Cluster:
         self._index = 1
         self.apply(commands.FOUND, cluster="c" * 32, node=1)
         for node, (boot, process) in NODES.items():
-            self.register(node, boot, process, (1, 2))
-            self.programs[node] = Program(boot, process, 1, 2, "9.9")
+            self.register(node, boot, process, (1, LEVEL_MAX))
+            self.programs[node] = Program(boot, process, 1, LEVEL_MAX, "9.9")
 
     def apply(self, op: str, **fields: Any) -> dict[str, Any]:
         self._index += 1
@@ -64,52 +64,55 @@ def test_a_cluster_begins_at_the_first_level_and_is_raised_as_far_as_all_can(
 ) -> None:
     version = cluster.metadata.version
     assert cluster.metadata.feature_level == 1
-    assert levels.offered(cluster.metadata, cluster.programs) == 2
-    assert cluster.finalize() == cluster.metadata.feature_level == 2
+    assert levels.offered(cluster.metadata, cluster.programs) == LEVEL_MAX
+    assert cluster.finalize() == cluster.metadata.feature_level == LEVEL_MAX
     assert cluster.metadata.version == version + 1
     assert levels.offered(cluster.metadata, cluster.programs) is None
 
 
 def test_a_repetition_changes_nothing(cluster: Cluster) -> None:
     cluster.finalize()
-    for level in (None, 2):
+    for level in (None, LEVEL_MAX):
         # The leader answers at once what it finds so, and proposes nothing.
-        assert cluster.metadata.rehearse(9, 1, cluster.completed(level)) == {"ok": {"level": 2}}
-        assert cluster.finalize(level) == cluster.metadata.feature_level == 2
+        again = cluster.metadata.rehearse(9, 1, cluster.completed(level))
+        assert again == {"ok": {"level": LEVEL_MAX}}
+        assert cluster.finalize(level) == cluster.metadata.feature_level == LEVEL_MAX
 
 
 def test_a_level_is_never_lowered(cluster: Cluster) -> None:
     cluster.finalize()
-    with pytest.raises(Conflict, match="is at feature level 2, and a level is never lowered"):
+    with pytest.raises(
+        Conflict, match=f"is at feature level {LEVEL_MAX}, and a level is never lowered"
+    ):
         cluster.completed(1)
     with pytest.raises(Conflict, match="never lowered"):
         cluster.apply(commands.FINALIZE, level=1, nodes=[[n, *at] for n, at in NODES.items()])
-    assert cluster.metadata.feature_level == 2
+    assert cluster.metadata.feature_level == LEVEL_MAX
 
 
 def test_all_nodes_that_do_not_know_the_level_are_named(cluster: Cluster) -> None:
     cluster.programs[2] = Program(1, 12, 1, 1, "8.8")
     cluster.alive.remove(3)
-    for level in (None, 2):
+    for level in (None, LEVEL_MAX):
         with pytest.raises(Conflict) as caught:
             cluster.completed(level)
         assert caught.value.message == (
-            "the cluster stays at feature level 1, since not all nodes know level 2: node 2 runs "
-            "version 8.8, which knows level 1 alone; node 3 is down. Upgrade these nodes and start "
-            "them; remove a node that never comes back: `lognode node remove`"
+            f"the cluster stays at feature level 1, since not all nodes know level {LEVEL_MAX}: "
+            "node 2 runs version 8.8, which knows level 1 alone; node 3 is down. Upgrade these "
+            "nodes and start them; remove a node that never comes back: `lognode node remove`"
         )
     assert levels.offered(cluster.metadata, cluster.programs) is None
 
 
 def test_a_node_that_is_down_counts_until_it_is_removed(cluster: Cluster) -> None:
     cluster.alive.remove(3)
-    assert levels.offered(cluster.metadata, cluster.programs) == 2
+    assert levels.offered(cluster.metadata, cluster.programs) == LEVEL_MAX
     cluster.apply(commands.NODE_STATE, node=3, state="DEAD")
     assert levels.offered(cluster.metadata, cluster.programs) is None
     with pytest.raises(Conflict, match="node 3 is down"):
         cluster.completed()
     cluster.apply(commands.REMOVE_NODE, node=3, dead=True)
-    assert cluster.finalize() == 2
+    assert cluster.finalize() == LEVEL_MAX
 
 
 def test_a_node_of_an_older_version_tells_no_program(cluster: Cluster) -> None:
@@ -119,7 +122,9 @@ def test_a_node_of_an_older_version_tells_no_program(cluster: Cluster) -> None:
         cluster.completed()
 
 
-@pytest.mark.parametrize("heard", [None, Program(1, 99, 1, 2, "9.9"), Program(0, 13, 1, 2, "9.9")])
+@pytest.mark.parametrize(
+    "heard", [None, Program(1, 99, 1, LEVEL_MAX, "9.9"), Program(0, 13, 1, LEVEL_MAX, "9.9")]
+)
 def test_levels_that_another_process_of_a_node_has_told_do_not_count(
     cluster: Cluster, heard: Program | None
 ) -> None:
@@ -133,8 +138,9 @@ def test_levels_that_another_process_of_a_node_has_told_do_not_count(
 
 
 def test_a_level_that_no_program_knows_is_refused(cluster: Cluster) -> None:
-    with pytest.raises(InvalidArgument, match=r"no feature level 3 exists .* knows levels 1 to 2"):
-        cluster.completed(3)
+    expected = rf"no feature level {LEVEL_MAX + 1} exists .* knows levels 1 to {LEVEL_MAX}"
+    with pytest.raises(InvalidArgument, match=expected):
+        cluster.completed(LEVEL_MAX + 1)
 
 
 @pytest.mark.parametrize("between", ["joined", "started again", "rolled back"])
@@ -145,7 +151,7 @@ def test_a_node_that_registers_between_the_look_and_the_entry_stops_it(
     if between == "joined":
         cluster.register(4, 0, 14, None)
     else:
-        cluster.register(3, 2, 23, (1, 2) if between == "started again" else None)
+        cluster.register(3, 2, 23, (1, LEVEL_MAX) if between == "started again" else None)
     with pytest.raises(Conflict, match=r"node [34] has joined or started again meanwhile"):
         cluster.apply(**command)
     assert cluster.metadata.feature_level == 1
@@ -168,17 +174,18 @@ def test_a_program_that_does_not_know_the_level_is_not_registered(
     assert caught.value.code == "UNSUPPORTED"
     assert not caught.value.retryable
     assert caught.value.message == (
-        "the cluster is at feature level 2, and this version of lognode knows level 1 alone: start "
-        "a later version, which knows level 2"
+        f"the cluster is at feature level {LEVEL_MAX}, and this version of lognode knows level 1 "
+        f"alone: start a later version, which knows level {LEVEL_MAX}"
     )
     assert cluster.metadata.image() == before
-    assert cluster.register(node, 0 if node == 4 else 2, 99, (1, 2))["node"] == node
+    assert cluster.register(node, 0 if node == 4 else 2, 99, (1, LEVEL_MAX))["node"] == node
 
 
 def test_a_member_stops_before_a_level_that_its_program_does_not_know(cluster: Cluster) -> None:
     before = cluster.metadata.image()
-    with pytest.raises(UnknownCommandError, match="feature level 3; this program knows 1, 2"):
-        cluster.apply(commands.FINALIZE, level=3, nodes=[[n, *at] for n, at in NODES.items()])
+    level, nodes = LEVEL_MAX + 1, [[n, *at] for n, at in NODES.items()]
+    with pytest.raises(UnknownCommandError, match=f"level {level}; this program knows 1, 2, 3"):
+        cluster.apply(commands.FINALIZE, level=level, nodes=nodes)
     assert cluster.metadata.image() == before
 
 
@@ -188,7 +195,7 @@ def test_members_that_keep_other_programs_apply_the_command_alike(cluster: Clust
     for node in (2, 3):
         other.register(node, 1, NODES[node][1], None)
     command = cluster.completed()
-    assert cluster.apply(**command) == other.apply(**command) == {"level": 2}
+    assert cluster.apply(**command) == other.apply(**command) == {"level": LEVEL_MAX}
     assert cluster.metadata.image()["nodes"] == other.metadata.image()["nodes"]
 
 
@@ -197,8 +204,8 @@ def test_images_have_the_level_above_the_first_one(cluster: Cluster) -> None:
     assert "feature_level" not in cluster.metadata.head, "nodes of earlier versions refuse it"
     assert Metadata.from_image(cluster.metadata.image()).feature_level == 1
     cluster.finalize()
-    assert Metadata.from_image(cluster.metadata.image()).feature_level == 2
-    assert buckets.copy(cluster.metadata).feature_level == 2
+    assert Metadata.from_image(cluster.metadata.image()).feature_level == LEVEL_MAX
+    assert buckets.copy(cluster.metadata).feature_level == LEVEL_MAX
 
 
 def test_x3_an_image_with_a_lower_level_contradicts(cluster: Cluster) -> None:
@@ -213,5 +220,6 @@ def test_x3_an_image_with_a_lower_level_contradicts(cluster: Cluster) -> None:
 
 def test_a_program_that_cannot_serve_is_told_what_to_start() -> None:
     assert missing(1) is missing(2) is None
-    assert "levels 1 to 2: start a later version, which knows level 3" in str(missing(3))
+    told = f"levels 1 to {LEVEL_MAX}: start a later version, which knows level {LEVEL_MAX + 1}"
+    assert told in str(missing(LEVEL_MAX + 1))
     assert "levels 2 to 3: start an earlier version, which knows level 1" in str(missing(1, 2, 3))

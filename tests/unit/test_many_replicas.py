@@ -2,19 +2,27 @@
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import pytest
 from pure_nodes import cluster, do
 
 from lognode.node.directory.disk_room import DiskRoom
 from lognode.node.lifecycle.duty_runner import DutyRunner
+from lognode.node.load import load_reports
+from lognode.node.metrics import Metrics
 from lognode.node.replicas.pinned_files import PinnedFiles
 from lognode.node.replicas.replica import Memory
 from lognode.node.runtime import turn_time
 from lognode.node.runtime.turn_time import TimedLoop
+from lognode.node.upkeep import merges
+from lognode.node.upkeep.disk_watch import DiskWatch
+from lognode.node.upkeep.maintenance import Maintenance
 from lognode.node.upkeep.memtables import Memtables
 from lognode.partitions import commands
 from lognode.partitions.metadata import Metadata
@@ -55,8 +63,9 @@ class Host:
         )  # fmt: skip
         return SimpleNamespace(
             gid=gid, leads=True, leader=1, members=(1,), stopped=False, state=state, leads_since=0,
-            group=SimpleNamespace(base_wanted=False), freeze_proposed=False, memtable_since=1e9,
-            cooling=SimpleNamespace(is_cold=lambda size, now: False), flush_not_before=0.0,
+            group=SimpleNamespace(base_wanted=False), freeze_proposed=False,
+            memtable_age_s=lambda now: 0.0, may_flush=lambda now: True,
+            cooling=SimpleNamespace(is_cold=lambda size, now: False),
             propose_freeze=self._freeze,
         )  # fmt: skip
 
@@ -134,3 +143,97 @@ def test_a_look_at_memtables_takes_no_long_turn(is_short_of_room: bool) -> None:
 
     assert longest_turn_s(main) < TURN_S
     assert host.frozen == (RANGES // 2 if is_short_of_room else 0)
+
+
+class Slow:
+    """A replica at which a look takes 20 µs of processor time, as at a real one."""
+
+    looked_at = 0
+    state: Any
+
+    def __init__(self) -> None:
+        self.state = self
+
+    def _look(self) -> int:
+        until = time.thread_time() + 20e-6
+        while time.thread_time() < until:
+            pass
+        Slow.looked_at += 1
+        return 0
+
+    @property
+    def merge_not_before(self) -> float:
+        return self._look() + float("inf")
+
+    @property
+    def memtable_bytes(self) -> int:
+        return self._look()
+
+
+def slow_host() -> Any:
+    Slow.looked_at = 0
+    replicas = [Slow() for _ in range(RANGES)]
+    return SimpleNamespace(ranges=lambda: replicas)
+
+
+async def all_looked_at(work: Coroutine[Any, Any, Any]) -> None:
+    running = asyncio.ensure_future(work)
+    async with asyncio.timeout(60):
+        while Slow.looked_at < RANGES:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    running.cancel()
+
+
+def test_a_look_for_merges_takes_no_long_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merges, "_PERIOD_S", 0.0)
+    found = merges.Merges.__new__(merges.Merges)
+    found._host = slow_host()
+    assert longest_turn_s(lambda: all_looked_at(found.run())) < TURN_S
+
+
+def test_a_look_for_files_to_measure_takes_no_long_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_reports, "_MEASURE_S", 0.0)
+    loads = load_reports.Loads.__new__(load_reports.Loads)
+    loads._host, loads._measure_at = slow_host(), WeakKeyDictionary()
+
+    async def measure(replica: Any) -> None:
+        replica._look()
+
+    monkeypatch.setattr(loads, "_measure", measure)
+    assert longest_turn_s(lambda: all_looked_at(loads.run())) < TURN_S
+
+
+def test_a_look_at_the_disk_takes_no_long_turn(tmp_path: Path) -> None:
+    watch = DiskWatch(
+        room=DiskRoom(1, 0), places=[tmp_path], host=slow_host(), handover=UNUSED,
+        on_change=UNUSED, wal=UNUSED, wal_directory=tmp_path, metrics=Metrics(),
+    )  # fmt: skip
+    assert longest_turn_s(lambda: all_looked_at(watch.look())) < TURN_S
+
+
+def test_a_page_of_metrics_goes_over_the_replicas_once() -> None:
+    """Each of six gauges went over all of them, which held the loop for 42 ms together."""
+    replicas = {n: SimpleNamespace(group=SimpleNamespace(role="leader", idle=True)) for n in (1, 2)}
+    looks = []
+
+    class Counted:
+        damaged = halted = ()
+
+        @property
+        def groups(self) -> Any:
+            looks.append(1)
+            return replicas
+
+    async def page() -> bytes:
+        metrics = Metrics()
+        wal = SimpleNamespace(file_count=1)
+        Maintenance(
+            host=cast("Any", Counted()), wal=cast("Any", wal), sync=UNUSED, rounds=UNUSED,
+            flusher=UNUSED, metrics=metrics, room=UNUSED,
+        )  # fmt: skip
+        return metrics.exposition()
+
+    shown = asyncio.run(page())
+    assert b'lognode_replicas{role="leader"} 2.0' in shown
+    assert b"lognode_idle_replicas 2.0" in shown
+    assert len(looks) == 1

@@ -14,7 +14,8 @@ from lognode.partitions import allocate
 from lognode.partitions.commands import decode
 from lognode.partitions.generation_commands import REASON_CHARS_MAX
 from lognode.partitions.locks import OPERATIONS_MAX
-from lognode.partitions.metadata import Metadata, group_size
+from lognode.partitions.metadata import Metadata
+from lognode.partitions.placement import group_size
 from lognode.partitions.planner import node_states, plan, plan_controller
 from lognode.partitions.policy import Policy
 from lognode.statemachine.unknown import UnknownCommandError
@@ -440,7 +441,7 @@ def test_an_operation_that_ends_without_all_members_is_remembered_too(one: Contr
     for node in (1, 2):
         one.do("installed", operation=1, node=node, at_ms=5)
     one.do("done", operation=1, at_ms=6)
-    assert one.metadata.last_operations == {1: (1, "expand", "needs 3 replicas", "DONE", 6)}
+    assert one.metadata.last_operations == {1: (1, "expand", "needs 3 replicas", "DONE", 6, ())}
 
 
 def test_x7_the_reason_says_that_the_new_members_were_left_out(one: Controller) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -15,9 +16,19 @@ def collector() -> Iterator[None]:
     """As a node has it."""
     before = gc.get_threshold()
     only_the_young()
-    yield
+    with _watched:
+        yield
     gc.set_threshold(*before)
     gc.unfreeze()
+
+
+_watched = ExitStack()
+
+
+def watched(looks: Garbage) -> Garbage:
+    """The object as it is while it runs, until the end of the test."""
+    _watched.enter_context(looks.watching())
+    return looks
 
 
 def collections() -> int:
@@ -54,7 +65,7 @@ def test_imported_modules_are_looked_at_no_more() -> None:
 
 def test_a_collection_is_due_when_objects_have_doubled_and_no_request_runs() -> None:
     calm = [True]
-    looks = Garbage(lambda: calm[0])
+    looks = watched(Garbage(lambda: calm[0]))
     assert not looks.is_due(0.0)
     alive = cycles(garbage._GROWTH_MIN + 20_000)
     calm[0] = False
@@ -73,7 +84,7 @@ def test_a_collection_is_due_when_objects_have_doubled_and_no_request_runs() -> 
 
 
 def test_a_collection_waits_at_most_a_minute_for_a_calm_moment() -> None:
-    looks = Garbage(lambda: False)
+    looks = watched(Garbage(lambda: False))
     alive = cycles(garbage._GROWTH_MIN + 20_000)
     assert not looks.is_due(10.0)
     assert not looks.is_due(10.0 + garbage._CALM_S)
@@ -92,13 +103,25 @@ def test_old_objects_are_counted_rarely(monkeypatch: pytest.MonkeyPatch) -> None
 
     get_objects = gc.get_objects
     monkeypatch.setattr(gc, "get_objects", count)
-    looks = Garbage(lambda: True)
+    looks = watched(Garbage(lambda: True))
     alive = []
     for at in range(250):
+        cycles(2_000)  # garbage that the next young collection frees
         alive += cycles(800)
-        looks.is_due(float(at))
-    # A count for ten collections of the young, each of which has 7,000 or more.
-    assert 0 < len(counted) <= 3
+        if looks.is_due(float(at)):
+            looks.collect()
+    # 100,000 more are a reason to collect, which counts twice; then 300,000 more would be.
+    assert len(counted) == 2
+
+
+def test_objects_that_were_freed_meanwhile_are_no_reason_to_collect() -> None:
+    looks = watched(Garbage(lambda: True))
+    for at in range(5):
+        alive = cycles(60_000)
+        assert not looks.is_due(float(at))
+        for each in alive:
+            each.clear()  # freed by the count of references
+        del alive
 
 
 def test_many_ended_connections_are_a_reason_and_not_too_often(

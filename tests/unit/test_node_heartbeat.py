@@ -13,7 +13,8 @@ import pytest
 from lognode.client.protocol import Operation
 from lognode.client.protocol.errors import NotLeader
 from lognode.client.protocol.peers import HEARTBEAT
-from lognode.node.control.heartbeat import Heartbeat
+from lognode.node.control.heartbeat import Heartbeat, program_told
+from lognode.node.directory.disk_room import DiskRoom
 from lognode.node.metadata.view import View
 from lognode.node.runtime.sync_thread import SyncThread
 from lognode.partitions.levels import Program
@@ -62,7 +63,7 @@ def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbea
         "node_id": 1, "view": view, "facts": None,
         "host": SimpleNamespace(controller=controller, damaged={}, halted={}),
         "connection": lambda _: leader,
-        "room": SimpleNamespace(told_free=None, others={}),
+        "room": DiskRoom(1, 100),
         "draining": SimpleNamespace(leads_left=None),
         "large": SimpleNamespace(told=[], small=[]), "hot": SimpleNamespace(told=[]),
         "handover": SimpleNamespace(wishes=lambda _: []), "images": None,
@@ -109,7 +110,9 @@ def test_a_node_that_tells_no_program_knows_the_first_level_alone(view: View) ->
     heartbeat, metadata = heartbeat_of(view, Leader()), view.metadata
     metadata.nodes[3] = replace(metadata.nodes[3], boot=7, process=70)
     for node in (2, 3, 9):  # node 9 is not registered yet
-        heartbeat._learn_program(node, [1, 4, 1, 2, "9.9"] if node == 2 else None, metadata)
+        told = [1, 4, 1, 2, "9.9"] if node == 2 else None
+        program = program_told(told, metadata.nodes.get(node))
+        view.learn_node(node, [], [], insecure=None, program=program)
     assert view.programs == {
         2: Program(1, 4, 1, 2, "9.9"), 3: Program(7, 70, 1, 1, "before feature levels"),
     }  # fmt: skip

@@ -123,7 +123,7 @@ def test_a_registered_node_is_its_key(trust: Pki) -> None:
     own = node_tls(trust, trust.node("n1"))
     second, third = trust.node("n2").certificate, trust.node("n3").certificate
     rechecked: list[str] = []
-    own.rechecks.append(lambda: rechecked.append("now"))
+    own.recheck_with(lambda: rechecked.append("now"))
     own.learn(records(n1=own.key, n2=second.key, n3=""))
     assert rechecked == ["now"]
     own.check(hello(2), second)
@@ -169,7 +169,7 @@ def test_a_certificate_for_another_node_is_refused_at_the_start(trust: Pki) -> N
     for name, cluster in (("7", ""), ("n7", CLUSTER_ID)):
         issued = trust.authority.node(name, HOSTS, 5, cluster=cluster)
         made = NodeTls(issued.cert, issued.key, trust.ca, "required", Metrics())
-        with pytest.raises(InvalidArgument, match="this data directory is of no cluster yet"):
+        with pytest.raises(InvalidArgument, match="this data directory belongs to no cluster yet"):
             made.check_may_join()
 
 
@@ -189,7 +189,7 @@ def test_files_that_others_would_refuse_are_refused_at_the_start(
         (
             client,
             trust.ca,
-            "is for no node; a node's certificate has the URI lognode://cluster/CLUSTER/node/NODE",
+            "is not for a node: it has no URI lognode://cluster/CLUSTER/node/NODE",
         ),
         (expired, trust.ca, r"expired on 20\d\d-\d\d-\d\d; renew the certificate"),
         (early, trust.ca, "nodes that trust CA file .* not valid yet"),
@@ -267,7 +267,7 @@ def test_a_renewed_certificate_is_used_and_a_bad_one_is_not(
         assert shown(made) == renewed.certificate.fingerprint != first
         caplog.clear()
         expired = trust.aged(trust.node("old"), -9, -1)
-        for bad, reason in ((trust.client("app"), "is for no node"), (expired, "expired on"),
+        for bad, reason in ((trust.client("app"), "is not for a node"), (expired, "expired on"),
                             (trust.node("n2"), "has another key")):  # fmt: skip
             files.put(bad)
             await made._read_again()

@@ -52,6 +52,7 @@ def test_the_rules_of_every_level_are_known_and_those_of_the_first_are_as_ever()
     assert [*rules.BY_LEVEL] == [*range(LEVEL_MIN, LEVEL_MAX + 1)]
     assert rules.BY_LEVEL[1] == (64, 604_800_000, 100_000, 4_096, 100_000, 1_000_000)
     assert rules.BY_LEVEL[2] == (256, 604_800_000, 100_000, 4_096, 100_000, 1_000_000)
+    assert rules.BY_LEVEL[3] == rules.BY_LEVEL[2]
 
 
 def test_x2_22_a_level_holds_from_the_entry_after_its_own(member: Member) -> None:
@@ -71,9 +72,9 @@ def test_a_level_never_falls(member: Member) -> None:
 def test_a_member_stops_before_a_level_that_its_program_does_not_know(member: Member) -> None:
     member.do(commands.LEVEL, 2)
     before = (member.state.applied_index, member.state.state_hash, member.state.effects.to_wire())
-    with pytest.raises(UnknownCommandError, match="the change to feature level 3; this program "
-                       "knows 1, 2"):  # fmt: skip
-        member.do(commands.LEVEL, 3)
+    with pytest.raises(UnknownCommandError, match="the change to feature level 4; this program "
+                       "knows 1, 2, 3"):  # fmt: skip
+        member.do(commands.LEVEL, 4)
     after = (member.state.applied_index, member.state.state_hash, member.state.effects.to_wire())
     assert after == before
 
@@ -129,10 +130,10 @@ def test_a_base_of_a_level_that_this_program_does_not_know_is_not_taken(
     member.do(commands.LEVEL, 2)
     base = member.base()
     assert received(base.to_wire()).tables["level"] == 2
-    base.tables["level"] = 3
-    with pytest.raises(Unsupported, match=r"feature level 3, .* knows levels 1 to 2"):
+    base.tables["level"] = LEVEL_MAX + 1
+    with pytest.raises(Unsupported, match=r"feature level 4, .* knows levels 1 to 3"):
         received(base.to_wire())
-    with pytest.raises(Unsupported, match="feature level 3"):
+    with pytest.raises(Unsupported, match="feature level 4"):
         Member(tmp_path, base)
     for bad in ("2", None, -1, 1.5):
         base.tables["level"] = bad

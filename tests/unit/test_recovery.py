@@ -76,7 +76,7 @@ def test_a_recovery_is_sealing_from_the_start_and_names_the_survivor_alone() -> 
 @pytest.mark.parametrize(
     ("dead", "command", "code", "said"),
     [
-        ((2,), {}, "CONFLICT", "of its members 1, 2, 3 nodes 1, 3 run"),
+        ((2,), {}, "CONFLICT", "nodes 1, 3 of its members 1, 2, 3 run"),
         ((), {}, "CONFLICT", "has a majority"),
         ((2, 3), {"range": 9}, "RANGE_NOT_FOUND", "range 9 does not exist"),
         ((2, 3), {"range": 0}, "INVALID_ARGUMENT", "range 0 is the controller"),

@@ -290,12 +290,12 @@ def test_the_records_of_flushes_end_with_the_replica(tmp_path: Path) -> None:
         replica.freeze()
         running = asyncio.ensure_future(node.memtables.build())
         async with asyncio.timeout(10):
-            while not replica.flush_not_before:  # noqa: ASYNC110
+            while replica.may_flush(time.monotonic()):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         running.cancel()
         node.flusher._builder = sound
         await node.flusher.flush(replica)
-        assert replica.cut_next is not None
+        assert replica._flushed_index is not None
         await node.host.retire([replica.gid])
         assert [rows_kept(part) for part in (node.flusher, node.memtables)] == before
 

@@ -40,7 +40,11 @@ CALLED_FROM_OUTSIDE = {
     "chaos/whole/loop.py:_write_to_self": "asyncio calls it",
     "raft/engine.py:_SyncObj__parseChangeClusterRequest": "replaces a method of the library",
 }
-
+OBJECTS_OF_OTHERS = {
+    "node/access/visible.py:error.fields": "an error of the protocol is made for its reader",
+    "node/certificates/tls.py:handshake.context": "an object of Python's ssl",
+    "node/runtime/logs.py:root.handlers": "an object of Python's logging",
+}
 
 ROOMS = (
     "local", "verify", "reactions", "joining", "listeners", "serving", "web", "links", "control",
@@ -128,6 +132,47 @@ def test_a_room_of_the_node_uses_only_rooms_below_it(room: str) -> None:
         for module in imports(path, ast.parse(path.read_text("utf-8"))):
             if module.startswith("node."):
                 assert module.split(".")[1] in allowed, f"{name_of(path)} imports {module}"
+
+
+def targets(tree: ast.AST) -> Iterator[ast.expr]:
+    """Yield what is assigned to or deleted; of an element of a container, the container."""
+    for node in ast.walk(tree):
+        context = getattr(node, "ctx", None)
+        if isinstance(node, ast.Attribute) and isinstance(context, ast.Store | ast.Del):
+            yield node
+        elif isinstance(node, ast.Subscript) and isinstance(context, ast.Store | ast.Del):
+            yield node.value
+
+
+def fields_of(tree: ast.Module) -> set[str]:
+    """Return the attributes that the classes of a module have."""
+    found = {t.attr for t in targets(tree) if isinstance(t, ast.Attribute) and is_own(t)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)  # a property
+    return found
+
+
+def is_own(target: ast.Attribute) -> bool:
+    return isinstance(target.value, ast.Name) and target.value.id in ("self", "cls")
+
+
+def test_only_the_file_of_a_class_changes_the_attributes_of_its_objects() -> None:
+    """Other files call a method whose name says what happens. Otherwise nobody sees in the class
+    who changes an attribute, and when. Names stand for attributes, since types are not known here:
+    so a file may change attributes whose names its own classes have too."""
+    folders = (path for path in modules() if name_of(path).split("/")[0] in (*SANS_IO, "node"))
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in folders}
+    fields = {path: fields_of(tree) for path, tree in trees.items()}
+    every = set().union(*fields.values())
+    for path, tree in trees.items():
+        if name_of(path).startswith("node/"):
+            found = [t for t in targets(tree) if isinstance(t, ast.Attribute) and not is_own(t)]
+            foreign = every - fields[path]
+            bad = {f"{name_of(path)}:{ast.unparse(t)}" for t in found if t.attr in foreign}
+            assert not bad - OBJECTS_OF_OTHERS.keys(), bad
 
 
 def test_the_rules_of_a_replicas_life_do_no_io() -> None:
