@@ -16,7 +16,11 @@ import pytest
 from track_record import TRACK_RECORD, Row
 
 ROOT = Path(__file__).parents[2]
-LIVE = [row for row in TRACK_RECORD if row.live]
+LIVE = [
+    pytest.param(row, id=row.name, marks=[pytest.mark.by_hand] if row.by_hand else [])
+    for row in TRACK_RECORD
+    if row.live
+]
 _AT_ONCE = 3
 _SECONDS = os.environ.get("LOGNODE_CHAOS_S", "40")
 _RATE = "50"
@@ -45,8 +49,8 @@ def runs(
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = {
             row.name: pool.submit(_run, row, store, environment)
-            for row in LIVE
-            if row.name in selected
+            for row in TRACK_RECORD
+            if row.live and row.name in selected
         }
         yield found
         for run in found.values():
@@ -55,7 +59,7 @@ def runs(
 
 @pytest.mark.slow
 @pytest.mark.cluster
-@pytest.mark.parametrize("row", LIVE, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", LIVE)
 def test_S1_to_S11_L1_L2_hold_live(
     row: Row, runs: dict[str, "Future[subprocess.CompletedProcess[str]]"]
 ) -> None:

@@ -1,6 +1,7 @@
 """The whole mode: real daemons and SDK clients in one process; a seed determines a run.
 
-LOGNODE_WHOLE_SEEDS=A..B runs other seeds than CI's.
+LOGNODE_WHOLE_SEEDS=A..B runs other seeds than CI's. Seeds run at the lowest priority on half of the
+cores: tests of real nodes, which run beside them, have time limits.
 """
 
 import gc
@@ -19,17 +20,19 @@ from lognode.chaos.whole.options import FAULTS, Choice
 from lognode.chaos.whole.run import run_seed
 
 SEEDS = os.environ.get("LOGNODE_WHOLE_SEEDS", "0..150")
-JOBS = str(os.cpu_count() or 1)
+JOBS = str(max(1, (os.cpu_count() or 1) // 2))
 
 
 def sim(*arguments: str, hash_seed: str = "0") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "lognode.chaos.main", "sim", "--whole", *arguments],
+        ["nice", "-n", "19", sys.executable, "-m", "lognode.chaos.main", "sim", "--whole",
+         *arguments],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True, text=True, timeout=1_200, check=False,
+        capture_output=True, text=True, timeout=1_800, check=False,
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_seed_replays_exactly_here_and_in_processes_with_other_hash_seeds() -> None:
     plan = Choice().plan(4)
     first, again = run_seed(plan), run_seed(plan)
@@ -51,6 +54,7 @@ def test_garbage_of_the_process_does_not_change_the_run() -> None:
     assert run_seed(plan).trace == first.trace
 
 
+@pytest.mark.slow
 def test_printing_the_trace_does_not_change_the_run() -> None:
     lines: list[str] = []
     plan = Choice("append", ("kill",)).plan(3)
@@ -60,6 +64,7 @@ def test_printing_the_trace_does_not_change_the_run() -> None:
     assert all(re.match(r"\d+\.\d{6} \S+ ", line) for line in lines)
 
 
+@pytest.mark.slow
 def test_L1_a_follow_leaves_a_leader_that_is_cut_off_from_its_peers() -> None:
     # Without the rule none of the entries come (tests/mutants/follow-without-leader.patch).
     for seed in range(3):
@@ -67,12 +72,16 @@ def test_L1_a_follow_leaves_a_leader_that_is_cut_off_from_its_peers() -> None:
 
 
 @pytest.mark.slow
-def test_no_workload_depends_on_the_order_of_hashes() -> None:
-    runs = [sim("--seeds", "0..12", "--jobs", JOBS, hash_seed=seed).stdout for seed in "12"]
+@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.by_hand)])
+def test_no_workload_depends_on_the_order_of_hashes(count: int) -> None:
+    """12 seeds have all workloads, 3 seeds have three."""
+    seeds = f"0..{count}"
+    runs = [sim("--seeds", seeds, "--jobs", JOBS, hash_seed=seed).stdout for seed in "12"]
     found = [dict(re.findall(r"^seed=(\d+) .* trace=(\w+) ", run, re.MULTILINE)) for run in runs]
-    assert len(found[0]) == 12
+    assert len(found[0]) == count
     assert found[0] == found[1]
-    assert {Choice().plan(seed).workload for seed in range(12)} == set(WORKLOADS)
+    if count == 12:
+        assert {Choice().plan(seed).workload for seed in range(count)} == set(WORKLOADS)
 
 
 def test_all_listed_faults_exist() -> None:

@@ -25,6 +25,7 @@ def _run(seed: int, options: Options) -> tuple[World, Outcome]:
     return world, judge(world)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repair_after_s", [NEVER, 0.5])
 def test_S2_L2_others_take_the_place_of_a_machine_that_is_lost(repair_after_s: float) -> None:
     replacements = 0
