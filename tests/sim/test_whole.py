@@ -1,7 +1,7 @@
 """The whole mode: real daemons and SDK clients in one process; a seed determines a run.
 
-LOGNODE_WHOLE_SEEDS=A..B runs other seeds than CI's. Seeds run at the lowest priority on half of the
-cores: tests of real nodes, which run beside them, have time limits.
+LOGNODE_WHOLE_SEEDS=A..B runs other seeds than CI's. Seeds run at a low priority, since tests
+of real nodes, which run beside them, have time limits.
 """
 
 import gc
@@ -20,12 +20,12 @@ from lognode.chaos.whole.options import FAULTS, Choice
 from lognode.chaos.whole.run import run_seed
 
 SEEDS = os.environ.get("LOGNODE_WHOLE_SEEDS", "0..150")
-JOBS = str(max(1, (os.cpu_count() or 1) // 2))
+JOBS = str(os.cpu_count() or 1)
 
 
 def sim(*arguments: str, hash_seed: str = "0") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        ["nice", "-n", "19", sys.executable, "-m", "lognode.chaos.main", "sim", "--whole",
+        ["nice", "-n", "10", sys.executable, "-m", "lognode.chaos.main", "sim", "--whole",
          *arguments],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True, text=True, timeout=1_800, check=False,
