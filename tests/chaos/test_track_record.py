@@ -41,7 +41,12 @@ def runs(
     request: pytest.FixtureRequest, module_path: Path
 ) -> Iterator[dict[str, "Future[subprocess.CompletedProcess[str]]"]]:
     """All live scenarios that were selected, under way."""
-    selected = {item.name.partition("[")[2].rstrip("]") for item in request.session.items}
+    live = "test_S1_to_S11_L1_L2_hold_live["
+    selected = {
+        item.name.removeprefix(live).rstrip("]")
+        for item in request.session.items
+        if item.name.startswith(live)
+    }
     store = module_path
     # A copy: pytest sets a variable for each test, and a process that is started in another thread
     # at that moment, with the environment that all share, is refused with EFAULT.
