@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import CoroutineType
 
 import pytest
 
@@ -26,15 +27,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 @pytest.fixture(autouse=True)
-def what_killed_nodes_left() -> Iterator[None]:
-    """Collect the coroutines of nodes that a run killed, as the end of a process does.
+def _no_remains() -> Iterator[None]:
+    """Close the coroutines of the nodes that runs have ended.
 
     Each coroutine complains that its event loop is gone. Collected later, these complaints would
-    fail other tests of this process. What pytest keeps of a test is free only in the next test, so
-    that the last test of this file makes no run.
+    fail other tests of this process. The first collection ends what the second one frees.
     """
-    gc.collect()
     yield
+    gc.collect()
     gc.collect()
 
 
@@ -70,6 +70,15 @@ def test_garbage_of_the_process_does_not_change_the_run() -> None:
 
 
 @pytest.mark.slow
+def test_a_run_leaves_nothing_of_its_nodes_in_memory() -> None:
+    """The library kept a clock, and the clock kept all nodes."""
+    run_seed(Choice("append", ()).plan(0))
+    gc.collect()
+    gc.collect()
+    found = [each for each in gc.get_objects() if isinstance(each, CoroutineType)]
+    assert [each.__qualname__ for each in found if each.__qualname__ == "_Link._keep"] == []
+
+
 def test_printing_the_trace_does_not_change_the_run() -> None:
     lines: list[str] = []
     plan = Choice("append", ("kill",)).plan(3)
