@@ -59,6 +59,7 @@ def test_a_seed_replays_exactly_here_and_in_processes_with_other_hash_seeds() ->
         assert re.findall(r"trace=(\w+)", done.stdout) == [first.trace], done.stderr
 
 
+@pytest.mark.slow
 def test_garbage_of_the_process_does_not_change_the_run() -> None:
     """A node collected garbage in its first second, after ten collections by the process."""
     plan = Choice().plan(6)
@@ -135,6 +136,7 @@ def test_S1_to_S11_and_L2_hold_for_whole_nodes_and_clients() -> None:
     assert sums["thin"] <= 0.3 * sums["seeds"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "told"),
     [
