@@ -6,6 +6,41 @@ from pathlib import Path
 
 import pytest
 
+_TESTS = Path(__file__).parent
+_FIRST = (
+    "sim/test_whole.py",
+    "chaos/test_track_record.py",
+    "chaos/test_nemeses.py",
+    "sim/test_sim_seeds.py",
+    "cluster/test_scripts.py",
+    "spark/test_spark_jobs.py",
+    "spark/test_spark_source.py",
+    "cluster/test_node_process.py",
+    "cluster/test_attacks.py",
+    "cluster/test_random_faults.py",
+    "cluster/test_rolling_upgrade.py",
+    "cluster/test_large_pages.py",
+    "spark/test_spark_sink.py",
+    "chaos/test_power.py",
+    "cluster/test_splits.py",
+)
+"""The files that take longest, and the simulators, before all others: a long file that begins last
+keeps one core busy while the others have nothing to do. The worker that has run most of the first
+file takes the seeds of the simulator too, so that all seeds run one after the other."""
+_THEN = ("cluster", "chaos", "spark", "sim", "golden", "unit")
+"""The folders, those of long tests first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files of tests; the tests of a file keep their order."""
+    ranks = {_TESTS / name: rank for rank, name in enumerate(_FIRST)}
+
+    def rank(item: pytest.Item) -> tuple[int, int]:
+        folder = item.path.relative_to(_TESTS).parts[0]
+        return ranks.get(item.path, len(ranks)), _THEN.index(folder)
+
+    items.sort(key=rank)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

@@ -118,6 +118,10 @@ def replaced_machine(loop: SimLoop) -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         for real, virtual in ours.items():
             _set(undo, sys.modules[_home(real)], real.__name__, virtual)
+        # The engine gives the library a node's clock at each entry. The clock would keep all nodes
+        # of the run in memory.
+        library = sys.modules["pysyncobj.syncobj"]
+        _set(undo, library, "monotonicTime", vars(library)["monotonicTime"])
         _set(undo, random, "_urandom", machine.entropy)
         _set(undo, random.Random, "seed", seeded)
         state = random.getstate()

@@ -47,7 +47,7 @@ def feed_of(made: Cluster, how: str) -> lognode.AsyncFeed:
     return log.follow(keys=[b"k"]) if how == "keys" else log.follow(start="latest")
 
 
-@pytest.mark.parametrize("how", ["keys", "span"])
+@pytest.mark.parametrize("how", ["keys", pytest.param("span", marks=pytest.mark.by_hand)])
 def test_L1_S7_a_follow_leaves_a_leader_that_is_cut_off_from_its_peers(
     tmp_path: Path, how: str
 ) -> None:

@@ -10,7 +10,7 @@ from linked_cluster import cluster
 from lognode.chaos.links import How
 from lognode.chaos.proxyserver import Program
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 
 @pytest.fixture(params=["embedded", "toxiproxy"])

@@ -44,6 +44,7 @@ def test_there_is_one_for_each_row_of_the_list() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
 def test_a_mutant_still_applies_and_is_found_by_the_simulator(tmp_path: Path, patch: Path) -> None:
     source = mutated(tmp_path, patch)

@@ -113,7 +113,9 @@ async def ranges_of(target: Target) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("phase", [None, *PHASES])
+@pytest.mark.parametrize(
+    "phase", [None, *(pytest.param(phase, marks=pytest.mark.by_hand) for phase in PHASES)]
+)
 def test_a_range_is_split_after_the_death_of_any_node(tmp_path: Path, phase: str | None) -> None:
     """`phase`: the controller's leader is killed in it."""
 
@@ -235,7 +237,14 @@ def test_clock(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda each: each.what.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "failure",
+    [
+        FAILURES[0],
+        *(pytest.param(failure, marks=pytest.mark.by_hand) for failure in FAILURES[1:]),
+    ],
+    ids=lambda each: each.what.replace(" ", "-"),
+)
 def test_disk(tmp_path: Path, failure: Failure) -> None:
     """S1: a node whose disk fails stops itself, with the error and the file in its last line."""
 
@@ -268,7 +277,14 @@ def test_disk(tmp_path: Path, failure: Failure) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("place", ["wal", "files", "meta"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "wal",
+        pytest.param("files", marks=pytest.mark.by_hand),
+        pytest.param("meta", marks=pytest.mark.by_hand),
+    ],
+)
 def test_S12_corrupt(tmp_path: Path, place: str) -> None:
     """What is damaged is found, or was of no use; nothing is lost, and the node comes back."""
 
@@ -300,6 +316,7 @@ def test_S12_corrupt(tmp_path: Path, place: str) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.by_hand
 def test_a_node_that_another_package_has_just_started_gets_its_meta_back(tmp_path: Path) -> None:
     """It ran, for a moment, when `corrupt` ended, and never again."""
 
@@ -329,6 +346,7 @@ async def serves(node: Node) -> bool:
     return True
 
 
+@pytest.mark.by_hand
 def test_S12_a_flip_in_what_was_synced_is_found(tmp_path: Path) -> None:
     async def run() -> None:
         async with real_nodes(tmp_path, seed=10) as target:
@@ -356,7 +374,7 @@ def test_S12_a_flip_in_what_was_synced_is_found(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("how", ["refuse", "drop"])
+@pytest.mark.parametrize("how", [pytest.param("refuse", marks=pytest.mark.by_hand), "drop"])
 def test_partition(tmp_path: Path, how: Any) -> None:
     """A leader that is cut off leads no more, and does again nothing wrong after the end."""
 
@@ -446,7 +464,13 @@ async def leader_and_follower(target: Target) -> tuple[int, int]:
     return leader, min(others, key=led.count)
 
 
-@pytest.mark.parametrize("writes", [False, True], ids=["fsyncs", "writes"])
+@pytest.mark.parametrize(
+    "writes",
+    [
+        pytest.param(False, id="fsyncs"),
+        pytest.param(True, id="writes", marks=pytest.mark.by_hand),
+    ],
+)
 def test_L3_a_slow_disk_is_felt_by_what_it_leads_and_nothing_else(
     tmp_path: Path, *, writes: bool
 ) -> None:
@@ -473,6 +497,7 @@ def test_L3_a_slow_disk_is_felt_by_what_it_leads_and_nothing_else(
     asyncio.run(run())
 
 
+@pytest.mark.by_hand
 def test_slow_disks_go_on_at_the_end_and_are_drawn(tmp_path: Path) -> None:
     """What waits when it ends does not wait any longer; nobody ends the last one."""
     need_fuse()

@@ -35,6 +35,7 @@ def sync_names(folder: Path) -> None:
     os.close(fd)
 
 
+@pytest.mark.slow
 def test_S1_synced_data_survives_and_cached_pages_do_not(tmp_path: Path) -> None:
     """In a path with spaces. What was only written is lost in some cuts, and not in all."""
     point = tmp_path / "a node's data"
@@ -151,6 +152,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_S1_S2_lmdb_commits_survive_power_cuts(tmp_path: Path) -> None:
     """A process commits and tells each, is killed, and loses power; fifteen times."""
     point, rng = tmp_path / "node", random.Random(5)
@@ -188,7 +190,7 @@ def test_S1_S2_storage_loses_power_at_its_steps(tmp_path: Path) -> None:
     """`LOGNODE_POWER_CUTS` of the failpoints of test_storage_failpoints.py, 0 for all of them; and
     power is lost again in the recovery."""
     need_fuse()
-    count = os.environ.get("LOGNODE_POWER_CUTS", "40")
+    count = os.environ.get("LOGNODE_POWER_CUTS", "16")
     seed = str(random.randrange(1 << 31))
     done = subprocess.run(
         [sys.executable, SUPPORT / "storage_power.py", tmp_path, seed, count],
@@ -199,6 +201,7 @@ def test_S1_S2_storage_loses_power_at_its_steps(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-500:] + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.4])
 def test_a_cut_that_is_cancelled_leaves_the_disk_mounted(tmp_path: Path, after_s: float) -> None:
     async def run() -> None:
@@ -244,6 +247,7 @@ def test_a_file_system_that_died_is_told_and_leaves_no_mount(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_disk_is_slow_through_cuts_until_it_is_fast_again(tmp_path: Path) -> None:
     point = tmp_path / "node"
 
@@ -373,7 +377,14 @@ def test_a_failed_mount_is_reported_and_leaves_nothing_behind(tmp_path: Path) ->
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("name", ["power", "part-kill", "pause-kill"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "power",
+        pytest.param("part-kill", marks=pytest.mark.by_hand),
+        pytest.param("pause-kill", marks=pytest.mark.by_hand),
+    ],
+)
 def test_S1_S2_nodes_lose_power_and_nothing_that_was_acknowledged(
     tmp_path: Path, name: str
 ) -> None:

@@ -43,7 +43,7 @@ async def visible(page: Page, selector: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.by_hand)])
 def test_verdict_faults_and_offending_operations_are_visible(tmp_path: Path, scheme: str) -> None:
     report = write(make(tmp_path / "run", Shape(seconds=30)))
 

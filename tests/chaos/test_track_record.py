@@ -16,7 +16,11 @@ import pytest
 from track_record import TRACK_RECORD, Row
 
 ROOT = Path(__file__).parents[2]
-LIVE = [row for row in TRACK_RECORD if row.live]
+LIVE = [
+    pytest.param(row, id=row.name, marks=[pytest.mark.by_hand] if row.by_hand else [])
+    for row in TRACK_RECORD
+    if row.live
+]
 _AT_ONCE = 3
 _SECONDS = os.environ.get("LOGNODE_CHAOS_S", "40")
 _RATE = "50"
@@ -37,7 +41,12 @@ def runs(
     request: pytest.FixtureRequest, module_path: Path
 ) -> Iterator[dict[str, "Future[subprocess.CompletedProcess[str]]"]]:
     """All live scenarios that were selected, under way."""
-    selected = {item.name.partition("[")[2].rstrip("]") for item in request.session.items}
+    live = "test_S1_to_S11_L1_L2_hold_live["
+    selected = {
+        item.name.removeprefix(live).rstrip("]")
+        for item in request.session.items
+        if item.name.startswith(live)
+    }
     store = module_path
     # A copy: pytest sets a variable for each test, and a process that is started in another thread
     # at that moment, with the environment that all share, is refused with EFAULT.
@@ -45,8 +54,8 @@ def runs(
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = {
             row.name: pool.submit(_run, row, store, environment)
-            for row in LIVE
-            if row.name in selected
+            for row in TRACK_RECORD
+            if row.live and row.name in selected
         }
         yield found
         for run in found.values():
@@ -55,7 +64,7 @@ def runs(
 
 @pytest.mark.slow
 @pytest.mark.cluster
-@pytest.mark.parametrize("row", LIVE, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", LIVE)
 def test_S1_to_S11_L1_L2_hold_live(
     row: Row, runs: dict[str, "Future[subprocess.CompletedProcess[str]]"]
 ) -> None:

@@ -82,20 +82,27 @@ def held(node: testing.LocalNode) -> float:
         pytest.param("unread_scans", [], 120, id="1000_scans_never_read"),
         pytest.param(
             "unread_scans", ["--connections", "64", "--requests", "60"], 400,
-            id="scans_of_64_connections_never_read",
+            id="scans_of_64_connections_never_read", marks=pytest.mark.by_hand,
         ),
         pytest.param("unread_follows", [], 100, id="a_follow_with_credit_2^62_never_read"),
         pytest.param(
             "unread_follows", ["--connections", "64", "--requests", "8"], 300,
-            id="follows_of_64_connections_never_read",
+            id="follows_of_64_connections_never_read", marks=pytest.mark.by_hand,
         ),
         pytest.param("ping_flood", [], 60, id="pings_whose_answers_are_not_read"),
-        pytest.param("ping_flood", ["--connections", "64"], 200, id="pings_of_64_connections"),
+        pytest.param(
+            "ping_flood", ["--connections", "64"], 200,
+            id="pings_of_64_connections", marks=pytest.mark.by_hand,
+        ),
         pytest.param("unread_status", [], 150, id="metadata_and_status_never_read"),
         pytest.param(
-            "unread_status", ["--connections", "64"], 300, id="status_of_64_connections_never_read"
+            "unread_status", ["--connections", "64"], 300, id="status_of_64_connections_never_read",
+            marks=pytest.mark.by_hand,
         ),
-        pytest.param("small_credits", ["--connections", "16"], 200, id="a_byte_of_credit_a_time"),
+        pytest.param(
+            "small_credits", ["--connections", "16"], 200,
+            id="a_byte_of_credit_a_time", marks=pytest.mark.by_hand,
+        ),
         pytest.param("close_flood", ["--connections", "4"], 100, id="460000_closes_of_producers"),
         pytest.param("partial_frames", ["--connections", "128"], 250, id="frames_that_do_not_end"),
         pytest.param("hostile_batches", ["--connections", "8"], 250, id="batches_that_lie"),
@@ -133,8 +140,14 @@ def test_an_attack_costs_bounded_memory_and_leaves_room_for_others(
     ("program", "flags"),
     [
         pytest.param("half_tls", [], id="half_handshakes_with_the_port_for_clients"),
-        pytest.param("half_tls", ["--address", PEER], id="half_handshakes_with_the_port_for_peers"),
-        pytest.param("half_tls", ["--address", HTTP], id="half_handshakes_with_the_http_port"),
+        pytest.param(
+            "half_tls", ["--address", PEER],
+            id="half_handshakes_with_the_port_for_peers", marks=pytest.mark.by_hand,
+        ),
+        pytest.param(
+            "half_tls", ["--address", HTTP],
+            id="half_handshakes_with_the_http_port", marks=pytest.mark.by_hand,
+        ),
         pytest.param("foreign_hosts", ["--address", HTTP, "{tls}"], id="foreign_hosts"),
         pytest.param("slow_http", ["--address", HTTP, "{tls}"], id="requests_that_do_not_end"),
     ],

@@ -12,7 +12,7 @@ from cluster_load import Load, Size
 import lognode
 from lognode import testing
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 PAUSE_S = 3.0
 SPREAD_S = 90.0

@@ -61,6 +61,7 @@ def wait_healthy(found: list[LocalNode], count: int) -> None:
         testing.eventually(lambda: client.health(nodes=count)["ok"], timeout_s=60, what="health")
 
 
+@pytest.mark.by_hand
 def test_x24_three_nodes_found_one_cluster_whichever_comes_last(tmp_path: Path) -> None:
     for turn, order in enumerate(itertools.islice(itertools.permutations(range(3)), 0, 6, 2)):
         with nodes(tmp_path / str(turn), 3) as found:

@@ -104,6 +104,7 @@ def test_S2_L1_a_killed_node_is_replaced_under_load_and_retires_what_it_had(
         check(same_on(cluster.servers, "load", others), load.told)
 
 
+@pytest.mark.by_hand
 def test_x29_a_node_comes_back_to_a_controller_whose_leader_it_has_never_heard_of(
     tmp_path: Path,
 ) -> None:
@@ -131,6 +132,7 @@ def test_x29_a_node_comes_back_to_a_controller_whose_leader_it_has_never_heard_o
         assert [entry.seq for entry in entries[b"k"]] == [ack.seq for ack in acks]
 
 
+@pytest.mark.by_hand
 def test_S2_data_without_another_copy_waits_for_its_node(tmp_path: Path) -> None:
     """Nothing is planned that could not end, and health says what is wanted."""
     with (
@@ -165,6 +167,7 @@ def test_S2_data_without_another_copy_waits_for_its_node(tmp_path: Path) -> None
             assert entry.value == b"v"
 
 
+@pytest.mark.by_hand
 def test_S2_health_names_what_a_removed_node_leaves_until_all_copies_are_made(
     tmp_path: Path,
 ) -> None:

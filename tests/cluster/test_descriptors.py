@@ -142,7 +142,15 @@ def silent_peers(attacker: Attacker, node: testing.LocalNode) -> None:
         attacker.connect(node.peer)
 
 
-@pytest.mark.parametrize("attack", [idle_clients, silent_clients, silent_http, silent_peers])
+@pytest.mark.parametrize(
+    "attack",
+    [
+        idle_clients,
+        pytest.param(silent_clients, marks=pytest.mark.by_hand),
+        pytest.param(silent_http, marks=pytest.mark.by_hand),
+        silent_peers,
+    ],
+)
 def test_S1_L1_no_number_of_connections_ends_a_node(
     tmp_path: Path, attacker: Attacker, attack: Callable[[Attacker, testing.LocalNode], None]
 ) -> None:
@@ -197,6 +205,7 @@ def test_L2_idle_clients_at_every_node_do_not_keep_a_node_from_its_peers(
         assert all(node.running for node in cluster.nodes)
 
 
+@pytest.mark.by_hand
 def test_slow_senders_and_half_open_connections_are_closed(
     tmp_path: Path, attacker: Attacker
 ) -> None:

@@ -35,7 +35,13 @@ def logged(node: testing.LocalNode, what: str) -> list[str]:
     return [line for line in node.log_path.read_text().splitlines() if what in line]
 
 
-@pytest.mark.parametrize("leave", [12 * MIB, 2 * MIB], ids=["low", "last"])
+@pytest.mark.parametrize(
+    "leave",
+    [
+        pytest.param(12 * MIB, id="low", marks=pytest.mark.by_hand),
+        pytest.param(2 * MIB, id="last"),
+    ],
+)
 def test_S1_S11_without_the_reserve_appends_are_refused_and_all_else_goes_on(
     small_disk: Path, tmp_path: Path, leave: int
 ) -> None:

@@ -10,7 +10,7 @@ from small_disk import fill
 import lognode
 from lognode import testing
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 MIB = 1 << 20
 RESERVE = 16 * MIB

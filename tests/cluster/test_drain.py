@@ -99,6 +99,7 @@ def test_S2_S4_S8_L1_a_node_is_drained_under_load_and_removed(tmp_path: Path) ->
             client.admin.drain(leaves)
 
 
+@pytest.mark.by_hand
 def test_S2_one_node_after_the_other_is_replaced_by_a_new_one(tmp_path: Path) -> None:
     """From one node to one other: also the only member of the controller moves."""
     with (
@@ -122,6 +123,7 @@ def test_S2_one_node_after_the_other_is_replaced_by_a_new_one(tmp_path: Path) ->
             client.admin.remove(2)
 
 
+@pytest.mark.by_hand
 def test_a_dead_node_is_removed_and_its_replicas_are_rebuilt_at_once(tmp_path: Path) -> None:
     """By default that would take five minutes. What only it has keeps it from being removed."""
     with (

@@ -40,7 +40,7 @@ from lognode.client.protocol.peers import BOOTSTRAP, RAFT, TAKE_OVER
 
 pytestmark = pytest.mark.cluster
 
-MESSAGES = int(os.environ.get("LOGNODE_FAULTY", "2000"))
+MESSAGES = int(os.environ.get("LOGNODE_FAULTY", "1000"))
 SEED = int(os.environ.get("LOGNODE_FAULTY_SEED") or random.SystemRandom().randrange(1 << 32))
 SECRET = b"the secret of this very cluster"
 REFUSALS = {InvalidArgument.code, LimitExceeded.code}

@@ -102,6 +102,7 @@ def raises(call: Callable[[], object], text: str) -> bool:
     return False
 
 
+@pytest.mark.by_hand
 def test_the_controllers_leader_is_killed_while_it_finalizes(cluster: LocalCluster) -> None:
     with lognode.Client(cluster.servers, timeout=20) as client:
         leader = cluster.nodes[cluster_row(cluster.nodes[0])["controller_leader"] - 1]
@@ -115,6 +116,7 @@ def test_the_controllers_leader_is_killed_while_it_finalizes(cluster: LocalClust
         all_at(cluster, LEVEL_MAX)
 
 
+@pytest.mark.by_hand
 def test_a_node_joins_while_the_level_is_raised(cluster: LocalCluster) -> None:
     with lognode.Client(cluster.servers, timeout=20) as client:
         joining = cluster.add()

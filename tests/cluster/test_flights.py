@@ -11,7 +11,7 @@ import lognode
 from lognode import testing
 from lognode.client.window import Delivery
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 NODES = (1, 2, 3)
 KEYS = 4_044

@@ -11,7 +11,7 @@ from cluster_wal import SMALL_WAL, fill_until_cut
 import lognode
 from lognode import testing
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 NODES = (1, 2, 3)
 

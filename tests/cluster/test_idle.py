@@ -11,7 +11,7 @@ import lognode
 from lognode import testing
 from lognode.node.local.dev import LocalNode
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 RANGES = 24
 LEADERS_AGAIN_WITHIN_S = 5.0

@@ -228,6 +228,7 @@ def test_X4_the_secret_goes_to_no_other_cluster(
     client.admin.uninvite_node(made["id"])
 
 
+@pytest.mark.by_hand
 def test_a_machine_that_lost_its_disk_joins_again_once_its_node_is_dead(
     cluster: testing.LocalCluster, client: lognode.Client, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import lognode
 from lognode.client.protocol import limits
 from lognode.client.protocol.appends import TRIM
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 FLOORS = 20_000
 """Each with one of the longest keys: 9.8 MB. A frame has 9.4 MB."""

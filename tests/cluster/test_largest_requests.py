@@ -7,7 +7,7 @@ What a turn of the event loop does holds up every connection. So no request may 
 import asyncio
 import contextlib
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +94,10 @@ def reads(operation: Operation) -> Iterator[tuple[str, Body]]:
             yield why, {**{n: v for n, v in found.items() if n in fields}, **more}
 
 
-def metadata_commands() -> Iterator[tuple[str, Body]]:
-    """The largest that nodes forward. Behind CREATE_LOG 4,096 ranges begin."""
+def metadata_commands(names: Iterable[str]) -> Iterator[tuple[str, Body]]:
+    """The largest of these commands that nodes forward."""
     keys = [b"%x" % n + bytes(470) for n in range(limits.ranges_per_log_max - 1)]
-    for name in sorted(commands.FORWARDED):
+    for name in sorted(names):
         yield name, {"command": {"op": name, "name": "x" * 100, "split_at": keys}}
 
 
@@ -111,7 +111,7 @@ def bodies(operation: Operation, known: Body) -> Iterator[tuple[str, Body]]:
         plain = {n: v for n, v in known.items() if n in operation.request.shape}
         yield from ((why, {**plain, **body}) for why, body in reads(operation))
     elif operation is COMMAND:
-        yield from metadata_commands()
+        yield from metadata_commands(commands.FORWARDED - {commands.CREATE_LOG})
     elif operation is TAKE_OVER:
         rows = [[range_id, 1] for range_id in range(300)] * 218
         yield "of real groups", {"groups": rows}
@@ -173,6 +173,21 @@ def turns_and_collections(node: LocalNode) -> tuple[float, int]:
 @pytest.mark.parametrize("name", [n for n, op in OPERATIONS.items() if op is not BOOTSTRAP])
 def test_no_largest_request_takes_a_long_turn(cluster: testing.LocalCluster, name: str) -> None:
     operation = OPERATIONS[name]
+    no_long_turn(cluster, operation, lambda known: bodies(operation, known))
+
+
+@pytest.mark.by_hand
+def test_no_largest_log_takes_a_long_turn(cluster: testing.LocalCluster) -> None:
+    """The log's 4,096 ranges begin behind the request, on two cores that other tests use as well."""
+    no_long_turn(cluster, COMMAND, lambda _: metadata_commands([commands.CREATE_LOG]))
+
+
+def no_long_turn(
+    cluster: testing.LocalCluster,
+    operation: Operation,
+    made: Callable[[Body], Iterator[tuple[str, Body]]],
+) -> None:
+    """Send what is made of the names that the node knows; no turn of the node may be long."""
     (node,) = cluster.nodes
 
     async def main() -> dict[str, float]:
@@ -189,7 +204,7 @@ def test_no_largest_request_takes_a_long_turn(cluster: testing.LocalCluster, nam
         long: dict[str, float] = {}
         link: Connection | None = None
         _, collected = await asyncio.to_thread(turns_and_collections, node)
-        for why, body in bodies(operation, known_to(operation, range_, intruder)):
+        for why, body in made(known_to(operation, range_, intruder)):
             if link is None or link.lost is not None:
                 link = await linked(intruder, operation)
             for _ in range(TRIES):

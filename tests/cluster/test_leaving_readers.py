@@ -69,7 +69,13 @@ def requests(range_: dict[str, int]) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+@pytest.mark.parametrize(
+    "tls",
+    [
+        pytest.param(False, id="plain", marks=pytest.mark.by_hand),
+        pytest.param(True, id="TLS"),
+    ],
+)
 def test_readers_that_leave_in_the_middle_leave_nothing_in_the_log(
     tmp_path: Path, *, tls: bool
 ) -> None:

@@ -19,7 +19,7 @@ from metrics_page import metric
 import lognode
 from lognode import testing
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 BUSY = 100
 """Records a second from which a range is busy here, which any machine can append."""

@@ -18,7 +18,7 @@ from cluster_load import Load, Size
 import lognode
 from lognode import testing
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 RANGES = int(os.environ.get("LOGNODE_RANGES", "6"))
 SPLITS = int(os.environ.get("LOGNODE_SPLITS", "12"))

@@ -14,7 +14,7 @@ import lognode
 from lognode import testing
 from lognode.testing import LocalNode
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 FLAGS = ("--wal-file-bytes", str(256 << 10))
 """Memtables keep WAL files: a segment is built after some of them."""

@@ -14,7 +14,7 @@ from lognode.client.protocol import limits
 from lognode.client.protocol.cluster import PRODUCER_OPEN
 from lognode.client.protocol.errors import LimitExceeded
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.by_hand]
 
 NAMES = 38_000
 AT_ONCE = 256

@@ -73,6 +73,7 @@ def test_nodes_and_clients_get_all_of_the_metadata_in_tiny_pages(tmp_path: Path)
     asyncio.run(run())
 
 
+@pytest.mark.by_hand
 @pytest.mark.usefixtures("tiny_pages")
 def test_a_controller_of_many_pages_moves_to_other_nodes(tmp_path: Path) -> None:
     """A push of the next generation has many pages; so has a base for a member that was away."""

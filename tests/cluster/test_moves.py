@@ -107,6 +107,7 @@ def test_S2_S4_S8_L1_members_and_the_leader_move_under_load(
     check(same_on(four.servers, "load", range_["members"]), load.told)
 
 
+@pytest.mark.by_hand
 def test_x25_the_target_is_killed_while_it_copies_and_the_move_is_given_up(
     tmp_path: Path,
 ) -> None:
@@ -152,7 +153,7 @@ def test_x25_the_target_is_killed_while_it_copies_and_the_move_is_given_up(
         check(entries, load.told)
 
 
-@pytest.mark.parametrize("victim", ["target", "leaver"])
+@pytest.mark.parametrize("victim", ["target", pytest.param("leaver", marks=pytest.mark.by_hand)])
 def test_x7_S2_a_node_is_killed_at_some_moment_of_a_move_and_it_ends(
     four: testing.LocalCluster, client: lognode.Client, victim: str
 ) -> None:

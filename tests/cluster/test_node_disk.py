@@ -35,7 +35,7 @@ def ended(node: testing.LocalNode) -> str:
     return node.log_tail(1)
 
 
-@pytest.mark.parametrize("what", ["wal", "meta"])
+@pytest.mark.parametrize("what", ["wal", pytest.param("meta", marks=pytest.mark.by_hand)])
 def test_S1_S2_a_write_that_fails_ends_the_node_with_one_line(tmp_path: Path, what: str) -> None:
     with testing.cluster(tmp_path, 1, flags=FLAGS) as cluster:
         (node,) = cluster.nodes
@@ -175,7 +175,13 @@ def inject(tmp_path: Path, node: testing.LocalNode, call: str, number: int) -> N
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(errno.EIO, id="EIO"),
+        pytest.param(errno.ENOSPC, id="ENOSPC", marks=pytest.mark.by_hand),
+    ],
+)
 def test_S1_S2_L1_a_failing_fsync_of_one_of_three_stops_that_node_alone(
     tmp_path: Path, injected: tuple[str, ...], number: int
 ) -> None:

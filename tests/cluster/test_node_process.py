@@ -325,6 +325,7 @@ def test_L4_a_second_sigterm_stops_now(tmp_path: Path) -> None:
             other.signal(signal.SIGCONT)
 
 
+@pytest.mark.by_hand
 def test_the_others_of_a_dev_cluster_go_on_when_a_node_is_killed(tmp_path: Path) -> None:
     base = free_row(9)
     command = [sys.executable, "-m", "lognode.node.main", "dev", "--data", str(tmp_path),

@@ -116,6 +116,7 @@ def test_x2_the_controller_is_repaired_as_well(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.by_hand
 def test_x2_16_a_member_that_installs_late_begins_later_and_delays_no_member(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

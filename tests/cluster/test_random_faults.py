@@ -23,7 +23,7 @@ from lognode import testing
 pytestmark = pytest.mark.cluster
 
 NODES = (1, 2, 3)
-SECONDS = float(os.environ.get("LOGNODE_FAULTS_S", "40"))
+SECONDS = float(os.environ.get("LOGNODE_FAULTS_S", "30"))
 SEED = int(os.environ.get("LOGNODE_FAULTS_SEED") or random.SystemRandom().randrange(1 << 32))
 
 

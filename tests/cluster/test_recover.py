@@ -149,6 +149,7 @@ def test_S6_a_range_goes_on_from_the_member_that_is_left(
         assert [entry.value for entry in log.scan(b"other", node=node)] == [b"comes after"]
 
 
+@pytest.mark.by_hand
 def test_S12_a_member_that_is_damaged_for_good_counts_as_gone(
     five: testing.LocalCluster, client: lognode.Client
 ) -> None:
@@ -213,6 +214,7 @@ def append_at(node: testing.LocalNode, range_id: int, generation: int) -> str:
     return asyncio.run(ask())
 
 
+@pytest.mark.by_hand
 def test_S2_a_recovery_ends_after_a_kill_of_the_survivor_and_returning_members_delete_their_data(
     five: testing.LocalCluster, client: lognode.Client
 ) -> None:

@@ -93,6 +93,7 @@ async def rig(root: Path, **policy: Any) -> AsyncIterator[Rig]:
         yield Rig(cluster, client, log, walls)
 
 
+@pytest.mark.by_hand
 def test_x11_a_leader_whose_clock_jumped_removes_nothing(tmp_path: Path) -> None:
     async def run() -> None:
         async with rig(tmp_path, retention_ms=HOUR_MS) as found:

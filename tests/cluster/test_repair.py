@@ -142,7 +142,13 @@ def segments_of(node: testing.LocalNode) -> list[Path]:
 
 @pytest.mark.parametrize(
     "damage",
-    [flip_in_the_middle, truncate, lose_the_wal, flip_in_a_segment, lose_a_segment],
+    [
+        flip_in_the_middle,
+        *(
+            pytest.param(damage, marks=pytest.mark.by_hand)
+            for damage in (truncate, lose_the_wal, flip_in_a_segment, lose_a_segment)
+        ),
+    ],
     ids=lambda damage: damage.__name__,
 )
 def test_x2_a_damaged_member_is_rebuilt_in_the_next_generation_while_the_range_serves(
@@ -190,6 +196,7 @@ def test_x2_a_damaged_member_is_rebuilt_in_the_next_generation_while_the_range_s
         check_all_hold(client, writer)
 
 
+@pytest.mark.by_hand
 def test_a_base_of_several_megabytes_survives_kills_of_both_sides(tmp_path: Path) -> None:
     """It goes on where it broke off, at the rate that it is given, while appends go on."""
     rate = 1 << 20

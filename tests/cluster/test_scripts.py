@@ -28,11 +28,14 @@ def run(script: str, *arguments: str, port: int | None = None) -> str:
 @pytest.mark.parametrize(
     ("flags", "refusals"),
     [
-        ((), ()),
-        (("--secure",), ("a client without TLS is refused", "a client without a token is refused",
-                         "the importing program may not create a log")),
+        pytest.param((), (), id="open", marks=pytest.mark.by_hand),
+        pytest.param(
+            ("--secure",),
+            ("a client without TLS is refused", "a client without a token is refused",
+             "the importing program may not create a log"),
+            id="secure",
+        ),
     ],
-    ids=["open", "secure"],
 )  # fmt: skip
 def test_S1_S2_S4_S8_L1_the_demo_holds_what_it_says(
     flags: tuple[str, ...], refusals: tuple[str, ...]
@@ -46,6 +49,7 @@ def test_S1_S2_S4_S8_L1_the_demo_holds_what_it_says(
     assert "the same import under the same name adds nothing" in checked
 
 
+@pytest.mark.by_hand
 def test_peers_take_turns_and_missing_peers_are_named(tmp_path: Path) -> None:
     json_path = tmp_path / "figures.json"
     out = run(
@@ -68,6 +72,7 @@ def test_peers_take_turns_and_missing_peers_are_named(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("bench-*"))
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("name", ["latency", "poll", "contention", "readback", "seal"])
 def test_a_benchmark_is_quick_and_checks_what_it_reads(name: str, tmp_path: Path) -> None:
     json_path = tmp_path / "figures.json"
@@ -83,6 +88,7 @@ def test_a_benchmark_is_quick_and_checks_what_it_reads(name: str, tmp_path: Path
         assert said in out
 
 
+@pytest.mark.by_hand
 def test_half_an_hour_of_load_in_short_is_drawn(tmp_path: Path) -> None:
     json_path = tmp_path / "steady.json"
     run("bench", "steady", "--quick", "--data", str(tmp_path), "--json", str(json_path))
@@ -137,6 +143,7 @@ def test_every_load_of_the_command_line_checks_what_it_reads(tmp_path: Path) -> 
         assert "which no client wrote" in foreign.stderr
 
 
+@pytest.mark.by_hand
 def test_P9_a_short_restart_benchmark_starts_a_node_on_more_and_more(tmp_path: Path) -> None:
     json_path = tmp_path / "figures.json"
     out = run("bench", "restart", "--quick", "--data", str(tmp_path), "--json", str(json_path))
@@ -151,6 +158,7 @@ def test_P9_a_short_restart_benchmark_starts_a_node_on_more_and_more(tmp_path: P
     assert out.count(" CPU ") == len(results)
 
 
+@pytest.mark.by_hand
 def test_ranges_change_under_load_and_every_record_is_read_back(tmp_path: Path) -> None:
     json_path = tmp_path / "figures.json"
     run("bench", "ranges", "--quick", "--data", str(tmp_path), "--json", str(json_path))

@@ -144,7 +144,14 @@ def test_S12_x2_damage_that_stops_apply_is_mended_and_the_replica_comes_back(
     run(tmp_path, test)
 
 
-@pytest.mark.parametrize("how", ["missing", "cut", "changed"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "missing",
+        pytest.param("cut", marks=pytest.mark.by_hand),
+        pytest.param("changed", marks=pytest.mark.by_hand),
+    ],
+)
 def test_S12_x2_damage_that_a_start_finds_is_repaired_and_the_replica_begins(
     tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,6 +71,7 @@ def test_L2_L3_a_paused_follower_catches_up_from_the_log(three: testing.LocalClu
     assert "base installed" not in follower.log_path.read_text("utf-8")
 
 
+@pytest.mark.by_hand
 def test_L2_L3_a_paused_follower_costs_no_memory_and_gets_a_base(tmp_path: Path) -> None:
     """It misses more than any window holds, and the WAL it would need is gone."""
     flags = ("--wal-file-bytes", str(2 * MIB))

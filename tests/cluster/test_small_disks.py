@@ -50,6 +50,7 @@ def free(place: Path) -> int:
     return room.f_bavail * room.f_frsize
 
 
+@pytest.mark.by_hand
 def test_S1_S11_a_disk_of_200_MB_under_load_refuses_and_goes_on_when_there_is_room(
     disk_of_200_mb: Path, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_S1_S11_a_disk_of_200_MB_under_load_refuses_and_goes_on_when_there_is_ro
             assert [entry.seq for entry in log.scan(b"after")] == [ack.seq for ack in acks]
 
 
+@pytest.mark.by_hand
 def test_L1_a_follower_whose_disk_is_full_takes_no_entries_and_the_others_go_on(
     disk_of_200_mb: Path, tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ def others_go_on(log: lognode.Log) -> None:
         log.append_many(RECORDS[:4])
 
 
+@pytest.mark.by_hand
 def test_L1_a_follower_whose_disk_another_program_filled_catches_up_when_there_is_room(
     disk_of_200_mb: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from cluster_load import Load, Size
 import lognode
 from lognode import testing
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.by_hand]
 
 NODES = (1, 2, 3)
 SOON = ("--merge-after", "2", "--split-rest", "0")

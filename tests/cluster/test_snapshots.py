@@ -77,6 +77,7 @@ def test_S5_S6_x14_a_snapshot_reads_the_same_through_splits_merges_removal_and_a
     assert not load.told.violations
 
 
+@pytest.mark.by_hand
 def test_x14_a_lease_outlives_all_nodes_and_ends_by_the_clock(tmp_path: Path) -> None:
     with (
         testing.cluster(tmp_path, 1) as cluster,

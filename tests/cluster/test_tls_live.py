@@ -311,6 +311,7 @@ def test_a_node_gets_another_key_by_its_operator_only(three: testing.LocalCluste
     )
 
 
+@pytest.mark.by_hand
 def test_a_node_joins_with_its_certificate_and_is_bound_to_it(tmp_path: Path) -> None:
     with testing.cluster(tmp_path / "c", 2, tls=True) as cluster:
         testing.wait_healthy(cluster)
@@ -404,6 +405,7 @@ def test_dev_with_tls_is_one_command(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.by_hand
 def test_S3_a_man_between_the_nodes_changes_nothing(tmp_path: Path) -> None:
     """All that nodes say to each other goes by way of him: he listens, flips bits, and ends TLS
     with a certificate of his own. What was acknowledged is the same on all nodes in the end."""

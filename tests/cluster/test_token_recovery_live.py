@@ -55,6 +55,7 @@ def lines(node: LocalNode, message: str) -> list[dict[str, Any]]:
     return [line for line in told if line["message"] == message]
 
 
+@pytest.mark.by_hand
 def test_a_node_alone_creates_nothing_and_goes_on_when_the_others_are_back(
     three: testing.LocalCluster, tmp_path: Path
 ) -> None:

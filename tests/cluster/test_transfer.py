@@ -129,7 +129,7 @@ class Load:
             self._errors.append(error)
 
 
-@pytest.mark.parametrize("how", ["transfer", "SIGTERM"])
+@pytest.mark.parametrize("how", ["transfer", pytest.param("SIGTERM", marks=pytest.mark.by_hand)])
 def test_S2_S8_no_append_is_lost_or_doubled_when_the_lead_moves_under_load(
     three: testing.LocalCluster, how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_replica_stops_at_an_unknown_command_and_goes_on_after_an_upgrade(
     asyncio.run(run())
 
 
+@pytest.mark.by_hand
 @pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
 def test_the_other_members_go_on_without_the_member_that_does_not_know_a_command(
     tmp_path: Path, leads: bool

@@ -1,8 +1,11 @@
 """A node dies before each of its disk operations in turn, and nothing is lost and all converges."""
 
+import pytest
+
 from lognode.chaos.sim import boundaries
 
 
+@pytest.mark.slow
 def test_S1_S2_S8_x2_x6_L2_a_node_dies_at_every_boundary() -> None:
     whole = boundaries.whole()
     assert whole.violation is None, whole.violation

@@ -57,6 +57,7 @@ CANARIES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("canary", CANARIES, ids=lambda canary: "+".join(map(str, canary.holes)))
 def test_an_open_hole_is_found(canary: Canary) -> None:
     plan = canary.plan(canary.holes)

@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from lognode.chaos.sim.options import Options
 from lognode.chaos.sim.runner import Plan
 from lognode.chaos.sim.world import run_seed
@@ -33,6 +35,7 @@ def test_printing_the_trace_does_not_change_the_run() -> None:
     assert all(re.match(r"\d+\.\d{6} \S+ \S+ ", line) for line in lines)
 
 
+@pytest.mark.slow
 def test_other_processes_and_other_hash_seeds_give_the_same_trace() -> None:
     expected = {seed: run_seed(seed, PLAN.options(seed)).trace for seed in (7, 8)}
     for hash_seed in ("1", "4242"):

@@ -28,6 +28,7 @@ def test_a_drawn_run_replays_exactly_from_its_schedule(tmp_path: Path) -> None:
     assert any(fault.nodes for fault in case.schedule)
 
 
+@pytest.mark.slow
 def test_a_failing_schedule_shrinks_to_a_few_faults_that_still_fail() -> None:
     # Hole 16: votes are counted per message. It takes an election while messages are doubled.
     base = Options(

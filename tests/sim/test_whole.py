@@ -1,6 +1,7 @@
 """The whole mode: real daemons and SDK clients in one process; a seed determines a run.
 
-LOGNODE_WHOLE_SEEDS=A..B runs other seeds than CI's.
+LOGNODE_WHOLE_SEEDS=A..B runs other seeds than CI's. Seeds run at a low priority, since tests
+of real nodes, which run beside them, have time limits.
 """
 
 import gc
@@ -8,6 +9,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from types import CoroutineType
 
 import pytest
 
@@ -20,16 +23,31 @@ from lognode.chaos.whole.run import run_seed
 
 SEEDS = os.environ.get("LOGNODE_WHOLE_SEEDS", "0..150")
 JOBS = str(os.cpu_count() or 1)
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def _no_remains() -> Iterator[None]:
+    """Close the coroutines of the nodes that runs have ended.
+
+    Each coroutine complains that its event loop is gone. Collected later, these complaints would
+    fail other tests of this process. The first collection ends what the second one frees.
+    """
+    yield
+    gc.collect()
+    gc.collect()
 
 
 def sim(*arguments: str, hash_seed: str = "0") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "lognode.chaos.main", "sim", "--whole", *arguments],
+        ["nice", "-n", "5", sys.executable, "-m", "lognode.chaos.main", "sim", "--whole",
+         *arguments],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True, text=True, timeout=1_200, check=False,
+        capture_output=True, text=True, timeout=1_800, check=False,
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_seed_replays_exactly_here_and_in_processes_with_other_hash_seeds() -> None:
     plan = Choice().plan(4)
     first, again = run_seed(plan), run_seed(plan)
@@ -41,6 +59,7 @@ def test_a_seed_replays_exactly_here_and_in_processes_with_other_hash_seeds() ->
         assert re.findall(r"trace=(\w+)", done.stdout) == [first.trace], done.stderr
 
 
+@pytest.mark.slow
 def test_garbage_of_the_process_does_not_change_the_run() -> None:
     """A node collected garbage in its first second, after ten collections by the process."""
     plan = Choice().plan(6)
@@ -49,6 +68,16 @@ def test_garbage_of_the_process_does_not_change_the_run() -> None:
         gc.collect(1)  # 20 collections count for the oldest objects
     assert gc.get_count()[2] >= 20
     assert run_seed(plan).trace == first.trace
+
+
+@pytest.mark.slow
+def test_a_run_leaves_nothing_of_its_nodes_in_memory() -> None:
+    """The library kept a clock, and the clock kept all nodes."""
+    run_seed(Choice("append", ()).plan(0))
+    gc.collect()
+    gc.collect()
+    found = [each for each in gc.get_objects() if isinstance(each, CoroutineType)]
+    assert [each.__qualname__ for each in found if each.__qualname__ == "_Link._keep"] == []
 
 
 def test_printing_the_trace_does_not_change_the_run() -> None:
@@ -60,6 +89,7 @@ def test_printing_the_trace_does_not_change_the_run() -> None:
     assert all(re.match(r"\d+\.\d{6} \S+ ", line) for line in lines)
 
 
+@pytest.mark.slow
 def test_L1_a_follow_leaves_a_leader_that_is_cut_off_from_its_peers() -> None:
     # Without the rule none of the entries come (tests/mutants/follow-without-leader.patch).
     for seed in range(3):
@@ -67,32 +97,22 @@ def test_L1_a_follow_leaves_a_leader_that_is_cut_off_from_its_peers() -> None:
 
 
 @pytest.mark.slow
-def test_no_workload_depends_on_the_order_of_hashes() -> None:
-    runs = [sim("--seeds", "0..12", "--jobs", JOBS, hash_seed=seed).stdout for seed in "12"]
+@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.by_hand)])
+def test_no_workload_depends_on_the_order_of_hashes(count: int) -> None:
+    """12 seeds have all workloads, 3 seeds have three."""
+    seeds = f"0..{count}"
+    runs = [sim("--seeds", seeds, "--jobs", JOBS, hash_seed=seed).stdout for seed in "12"]
     found = [dict(re.findall(r"^seed=(\d+) .* trace=(\w+) ", run, re.MULTILINE)) for run in runs]
-    assert len(found[0]) == 12
+    assert len(found[0]) == count
     assert found[0] == found[1]
-    assert {Choice().plan(seed).workload for seed in range(12)} == set(WORKLOADS)
+    if count == 12:
+        assert {Choice().plan(seed).workload for seed in range(count)} == set(WORKLOADS)
 
 
 def test_all_listed_faults_exist() -> None:
     assert set(faults.PACKAGES) == set(FAULTS)
     made: list[Package] = [make() for make in faults.PACKAGES.values()]
     assert [package.name for package in made] == list(faults.PACKAGES)
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (["--seed", "1", "--shrink"], "--shrink is an option of the fast mode"),
-        (["--seed", "1", "--nodes", "5"], "--nodes is an option of the fast mode"),
-        (["--seed", "1", "--faults", "torn"], "unknown fault: torn"),
-    ],
-)
-def test_options_of_the_fast_mode_are_refused(given: list[str], told: str) -> None:
-    done = sim(*given)
-    assert done.returncode == 2
-    assert told in done.stderr
 
 
 def test_runs_in_which_nothing_happened_prove_nothing() -> None:
@@ -114,3 +134,18 @@ def test_S1_to_S11_and_L2_hold_for_whole_nodes_and_clients() -> None:
     assert sums["elections"] >= sums["seeds"]
     assert sums["changes"] >= 0.3 * sums["seeds"]
     assert sums["thin"] <= 0.3 * sums["seeds"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--seed", "1", "--shrink"], "--shrink is an option of the fast mode"),
+        (["--seed", "1", "--nodes", "5"], "--nodes is an option of the fast mode"),
+        (["--seed", "1", "--faults", "torn"], "unknown fault: torn"),
+    ],
+)
+def test_options_of_the_fast_mode_are_refused(given: list[str], told: str) -> None:
+    done = sim(*given)
+    assert done.returncode == 2
+    assert told in done.stderr

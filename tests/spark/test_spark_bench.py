@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.by_hand]
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 
 

@@ -19,7 +19,7 @@ import lognode
 from lognode import testing
 from lognode.testing import LocalNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.by_hand]
 Cluster = testing.LocalCluster
 
 
@@ -129,7 +129,6 @@ def run(frame: DataFrame, place: Path) -> None:
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
-@pytest.mark.by_hand
 def test_a_stream_that_is_killed_in_micro_batches_writes_each_entry_once(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:

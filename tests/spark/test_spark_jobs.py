@@ -36,6 +36,7 @@ def fails(key, history):
 """
 
 
+@pytest.mark.by_hand
 def test_aggregates_of_each_key_are_what_its_entries_say(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -71,6 +72,7 @@ def test_aggregates_of_each_key_are_what_its_entries_say(
     assert "--top is 0; give 1 or more" in capfd.readouterr().err
 
 
+@pytest.mark.by_hand
 def test_a_job_is_given_to_spark_submit_as_a_file(
     spark: SparkSession, cluster: Cluster, client: lognode.Client
 ) -> None:
@@ -121,6 +123,7 @@ def test_S8_a_replay_that_is_run_again_adds_nothing_twice(
     assert "ranges no longer know its appends" in capfd.readouterr().err
 
 
+@pytest.mark.by_hand
 def test_a_replay_that_is_lost_in_the_middle_goes_on(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -188,6 +191,7 @@ def test_S3_values_headers_tombstones_and_snapshots_survive_export_and_replay(
     assert len(entries(copy)) == 36
 
 
+@pytest.mark.by_hand
 def test_a_log_that_was_replayed_folds_on_from_its_logical_snapshots(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -213,6 +217,7 @@ def test_a_log_that_was_replayed_folds_on_from_its_logical_snapshots(
     assert json.loads(last.value or b"") == {"flights": 11, "minutes": minutes}
 
 
+@pytest.mark.by_hand
 def test_an_export_of_an_earlier_version_is_replayed_without_logical_snapshots(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
@@ -262,6 +267,7 @@ def test_a_fold_writes_a_logical_snapshot_of_each_key_once(
     assert shown.where("snapshot").count() == 51
 
 
+@pytest.mark.by_hand
 def test_a_fold_leaves_a_key_that_got_an_entry_meanwhile(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],

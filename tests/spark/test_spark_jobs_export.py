@@ -28,6 +28,7 @@ def read(spark: SparkSession, out: Path) -> list[Row]:
     return found
 
 
+@pytest.mark.by_hand
 def test_an_export_and_what_came_since_are_the_log(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
@@ -51,6 +52,7 @@ def test_an_export_and_what_came_since_are_the_log(
     assert len(attempts(tmp_path)) == 3
 
 
+@pytest.mark.by_hand
 def test_a_run_with_nothing_new_writes_no_manifest(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -62,6 +64,7 @@ def test_a_run_with_nothing_new_writes_no_manifest(
     assert "log 'still' has no new entries since manifest 1" in capfd.readouterr().err
 
 
+@pytest.mark.by_hand
 def test_an_export_that_is_killed_while_it_writes_neither_loses_nor_doubles(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
@@ -79,6 +82,7 @@ def test_an_export_that_is_killed_while_it_writes_neither_loses_nor_doubles(
     assert len(attempts(tmp_path)) == 2, "what the killed one left is gone"
 
 
+@pytest.mark.by_hand
 def test_an_export_that_ends_before_its_manifest_neither_loses_nor_doubles(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -97,6 +101,7 @@ def test_an_export_that_ends_before_its_manifest_neither_loses_nor_doubles(
     assert len(attempts(tmp_path)) == 1
 
 
+@pytest.mark.by_hand
 def test_the_second_of_two_simultaneous_exports_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:

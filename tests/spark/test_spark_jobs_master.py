@@ -11,13 +11,12 @@ from spark_logs import histories
 import lognode
 from lognode import testing
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.by_hand]
 MASTER = "local-cluster[2,1,1024]"
 """Two workers of Spark with an executor each, of one core and so many MB."""
 COUNT = 20_000
 
 
-@pytest.mark.by_hand
 def test_S8_a_replay_by_executors_that_is_killed_adds_nothing_twice(
     spark: SparkSession, cluster: testing.LocalCluster, client: lognode.Client, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -11,7 +11,7 @@ import lognode
 from lognode import testing
 from lognode.client.protocol import limits
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.by_hand]
 Cluster = testing.LocalCluster
 HEADERS = {b"%02d" % at: bytes(limits.header_bytes_max // 32 - 2) for at in range(32)}
 

@@ -17,7 +17,7 @@ from lognode.client.spark.jobs import manifest
 from lognode.client.spark.jobs.export import exported
 from lognode.client.spark.jobs.place import Place
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.by_hand]
 Cluster = testing.LocalCluster
 _LOOKS_S = 5.0
 _PATIENCE_S = 120.0

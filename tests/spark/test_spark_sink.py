@@ -96,6 +96,7 @@ def failed(marks: Path) -> set[str]:
     return {mark.name for mark in marks.iterdir()}
 
 
+@pytest.mark.by_hand
 @pytest.mark.usefixtures("handed_on_early")
 def test_S8_a_task_that_is_tried_again_adds_nothing_twice(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
@@ -126,6 +127,7 @@ def copy(
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
+@pytest.mark.by_hand
 def test_S8_a_micro_batch_that_runs_again_adds_nothing_twice(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def test_the_latest_value_of_each_key(
     assert len(expected) == 49
 
 
+@pytest.mark.by_hand
 def test_partitions_are_cut_by_bytes_and_have_the_same_rows(
     spark: SparkSession, cluster: Cluster, client: lognode.Client
 ) -> None:

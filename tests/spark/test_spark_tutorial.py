@@ -17,7 +17,7 @@ from spark_jobs import job
 import lognode
 from lognode import testing
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.by_hand]
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = ["python", "-m", "lognode.client.spark.jobs"]
 SERVER = "127.0.0.1:4600"

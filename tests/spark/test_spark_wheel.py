@@ -14,7 +14,7 @@ from spark_logs import entries, filled
 import lognode
 from lognode import testing
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.by_hand]
 ROOT = Path(__file__).resolve().parents[2]
 _NOT_OF_IT = shutil.ignore_patterns(
     ".*", "tests", "scripts", "docs", "build", "*.egg-info", "__pycache__"

@@ -15,17 +15,22 @@ _STEPS = (
 
 @dataclass(frozen=True)
 class Row:
-    """`live`: arguments of a test against real nodes. `tests`: FILE::FUNCTION."""
+    """`live`: arguments of a test against real nodes. `tests`: FILE::FUNCTION. `by_hand`: whether
+    only `scripts/test by-hand` runs the test against real nodes."""
 
     name: str
     whose: str
     what: str
     live: str = ""
     tests: tuple[str, ...] = ()
+    by_hand: bool = False
 
 
 TRACK_RECORD = [
-    Row("healthy", "Bufstream", "a healthy cluster that loses writes", "-w append --nemesis none"),
+    Row(
+        "healthy", "Bufstream", "a healthy cluster that loses writes",
+        "-w append --nemesis none", by_hand=True,
+    ),
     Row(
         "power-all", "NATS #7564", "acknowledged before fsync: a power cut of all lost 14 %",
         "-w append --nemesis power",
@@ -36,11 +41,11 @@ TRACK_RECORD = [
     ),
     Row(
         "part-kill", "NATS #7567", "a minority misses writes, then an acknowledged member dies",
-        "-w append --nemesis part-kill",
+        "-w append --nemesis part-kill", by_hand=True,
     ),
     Row(
         "pause-kill", "NATS #7567", "the same, with a minority that stands still",
-        "-w set --nemesis pause-kill --nodes 5",
+        "-w set --nemesis pause-kill --nodes 5", by_hand=True,
     ),
     Row(
         "bitflip-log-minority", "NATS #7549", "flipped bits in logs of a minority lose writes",
@@ -58,7 +63,7 @@ TRACK_RECORD = [
     ),
     Row(
         "kill-loop", "NATS #6888", "writes lost by kills that follow each other",
-        "-w append --nemesis kill --nemesis-interval 2",
+        "-w append --nemesis kill --nemesis-interval 2", by_hand=True,
     ),
     Row(
         "lost-disk-no-vote", "NATS #7587", "a cut or wiped disk with the same id elects",
@@ -73,11 +78,11 @@ TRACK_RECORD = [
     ),
     Row(
         "dup-retry", "Redpanda #3039", "retries of an idempotent producer are applied twice",
-        "-w exactly-once --nemesis packet,kill",
+        "-w exactly-once --nemesis packet,kill", by_hand=True,
     ),
     Row(
         "offsets", "Redpanda #3003", "positions that change under their readers",
-        "-w append --nemesis partition,pause",
+        "-w append --nemesis partition,pause", by_hand=True,
     ),
     Row(
         "aborted-read", "Redpanda #3036", "what was refused is read",
@@ -89,11 +94,11 @@ TRACK_RECORD = [
     ),
     Row(
         "delayed-retry", "Kafka", "a late message of an old attempt counts",
-        "-w exactly-once --nemesis packet,partition,client", (_SIM,),
+        "-w exactly-once --nemesis packet,partition,client", (_SIM,), by_hand=True,
     ),
     Row(
         "kill-under-load", "etcd #14370", "a kill under load loses acknowledged writes",
-        "-w append --nemesis kill --rate 250 --time-limit 80",
+        "-w append --nemesis kill --rate 250 --time-limit 80", by_hand=True,
     ),
     Row(
         "applied-index-atomic", "etcd #13766", "applied index and data apart after a crash",
@@ -102,7 +107,7 @@ TRACK_RECORD = [
     Row("kill-in-compaction", "etcd", "a kill while old data is removed", tests=(_STEPS,)),
     Row(
         "tail-resume", "etcd #15271", "a follower that resumes skips",
-        "-w follow --nemesis kill,client",
+        "-w follow --nemesis kill,client", by_hand=True,
     ),
     Row(
         "slow-tailer", "etcd #17529", "a follower that is slow skips",
@@ -129,6 +134,7 @@ TRACK_RECORD = [
             "tests/chaos/test_nemeses.py"
             "::test_L1_a_leader_whose_disk_hangs_is_followed_by_another",
         ),
+        by_hand=True,
     ),
     Row(
         "ranges", "ours", "a split, a merge or a move between an append and its retry",

@@ -363,6 +363,7 @@ def large_tables(floors: int, producers: int) -> dict[str, Any]:
     return {"next_seq": 1 << 40, "removal": removal.to_wire(0), "producers": rows.to_wire()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("floors", "producers"), [(0, 0), (limits.floors_max, 0), (0, 40_000), (30_000, 30_000)]
 )

@@ -156,6 +156,7 @@ def test_correct_entries_pass_the_check(by: str, monkeypatch: pytest.MonkeyPatch
     asyncio.run(_found(by, None, monkeypatch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [_lost, _twice, _swapped, _other])
 @pytest.mark.parametrize("by", ["read back", "follower"])
 def test_wrong_data_is_found(by: str, spoil: Spoil, monkeypatch: pytest.MonkeyPatch) -> None:

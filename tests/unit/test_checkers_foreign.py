@@ -175,6 +175,7 @@ def test_a_time_limit_that_is_over_is_unknown(
     assert "unknown: the time limit ended before the answer for keys a" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not (SHARED / "expected.csv").exists(),
     reason=f"no shared histories in {SHARED}; LOGNODE_HISTORIES names their folder",

@@ -58,6 +58,7 @@ def _calls(draw: st.DrawFn, acts: st.SearchStrategy[Act]) -> list[Call]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=600, deadline=None, derandomize=True)
 @given(_calls(_register_acts))
 def test_S7_a_register_is_judged_as_by_trying_all_orders(calls: list[Call]) -> None:

@@ -175,6 +175,7 @@ async def page(request: Request) -> dict[str, Any]:
     return {"page": PAGE}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_budgets")
 def test_a_reader_that_does_not_read_gets_no_more_answers_made_than_its_connection_may_hold() -> (
     None

@@ -229,6 +229,7 @@ def seconds_of_map(keys: list[int]) -> float:
             return longest
 
 
+@pytest.mark.slow
 def test_X1_no_map_of_numbers_that_share_places_takes_long() -> None:
     """120,000 keys below 2^32 took two seconds, in one call that nothing interrupts."""
     rest_of_2_18 = crowded(18, 110_000, 131_072, (1 << 32) - 1)

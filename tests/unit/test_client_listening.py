@@ -41,6 +41,7 @@ def entrance(
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", range(5))
 def test_L4_a_connection_accepted_while_the_listener_closes_is_known(turns: int) -> None:
     async def main() -> list[asyncio.Transport]:

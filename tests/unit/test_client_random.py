@@ -181,6 +181,7 @@ def check(cluster: FakeCluster, all_results: list[Results]) -> None:
     assert stored == {}, "stored, but never sent"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(3))
 def test_S4_S8_S9_S11_random_histories(batch: int) -> None:
     first = int.from_bytes(os.urandom(3), "big")

@@ -259,6 +259,7 @@ def test_the_page_names_each_place(heading: str) -> None:
     assert places(heading) == list(LISTS[heading].places)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heading", LISTS)
 def test_following_the_list_is_enough(heading: str, tree: Path) -> None:
     copy = Copy(tree, LISTS[heading])

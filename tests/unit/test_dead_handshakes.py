@@ -88,6 +88,7 @@ async def come_and_go(port: int, said: bytes, entrance: Entrance) -> None:
     await asyncio.sleep(0.01)  # what is called at the end of the turn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", HALVES)
 def test_a_dead_handshake_with_the_port_for_clients_leaves_nothing(trust: Pki, said: str) -> None:
     context = context_of(trust)
@@ -119,6 +120,7 @@ async def answer(_: web.BaseRequest) -> web.StreamResponse:
     return web.Response()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", HALVES)
 def test_a_dead_handshake_with_the_port_for_https_leaves_nothing(trust: Pki, said: str) -> None:
     async def main() -> int:

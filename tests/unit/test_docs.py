@@ -1,5 +1,6 @@
 """Documents that say what is: generated pages are current, links lead somewhere."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PROMISES = {*(f"S{n}" for n in range(1, 13)), *(f"L{n}" for n in range(1, 5))}
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
@@ -34,9 +36,45 @@ def test_the_readme_commands_exist() -> None:
 
 
 def test_every_promise_has_a_test_that_names_it() -> None:
-    promises = [f"S{n}" for n in range(1, 13)] + [f"L{n}" for n in range(1, 5)]
     named: set[str] = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         for name in re.findall(r"def test_(\w+)|class Test(\w+)", path.read_text("utf-8")):
             named.update(re.findall(r"(?<![a-zA-Z0-9])[SLsl]\d+(?=_|$)", "".join(name)))
-    assert not set(promises) - {name.upper() for name in named}
+    assert not PROMISES - {name.upper() for name in named}
+
+
+def often(path: Path) -> list[str]:
+    """The names of the tests of a file that are not run by hand."""
+    body = ast.parse(path.read_text("utf-8")).body
+    whole = [node for node in body if isinstance(node, ast.Assign)]
+    if any("pytest.mark.by_hand" in ast.unparse(node) for node in whole
+           if ast.unparse(node.targets[0]) == "pytestmark"):  # fmt: skip
+        return []
+    tests = [node for node in body if isinstance(node, ast.FunctionDef)]
+    by_hand = ast.parse("pytest.mark.by_hand", mode="eval").body
+    return [
+        test.name
+        for test in tests
+        if test.name.startswith("test_")
+        and ast.dump(by_hand) not in map(ast.dump, test.decorator_list)
+    ]
+
+
+def test_every_promise_keeps_a_test_of_real_nodes_that_is_not_run_by_hand() -> None:
+    """A name with a span of promises, as random faults have it, counts for its ends alone."""
+    named: set[str] = set()
+    for folder in ("cluster", "chaos"):
+        for path in (ROOT / "tests" / folder).glob("test_*.py"):
+            for name in often(path):
+                named.update(re.findall(r"(?<![a-zA-Z0-9])[SL]\d+(?=_|$)", name))
+    assert not PROMISES - named
+
+
+def test_every_file_with_tests_by_hand_is_in_their_list() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text("utf-8").split("\n## Tests by hand\n")[1]
+    marked = {
+        path.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if path.name != Path(__file__).name and "mark.by_hand" in path.read_text("utf-8")
+    }
+    assert marked == set(re.findall(r"^\| `(test_\w+\.py)`", page, re.MULTILINE))

@@ -36,6 +36,7 @@ def _own_garbage() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_own_garbage")
 @pytest.mark.parametrize("name", fuzz.TARGETS)
 def test_damaged_input_is_refused_as_documented_and_costs_little(name: str) -> None:

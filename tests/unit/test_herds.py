@@ -109,6 +109,7 @@ class Turns:
         self._handle.cancel()
 
 
+@pytest.mark.slow
 def test_an_entry_does_not_wake_reads_that_wait_for_a_later_seq(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +137,7 @@ def test_an_entry_does_not_wake_reads_that_wait_for_a_later_seq(
     run(tmp_path, test)
 
 
+@pytest.mark.slow
 def test_reads_of_one_seq_are_woken_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +214,7 @@ def test_an_entry_does_not_wake_follows_of_other_spans(
     run(tmp_path, test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [False, True])
 def test_follows_of_one_key_are_woken_in_slices_and_miss_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keyed: bool

@@ -177,6 +177,7 @@ CALLS: dict[str, tuple[str, Call]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_any_malformed_answer_gives_the_caller_an_error_of_ours(
     name: str, monkeypatch: pytest.MonkeyPatch

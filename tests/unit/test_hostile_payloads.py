@@ -31,6 +31,7 @@ def measured(kind: str, table: dict[str, Callable[[], bytes]], name: str) -> dic
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", payloads.BATCHES)
 def test_a_batch_that_would_take_much_memory_or_time_is_refused_before(name: str) -> None:
     found = measured("batch", payloads.BATCHES, name)
@@ -46,6 +47,7 @@ def test_the_longest_legal_batch_is_checked_in_short_steps(name: str) -> None:
     assert found["longest_s"] < STEP_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", payloads.FRAMES)
 def test_a_frame_that_would_take_much_memory_or_time_breaks_the_stream(name: str) -> None:
     found = measured("frame", payloads.FRAMES, name)

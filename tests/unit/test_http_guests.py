@@ -251,6 +251,7 @@ def test_pages_that_are_not_read_have_a_bound_in_bytes(monkeypatch: pytest.Monke
     run(test)
 
 
+@pytest.mark.slow
 def test_pages_are_made_for_a_part_of_the_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """One asker in a loop had the node make pages all the time."""
     spent_s = 0.0

@@ -54,7 +54,8 @@ def some_command(controller: Controller, rng: random.Random) -> None:
                 do("abort", operation=operation)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("everything", [False, True])
 def test_x3_a_node_with_all_pages_has_the_newest_version(
     seed: int, everything: bool, monkeypatch: pytest.MonkeyPatch

@@ -42,6 +42,7 @@ async def image_of(metadata: Metadata, since: int) -> Image:
     return image
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_x3_a_node_acts_on_its_stored_image(seed: int, tmp_path: Path) -> None:
     """Images come late, twice and out of order, as a replica of the controller comes and goes, and

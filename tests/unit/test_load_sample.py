@@ -82,6 +82,7 @@ def sampled(keys: Keys, rng: random.Random, batch: int) -> tuple[Sample, list[by
     return sample, records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 7, 100], ids="a request of {}".format)
 @pytest.mark.parametrize(
     "keys",

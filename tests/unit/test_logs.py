@@ -65,6 +65,7 @@ def test_a_renamed_field_replaces_no_other_field(fields: dict[str, str]) -> None
     assert line["field_field_field_level"] == "LOW"
 
 
+@pytest.mark.slow
 def test_no_call_in_the_tree_gives_a_field_a_reserved_name() -> None:
     unseen = set()
     calls = 0

@@ -321,6 +321,7 @@ def test_group_sizes_are_odd() -> None:
     assert group_size(1, 9) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_random_commands_keep_the_invariants(seed: int) -> None:
     rng = random.Random(seed)

@@ -167,6 +167,7 @@ def test_logs_and_ranges_of_a_cluster_are_bounded(monkeypatch: pytest.MonkeyPatc
     assert "ok" in controller.do("create_log", name="c", ranges=3)
 
 
+@pytest.mark.slow
 def test_replicas_of_a_node_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three logs of 4,096 ranges on three nodes were 12,288 replicas on each, and no leader."""
     controller = Controller().nodes(3)

@@ -83,6 +83,7 @@ def test_a_table_has_no_way_around_its_notes(write: str) -> None:
         getattr(Metadata().nodes, write)()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_indexes_are_as_if_they_were_made_anew(seed: int) -> None:
     rng = random.Random(seed)

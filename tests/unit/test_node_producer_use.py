@@ -66,6 +66,7 @@ def batch(producer: int, number: int = 1) -> bytes:
     )
 
 
+@pytest.mark.slow
 def test_at_the_limit_new_producers_are_refused_and_live_ones_stay() -> None:
     table = Producers()
     for producer in range(1, limits.producers_per_range_max + 1):

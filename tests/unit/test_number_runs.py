@@ -32,6 +32,7 @@ def test_runs_answer_as_a_dict_does(known: dict[int, int], lows: list[int]) -> N
         assert [runs.get(number) for number in range(70)] == [known.get(n) for n in range(70)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_S8_a_replica_that_begins_anew_decides_and_remembers_as_one_that_goes_on(seed: int) -> None:
     """At whatever moments; and what it would store is the same too."""

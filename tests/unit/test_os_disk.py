@@ -4,6 +4,8 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
+
 from lognode.raft.os_disk import OsDisk
 
 
@@ -69,6 +71,7 @@ def test_a_deleted_file_is_closed(tmp_path: Path) -> None:
     disk.close()
 
 
+@pytest.mark.slow
 def test_two_threads_read_and_write_and_nobody_gets_the_bytes_of_another_file(
     tmp_path: Path,
 ) -> None:

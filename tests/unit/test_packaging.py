@@ -36,6 +36,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_module(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         shipped = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -49,6 +50,7 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
     assert shipped == modules | {"lognode/py.typed", "pyspark_lognode.py"}
 
 
+@pytest.mark.slow
 def test_the_wheel_runs(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)

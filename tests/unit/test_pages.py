@@ -230,7 +230,10 @@ def followed(made: Stored, body: Body, count: int) -> list[Entry]:
     return found
 
 
-@pytest.mark.parametrize("home", ["memory", "file", "both"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "home", ["memory", "file", pytest.param("both", marks=pytest.mark.by_hand)]
+)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_each_page_of_each_read_keeps_to_its_limits(tmp_path: Path, shape: str, home: str) -> None:
     records = SHAPES[shape]
@@ -290,6 +293,7 @@ def test_blocks_of_a_file_count_headers(tmp_path: Path) -> None:
     assert segment.footer.data_bytes >= 3_000 * limits.header_bytes_max
 
 
+@pytest.mark.slow
 def test_a_file_of_an_earlier_version_with_large_blocks_is_read_and_merged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

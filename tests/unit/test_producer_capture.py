@@ -64,6 +64,7 @@ def change(table: Producers, rng: random.Random, seq: int) -> int:
     return seq
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_x16_a_capture_is_the_table_of_its_moment_whatever_comes_afterwards(seed: int) -> None:
     rng = random.Random(seed)
@@ -127,6 +128,7 @@ def scattered() -> Producers:
     return table
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_garbage_collection")
 def test_no_step_of_a_capture_is_long() -> None:
     table = scattered()
@@ -144,6 +146,7 @@ def test_no_step_of_a_capture_is_long() -> None:
     assert len(capture.rows[7][3][0]) == table.rows[7].count
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_garbage_collection")
 def test_a_checkpoint_of_scattered_numbers_holds_the_loop_for_no_long_turn(tmp_path: Path) -> None:
     """Rows of 118,000 scattered numbers took 135 ms in one turn."""

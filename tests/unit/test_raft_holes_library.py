@@ -469,11 +469,13 @@ OURS: dict[str, Scenario] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OURS)
 def test_closed(name: str, tmp_path: Path) -> None:
     assert OURS[name](tmp_path) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIBRARY)
 def test_violation_shows_in_the_library(name: str, tmp_path: Path) -> None:
     assert LIBRARY[name][1](tmp_path) is not None

@@ -236,6 +236,7 @@ def test_without_liveness_a_group_beats_for_ever() -> None:
 # Waking.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quiet_s", [2.0, 60.0, 3600.0])
 def test_x20_a_client_wakes_a_group_and_its_leader_stays(quiet_s: float) -> None:
     net = at_rest()

@@ -114,6 +114,7 @@ def test_reads_wait_for_a_majority_and_fail_with_the_lead() -> None:
     assert group.role != "leader"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("real_log", [False, True])
 def test_l2_random_faults_keep_every_applied_prefix_equal(real_log: bool) -> None:
     """Crashes, one-way cuts and lost messages; then all heal and everyone converges."""

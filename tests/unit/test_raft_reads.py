@@ -399,6 +399,7 @@ def test_answers_that_do_not_meet_the_round_are_refused() -> None:
             pair.rounds.answered(2, [epoch, number, answers])
 
 
+@pytest.mark.slow
 def test_S7_reads_of_all_members_under_faults() -> None:
     """Random crashes, cuts and losses: no read is served below what was committed before it."""
     for seed in range(6):

@@ -95,6 +95,7 @@ def history(state: RangeState, key: bytes) -> list[tuple[int, bytes | None]]:
         start = page.next
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_S3_S4_S6_model_through_segments_and_crashes(range_: Range, seed: int) -> None:
     rng = random.Random(seed)

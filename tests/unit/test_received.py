@@ -88,6 +88,7 @@ def test_a_malformed_bucket_is_refused(table: Any, number: Any, data: Any) -> No
         buckets.read(Metadata(), table, number, data)
 
 
+@pytest.mark.slow
 def test_an_image_with_one_thing_that_is_wrong_is_refused_or_can_be_used(known: Metadata) -> None:
     """Each value of an image, one after the other, replaced by each strange one, or left out. What
     is taken all the same, an address of any text for one, can be stored and gone on from."""

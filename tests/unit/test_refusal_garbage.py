@@ -143,6 +143,7 @@ async def garbage_of(ask: Ask, make: Callable[[int], Body], code: str) -> Counte
         gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [bare_asker, asker], ids=["node", "node and client"])
 def test_refused_appends_leave_no_cycles(
     tmp_path: Path, made: Callable[[LiveNode], Awaitable[tuple[Ask, Closed]]]

@@ -380,6 +380,7 @@ def test_spans_are_bounded_and_join_when_they_are_equal() -> None:
     assert Marks.from_wire(removal.marks.to_wire()) != Marks()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_S6_trims_that_hide_nothing_may_be_left_out(tmp_path: Path, seed: int) -> None:
     """Two ranges get the same commands, but that one gets no trim of a key that shows nothing below

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SUPPORT = Path(__file__).parents[1] / "support"
 SEEDS = os.environ.get("LOGNODE_FUZZ_SEEDS", "150")
 
 
+@pytest.mark.slow
 def test_S12_x28_any_other_bytes_below_the_hash_are_damage_or_what_was_written(
     tmp_path: Path,
 ) -> None:

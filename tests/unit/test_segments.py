@@ -62,6 +62,7 @@ HOT = [(b"hot", b"%06d" % at + bytes(500)) for at in range(2000)]
 AROUND: list[Pair] = [(b"ab%d" % at, b"x" * 200) for at in range(500)]
 
 
+@pytest.mark.slow
 def test_a_key_of_many_blocks_is_read_from_both_ends_and_counted_at_them(tmp_path: Path) -> None:
     pairs = [*AROUND, *HOT, *((b"z%d" % at, b"y") for at in range(500))]
     store, info = make(tmp_path, pairs)
@@ -96,6 +97,8 @@ def test_a_key_of_many_blocks_is_read_from_both_ends_and_counted_at_them(tmp_pat
     segment.close()
 
 
+@pytest.mark.by_hand
+@pytest.mark.slow
 def test_a_read_in_the_order_of_seq_goes_on_when_no_cache_could_hold_its_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +279,7 @@ def right(segment: Segment, key: bytes, seqs: list[int]) -> bool:
     return sound
 
 
+@pytest.mark.slow
 def test_x28_an_index_that_leads_to_the_wrong_block_is_damage_not_an_absent_key(
     tmp_path: Path,
 ) -> None:

@@ -29,6 +29,7 @@ SEEDS = range(6)
 WHOLE, HALF = Span(b"", None), Span(b"a", b"m")
 
 
+@pytest.mark.slow
 def test_S2_S6_L2_a_range_goes_on_from_the_replica_that_is_left() -> None:
     recoveries = lost = 0
     for seed in SEEDS:
@@ -44,6 +45,7 @@ def test_S2_S6_L2_a_range_goes_on_from_the_replica_that_is_left() -> None:
     assert lost > 0
 
 
+@pytest.mark.slow
 def test_a_run_that_recovers_replays_exactly() -> None:
     first = run_seed(1, RECOVERS)
     assert first == run_seed(1, RECOVERS)
@@ -84,6 +86,7 @@ def test_a_survivor_that_leaves_out_what_it_had_is_found(monkeypatch: pytest.Mon
     assert _broken(SEEDS[:2]) == {"state-machine-safety"}
 
 
+@pytest.mark.slow
 def test_S2_a_recovered_range_without_its_newest_file_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,6 +25,7 @@ def _run(seed: int, options: Options) -> tuple[World, Outcome]:
     return world, judge(world)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repair_after_s", [NEVER, 0.5])
 def test_S2_L2_others_take_the_place_of_a_machine_that_is_lost(repair_after_s: float) -> None:
     replacements = 0
@@ -41,6 +42,7 @@ def test_S2_L2_others_take_the_place_of_a_machine_that_is_lost(repair_after_s: f
     assert replacements >= len(SEEDS) // 2
 
 
+@pytest.mark.slow
 def test_a_run_that_loses_a_machine_replays_exactly() -> None:
     options = replace(LOSES, repair_after_seconds=0.5)
     first = run_seed(1, options)
@@ -66,11 +68,13 @@ def _broken(options: Options) -> set[str]:
     return {violation.partition(":")[0] for violation in found if violation is not None}
 
 
+@pytest.mark.slow
 def test_L2_a_cluster_that_replaces_nobody_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "replacement", lambda *_: None)
     assert "L2" in _broken(LOSES)
 
 
+@pytest.mark.slow
 def test_S2_a_replacement_that_begins_without_what_was_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -80,6 +80,7 @@ def names(first: int, end: int, size: int) -> Rows:
     return [(b"k%05d" % at, size) for at in range(first, end)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flush", [False, True])
 @pytest.mark.parametrize(
     ("rows", "least", "most"),

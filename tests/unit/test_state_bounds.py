@@ -41,6 +41,7 @@ def applied_of(row: Row) -> dict[int, int]:
 # Memory.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "key_bytes", "value_bytes", "batch"),
     [(10**6, 16, 128, 1000), (50, 16, 128, 1000), (10**6, 400, 10, 500), (10**6, 12, 4000, 100),
@@ -194,6 +195,7 @@ def crowded(taken: int, bits: int, highest: int) -> tuple[list[int], list[int]]:
     return sorted(base), others
 
 
+@pytest.mark.slow
 def test_X1_numbers_that_a_client_chose_are_found_as_fast_as_others() -> None:
     """8,000 records that were sent again took 1.5 s of every member, each time."""
     base, others = crowded(110_000, 18, limits.producer_window_max)
@@ -216,6 +218,7 @@ def test_X1_numbers_that_a_client_chose_are_found_as_fast_as_others() -> None:
     assert max(took_s) < unbounded_s / 3, (took_s, unbounded_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_S8_a_row_remembers_the_same_however_numbers_come(seed: int) -> None:
     rng = random.Random(seed)

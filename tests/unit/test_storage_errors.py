@@ -253,6 +253,7 @@ def test_S2_meta_has_its_name_once_it_is_durable(
     meta.close()
 
 
+@pytest.mark.slow
 def test_S2_meta_killed_at_any_moment_of_a_commit_has_all_of_it_or_nothing(tmp_path: Path) -> None:
     """LMDB's own steps cannot be told apart from outside: so, at random moments."""
     rng = random.Random(1)

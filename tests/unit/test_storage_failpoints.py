@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
+@pytest.mark.slow
 def test_S1_S2_x1_x3_x8_x10_x15_x16_x2_10_killed_at_every_step_of_storage(tmp_path: Path) -> None:
     """Prints the list of failpoints. A process of its own, since each one is a fork of it."""
     done = subprocess.run(

@@ -168,6 +168,7 @@ class SleepingBuilder(Builder):
         return super()._running()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [1, 3_000], ids=["few", "more than a pipe holds"])
 @pytest.mark.parametrize("sleeping", [DEAF, MUTE], ids=["deaf", "mute"])
 def test_S2_L3_a_builder_that_hangs_is_killed_and_the_segment_built_again(

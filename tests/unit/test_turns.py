@@ -130,6 +130,7 @@ def check(name: str, found: Any, expected: Any) -> None:
         assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READS)
 def test_S7_a_cold_read_decodes_a_bounded_number_of_parts_a_turn_and_comes_to_its_end(
     filled: Range, name: str, monkeypatch: pytest.MonkeyPatch
@@ -162,6 +163,7 @@ def test_S7_a_cold_read_decodes_a_bounded_number_of_parts_a_turn_and_comes_to_it
         assert len(parts) > 2, "it is too small to show anything"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READS)
 def test_S5_S7_a_read_goes_on_over_another_manifest_when_segments_are_merged_meanwhile(
     filled: Range, name: str
@@ -396,6 +398,7 @@ def test_S7_a_read_decodes_a_bounded_number_of_batches_of_a_memtable_a_turn(
     assert kept <= 3 * 5_000 * (2 * 200 + 100), "a read holds a few batches, not all of them"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["scan", "back", "read_span", "export", "keys", "count", "tail"])
 def test_S7_a_read_comes_to_its_end_though_every_cache_is_empty_in_every_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op: str

@@ -133,6 +133,7 @@ def retain(lineages: Lineages, state: RangeState, policy: Policy) -> None:
     assert sum(piece.size for piece in left) >= min(size, policy.retention_bytes or 0)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip

@@ -272,6 +272,7 @@ def refused(root: Path) -> None:
     change_row(root, meta_keys.REFUSED, lambda _: "a copy of it was seen")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "check", "says"),
     [
@@ -372,6 +373,7 @@ def strange_next_seq(base: Any) -> None:
 ROW = meta_keys.replica_key(GroupId(1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -450,6 +452,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
             yield from _places(each)
 
 
+@pytest.mark.slow
 def test_S12_any_row_ends_with_a_report(copy: Path) -> None:
     """Rows with right checksums and wrong content: said, and never an error of Python's."""
     rng = random.Random(11)
@@ -520,6 +523,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(root)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=60, deadline=None, print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

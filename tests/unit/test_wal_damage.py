@@ -401,6 +401,7 @@ def mutate(disk: SimDisk, rng: random.Random) -> str:
     return f"{kind} {name} {at} {length}"
 
 
+@pytest.mark.slow
 def test_S12_x5_after_any_change_of_the_bytes_a_group_is_whole_or_damaged() -> None:
     refused = hit = 0
     for seed in range(600):

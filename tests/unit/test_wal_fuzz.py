@@ -4,6 +4,7 @@ synced. Hypothesis prints the seed of a failure."""
 import random
 from functools import partial
 
+import pytest
 import raft_wal
 from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
@@ -106,6 +107,7 @@ def spoil(disk: SimDisk, rng: random.Random, newest: int, end: int, *, alone: bo
     return f"{how} {name} {at} {length}"
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, print_blob=True)
 @given(seed=st.integers(0, 1 << 32))
 def test_S12_x5_x2_11_any_damage_is_damaged_refused_or_the_synced_state(seed: int) -> None:

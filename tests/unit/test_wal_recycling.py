@@ -110,6 +110,7 @@ def script(disk: SimDisk, promised: dict[str, Any]) -> None:
     grow(begun(disk, promised), 45, promised)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 def test_S1_S2_x3_x5_crash_at_every_step_of_recycling(power: bool) -> None:
     whole = Watched(random.Random(0))
