@@ -178,7 +178,7 @@ def test_no_largest_request_takes_a_long_turn(cluster: testing.LocalCluster, nam
 
 @pytest.mark.by_hand
 def test_no_largest_log_takes_a_long_turn(cluster: testing.LocalCluster) -> None:
-    """The log's 4,096 ranges begin behind the request, on two cores that other tests use as well."""
+    """The log's 4,096 ranges begin behind the request."""
     no_long_turn(cluster, COMMAND, lambda _: metadata_commands([commands.CREATE_LOG]))
 
 
