@@ -417,7 +417,7 @@ def test_why_a_range_was_changed_last_stays_when_the_operation_is_gone(one: Cont
     three(one)
     fingerprint = one.metadata.ranges[1].fingerprint()
     expanded(one, at_ms=1_000)
-    assert one.metadata.last_operations == {1: (1, "expand", "needs 3 replicas", "DONE", 1_003)}
+    assert one.metadata.last_operations == {1: (1, "expand", "needs 3 replicas", "DONE", 1_003, ())}
     grown = one.metadata.ranges[1].fingerprint()
     assert grown != fingerprint
     one.do("plan", kind="repair", inputs=[[1, 2]], reason="of node 2: " + "x" * 1_000,
@@ -460,14 +460,14 @@ def test_x7_the_reason_says_that_the_new_members_were_left_out(one: Controller) 
 def test_why_the_controller_was_changed_goes_into_its_next_generation(one: Controller) -> None:
     one.do("seal_controller", members=[1], kind="repair", reason="damaged", at_ms=9)
     one.metadata.begin_generation()
-    assert one.metadata.last_operations == {0: (0, "repair", "damaged", "DONE", 9)}
+    assert one.metadata.last_operations == {0: (0, "repair", "damaged", "DONE", 9, ())}
 
 
 def test_records_and_images_of_before_there_were_reasons_are_still_read(one: Controller) -> None:
     three(one)
     one.do("plan", kind="expand", inputs=[[1, 1]], outputs=[{"range": 1, "members": [1, 2, 3]}])
     one.do("abort", operation=1)
-    assert one.metadata.last_operations == {1: (1, "expand", "", "ABORTED", 0)}
+    assert one.metadata.last_operations == {1: (1, "expand", "", "ABORTED", 0, ())}
     one.do("seal_controller", members=[1])
     assert 0 not in one.metadata.last_operations
     image = one.metadata.image()

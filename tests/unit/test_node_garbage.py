@@ -114,7 +114,7 @@ def test_old_objects_are_counted_rarely(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(counted) == 2
 
 
-def test_nothing_is_collected_for_objects_that_were_freed_meanwhile() -> None:
+def test_objects_that_were_freed_meanwhile_cause_no_collection() -> None:
     looks = watched(Garbage(lambda: True))
     for at in range(5):
         alive = cycles(60_000)
