@@ -7,14 +7,12 @@ seed can be compared cheaply. `recv` lines are there only for reading. A line ma
 functions of the seed.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..trace_hash import TraceHash
 from .clock import START_S, VirtualClock
-
-_HASHED_AT_ONCE: Final = 1 << 16
 
 COLUMNS: Final = """\
 one line an event, four columns separated by one space:
@@ -46,14 +44,17 @@ class Trace:
     def __init__(self, clock: VirtualClock, sink: Callable[[str], None] | None = None) -> None:
         self._clock = clock
         self._sink = sink
-        self._hash = hashlib.blake2b(digest_size=16)
-        self._unhashed = bytearray()
+        self._hash = TraceHash()
+        self.bytes = self._hash.add
+        """Adds sent bytes to the hash: they are part of the run."""
+        self.digest = self._hash.digest
+        """Returns the hash of all lines so far, in hex."""
         self.tail: deque[str] = deque(maxlen=40)
         self.lines = 0
 
     def __call__(self, where: str, what: str, detail: str = "") -> None:
         line = f"{self._clock.now - START_S:.6f} {where} {what} {detail}"
-        self._unhashed += line.encode()
+        self.bytes(line.encode())
         self.tail.append(line)
         self.lines += 1
         if self._sink is not None:
@@ -63,18 +64,3 @@ class Trace:
         """Write a line to the sink, if there is one; the line is not in the hash."""
         if self._sink is not None:
             self._sink(f"{self._clock.elapsed:.6f} {where} {what} {form % values}")
-
-    def bytes(self, data: bytes) -> None:
-        """Add sent bytes to the hash: they are part of the run."""
-        self._unhashed += data
-        if len(self._unhashed) >= _HASHED_AT_ONCE:
-            self._take_in()
-
-    def digest(self) -> str:
-        """Return the hash of all lines so far, in hex."""
-        self._take_in()
-        return self._hash.hexdigest()
-
-    def _take_in(self) -> None:
-        self._hash.update(self._unhashed)
-        self._unhashed.clear()
