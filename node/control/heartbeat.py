@@ -144,7 +144,7 @@ class Heartbeat:
     def _own_news(self) -> Body:
         """Return what this node reports of itself, apart from the table of leaders."""
         return {
-            "damaged": _told(self._host.damaged)[:_ROWS],
+            "damaged": _told(self._host.stored_damage)[:_ROWS],
             "halted": _told(self._host.halted)[:_ROWS],
             "disk_free": self._room.told_free,
             "leads_left": self._draining.leads_left,
@@ -324,7 +324,7 @@ class Heartbeat:
             self._facts.leads_left[node] = leads_left
 
     def _note_own(self) -> None:
-        mine = _told(self._host.damaged)
+        mine = _told(self._host.stored_damage)
         self._view.halted[self._node_id] = _told(self._host.halted)
         self._facts.damaged[self._node_id] = self._view.damaged[self._node_id] = mine
         self._facts.large[self._node_id] = self._large.told + self._hot.told

@@ -9,6 +9,7 @@
     base_fetches             which states a duty takes from peers, and how long files stay
     controller_generations   how the controller's generations follow each other
     flushing                 how memory becomes durable, how the log is cut and sealed
+    repairing                how a damaged file is replaced by a peer's
     ending                   damage, retirement, and the files that nothing names any more
 
 The contract: a rule is a pure function. It reads rows of meta, logs and marks that are passed in,

@@ -301,7 +301,7 @@ class Heard:
         )  # fmt: skip
         parts: dict[str, Any] = {
             "node_id": 1,
-            "host": SimpleNamespace(controller=replica, damaged={}, halted={}),
+            "host": SimpleNamespace(controller=replica, stored_damage={}, halted={}),
             "view": SimpleNamespace(
                 learning=lambda _: iter(()), damaged={}, halted={}, changed=nothing,
                 leaders=Leaders(), insecure={}, programs={},
