@@ -86,6 +86,19 @@ class Drawer:
             found += [Fault(at, "change", how="wreck", value=self._rng.random()) for at in times]
         return found
 
+    def rottings(self, rng: random.Random) -> list[Fault]:
+        """Return when segments rot, where disks may rot.
+
+        `rng` is a source of its own, so that the other faults of a seed stay as they were.
+        """
+        if "rot" not in self._options.faults:
+            return []
+        times = [self._options.fault_seconds * rng.random() for _ in range(rng.randint(0, 4))]
+        return [
+            Fault(at, "rot", (rng.choice(self._rotten),), how="segment", value=rng.random())
+            for at in sorted(times)
+        ]
+
     def _churn(self, until: float) -> list[Fault]:
         """Return splits, merges and moves from the start to `until`, as often as the run wants."""
         every, at, found = self._options.churn_seconds, 0.0, []

@@ -82,7 +82,7 @@ class Duties:
                 replica.gid: HeldReplica(replica, replica.store.state)
                 for replica in self._replicas.ranges()
             },
-            damaged=self._replicas.damaged,
+            damaged=(*self._replicas.damaged, *self._replicas.aside),
             marks=self._replicas.marks,
             copied=self._copied,
             prepared=own.ends,

@@ -154,6 +154,8 @@ class Operations:
                 return False
             if any(host.view.version != _version(metadata) for host in hosts):
                 return False
+        if not all(host.has_sound_files for host in hosts):
+            return False
         level = metadata.feature_level
         if not all(self._follows(range_, level) for range_ in metadata.ranges.values()):
             return False

@@ -24,8 +24,9 @@ one line an event, four columns separated by one space:
 
   nodes      start, kill, power, disk-failure, pause, resume: the process; sync N: a WAL round is
              durable; term, lead, propose: consensus; checkpoint, base: index=; seal, begin,
-             retire, damaged, alone: generations, as range/generation; recv (not in the hash): a
-             message
+             retire, damaged, alone, aside, continue: generations, as range/generation; rot,
+             doubt, repaired, unrepaired: a segment, by the start of its content id; recv (not in
+             the hash): a message
   links      up, down: a connection; drop, lost: a message that goes nowhere
   clients    invoke, ack, read, prefix, mismatch, give-up; removed: a removal is acknowledged;
              leased: a read through a lease is answered
