@@ -75,7 +75,7 @@ class Host:
         self._rounds: Rounds | None = None
         self._looking = False
         self._touched: dict[Member, None] = {}
-        self.view = View(self.durable, self.look_soon)
+        self.view = View(node_id, self.durable, self.look_soon)
         self.pings: Pings | None = None
         self.replicas: Replicas | None = None
         """None while the process is down."""
@@ -263,7 +263,7 @@ class Host:
             self.disk, entropy=self.rng.randbytes, file_bytes=self.options.wal_file_bytes
         )
         rounds = self._rounds = Rounds(self, wal, collected=self._collected, synced=self._synced)
-        self.view = View(self.durable, self.look_soon)
+        self.view = View(self.node_id, self.durable, self.look_soon)
         self.pings = Pings(self, self._life, lambda peer: self.send(peer, PING, (0, 0), None))
         replicas = self.replicas = Replicas(self, rounds)
         self._duties = Duties(self, replicas)
@@ -334,9 +334,6 @@ class Host:
         self._looking = False
         if self._duties is not None:
             self._duties.look()
-            for member in self.members():
-                if isinstance(member, RangeReplica):
-                    member.follow_level()
             self.pump()
 
     # Reads.

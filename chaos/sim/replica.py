@@ -54,7 +54,7 @@ class RangeReplica(Member):
         self._queue: list[tuple[bytes, Answer]] = []
         self._ready: list[_Waiting] = []
         self._building: Timer | None = None
-        self._freeze_index = self._level_index = 0
+        self._freeze_index = 0
         self._seal_proposed = False
         super().__init__(host, descriptor, log, base.applied_index)
 
@@ -162,16 +162,12 @@ class RangeReplica(Member):
             self.propose(command, lambda _: None)
             self._seal_proposed = True
 
-    def follow_level(self) -> None:
-        """As leader, propose the feature level of the cluster, until it is applied."""
-        level = self.host.view.metadata.feature_level
-        proposed = self.applied_index < self._level_index <= self.log.last_index
-        if self.store.state.level >= level or proposed or not self.leads:
-            return
-        if self._has_ended or self._seal_proposed:
-            return
+    def propose_level(self, level: int) -> bool:
+        """As leader, propose the feature level of the cluster; False: it was not proposed."""
+        if not self.leads or self._has_ended or self._seal_proposed:
+            return False
         self.propose(commands.encode(commands.LEVEL, self.host.wall_ms(), level), lambda _: None)
-        self._level_index = self.log.last_index
+        return True
 
     # Member.
 
@@ -201,7 +197,6 @@ class RangeReplica(Member):
             self._serve_reads()
         if self.group.base_wanted:
             self.host.look_soon()
-        self.follow_level()
         entries, every = self.store.entries_to_checkpoint, self.host.options.checkpoint_entries
         if entries >= every and self.leads:
             self._propose_freeze()

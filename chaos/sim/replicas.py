@@ -220,7 +220,8 @@ class Replicas:
         """Go on from a later image of the controller's metadata, likewise."""
         descriptor = replica.descriptor
         row = controller_row(descriptor, metadata, applied)
-        rows = Rows(meta_keys.controller_key(descriptor.generation), row)
+        key = meta_keys.controller_key(descriptor.generation)
+        rows = Rows(key, row, level=metadata.feature_level)
 
         def made(log: GroupLog) -> Member:
             return ControllerReplica(self._host, descriptor, log, metadata, applied)
@@ -272,7 +273,8 @@ class Replicas:
     ) -> None:
         """Begin a generation of the controller, likewise."""
         key = meta_keys.controller_key(descriptor.generation)
-        rows = Rows(key, controller_row(descriptor, metadata, applied))
+        row = controller_row(descriptor, metadata, applied)
+        rows = Rows(key, row, level=metadata.feature_level)
 
         def made(log: GroupLog) -> Member:
             return ControllerReplica(self._host, descriptor, log, metadata, applied)
@@ -364,7 +366,7 @@ class Replicas:
     def _carry_out_one(self, step: Step) -> None:
         match step:
             case Commit(puts, deletes):
-                self._host.durable.commit(puts, deletes)
+                self._host.durable.commit(puts, deletes, level=step.level)
             case CreateLog(gid, (index, term)):
                 self._wal.create_group(gid, index=index, term=term)
             case ResetLog(gid, base):

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ...client.protocol.invariants import invariant
+from ...client.protocol.levels import LEVEL_MIN
 from ...client.protocol.types import Entry
-from ...node.directory import meta_keys
+from ...node.directory import feature_level, meta_keys
 from ...node.rules.durable_steps import Commit
 from ...node.rules.ending import files_of
 from ...node.rules.flushing import store_base
@@ -42,10 +43,15 @@ class Durable:
         self.meta = MemoryMeta()
         self.files = Files()
 
-    def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
-        """Commit one transaction. Raises OSError or Died before anything is changed."""
+    def commit(
+        self, puts: Mapping[str, Any], deletes: Iterable[str] = (), *, level: int = LEVEL_MIN
+    ) -> None:
+        """Commit one transaction. Raises OSError or Died before anything is changed.
+
+        `level` is the feature level of metadata in the puts: the transaction notes it.
+        """
         self._disk.boundary()
-        self.meta.commit(puts, deletes)
+        self.meta.commit({**puts, **feature_level.rows(self.meta.get, level)}, deletes)
 
     def row(self, key: str) -> dict[str, Any]:
         """Return a row of the meta store. Raises KeyError when it is missing."""

@@ -8,6 +8,8 @@
     generation_ends          what a node holds of generations and of their ends
     base_fetches             which states a duty takes from peers, and how long files stay
     controller_generations   how the controller's generations follow each other
+    heartbeats               whom a node asks for news, and what the controller's leader keeps
+    levels                   how a node and its ranges rise to the cluster's feature level
     flushing                 how memory becomes durable, how the log is cut and sealed
     repairing                how a damaged file is replaced by a peer's
     ending                   damage, retirement, and the files that nothing names any more
