@@ -87,17 +87,19 @@ class Drawer:
         return found
 
     def rottings(self, rng: random.Random) -> list[Fault]:
-        """Return when segments rot, where disks may rot.
+        """Return when segments rot, where disks may rot. Half of the processes are killed with it.
 
         `rng` is a source of its own, so that the other faults of a seed stay as they were.
         """
         if "rot" not in self._options.faults:
             return []
-        times = [self._options.fault_seconds * rng.random() for _ in range(rng.randint(0, 4))]
-        return [
-            Fault(at, "rot", (rng.choice(self._rotten),), how="segment", value=rng.random())
-            for at in sorted(times)
-        ]
+        found = []
+        for at in sorted(
+            self._options.fault_seconds * rng.random() for _ in range(rng.randint(0, 6))
+        ):
+            node, seconds = rng.choice(self._rotten), rng.choice((0.0, 0.1 + rng.random()))
+            found.append(Fault(at, "rot", (node,), (), seconds, "segment", rng.random()))
+        return found
 
     def _churn(self, until: float) -> list[Fault]:
         """Return splits, merges and moves from the start to `until`, as often as the run wants."""

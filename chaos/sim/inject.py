@@ -200,6 +200,8 @@ class Injector:
                 self.gone.add(node)
                 self._down(node, machine.power_loss, fault)
             case "rot" if fault.how == "segment":
+                if fault.seconds:
+                    self._down(node, machine.kill, fault)
                 machine.rot_segment(fault.value)
             case "rot":
                 self._down(node, machine.kill, fault)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _HASH_S: Final = 0.01
 _ASK_S: Final = 0.5
 """The time that a peer has to answer before the next peer is asked."""
-_SCRUB_S: Final = 1.0
+_SCRUB_S: Final = 3.0
 
 HERE, NONE, LATER = range(3)
 """Answers to a request for a file. LATER: the peer has the file in doubt."""
