@@ -18,8 +18,10 @@ The contract: a rule is a pure function. It reads rows of meta, logs and marks t
 changes nothing, and returns a tuple of steps. An executor carries the steps out one after another,
 and each is done before the next one begins. A crash between any two steps is harmless, because a
 start continues from what is durable; each rule names the execution that forbids another order
-(docs/design/executions.md). The node (`replicas.host`) and the simulator (`chaos/sim/replicas.py`)
-carry out the same steps, so that the simulator tries the rules that the node follows.
+(docs/design/executions.md). The node (`replicas.host`, and `upkeep.segment_repair` for files) and
+the simulator (`chaos/sim/replicas.py`, `chaos/sim/repairs.py`) carry out the same steps, so that
+the simulator tries the rules that the node follows. `heartbeats`, `levels` and `base_fetches` have
+no steps: they decide whom to ask, what to keep, and when a range may rise.
 
 Nothing here uses asyncio, sockets, files, clocks or randomness (`tests/unit/test_tidy.py`).
 """

@@ -10,8 +10,8 @@ the same file (x2.25).
 - Where no other member has the file, the replicas that need the file are damaged, and rebuilt into
   the next generation. Their damage is stored before anything of the file may be served again.
 
-A crash at any step leaves the damaged file, or the sound file, under its name. A start or a read
-then finds the damage again.
+The order is that of x2.28. A crash at any step leaves the damaged file, or the sound file, under
+its name. A start or a read then finds the damage again.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

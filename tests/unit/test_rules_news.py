@@ -42,7 +42,7 @@ def test_news_go_to_nodes_with_an_older_image_by_generation_first(metadata: Meta
     assert not has_news(metadata, (5, 0))
 
 
-def test_what_a_removed_node_reports_is_not_kept(metadata: Metadata) -> None:
+def test_a_removed_node_reports_nothing_that_is_kept(metadata: Metadata) -> None:
     assert [is_heard(node, metadata) for node in (1, 4, 9)] == [True, False, True]
 
 

@@ -76,7 +76,7 @@ def crashes(found: Found, *, peers_have_files: bool) -> Iterator[tuple[int, Mach
 # Order.
 
 
-def test_x2_nothing_of_a_file_in_doubt_is_served_until_it_is_repaired_or_given_up() -> None:
+def test_x2_28_nothing_of_a_file_in_doubt_is_served_until_it_is_repaired_or_given_up() -> None:
     for found, have in product(FOUND, (True, False)):
         whole = found(rotten(peers_have_files=have))
         served = []
@@ -92,9 +92,7 @@ def test_x28_a_start_no_longer_trusts_a_file_before_it_is_checked() -> None:
     assert repairing.doubt(FILE) == (Suspend(FILE), Distrust(FILE), CheckFile(FILE))
 
 
-def test_x2_damage_that_cannot_be_repaired_is_stored_before_it_is_told_and_the_file_served() -> (
-    None
-):
+def test_x2_28_the_damage_of_a_lost_file_is_stored_before_it_is_told_or_served() -> None:
     row = rows_of(BASE).row
     other = GroupId(2, 1)
     steps = repairing.lost(FILE, "a checksum", {GID: row, other: None})
@@ -103,7 +101,7 @@ def test_x2_damage_that_cannot_be_repaired_is_stored_before_it_is_told_and_the_f
     assert steps[1] == Commit({meta_keys.replica_key(GID): {**row, "damaged": "a checksum"}})
 
 
-def test_x2_a_replica_comes_back_from_what_is_durable() -> None:
+def test_x2_28_a_replica_comes_back_from_what_is_durable() -> None:
     steps = repairing.bring_back(GID)
     assert steps == (SyncLogs(), SettleRows(), CheckAside(GID), Begin(GID, campaign=False))
 
