@@ -160,6 +160,24 @@ def test_x2_a_replica_that_is_damaged_while_its_base_comes_does_not_go_on_from_i
     run(tmp_path, test)
 
 
+def test_S12_x2_damage_is_told_to_other_nodes_once_meta_has_it(tmp_path: Path) -> None:
+    """A crash before the transaction brings the replica back, which others would have given up."""
+
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False)
+        assert replica is not None
+        node.host.damage(replica, CorruptData("a checksum"))
+        assert node.host.damaged == {G1: "a checksum"}, "this node knows it at once"
+        assert node.host.stored_damage == {}
+        while not node.host.stored_damage:
+            assert node.host.meta.get(meta_keys.replica_key(G1))["damaged"] in (None, "a checksum")
+            await asyncio.sleep(0.001)
+        assert node.host.meta.get(meta_keys.replica_key(G1))["damaged"] == "a checksum"
+        assert node.host.stored_damage == {G1: "a checksum"}
+
+    run(tmp_path, test)
+
+
 def test_x3_a_replica_that_is_retired_while_its_base_is_stored_stays_retired(
     tmp_path: Path,
 ) -> None:

@@ -117,6 +117,28 @@ def test_S12_a_file_that_no_other_member_has_ends_the_replica() -> None:
     assert row["damaged"] == reason
 
 
+@pytest.mark.parametrize("how", ["kill", "power"])
+@pytest.mark.parametrize("at_start", [False, True], ids=["found later", "found by a start"])
+def test_S2_S12_x2_28_a_node_dies_before_each_disk_operation_of_a_repair(
+    how: str, at_start: bool
+) -> None:
+    """Operations of the WAL are among them, too."""
+    at, seconds = (2.81, 0.3) if at_start else (2.5, 0.0)
+    deaths = found = 0
+    for operation in range(1, 13):
+        lines: list[str] = []
+        dies = Fault(at, "boundary", (VICTIM,), (), 0.1, how, operation)
+        world = world_of(rots(2.5, FLIPPED, seconds=seconds), dies, lines=lines)
+        outcome = judge(world)
+        whole(outcome)
+        assert "repaired" in words(lines), operation
+        assert "damaged" not in words(lines), operation
+        deaths += outcome.crashes
+        found += words(lines).count("doubt")
+    assert deaths >= 12
+    assert found > 12, "some repairs were broken off and begun again"
+
+
 def test_the_simulator_carries_out_the_rule_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broken rule breaks a promise in the run."""
 
