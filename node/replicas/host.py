@@ -242,7 +242,7 @@ class Host:
         replica.stop()
         if self.groups.get(gid) is not replica:
             return
-        for step in damage(gid, self.meta.get(meta_keys.row_key(gid)), error.message):
+        for step in damage(gid, self._row(gid), error.message):
             if isinstance(step, Commit):
                 self._storing[gid] = stored = self._commit(step)
                 stored.add_done_callback(lambda _: self._storing.pop(gid, None))
@@ -292,7 +292,11 @@ class Host:
     def rows_of(self, gids: Iterable[GroupId]) -> dict[GroupId, Any]:
         """Return the rows of those replicas that take part here, or wait for a file."""
         present = [gid for gid in gids if gid in self.groups or gid in self.aside]
-        return {gid: self.meta.get(meta_keys.replica_key(gid)) for gid in present}
+        return {gid: self._row(gid) for gid in present}
+
+    def _row(self, gid: GroupId) -> Any:
+        """Return the row in meta of a replica, or None."""
+        return self.meta.get(meta_keys.row_key(gid))
 
     def holders(self, content_id: str) -> dict[GroupId, tuple[Descriptor, SegmentInfo]]:
         """Return the replicas that need the file."""
@@ -548,7 +552,7 @@ class Host:
                 case SettleRows():
                     await self._sync.run(lambda: None)
                 case CheckAside(gid):
-                    if gid not in self.aside or self.meta.get(meta_keys.replica_key(gid)) is None:
+                    if gid not in self.aside or self._row(gid) is None:
                         return None
                 case _:
                     self._carry_out_now(step)
@@ -584,10 +588,12 @@ class Host:
                 self._check_present(gid)
             case Mark(gid):
                 self.marks[gid.range_id] = gid.generation
+            case Damaged(gid) if gid in self._retiring or self._row(gid) is None:
+                pass  # it was retired while its row was stored
             case Damaged(gid, reason):
                 self._forget(gid)
                 if gid.range_id != CONTROLLER_RANGE:
-                    self.store.doubt(files_of([self.meta.get(meta_keys.replica_key(gid))]))
+                    self.store.doubt(files_of([self._row(gid)]))
                 self._note_damage(gid, reason)
             case SetAside(gid):
                 self._forget(gid)
@@ -633,7 +639,7 @@ class Host:
 
     def _begin_again(self, gid: GroupId, *, campaign: bool) -> None:
         """Let a replica continue from its row and its log, as after a start."""
-        row: Any = self.meta.get(meta_keys.replica_key(gid))
+        row = self._row(gid)
         descriptor, base = Descriptor.from_wire(row["descriptor"]), Base.from_wire(row["base"])
         self.aside.pop(gid, None)
         self._begin_range(descriptor, base, None, self._wal.groups[gid], campaign=campaign)

@@ -75,7 +75,7 @@ def checked(content_id: str, reason: str, *, damaged: bool, mended: bool, rows: 
     """
     if damaged:
         return (FetchFile(content_id),)
-    given_up = () if mended else _given_up(reason, rows)
+    given_up = () if mended else ending.damage_all(rows, reason)
     return (*given_up, Resume(content_id))
 
 
@@ -85,7 +85,7 @@ def searched(reason: str, rows: Rows, bad: Collection[str]) -> Steps:
     The damage was reported for `reason`, without the name of a file. Each damaged file gets the
     steps of `doubt`. Without a damaged file the replica is given up, whose row is in `rows`.
     """
-    return () if bad else _given_up(reason, rows)
+    return () if bad else ending.damage_all(rows, reason)
 
 
 class Source(NamedTuple):
@@ -132,11 +132,7 @@ def unneeded(content_id: str) -> Steps:
 
 def lost(content_id: str, reason: str, rows: Rows) -> Steps:
     """Return what follows when no other member has the file; `rows` are of those that need it."""
-    return (*_given_up(reason, rows), Resume(content_id))
-
-
-def _given_up(reason: str, rows: Rows) -> Steps:
-    return tuple(step for gid, row in rows.items() for step in ending.damage(gid, row, reason))
+    return (*ending.damage_all(rows, reason), Resume(content_id))
 
 
 def returning(

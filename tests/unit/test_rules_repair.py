@@ -97,7 +97,8 @@ def test_x2_28_the_damage_of_a_lost_file_is_stored_before_it_is_told_or_served()
     other = GroupId(2, 1)
     steps = repairing.lost(FILE, "a checksum", {GID: row, other: None})
     kinds = [type(step) for step in steps]
-    assert kinds == [Stop, Commit, Damaged, Stop, Resume]
+    assert kinds == [Stop, Commit, Damaged, Resume]
+    assert steps[0] == Stop((GID, other)), "no row of a running replica is replaced"
     assert steps[1] == Commit({meta_keys.replica_key(GID): {**row, "damaged": "a checksum"}})
 
 
