@@ -16,6 +16,7 @@ product's code on virtual time.
 - `upgrades`: nodes that change their build, and the end of an upgrade;
 - `plan`, `runner`: one test from start to end, with `watch` and `finals`; `store`: its folder;
 - `checkers/`, `judge`: the errors in a history; `report/`: its presentation;
-- `seed_workers`: the processes in which the simulators of `sim/` and `whole/` run seeds;
+- `seed_workers`, `trace_hash`: the processes in which the simulators of `sim/` and `whole/` run
+  seeds, and the hash that two runs of one seed share;
 - `check`, `foreign`: histories of other systems; `commands`, `main`: the command line.
 """

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 from ..client.protocol import limits
 from ..statemachine.effects import differ
 from . import recovery
-from .facts import COPIED, INSTALLED, PREPARED, SEALED
+from .facts import COPIED, INSTALLED, PREPARED, SEALED, Report
 from .lineage import Gid, same_end
 from .metadata import Metadata
 from .model import Descriptor, Lineage, Operation
@@ -138,6 +138,13 @@ class Tell:
     lineage: Lineage | None = None
     effects: bytes = b""
     """The hash of what the entries did."""
+
+    def report(self) -> Report:
+        """Return what is reported."""
+        end = {} if self.lineage is None else {
+            "lineage": list(self.lineage), "effects": self.effects
+        }  # fmt: skip
+        return {"operation": self.operation, "kind": self.kind, **end}
 
 
 @dataclass(frozen=True, slots=True)

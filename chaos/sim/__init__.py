@@ -18,7 +18,7 @@ Parts, from the bottom up:
   messages;
 - `member`, `replica`, `controller`: a member of any group, of a range, and of the controller;
 - `replicas`, `duties`, `membership`, `view`: a node's part in generations: begin, seal, prepare,
-  install, retire, and its exchange with the controller;
+  install, retire, and its exchange with the controller; `repairs`: damaged segments;
 - `clients`: idempotent producers that retry, and linearizable readers; `removed`: the entries that
   their removals and leases allow to be gone;
 - `safety`, `generations`, `history`: the checkers of one group, of the hand-over between

@@ -15,13 +15,15 @@ import msgpack
 
 from ...client.protocol.errors import LognodeError
 from ...node.directory import meta_keys
+from ...node.rules import heartbeats
 from ...node.rules.flushing import cut_log
+from ...node.rules.heartbeats import Told, has_news, is_heard
 from ...partitions import commands
 from ...partitions.change import next_steps
 from ...partitions.facts import Facts
+from ...partitions.levels import Program
 from ...partitions.metadata import Metadata
 from ...partitions.model import Descriptor
-from ...partitions.planner import Damage
 from ...raft.group_log import GroupLog
 from ...raft.types import LogEntry
 from .member import NEWS, Member
@@ -105,7 +107,8 @@ class ControllerReplica(Member):
 
     def _checkpoint(self) -> None:
         """Make the image at the applied index durable, then cut the log behind it."""
-        self.host.durable.commit({meta_keys.controller_key(self.gid.generation): self.row()})
+        key = meta_keys.controller_key(self.gid.generation)
+        self.host.durable.commit({key: self.row()}, level=self.metadata.feature_level)
         self._checkpointed = self.applied_index
         self.host.disk.boundary()
         for _, last in cut_log(self.gid, self.log, self.applied_index, self.applied_index):
@@ -124,7 +127,7 @@ class ControllerReplica(Member):
         if self._leads_since is None or now < self._open_until or self.is_sealed:
             return
         self.facts.hear(self.host.node_id, now)
-        self.facts.damaged[self.host.node_id] = self.host.damages()
+        heartbeats.keep(self.facts, self.host.node_id, Told(self.host.damages()))
         options = self.host.options
         steps = next_steps(
             self.metadata,
@@ -165,23 +168,28 @@ class ControllerReplica(Member):
             raise Violation("protocol", "a malformed report", node=node, error=error) from None
         self.host.later(0.0, self.step)
 
-    def take_heartbeat(self, node: int, has: tuple[int, int], damaged: list[Damage]) -> None:
-        """Note that a node is alive and what is damaged there; send the image if it is older."""
+    def take_heartbeat(self, node: int, has: tuple[int, int], told: Told, program: Program) -> None:
+        """Note that a node is alive, and what it reports; send the image if the node's is older."""
         if self._leads_since is None:
             return
-        self.facts.hear(node, self.host.world.clock.now)
-        self.facts.damaged[node] = damaged
-        news = self.host.view.version > has
-        self.host.send(node, NEWS, self.gid, self.metadata.image() if news else None)
+        if is_heard(node, self.metadata):
+            self.facts.hear(node, self.host.world.clock.now)
+            heartbeats.keep(self.facts, node, told)
+            self.host.view.programs[node] = program
+        self._send_news(node, news=has_news(self.metadata, has))
+
+    def _send_news(self, node: int, *, news: bool) -> None:
+        programs = [[number, list(told)] for number, told in self.host.view.programs.items()]
+        image = self.metadata.image() if news else None
+        self.host.send(node, NEWS, self.gid, [image, programs])
 
     def _push_news(self) -> None:
         """Answer waiting heartbeats with the image, as soon as it has changed."""
         version = self.host.view.version
         if version != self._told:
             self._told = version
-            image = self.metadata.image()
             for peer in self.host.links:
-                self.host.send(peer, NEWS, self.gid, image)
+                self._send_news(peer, news=True)
             self.host.later(0.0, self.step)
 
 

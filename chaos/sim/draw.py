@@ -86,6 +86,21 @@ class Drawer:
             found += [Fault(at, "change", how="wreck", value=self._rng.random()) for at in times]
         return found
 
+    def rottings(self, rng: random.Random) -> list[Fault]:
+        """Return when segments rot, where disks may rot. Half of the processes are killed with it.
+
+        `rng` is a source of its own, so that the other faults of a seed stay as they were.
+        """
+        if "rot" not in self._options.faults:
+            return []
+        found = []
+        for at in sorted(
+            self._options.fault_seconds * rng.random() for _ in range(rng.randint(0, 6))
+        ):
+            node, seconds = rng.choice(self._rotten), rng.choice((0.0, 0.1 + rng.random()))
+            found.append(Fault(at, "rot", (node,), (), seconds, "segment", rng.random()))
+        return found
+
     def _churn(self, until: float) -> list[Fault]:
         """Return splits, merges and moves from the start to `until`, as often as the run wants."""
         every, at, found = self._options.churn_seconds, 0.0, []

@@ -10,14 +10,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...node.directory import meta_keys
 from ...node.rules import base_fetches
-from ...node.rules.base_fetches import Fetch, Own, Parent, Stored, fits, pin_of
+from ...node.rules.base_fetches import (
+    BeginLate,
+    Copied,
+    Fetch,
+    KeepEnd,
+    Own,
+    Parent,
+    Reinstall,
+    Store,
+    Stored,
+    fits,
+    pin_of,
+)
 from ...node.rules.first_base import first_base
 from ...node.rules.generation_ends import (
     HeldReplica,
     PreparedEnd,
     prepared,
     prepared_end,
-    prepared_puts,
 )
 from ...partitions import duties
 from ...partitions.duties import Duty, Local
@@ -82,7 +93,7 @@ class Duties:
                 replica.gid: HeldReplica(replica, replica.store.state)
                 for replica in self._replicas.ranges()
             },
-            damaged=self._replicas.damaged,
+            damaged=(*self._replicas.damaged, *self._replicas.aside),
             marks=self._replicas.marks,
             copied=self._copied,
             prepared=own.ends,
@@ -94,9 +105,8 @@ class Duties:
         match duty:
             case duties.Begin():
                 self._begin(duty)
-            case duties.Tell(operation, kind, lineage, effects):
-                told = {} if lineage is None else {"lineage": list(lineage), "effects": effects}
-                self._report({"operation": operation, "kind": kind, **told})
+            case duties.Tell():
+                self._report(duty.report())
             case duties.Copy(gid, operation):
                 replica = self._replicas.range_(GroupId(*gid))
                 if replica is None:
@@ -116,8 +126,8 @@ class Duties:
                 self._ask(duty, gid)
             case duties.CatchUp(gid):
                 replica = self._replicas.range_(GroupId(*gid))
-                if replica is not None and replica.leader not in (None, host.node_id):
-                    self._ask(duty, gid, replica.leader)
+                if replica is not None:
+                    self._ask(duty, gid)
             case duties.Damage(gid, reason):
                 raise Violation("x6", reason, node=host.node_id, gid=gid)
             case duties.GoAlone(gid):
@@ -168,14 +178,17 @@ class Duties:
             case Fetch(gid):
                 return self._fetched.get((duties.name_of(duty), gid))
 
-    def _ask(self, duty: Duty, gid: Gid, peer: int | None = None) -> None:
+    def _ask(self, duty: Duty, gid: Gid) -> None:
         """Ask a peer, another one each time, for its durable base of a generation."""
         host = self._host
         name = duties.name_of(duty)
-        if peer is None:
-            peers = base_fetches.peers_to_ask(host.view.metadata, host.node_id, gid)
-            peer = peers[self._turns[name] % len(peers)]
-            self._turns[name] += 1
+        replica = self._replicas.range_(GroupId(*gid))
+        leader = None if replica is None else replica.leader
+        peers = base_fetches.sources_of(duty, gid, host.view.metadata, host.node_id, leader)
+        if not peers:
+            return
+        peer = peers[self._turns[name] % len(peers)]
+        self._turns[name] += 1
         self._asked[name] = (host.world.clock.now + _ASK_S, duty)
         host.send(peer, BASE_WANTED, gid, None)
         host.later(_ASK_S, host.look_soon)
@@ -209,17 +222,17 @@ class Duties:
         self._replicas.pinned.setdefault(pin_of(duty, gid), []).extend(names)
         if not host.durable.copy_files(base, host.world.hosts[peer].durable):
             return False
-        match duty:
-            case duties.CatchUp() if replica is not None:
+        match base_fetches.use_of(duty, gid, base):
+            case Reinstall() if replica is not None:
                 installed = partial(host.send, peer, BASE_INSTALLED, gid, None)
                 self._replicas.reinstall_range(replica, base, installed)
-            case duties.Copy(_, operation):
+            case Copied(operation):
                 self._copied.add((operation, gid))
-            case duties.Prepare(_, operation):
-                host.durable.commit(prepared_puts(operation, gid, base))
-            case duties.Begin(range_, late=True):  # a later base of this very generation
+            case Store(puts):
+                host.durable.commit(puts)
+            case BeginLate(range_):
                 self._replicas.begin_range(range_, base, campaign=False)
-            case duties.Begin():
+            case KeepEnd():
                 self._fetched[duties.name_of(duty), gid] = base
         return True
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ...client.protocol.errors import CorruptData
 from ...node.directory import meta_keys
 from ...partitions.metadata import Metadata
 from ...partitions.planner import Damage
@@ -27,9 +28,10 @@ from .inject import SYNC_MEAN_S
 from .member import PING, READS, Member
 from .membership import Membership
 from .pings import Pings
+from .repairs import Repairs
 from .replica import RangeReplica
 from .replicas import Replicas
-from .rot import damage_wal
+from .rot import damage_wal, rot_segment
 from .rounds import Rounds
 from .store import Durable
 from .view import View
@@ -73,10 +75,11 @@ class Host:
         self._rounds: Rounds | None = None
         self._looking = False
         self._touched: dict[Member, None] = {}
-        self.view = View(self.durable, self.look_soon)
+        self.view = View(node_id, self.durable, self.look_soon)
         self.pings: Pings | None = None
         self.replicas: Replicas | None = None
         """None while the process is down."""
+        self.repairs: Repairs | None = None
         self._duties: Duties | None = None
         self._membership: Membership | None = None
 
@@ -194,6 +197,30 @@ class Host:
         if damage_wal(self.disk, how, where):
             self.rotten = True
 
+    def rot_segment(self, where: float) -> None:
+        """Damage a segment, or lose it, whether the process runs or not."""
+        content_id = rot_segment(self.durable, where)
+        if content_id is not None:
+            self.rotten = True
+            self.world.trace(self.name, "rot", content_id[:8])
+
+    @property
+    def has_sound_files(self) -> bool:
+        """Whether no replica that runs here needs a damaged file, and no file is in doubt."""
+        if self.replicas is None or self.repairs is None or self.repairs.busy:
+            return False
+        needed = (
+            info.content_id
+            for replica in self.replicas.ranges()
+            for info in replica.store.state.manifest
+        )
+        return all(map(self.durable.files.is_sound, needed))
+
+    def damage_found(self, replica: RangeReplica, error: CorruptData) -> None:
+        """React to damage found by a read: the replica goes on, except for reads of that file."""
+        if self.repairs is not None:
+            self.repairs.doubt(replica.gid, error)
+
     def wreck(self, gid: GroupId) -> None:
         """Lose one replica here for good, and nothing else."""
         reason = "lost for good"
@@ -224,7 +251,7 @@ class Host:
         self._rounds = None
         self._armed_at = math.inf
         self._touched.clear()
-        self.replicas = self._duties = self._membership = self.pings = None
+        self.replicas = self._duties = self._membership = self.pings = self.repairs = None
         self.links.clear()
         self.reads = self._new_reads()
         if power:
@@ -236,10 +263,11 @@ class Host:
             self.disk, entropy=self.rng.randbytes, file_bytes=self.options.wal_file_bytes
         )
         rounds = self._rounds = Rounds(self, wal, collected=self._collected, synced=self._synced)
-        self.view = View(self.durable, self.look_soon)
+        self.view = View(self.node_id, self.durable, self.look_soon)
         self.pings = Pings(self, self._life, lambda peer: self.send(peer, PING, (0, 0), None))
         replicas = self.replicas = Replicas(self, rounds)
         self._duties = Duties(self, replicas)
+        repairs = self.repairs = Repairs(self, replicas)
         replicas.recover()
         rounds.run_now()
         replicas.start()
@@ -248,6 +276,7 @@ class Host:
             self._membership = Membership(self, replicas)
             self._membership.start()
         self.world.network.process_started(self.node_id)
+        repairs.start()
         self._looking = False
         self.look_soon()
         self.pump()
@@ -305,9 +334,6 @@ class Host:
         self._looking = False
         if self._duties is not None:
             self._duties.look()
-            for member in self.members():
-                if isinstance(member, RangeReplica):
-                    member.follow_level()
             self.pump()
 
     # Reads.

@@ -10,6 +10,8 @@ from .member import (
     BASE_INSTALLED,
     BASE_WANTED,
     CONTROLLER,
+    FILE,
+    FILE_WANTED,
     HEARTBEAT,
     NEWS,
     RAFT,
@@ -39,6 +41,10 @@ def take(
         duties.serve(sender, gid)
     elif kind == BASE:
         duties.take(sender, gid, body)
+    elif kind == FILE_WANTED and host.repairs is not None:
+        host.repairs.serve(sender, gid, body)
+    elif kind == FILE and host.repairs is not None:
+        host.repairs.take(sender, gid, body)
     elif kind == BASE_INSTALLED:
         member = host.member(gid)
         if member is not None:

@@ -38,6 +38,7 @@ class Machine(Protocol):
     def fail_disk_in(self, operations: int) -> None: ...
     def fill_disk(self, *, full: bool) -> None: ...
     def rot(self, how: str, where: float) -> None: ...
+    def rot_segment(self, where: float) -> None: ...
     def checkpoint(self) -> None: ...
 
 
@@ -198,6 +199,10 @@ class Injector:
             case "lose":
                 self.gone.add(node)
                 self._down(node, machine.power_loss, fault)
+            case "rot" if fault.how == "segment":
+                if fault.seconds:
+                    self._down(node, machine.kill, fault)
+                machine.rot_segment(fault.value)
             case "rot":
                 self._down(node, machine.kill, fault)
                 machine.rot(fault.how, fault.value)

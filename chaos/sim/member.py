@@ -8,6 +8,7 @@ meaning of a committed entry.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ...client.protocol.errors import CorruptData
 from ...client.protocol.invariants import invariant
 from ...partitions.model import Descriptor
 from ...raft.group import Group
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 (
     RAFT, READS, ANSWERS, BASE_WANTED, BASE, BASE_INSTALLED, HEARTBEAT, NEWS, REPORT, CONTROLLER,
-    PING,
-) = range(11)  # fmt: skip
+    PING, FILE_WANTED, FILE,
+) = range(13)  # fmt: skip
 """First element of messages between hosts: `[kind, group, body, ping]`."""
 
 _VOTE: Final = next(number for number, kind in KINDS.items() if kind is Vote)
@@ -88,11 +89,18 @@ class Member:
         raise NotImplementedError
 
     def apply(self, entry: LogEntry) -> tuple[bytes, Sequence[Any]]:
-        """Apply a committed entry; return the hash of the new state, and the answers."""
+        """Apply a committed entry; return the hash of the new state, and the answers.
+
+        Raises CorruptData when a damaged file is needed.
+        """
         raise NotImplementedError
 
     def drained(self) -> None:
         """Called after all output of the group was taken."""
+
+    def stuck(self, error: CorruptData) -> None:
+        """Stop: an entry cannot be applied without a damaged file."""
+        raise error
 
     # Life.
 
@@ -202,7 +210,8 @@ class Member:
         group = self.group
         while entries := group.take_committed(1 << 16):
             for entry in entries:
-                self._apply(entry)
+                if not self._apply(entry):
+                    return
         if group.take_read_begun():
             self.host.reads.ask(self)
         self._settle_reads()
@@ -217,14 +226,20 @@ class Member:
             self.host.send(peer, RAFT, self.gid, [self.fingerprint, message])
         self.drained()
 
-    def _apply(self, entry: LogEntry) -> None:
-        state_hash, answers = self.apply(entry)
+    def _apply(self, entry: LogEntry) -> bool:
+        """Apply a committed entry; return False when the member has stopped instead."""
+        try:
+            state_hash, answers = self.apply(entry)
+        except CorruptData as error:
+            self.stuck(error)
+            return False
         self.safety.applied(self.host.node_id, entry.index, entry.term, state_hash)
         proposed = self._proposed.pop(entry.index, None)
         if proposed is not None:
             term, settled = proposed
             # Another entry is at the index: the proposed entry can never be applied.
             settled(answers if term == entry.term else None)
+        return True
 
     def _settle_reads(self) -> None:
         for ticket, index in self.group.take_reads():

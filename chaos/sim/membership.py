@@ -19,6 +19,9 @@ from ...node.rules.controller_generations import (
     use_of,
 )
 from ...node.rules.ending import before
+from ...node.rules.heartbeats import PERIOD_S, Told, next_to_ask
+from ...node.rules.levels import may_propose, ranges_may_rise
+from ...partitions.levels import Program
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...partitions.received import steps
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from .host import Host
     from .replicas import Replicas
 
-_HEARTBEAT_S: Final = 0.5
 _UNANSWERED_MAX: Final = 2
 
 
@@ -42,6 +44,8 @@ class Membership:
         self._replicas = replicas
         self._turn = 0
         self._unanswered = 0
+        self._proposed: dict[GroupId, float] = {}
+        """When the cluster's feature level was last proposed to a range."""
         self._have: dict[int, set[int]] = {}
         """Members known to have begun each generation of the controller."""
 
@@ -54,15 +58,16 @@ class Membership:
         if founded and self._host.node_id in metadata.controller.members:
             own = Metadata.from_image(metadata.image())
             self._replicas.begin_controller(metadata.controller, own, (1, 0), campaign=False)
-        self._host.later(_HEARTBEAT_S * self._host.rng.random(), self._beat)
+        self._host.later(PERIOD_S * self._host.rng.random(), self._beat)
         self._host.later(STEP_S * self._host.rng.random(), self._step)
 
     # Heartbeats.
 
     def _beat(self) -> None:
         host = self._host
-        host.later(_HEARTBEAT_S, self._beat)
+        host.later(PERIOD_S, self._beat)
         host.look_soon()
+        self._follow_level()
         controller = self._replicas.controller
         if controller is not None and controller.leads:
             return
@@ -71,24 +76,39 @@ class Membership:
             host.view.leader = None
         leader = host.view.leader
         if leader is None:
-            members = [m for m in host.view.metadata.controller.members if m != host.node_id]
-            members = members or [n for n in host.view.metadata.nodes if n != host.node_id]
             self._turn += 1
-            leader = members[self._turn % len(members)]
-        host.send(leader, HEARTBEAT, (0, 0), [*host.view.version, host.damages()])
+            leader = next_to_ask(host.view.metadata, host.node_id, self._turn)
+        if leader is not None:
+            told = [*host.view.version, host.damages(), list(host.view.program)]
+            host.send(leader, HEARTBEAT, (0, 0), told)
+
+    def _follow_level(self) -> None:
+        """Note the cluster's feature level, then propose it to the ranges that are led here."""
+        view, now = self._host.view, self._host.world.clock.now
+        view.note_level()
+        if not ranges_may_rise(view.metadata, view.programs):
+            return
+        level = view.metadata.feature_level
+        for replica in self._replicas.ranges():
+            own, proposed_at = replica.store.state.level, self._proposed.get(replica.gid)
+            if may_propose(own, level, proposed_at, now) and replica.propose_level(level):
+                self._proposed[replica.gid] = now
+        self._host.pump()
 
     def take_heartbeat(self, node: int, body: list[Any]) -> None:
         """Pass another node's heartbeat to the controller's leader."""
         controller = self._replicas.controller
         if controller is not None:
-            generation, version, damaged = body
-            told = [(range_id, number, reason) for range_id, number, reason in damaged]
-            controller.take_heartbeat(node, (generation, version), told)
+            generation, version, damaged, program = body
+            told = Told([(range_id, number, reason) for range_id, number, reason in damaged])
+            controller.take_heartbeat(node, (generation, version), told, Program(*program))
 
-    def take_news(self, sender: int, image: dict[str, Any] | None) -> None:
+    def take_news(self, sender: int, body: list[Any]) -> None:
         """Take the answer of the controller's leader, with its image if that is newer."""
+        image, programs = body
         self._unanswered = 0
         self._host.view.leader = sender
+        self._host.view.learn_programs({node: Program(*told) for node, told in programs})
         if image is not None:
             self._host.view.take(_received(image, self._host.view.metadata))
 

@@ -44,6 +44,7 @@ class Nemesis:
         self._ends_rng = random.Random(f"{seed} ends")
         self._finalizings = finalizings(options, random.Random(f"{seed} finalizings"))
         self._drawer = Drawer(options, random.Random(f"{seed} nemesis"), machines)
+        self._rottings = self._drawer.rottings(random.Random(f"{seed} rottings"))
         self._trace = trace
         self._network = network
         self._machines = machines
@@ -77,7 +78,8 @@ class Nemesis:
 
     def start(self) -> None:
         """Begin the first fault after a while, so that some runs begin in peace."""
-        first = [*self._drawer.first(), *self._finalizings] if self._given is None else self._given
+        drawn = [*self._drawer.first(), *self._finalizings, *self._rottings]
+        first = drawn if self._given is None else self._given
         for fault in first:
             self._at(fault.at, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
         if self._given is None and not self._drawer.idle:

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ...client.protocol.levels import LEVEL_MAX
+from ...client.protocol.levels import LEVEL_MAX, LEVEL_MIN
+from ...node.rules.heartbeats import version_of
+from ...node.rules.levels import ranges_may_rise
 from ...partitions import commands, levels
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
@@ -152,14 +154,30 @@ class Operations:
         if self._world.options.changes:
             if metadata.operations or not self._agree(metadata.controller):
                 return False
-            if any(host.view.version != _version(metadata) for host in hosts):
+            if any(host.view.version != version_of(metadata) for host in hosts):
                 return False
-        level = metadata.feature_level
-        if not all(self._follows(range_, level) for range_ in metadata.ranges.values()):
+        if not all(host.has_sound_files for host in hosts):
+            return False
+        if not self._has_risen(metadata):
             return False
         return all(self._agree(range_) for range_ in metadata.ranges.values()) and all(
             self._is_clean(metadata)
         )
+
+    def _has_risen(self, metadata: Metadata) -> bool:
+        """Whether all directories and ranges have the feature level of the cluster.
+
+        Ranges wait for a machine that was lost for good before its directory had noted the level.
+        """
+        level, leader = metadata.feature_level, self.leader()
+        if level == LEVEL_MIN:
+            return True
+        hosts = self._world.hosts_left()
+        if leader is None or any(host.view.noted_level < level for host in hosts):
+            return False
+        if not ranges_may_rise(metadata, leader.host.view.programs):
+            return bool(self._world.nemesis.gone)
+        return all(self._follows(range_, level) for range_ in metadata.ranges.values())
 
     def _follows(self, range_: Descriptor, level: int) -> bool:
         """Whether all replicas of the range have the feature level of the cluster."""
@@ -197,7 +215,3 @@ class Operations:
             if host.replicas is not None
             for gid in (*host.replicas.groups, *host.replicas.damaged)
         ]
-
-
-def _version(metadata: Metadata) -> tuple[int, int]:
-    return metadata.controller.generation, metadata.version

@@ -26,7 +26,8 @@ FAULTS: Final = {
     "pause": "a node stands still while time goes on",
     "disk": "a disk becomes slow, or refuses a write or a sync",
     "full": "a disk is full for a while",
-    "rot": "WAL bytes of a minority flip, files are cut short, or the whole WAL is gone",
+    "rot": "WAL bytes of a minority flip, files are cut short, or the whole WAL is gone; segments "
+    "of the same nodes are damaged or gone",
     "checkpoint": "nodes checkpoint and cut their logs all the time, so that others need bases",
     "clock": "wall clocks jump",
     "change": "ranges change their generation: repair, move, split, merge, drained nodes, growth, "

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...client.protocol.errors import GenerationMismatch, LognodeError, NotFound
+from ...client.protocol.errors import CorruptData, GenerationMismatch, LognodeError, NotFound
 from ...node.rules.flushing import cut_log, freeze_pending, may_freeze, may_seal
 from ...node.serving.read_wait import BARRIER, wait_before
 from ...partitions.model import Descriptor
@@ -54,7 +54,7 @@ class RangeReplica(Member):
         self._queue: list[tuple[bytes, Answer]] = []
         self._ready: list[_Waiting] = []
         self._building: Timer | None = None
-        self._freeze_index = self._level_index = 0
+        self._freeze_index = 0
         self._seal_proposed = False
         super().__init__(host, descriptor, log, base.applied_index)
 
@@ -162,16 +162,12 @@ class RangeReplica(Member):
             self.propose(command, lambda _: None)
             self._seal_proposed = True
 
-    def follow_level(self) -> None:
-        """As leader, propose the feature level of the cluster, until it is applied."""
-        level = self.host.view.metadata.feature_level
-        proposed = self.applied_index < self._level_index <= self.log.last_index
-        if self.store.state.level >= level or proposed or not self.leads:
-            return
-        if self._has_ended or self._seal_proposed:
-            return
+    def propose_level(self, level: int) -> bool:
+        """As leader, propose the feature level of the cluster; False: it was not proposed."""
+        if not self.leads or self._has_ended or self._seal_proposed:
+            return False
         self.propose(commands.encode(commands.LEVEL, self.host.wall_ms(), level), lambda _: None)
-        self._level_index = self.log.last_index
+        return True
 
     # Member.
 
@@ -201,7 +197,6 @@ class RangeReplica(Member):
             self._serve_reads()
         if self.group.base_wanted:
             self.host.look_soon()
-        self.follow_level()
         entries, every = self.store.entries_to_checkpoint, self.host.options.checkpoint_entries
         if entries >= every and self.leads:
             self._propose_freeze()
@@ -241,8 +236,20 @@ class RangeReplica(Member):
             elif waiting.index > self.applied_index:
                 later.append(waiting)
             else:
-                waiting.serve(waiting.answer)
+                self._answer(waiting.serve, waiting.answer)
         self._ready = later
+
+    def _answer(self, serve: Callable[[Answer], None], answer: Answer) -> None:
+        """Serve a read, unless it needs a damaged file: other members have the file."""
+        try:
+            serve(answer)
+        except CorruptData as error:
+            self.host.damage_found(self, error)
+            answer({"status": "error", "hint": None})
+
+    def stuck(self, error: CorruptData) -> None:
+        if self.host.repairs is not None:
+            self.host.repairs.step_found(self, error)
 
     def _read_entries(self, body: dict[str, Any], answer: Answer) -> None:
         """Read one key, after the waits of a node; a member that is behind refuses instead."""
@@ -257,7 +264,7 @@ class RangeReplica(Member):
         elif wait or generation > self.gid.generation:
             answer({"status": "error", "hint": None})
         else:
-            serve(answer)
+            self._answer(serve, answer)
 
     def _serve(self, key: bytes, as_of: str | None, answer: Answer) -> None:
         try:
@@ -303,7 +310,10 @@ class RangeReplica(Member):
         host.world.checkpoints += 1
         host.world.trace(host.name, "checkpoint", f"{self.name} index={index}")
         if host.options.removals and host.rng.random() < _MERGES:
-            host.world.merges += self.store.merge()
+            try:
+                host.world.merges += self.store.merge()
+            except CorruptData as error:
+                host.damage_found(self, error)
         host.disk.boundary()
         keep = host.rng.choice((0, 0, 5, 20))
         for _, last in cut_log(self.gid, self.log, index - keep, index):

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ...client.protocol.errors import Unavailable
 from ...client.protocol.invariants import invariant
 from ...node.directory import meta_keys
-from ...node.rules import ending, recovering, reinstalling
+from ...node.rules import ending, recovering, reinstalling, repairing
 from ...node.rules.base_fetches import Pin
 from ...node.rules.beginning import begin, may_begin
 from ...node.rules.durable_steps import (
     Begin,
+    CheckAside,
     CheckFiles,
     CheckPresent,
     CollectFiles,
@@ -27,6 +28,8 @@ from ...node.rules.durable_steps import (
     ResetLog,
     RetireLogs,
     Rows,
+    SetAside,
+    SettleRows,
     Step,
     Steps,
     Stop,
@@ -63,6 +66,8 @@ class Replicas:
         self._wal = rounds.wal
         self.groups: dict[GroupId, Member] = {}
         self.damaged: dict[GroupId, str] = {}
+        self.aside: dict[GroupId, SetAside] = {}
+        """Replicas that take no part until their damaged files are repaired."""
         self.marks: dict[int, int] = {}
         self.pinned: dict[Pin, list[str]] = {}
         """Segment files in use that no row names yet."""
@@ -84,6 +89,26 @@ class Replicas:
         """Return the replica of exactly this generation."""
         found = self.groups.get(gid)
         return found if isinstance(found, RangeReplica) else None
+
+    def holders(self, content_id: str) -> list[Descriptor]:
+        """Return the generations whose replicas here need the file."""
+        running = [
+            replica.descriptor
+            for replica in self.ranges()
+            if any(
+                info.content_id == content_id
+                for info in (
+                    *replica.store.state.durable_base.manifest, *replica.store.state.manifest
+                )
+            )
+        ]  # fmt: skip
+        waiting = [aside.descriptor for aside in self.aside.values() if content_id in aside.files]
+        return running + waiting
+
+    def rows_of(self, gids: Iterable[GroupId]) -> dict[GroupId, Any]:
+        """Return the rows of those replicas that take part here, or wait for a file."""
+        present = [gid for gid in gids if gid in self.groups or gid in self.aside]
+        return {gid: self._host.durable.meta.get(meta_keys.replica_key(gid)) for gid in present}
 
     def serving(self, key: bytes) -> RangeReplica | None:
         """Return the newest replica of a key's range."""
@@ -122,8 +147,9 @@ class Replicas:
         steps = recovering.recover(
             stored, self._wal.groups.get(gid), self._wal.recovery.damaged.get(gid)
         )
-        if isinstance(steps[-1], CheckFiles):  # no file is damaged here
-            steps = (*steps[:-1], *recovering.files_checked(stored, {}))
+        if isinstance(steps[-1], CheckFiles):
+            bad = self._host.durable.bad_files(Base.from_wire(row["base"]))
+            steps = (*steps[:-1], *recovering.files_checked(stored, bad))
         self._carry_out(steps, made)
 
     def start(self) -> None:
@@ -153,6 +179,26 @@ class Replicas:
 
         self._carry_out(reinstalling.go_alone(replica.gid, key, row, node), made)
 
+    def carry_out(self, steps: Steps) -> None:
+        """Carry out steps by which replicas wait for a file, or are given up."""
+        self._carry_out(steps)
+
+    def bring_back(self, gid: GroupId) -> None:
+        """Let a replica continue whose damaged files were repaired."""
+
+        def made(log: GroupLog, *, campaign: bool) -> None:
+            row = self._host.durable.row(meta_keys.replica_key(gid))
+            del self.aside[gid]
+            descriptor, base = Descriptor.from_wire(row["descriptor"]), Base.from_wire(row["base"])
+            replica = RangeReplica(self._host, descriptor, log, base)
+            self._host.world.trace(self._host.name, "continue", replica.name)
+            self._adopt(replica)
+            self._start(replica, campaign=campaign)
+            self._host.look_soon()
+            self._host.pump()
+
+        self._carry_out(repairing.bring_back(gid), made)
+
     # Later bases of the same generation.
 
     def reinstall_range(self, replica: RangeReplica, base: Base, done: Callable[[], None]) -> None:
@@ -174,7 +220,8 @@ class Replicas:
         """Go on from a later image of the controller's metadata, likewise."""
         descriptor = replica.descriptor
         row = controller_row(descriptor, metadata, applied)
-        rows = Rows(meta_keys.controller_key(descriptor.generation), row)
+        key = meta_keys.controller_key(descriptor.generation)
+        rows = Rows(key, row, level=metadata.feature_level)
 
         def made(log: GroupLog) -> Member:
             return ControllerReplica(self._host, descriptor, log, metadata, applied)
@@ -226,7 +273,8 @@ class Replicas:
     ) -> None:
         """Begin a generation of the controller, likewise."""
         key = meta_keys.controller_key(descriptor.generation)
-        rows = Rows(key, controller_row(descriptor, metadata, applied))
+        row = controller_row(descriptor, metadata, applied)
+        rows = Rows(key, row, level=metadata.feature_level)
 
         def made(log: GroupLog) -> Member:
             return ControllerReplica(self._host, descriptor, log, metadata, applied)
@@ -305,6 +353,9 @@ class Replicas:
                 case CheckPresent(gid):
                     if gid not in self._wal.groups or gid in self.damaged:
                         return
+                case CheckAside(gid):
+                    if gid not in self.aside:
+                        return
                 case Damaged(gid, reason):
                     self._note_damage(gid, reason, wrecked=wrecked)
                 case Begin(gid, campaign) if begin is not None:
@@ -315,7 +366,7 @@ class Replicas:
     def _carry_out_one(self, step: Step) -> None:
         match step:
             case Commit(puts, deletes):
-                self._host.durable.commit(puts, deletes)
+                self._host.durable.commit(puts, deletes, level=step.level)
             case CreateLog(gid, (index, term)):
                 self._wal.create_group(gid, index=index, term=term)
             case ResetLog(gid, base):
@@ -332,10 +383,17 @@ class Replicas:
             case Stop(gids):
                 for gid in gids:
                     self.damaged.pop(gid, None)
+                    self.aside.pop(gid, None)
                     if gid in self.groups:
                         self.groups[gid].stop()
             case Mark(gid):
                 self.marks[gid.range_id] = gid.generation
+            case SetAside(gid):
+                self._host.world.trace(self._host.name, "aside", f"{gid.range_id}/{gid.generation}")
+                self.groups.pop(gid, None)
+                self.aside[gid] = step
+            case SettleRows():
+                pass  # a transaction of the simulated meta is one step
             case CollectFiles():
                 self.collect_garbage()
             case _:

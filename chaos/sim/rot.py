@@ -1,13 +1,21 @@
-"""Damage to a WAL that recovery must find: flipped bits, lost ends of files, a lost disk.
+"""Damage to a WAL that recovery must find: flipped bits, lost ends of files, a lost disk; and to
+segments: changed bytes, or a file that is gone.
 
 One kind is left out because no recovery can find it, as docs/design.md says: bytes of the last
 synced rounds, as long as nothing later in the file says that they were synced (x5). There a flipped
 bit looks like a torn tail.
 """
 
+from typing import Final
+
+from ...node.directory import meta_keys
+from ...node.rules.ending import files_of
 from ...raft import wal_format
 from ...raft.wal_scan import file_number, scan
 from .disk import SimDisk
+from .store import Durable
+
+_GONE: Final = 0.3
 
 
 def damage_wal(disk: SimDisk, how: str, where: float) -> bool:
@@ -43,6 +51,24 @@ def damage_wal(disk: SimDisk, how: str, where: float) -> bool:
             break
         offset -= end - start
     return True
+
+
+def rot_segment(durable: Durable, where: float) -> str | None:
+    """Damage one of the segments that replicas need, or lose the file.
+
+    `where`, 0 to 1, picks the file and the damage. Return its content id, None without a file.
+    """
+    rows = [row for _, row in durable.meta.items(meta_keys.REPLICA) if not row["damaged"]]
+    names = sorted(files_of(rows) & durable.files.keys())
+    if not names:
+        return None
+    position = where * len(names)
+    name = names[int(position)]
+    if position % 1.0 < _GONE:
+        del durable.files[name]
+    else:
+        durable.files.rotten.add(name)
+    return name
 
 
 def _findable(disk: SimDisk) -> list[tuple[str, int, int]]:

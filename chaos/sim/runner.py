@@ -67,6 +67,7 @@ class Summary:
     removals: int = 0
     leased: int = 0
     merges: int = 0
+    repairs: int = 0
     seals: int = 0
     splits: int = 0
     joins: int = 0
@@ -91,6 +92,7 @@ class Summary:
         self.removals += outcome.removals
         self.leased += outcome.leased
         self.merges += outcome.merges
+        self.repairs += outcome.repairs
         self.seals += outcome.seals
         self.splits += outcome.splits
         self.joins += outcome.joins
@@ -125,7 +127,7 @@ class Summary:
             f"reads={self.reads} elections={self.elections} crashes={self.crashes} "
             f"faults={self.faults} checkpoints={self.checkpoints} bases={self.bases} "
             f"wakes={self.wakes} removals={self.removals} leased={self.leased} "
-            f"merges={self.merges} "
+            f"merges={self.merges} repairs={self.repairs} "
             f"seals={self.seals} splits={self.splits} joins={self.joins} "
             f"replacements={self.replacements} recoveries={self.recoveries} lost={self.lost} "
             f"wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"

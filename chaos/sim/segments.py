@@ -89,8 +89,36 @@ class MemorySegment:
         return self._entries[bisect_left(self._seqs, seq)]
 
 
-Files = dict[str, MemorySegment]
-"""A machine's segment files by content id. Files put here are durable."""
+class Files(dict[str, MemorySegment]):
+    """A machine's segment files by content id. Files put here are durable and sound."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rotten: set[str] = set()
+        """Files whose bytes have changed on the disk."""
+        self.suspended: set[str] = set()
+        """Files of which the process serves nothing."""
+
+    def __setitem__(self, content_id: str, segment: MemorySegment) -> None:
+        super().__setitem__(content_id, segment)
+        self.rotten.discard(content_id)
+
+    def __delitem__(self, content_id: str) -> None:
+        super().__delitem__(content_id)
+        self.rotten.discard(content_id)
+
+    def is_sound(self, content_id: str) -> bool:
+        """Whether the file is here with the content of its name."""
+        return content_id in self and content_id not in self.rotten
+
+    def sound(self, content_id: str) -> MemorySegment:
+        """Return the file. Raises CorruptData when it is missing, damaged, or in doubt."""
+        if content_id in self.suspended:
+            raise CorruptData(f"segment {content_id} is in doubt", segment=content_id)
+        if not self.is_sound(content_id):
+            what = "damaged" if content_id in self else "missing"
+            raise CorruptData(f"segment {content_id} is {what}", segment=content_id)
+        return self[content_id]
 
 
 class MemorySegments(SegmentStore):
@@ -104,10 +132,7 @@ class MemorySegments(SegmentStore):
         return content_id in self.files
 
     def segment(self, content_id: str) -> Segment:
-        found = self.files.get(content_id)
-        if found is None:
-            raise CorruptData(f"segment {content_id} is missing")
-        return cast(Segment, found)
+        return cast(Segment, self.files.sound(content_id))
 
 
 def merge(
@@ -116,12 +141,12 @@ def merge(
     """Merge neighbouring files with the same clip, as the merge process does.
 
     The new file has the entries that may still be visible; None when there are none. `oldest`: no
-    older file with such keys is named beside them.
+    older file with such keys is named beside them. Raises CorruptData for a damaged file.
     """
     entries: list[Entry] = []
     by_key: dict[bytes, list[Entry]] = {}
     for info in inputs:
-        for entry in files[info.content_id].all_entries():
+        for entry in files.sound(info.content_id).all_entries():
             if not has(info.clip, entry.key):
                 continue
             by_key.setdefault(entry.key, []).append(entry)

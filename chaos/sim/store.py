@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ...client.protocol.invariants import invariant
+from ...client.protocol.levels import LEVEL_MIN
 from ...client.protocol.types import Entry
-from ...node.directory import meta_keys
+from ...node.directory import feature_level, meta_keys
 from ...node.rules.durable_steps import Commit
 from ...node.rules.ending import files_of
 from ...node.rules.flushing import store_base
@@ -23,7 +24,7 @@ from ...statemachine.range_state import Base, RangeState
 from ...statemachine.visibility import Rules
 from . import segments
 from .disk import SimDisk
-from .segments import Files, MemorySegments
+from .segments import Files, MemorySegment, MemorySegments
 
 _BUILD_FAILS: Final = 0.05
 _PAGE_ENTRIES: Final = 50
@@ -40,12 +41,17 @@ class Durable:
     def __init__(self, disk: SimDisk) -> None:
         self._disk = disk
         self.meta = MemoryMeta()
-        self.files: Files = {}
+        self.files = Files()
 
-    def commit(self, puts: Mapping[str, Any], deletes: Iterable[str] = ()) -> None:
-        """Commit one transaction. Raises OSError or Died before anything is changed."""
+    def commit(
+        self, puts: Mapping[str, Any], deletes: Iterable[str] = (), *, level: int = LEVEL_MIN
+    ) -> None:
+        """Commit one transaction. Raises OSError or Died before anything is changed.
+
+        `level` is the feature level of metadata in the puts: the transaction notes it.
+        """
         self._disk.boundary()
-        self.meta.commit(puts, deletes)
+        self.meta.commit({**puts, **feature_level.rows(self.meta.get, level)}, deletes)
 
     def row(self, key: str) -> dict[str, Any]:
         """Return a row of the meta store. Raises KeyError when it is missing."""
@@ -55,20 +61,47 @@ class Durable:
         return row
 
     def copy_files(self, base: Base, source: "Durable") -> bool:
-        """Copy a base's files from another machine. Return False if one is gone there."""
-        names = [info.content_id for info in base.manifest]
-        if any(name not in source.files for name in names):
+        """Copy the files of a base that are not here from another machine.
+
+        Return False if one of them is gone there, or is damaged.
+        """
+        wanted = [info.content_id for info in base.manifest if info.content_id not in self.files]
+        if not all(map(source.files.is_sound, wanted)):
             return False
-        self.files.update({name: source.files[name] for name in names})
+        for name in wanted:
+            self.files[name] = source.files[name]
         return True
+
+    def add_file(self, content_id: str, segment: MemorySegment) -> None:
+        """Put a file in place, durably. Raises OSError or Died before anything is changed."""
+        self._disk.boundary()
+        self.files[content_id] = segment
+
+    def bad_files(self, base: Base) -> dict[str, str]:
+        """Return the damage of the base's files that a start finds.
+
+        It hashes the files that were not read back from the disk before (x28).
+        """
+        bad = {}
+        for info in base.manifest:
+            name = info.content_id
+            if name not in self.files:
+                bad[name] = f"segment {name} is missing"
+            elif name in self.files.rotten and self.meta.get(meta_keys.sound_key(name)) is None:
+                bad[name] = f"segment {name} is damaged"
+        return bad
 
     def remove_orphans(self, pinned: Iterable[str] = ()) -> None:
         """Delete files that no row names and no duty has pinned."""
         rows = [*self.meta.items(meta_keys.REPLICA), *self.meta.items(meta_keys.PREPARED)]
         named = files_of(row for _, row in rows)
         named.update(pinned)
-        for content_id in [file for file in self.files if file not in named]:
+        gone = [file for file in self.files if file not in named]
+        for content_id in gone:
             del self.files[content_id]
+        keys = [key for key in map(meta_keys.sound_key, gone) if self.meta.get(key) is not None]
+        if keys:
+            self.commit({}, keys)
 
 
 class ReplicaStore:

@@ -7,14 +7,12 @@ seed can be compared cheaply. `recv` lines are there only for reading. A line ma
 functions of the seed.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..trace_hash import TraceHash
 from .clock import START_S, VirtualClock
-
-_HASHED_AT_ONCE: Final = 1 << 16
 
 COLUMNS: Final = """\
 one line an event, four columns separated by one space:
@@ -26,8 +24,9 @@ one line an event, four columns separated by one space:
 
   nodes      start, kill, power, disk-failure, pause, resume: the process; sync N: a WAL round is
              durable; term, lead, propose: consensus; checkpoint, base: index=; seal, begin,
-             retire, damaged, alone: generations, as range/generation; recv (not in the hash): a
-             message
+             retire, damaged, alone, aside, continue: generations, as range/generation; rot,
+             doubt, repaired, unrepaired: a segment, by the start of its content id; recv (not in
+             the hash): a message
   links      up, down: a connection; drop, lost: a message that goes nowhere
   clients    invoke, ack, read, prefix, mismatch, give-up; removed: a removal is acknowledged;
              leased: a read through a lease is answered
@@ -46,14 +45,17 @@ class Trace:
     def __init__(self, clock: VirtualClock, sink: Callable[[str], None] | None = None) -> None:
         self._clock = clock
         self._sink = sink
-        self._hash = hashlib.blake2b(digest_size=16)
-        self._unhashed = bytearray()
+        self._hash = TraceHash()
+        self.bytes = self._hash.add
+        """Adds sent bytes to the hash: they are part of the run."""
+        self.digest = self._hash.digest
+        """Returns the hash of all lines so far, in hex."""
         self.tail: deque[str] = deque(maxlen=40)
         self.lines = 0
 
     def __call__(self, where: str, what: str, detail: str = "") -> None:
         line = f"{self._clock.now - START_S:.6f} {where} {what} {detail}"
-        self._unhashed += line.encode()
+        self.bytes(line.encode())
         self.tail.append(line)
         self.lines += 1
         if self._sink is not None:
@@ -63,18 +65,3 @@ class Trace:
         """Write a line to the sink, if there is one; the line is not in the hash."""
         if self._sink is not None:
             self._sink(f"{self._clock.elapsed:.6f} {where} {what} {form % values}")
-
-    def bytes(self, data: bytes) -> None:
-        """Add sent bytes to the hash: they are part of the run."""
-        self._unhashed += data
-        if len(self._unhashed) >= _HASHED_AT_ONCE:
-            self._take_in()
-
-    def digest(self) -> str:
-        """Return the hash of all lines so far, in hex."""
-        self._take_in()
-        return self._hash.hexdigest()
-
-    def _take_in(self) -> None:
-        self._hash.update(self._unhashed)
-        self._unhashed.clear()

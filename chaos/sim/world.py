@@ -62,6 +62,8 @@ class Outcome:
     removals: int = 0
     leased: int = 0
     merges: int = 0
+    repairs: int = 0
+    """Damaged segments that were replaced by those of peers."""
     seals: int = 0
     splits: int = 0
     joins: int = 0
@@ -109,6 +111,8 @@ class World:
         """How often a leader at rest was woken."""
         self.merges = 0
         """How often a replica replaced or removed segments."""
+        self.repairs = 0
+        """How often a peer's segment replaced a damaged one."""
         self.network = Network(self.scheduler, random.Random(f"{seed} network"), self.trace)
         self.generations = Generations()
         self._rng = random.Random(f"{seed} world")
@@ -344,6 +348,7 @@ def judge(world: World) -> Outcome:
     outcome.removals = world.history.removed.done_count
     outcome.leased = world.history.leased
     outcome.merges = world.merges
+    outcome.repairs = world.repairs
     outcome.seals = world.generations.seals
     outcome.splits = world.generations.splits
     outcome.joins = world.generations.joins

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from ...node.runtime.futures import settle
 from .network import Network
 from .process import OWNER, Process, current
 from .sockets import Accepted, Listening
@@ -269,7 +270,7 @@ class SimLoop(asyncio.BaseEventLoop):
             result = func(*args)
         except Exception as error:
             failed = error
-        self.call_later(after_s(self.rng), _settle, future, result, failed)
+        self.call_later(after_s(self.rng), settle, future, result, failed)
 
     async def getaddrinfo(self, host: Any, port: Any, **_options: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
@@ -308,12 +309,3 @@ def _owner(handle: asyncio.Handle) -> Process:
     if found is None:
         raise LookupError(f"{handle!r} belongs to no process")
     return found
-
-
-def _settle(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)

@@ -5,12 +5,12 @@ also covers every turn of every process and every byte that arrives. A line may 
 functions of the seed.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-_HASHED_AT_ONCE: Final = 1 << 16
+from ..trace_hash import TraceHash
+
 _TAIL_LINES: Final = 60
 
 Sink = Callable[[str], None]
@@ -24,8 +24,11 @@ class Trace:
         self.now_s: Callable[[], float] = lambda: 0.0
         """Virtual seconds since the start of the run."""
         self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._hash = hashlib.blake2b(digest_size=16)
-        self._unhashed = bytearray()
+        self._hash = TraceHash()
+        self.bytes = self._hash.add
+        """Adds bytes to the hash: they are part of the run."""
+        self.digest = self._hash.digest
+        """Returns the hash of all events so far, in hex."""
 
     def __call__(self, where: str, what: str) -> None:
         """Add an event."""
@@ -41,18 +44,3 @@ class Trace:
         self.tail.append(line)
         if self.sink is not None:
             self.sink(line)
-
-    def bytes(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes to the hash: they are part of the run."""
-        self._unhashed += data
-        if len(self._unhashed) >= _HASHED_AT_ONCE:
-            self._take_in()
-
-    def digest(self) -> str:
-        """Return the hash of all events so far, in hex."""
-        self._take_in()
-        return self._hash.hexdigest()
-
-    def _take_in(self) -> None:
-        self._hash.update(self._unhashed)
-        self._unhashed.clear()

@@ -23,7 +23,6 @@ from ...partitions import levels
 from ...partitions.facts import Facts
 from ...partitions.leads import LEAD_RESTS_S
 from ...partitions.levels import Program
-from ...partitions.lifecycle import is_removed
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, NodeRecord
 from ...partitions.planner import Damage, Large
@@ -39,11 +38,12 @@ from ..load.stored import Stored
 from ..metadata.view import View
 from ..replicas.controller_replica import ControllerReplica
 from ..replicas.host import Host
+from ..rules import heartbeats
+from ..rules.heartbeats import PERIOD_S, Told, has_news, is_heard
 from ..runtime.slices import in_slices
 from . import images
 from .images import Images
 
-_WAIT_S = 0.5
 _RETRY_S = 0.1
 _ALIVE_S = 2.0
 """A node that was not heard for this time leads nothing any more."""
@@ -120,7 +120,7 @@ class Heartbeat:
                 self.last_answer_at = time.monotonic()
                 if len(replica.metadata.controller.members) == 1:
                     self._confirmed_at = self.last_answer_at
-                await self._view.changed(_WAIT_S / 2)
+                await self._view.changed(PERIOD_S / 2)
                 continue
             try:
                 await self._ask()
@@ -144,7 +144,7 @@ class Heartbeat:
     def _own_news(self) -> Body:
         """Return what this node reports of itself, apart from the table of leaders."""
         return {
-            "damaged": _told(self._host.damaged)[:_ROWS],
+            "damaged": _told(self._host.stored_damage)[:_ROWS],
             "halted": _told(self._host.halted)[:_ROWS],
             "disk_free": self._room.told_free,
             "leads_left": self._draining.leads_left,
@@ -160,7 +160,8 @@ class Heartbeat:
     async def _ask(self) -> None:
         node = self._view.controller_leader()
         if node is None or node == self._node_id:
-            node = self._next_to_ask()
+            self._try += 1
+            node = heartbeats.next_to_ask(self._view.metadata, self._node_id, self._try)
         if node is None:
             await asyncio.sleep(_RETRY_S)
             return
@@ -180,7 +181,7 @@ class Heartbeat:
             **self._own_news(),
         }
         asked_at = time.monotonic()
-        deadline = asyncio.get_running_loop().time() + 4 * _WAIT_S
+        deadline = asyncio.get_running_loop().time() + 4 * PERIOD_S
         try:
             answer = await connection.request(HEARTBEAT, body, deadline=deadline)
         except NotLeader as error:
@@ -220,23 +221,6 @@ class Heartbeat:
         programs = {node: Program(*told) for node, *told in answer["programs"] or ()}
         self._view.learn_nodes(insecure, {**programs, own: self._program})
 
-    def _next_to_ask(self) -> int | None:
-        """Return the node to ask while no leader is known.
-
-        The controller's members and all other nodes take turns, since the members may have changed
-        (x29).
-        """
-        metadata = self._view.metadata
-        others = [
-            node.node_id
-            for node in metadata.nodes.values()
-            if node.node_id != self._node_id and node.state != "REMOVED"
-        ]
-        members = [node for node in metadata.controller.members if node != self._node_id]
-        self._try += 1
-        asked = members if members and self._try % 2 else others
-        return asked[self._try // 2 % len(asked)] if asked else None
-
     async def serve(self, node: int, body: Body) -> Body:
         """Answer a heartbeat as the leader. Raises NotLeader."""
         replica = self._host.controller
@@ -248,7 +232,7 @@ class Heartbeat:
         has = (body["generation"], body["version"])
         await replica.ready()
         self._confirmed_at = time.monotonic()
-        if is_removed(node, replica.metadata.nodes):
+        if not is_heard(node, replica.metadata):
             return await self._parting(replica, has)
         self._hear(node, body["leads_left"])
         # There may be tens of thousands of rows: each list takes many turns of the loop.
@@ -259,20 +243,19 @@ class Heartbeat:
         small = await in_slices(Small(*told) for told in body["small"])
         await in_slices(self._view.learning(body["leaders"]))
         await in_slices(self._keeping(body["wishes"]))
+        told = Told(damaged, large + busy, small, body["stored"] or {})
+        heartbeats.keep(self._facts, node, told)
         self._room.told(node, body["disk_free"])
         self._view.learn_node(
             node, damaged, halted, insecure=body["insecure"],
             program=program_told(body["program"], replica.metadata.nodes.get(node)),
         )  # fmt: skip
-        self._facts.learn(
-            node, damaged=damaged, large=large + busy, small=small, stored=body["stored"] or {}
-        )
         self._facts.learn_short(self._room.short.keys())
         metadata = replica.metadata
-        if (metadata.controller.generation, metadata.version) <= has:
-            await self._view.changed(_WAIT_S)
+        if not has_news(metadata, has):
+            await self._view.changed(PERIOD_S)
         now_leads, table = [replica.gid.generation, replica.group.term], self._view.leaders
-        news = (metadata.controller.generation, metadata.version) > has
+        news = has_news(metadata, has)
         page = await self._images.first_page(metadata, has[1]) if news else None
         return {
             "page": page,
@@ -301,7 +284,7 @@ class Heartbeat:
     async def _parting(self, replica: ControllerReplica, has: tuple[int, int]) -> Body:
         """Answer a node that was removed; ignore everything that the node reports."""
         metadata = replica.metadata
-        news = (metadata.controller.generation, metadata.version) > has
+        news = has_news(metadata, has)
         return {
             "page": await self._images.first_page(metadata, has[1]) if news else None,
             "leaders": [],
@@ -312,14 +295,12 @@ class Heartbeat:
         self._facts.hear(node, time.monotonic(), leads_left)
 
     def _note_own(self) -> None:
-        mine = _told(self._host.damaged)
+        mine = _told(self._host.stored_damage)
+        told = Told(mine, self._large.told + self._hot.told, self._large.small, self._stored.told())
+        heartbeats.keep(self._facts, self._node_id, told)
         self._view.learn_node(
             self._node_id, mine, _told(self._host.halted),
             insecure=self._exposure.insecure, program=self._program,
-        )  # fmt: skip
-        self._facts.learn(
-            self._node_id, damaged=mine, large=self._large.told + self._hot.told,
-            small=self._large.small, stored=self._stored.told(),
         )  # fmt: skip
         self._facts.learn_short(self._room.short.keys())
         deque(self._keeping(self._handover.wishes(LEAD_RESTS_S)), maxlen=0)

@@ -26,7 +26,19 @@ from ..replicas.flush import Flusher
 from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
 from ..rules import base_fetches
-from ..rules.base_fetches import Fetch, Own, Parent, Pin, Stored, fits, pin_of
+from ..rules.base_fetches import (
+    BeginLate,
+    Copied,
+    Fetch,
+    Own,
+    Parent,
+    Pin,
+    Reinstall,
+    Store,
+    Stored,
+    fits,
+    pin_of,
+)
 from ..rules.first_base import first_base
 from ..rules.generation_ends import (
     End,
@@ -34,7 +46,6 @@ from ..rules.generation_ends import (
     is_at,
     prepared,
     prepared_end,
-    prepared_puts,
 )
 from ..runtime import unexpected
 from ..runtime.slices import stepped_and_timed
@@ -206,20 +217,18 @@ class DutyRunner:
                     if not duty.range_.lineage:
                         await self._young.few()
                     await self._begin(duty)
-            case duties.Tell(operation, kind, lineage, effects):
-                told = {} if lineage is None else {"lineage": list(lineage), "effects": effects}
-                await self._report({"operation": operation, "kind": kind, **told})
+            case duties.Tell():
+                await self._report(duty.report())
                 return
-            case duties.Copy(gid, operation):
+            case duties.Copy():
                 await self._copy(duty)
-                self._copied.add((operation, gid))
             case duties.Flush(gid):
                 await self._flusher.flush(self._replica(gid))
             case duties.Seal(gid, operation):
                 self._replica(gid).propose_seal(operation)
                 return
-            case duties.Prepare():
-                await self._prepare(duty)
+            case duties.Prepare(gid):
+                await self._use(duty, gid, await self._fetch_sealed(duty))
             case duties.CatchUp(gid):
                 await self._catch_up(duty, self._replica(gid))
             case duties.Damage(gid, reason):
@@ -242,8 +251,9 @@ class DutyRunner:
     # Generations that are to begin.
 
     async def _begin(self, duty: duties.Begin) -> None:
-        if duty.late:
-            await self._begin_late(duty)
+        if duty.late:  # the other members have continued without this node
+            late = (duty.range_.range_id, duty.range_.generation)
+            await self._use(duty, late, await self._fetch_any(duty, GroupId(*late)))
             return
         ends = [await self._end_of(parent, duty) for parent in base_fetches.parents_of(duty)]
         begin = partial(first_base, duty.range_, ends, lost="recovered" in duty.parents)
@@ -293,11 +303,20 @@ class DutyRunner:
         self._pins.add(pin)
         return pin
 
-    async def _begin_late(self, duty: duties.Begin) -> None:
-        """Begin from a peer's base: the other members have continued without this node."""
-        gid = GroupId(duty.range_.range_id, duty.range_.generation)
-        base = await self._fetch_any(duty, gid)
-        await self._host.create_range(duty.range_, base, campaign=False)
+    async def _use(self, duty: Duty, gid: Gid, base: Base) -> None:
+        """Use a peer's base that fits the duty and whose files are here."""
+        match base_fetches.use_of(duty, gid, base):
+            case Reinstall():
+                await self._host.reinstall_range(self._replica(gid), base)
+            case Copied(operation):
+                self._copied.add((operation, gid))
+            case Store(puts):
+                self._prepared.update(puts)
+                await self._sync.run(lambda: self._host.meta.commit(puts))
+                for key in puts:
+                    self._ends.pop(key, None)
+            case BeginLate(range_):
+                await self._host.create_range(range_, base, campaign=False)
 
     async def _fetch_any(self, duty: Duty, gid: GroupId) -> Base:
         """Fetch a base of the generation that fits the duty, from any other node.
@@ -308,7 +327,7 @@ class DutyRunner:
         fetch = self._fetcher.fetch_ahead if copies else self._fetcher.fetch
         self._check_room()
         last: LognodeError = Unavailable(f"no other node has {gid}")
-        for node in base_fetches.peers_to_ask(self._view.metadata, self._node_id, gid):
+        for node in base_fetches.sources_of(duty, gid, self._view.metadata, self._node_id, None):
             try:
                 base = await fetch(node, gid, pin=self._pin(duty, gid))
             except LognodeError as error:
@@ -330,9 +349,11 @@ class DutyRunner:
     async def _copy(self, duty: duties.Copy) -> None:
         replica = self._host.replica(GroupId(*duty.gid))
         if replica is None:
-            await self._fetch_any(duty, GroupId(*duty.gid))
+            base = await self._fetch_any(duty, GroupId(*duty.gid))
+            await self._use(duty, duty.gid, base)
         else:
             await self._flush_ahead(replica)
+            self._copied.add((duty.operation, duty.gid))
 
     async def _flush_ahead(self, replica: RangeReplica) -> None:
         """Leave little in memory for the seal, at which appends wait for the flush.
@@ -346,13 +367,6 @@ class DutyRunner:
         while _is_worth_a_flush(replica.state.memtable_bytes, before) and time.monotonic() < until:
             before = replica.state.memtable_bytes
             await self._flusher.flush(replica, hurried=True)
-
-    async def _prepare(self, duty: duties.Prepare) -> None:
-        puts = prepared_puts(duty.operation, duty.gid, await self._fetch_sealed(duty))
-        self._prepared.update(puts)
-        await self._sync.run(lambda: self._host.meta.commit(puts))
-        for key in puts:
-            self._ends.pop(key, None)
 
     async def _fetch_sealed(self, duty: duties.Prepare) -> Base:
         """Return the base at the generation's end, once it is durable at the peer that was copied.
@@ -378,20 +392,19 @@ class DutyRunner:
     # Catching up.
 
     async def _catch_up(self, duty: duties.CatchUp, replica: RangeReplica) -> None:
-        leader = replica.leader or self._view.leader(replica.gid.range_id, replica.gid.generation)
-        if leader is None or leader == self._node_id:
-            raise RangeNotFound(
-                "the group has no leader to fetch a base from", range=replica.gid.range_id
-            )
+        gid = replica.gid
+        leader = replica.leader or self._view.leader(gid.range_id, gid.generation)
+        peers = base_fetches.sources_of(duty, gid, self._view.metadata, self._node_id, leader)
+        if not peers:
+            raise RangeNotFound("the group has no leader to fetch a base from", range=gid.range_id)
         self._check_room()
-        pin = self._pin(duty, replica.gid)
-        base = await self._fetcher.fetch(leader, replica.gid, pin=pin)
+        base = await self._fetcher.fetch(peers[0], gid, pin=self._pin(duty, gid))
         if fits(duty, replica.gid, base, replica.applied_index):
             log.info(
                 "base installed",
-                extra={"fields": {"range": replica.gid.range_id, "index": base.applied_index}},
+                extra={"fields": {"range": gid.range_id, "index": base.applied_index}},
             )
-            await self._host.reinstall_range(replica, base)
+            await self._use(duty, gid, base)
 
 
 def _is_worth_a_flush(left: int, before: float) -> bool:

@@ -7,8 +7,7 @@ replica is damaged (x2). A base is in meta before its replica takes part.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, cast
@@ -34,6 +33,7 @@ from ..rules import recovering
 from ..rules.beginning import begin, may_begin
 from ..rules.durable_steps import (
     Begin,
+    CheckAside,
     CheckFiles,
     CheckPresent,
     CollectFiles,
@@ -46,6 +46,7 @@ from ..rules.durable_steps import (
     RetireLogs,
     Rows,
     SetAside,
+    SettleRows,
     Step,
     Steps,
     Stop,
@@ -55,6 +56,7 @@ from ..rules.ending import damage, files_of, retire
 from ..rules.flushing import cut_log
 from ..rules.recovering import Stored
 from ..rules.reinstalling import alone, go_alone, reinstall
+from ..rules.repairing import step_failed
 from ..runtime.slices import stepped
 from ..runtime.sync_thread import SyncThread
 from .controller_replica import ControllerReplica
@@ -77,17 +79,6 @@ class MakeReplica(Protocol[Made]):
     """Makes a replica from its log, and lets the replica take part."""
 
     def __call__(self, raft_log: GroupLog, *, campaign: bool) -> Made: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """A replica that waits for a sound file. Its log is whole, so that it can continue (x2)."""
-
-    descriptor: Descriptor
-    files: dict[str, SegmentInfo]
-    """The files of its base, by content id."""
-    bad: Mapping[str, str]
-    """The damage of each damaged file, by content id."""
 
 
 class Host:
@@ -116,7 +107,8 @@ class Host:
         self.sound = SoundFiles(meta, sync)
         self._rows: set[GroupId] = set()
         """Replicas of ranges that may have a row in meta."""
-        self._marking: set[asyncio.Future[None]] = set()
+        self._storing: dict[GroupId, asyncio.Future[None]] = {}
+        """Damage that meta does not have yet."""
         self._wal = wal
         self.meta = meta
         self._puts = MetaPuts(meta, sync)
@@ -130,7 +122,7 @@ class Host:
         self._on_change = on_change
         self.groups: dict[GroupId, Replica] = {}
         self.damaged: dict[GroupId, str] = {}
-        self.aside: dict[GroupId, Aside] = {}
+        self.aside: dict[GroupId, SetAside] = {}
         """Replicas that take no part until their damaged files are repaired."""
         self.halted: dict[GroupId, str] = {}
         """Why each replica takes no part until the node is upgraded."""
@@ -241,25 +233,27 @@ class Host:
 
     def damage(self, replica: Replica, error: CorruptData) -> None:
         """Stop a replica whose own data is damaged. It never serves or votes again in this
-        generation, not even after a restart (S12, x2). The other replicas continue."""
+        generation, not even after a restart (S12, x2). The other replicas continue.
+
+        The node knows the damage at once. Other nodes learn of it once meta has it:
+        `stored_damage`.
+        """
         gid = replica.gid
         replica.stop()
         if self.groups.get(gid) is not replica:
             return
-        if isinstance(replica, RangeReplica):
-            self.store.doubt(info.content_id for info in replica.state.durable_base.manifest)
-        self._damage(gid, error)
-
-    def _damage(self, gid: GroupId, error: CorruptData) -> None:
-        """Note the damage at once; the row in meta follows in the background."""
-        for step in damage(gid, self.meta.get(meta_keys.row_key(gid)), error.message):
+        for step in damage(gid, self._row(gid), error.message):
             if isinstance(step, Commit):
-                stored = self._commit(step)
-                self._marking.add(stored)
-                stored.add_done_callback(self._marking.discard)
+                self._storing[gid] = stored = self._commit(step)
+                stored.add_done_callback(lambda _: self._storing.pop(gid, None))
             else:
                 self._carry_out_now(step)
         self._on_change()
+
+    @property
+    def stored_damage(self) -> dict[GroupId, str]:
+        """The damage that a restart would know, too: only this is told to other nodes."""
+        return {gid: why for gid, why in self.damaged.items() if gid not in self._storing}
 
     def halt(self, replica: Replica, error: UnknownCommandError) -> None:
         """Stop a replica whose log holds a command of a newer program. It takes no part until the
@@ -280,52 +274,29 @@ class Host:
 
     def set_aside(self, replica: RangeReplica, error: CorruptData) -> None:
         """Stop a replica that needs a damaged file and whose log is whole. It takes no part until
-        `bring_back`, or for good after `give_up`."""
-        gid = replica.gid
+        the file is repaired, or for good when it cannot be."""
         replica.stop()
-        if self.groups.get(gid) is not replica:
+        if self.groups.get(replica.gid) is not replica:
             return
-        del self.groups[gid]
-        if self._serving.get(gid.range_id) is replica:
-            del self._serving[gid.range_id]
-        files = _files((*replica.state.durable_base.manifest, *replica.state.manifest))
-        bad = {error.fields["segment"]: error.message}
-        self._put_aside(gid, Aside(replica.descriptor, files, bad))
+        files = (*replica.state.durable_base.manifest, *replica.state.manifest)
+        bad: str = error.fields["segment"]
+        for step in step_failed(replica.descriptor, files, bad, error.message):
+            self._carry_out_now(step)
         self._on_change()
 
-    def _put_aside(self, gid: GroupId, aside: Aside) -> None:
-        self.aside[gid] = aside
-        log.warning(
-            "the replica waits for a damaged file",
-            extra={"fields": {"range": gid.range_id, "generation": gid.generation,
-                              "reason": "; ".join(aside.bad.values())}},
-        )  # fmt: skip
-
-    async def bring_back(self, gid: GroupId) -> None:
-        """Restart a replica that was set aside and whose files are sound again. It continues from
-        its last durable base and its log, as after a start."""
-        await self._rounds.durable()
-        await self._sync.run(lambda: None)  # earlier writes about the replica
-        aside, raft_log = self.aside.get(gid), self._wal.groups.get(gid)
-        row = self.meta.get(meta_keys.replica_key(gid))
-        if aside is None or raft_log is None or row is None or gid in self.damaged:
-            return
-        del self.aside[gid]
-        base = Base.from_wire(row["base"])
-        self._begin_range(aside.descriptor, base, None, raft_log, campaign=False)
-        log.info(
-            "the replica continues",
-            extra={"fields": {"range": gid.range_id, "generation": gid.generation}},
-        )
+    async def carry_out(self, steps: Steps) -> None:
+        """Carry out steps by which replicas are given up, or begin again from their rows."""
+        await self._carry_out(steps)
         self._on_change()
 
-    def give_up(self, gid: GroupId, error: CorruptData) -> None:
-        """Give up a replica whose damaged file cannot be fetched: see `damage`."""
-        replica = self.groups.get(gid)
-        if replica is not None:
-            self.damage(replica, error)
-        elif self.aside.pop(gid, None) is not None:
-            self._damage(gid, error)
+    def rows_of(self, gids: Iterable[GroupId]) -> dict[GroupId, Any]:
+        """Return the rows of those replicas that take part here, or wait for a file."""
+        present = [gid for gid in gids if gid in self.groups or gid in self.aside]
+        return {gid: self._row(gid) for gid in present}
+
+    def _row(self, gid: GroupId) -> Any:
+        """Return the row in meta of a replica, or None."""
+        return self.meta.get(meta_keys.row_key(gid))
 
     def holders(self, content_id: str) -> dict[GroupId, tuple[Descriptor, SegmentInfo]]:
         """Return the replicas that need the file."""
@@ -346,6 +317,15 @@ class Host:
         if aside is not None:
             return "; ".join(aside.bad.values())
         return self.damaged.get(gid) or self.halted.get(gid)
+
+    def _put_aside(self, aside: SetAside) -> None:
+        gid = aside.gid
+        self.aside[gid] = aside
+        log.warning(
+            "the replica waits for a damaged file",
+            extra={"fields": {"range": gid.range_id, "generation": gid.generation,
+                              "reason": "; ".join(aside.bad.values())}},
+        )  # fmt: skip
 
     def _note_damage(self, gid: GroupId, reason: str) -> None:
         self.damaged[gid] = reason
@@ -551,8 +531,8 @@ class Host:
     ) -> AnyReplica | None:
         """Carry out the steps one after another; return the replica that began, if any.
 
-        `make` makes the replica of a `Begin` step. Raises Unavailable when the group of a
-        `CheckPresent` step was retired meanwhile, and DiskFailure.
+        `make` makes the replica of a `Begin` step; without `make` it begins from its row. Raises
+        Unavailable when the group of a `CheckPresent` step was retired meanwhile, and DiskFailure.
         """
         begun = None
         for step in steps:
@@ -567,6 +547,13 @@ class Host:
                     await self.collect_garbage()
                 case Begin(gid, campaign) if make is not None:
                     begun = make(self._wal.groups[gid], campaign=campaign)
+                case Begin(gid, campaign):
+                    self._begin_again(gid, campaign=campaign)
+                case SettleRows():
+                    await self._sync.run(lambda: None)
+                case CheckAside(gid):
+                    if gid not in self.aside or self._row(gid) is None:
+                        return None
                 case _:
                     self._carry_out_now(step)
         return begun
@@ -601,13 +588,16 @@ class Host:
                 self._check_present(gid)
             case Mark(gid):
                 self.marks[gid.range_id] = gid.generation
+            case Damaged(gid) if gid in self._retiring or self._row(gid) is None:
+                pass  # it was retired while its row was stored
             case Damaged(gid, reason):
                 self._forget(gid)
+                if gid.range_id != CONTROLLER_RANGE:
+                    self.store.doubt(files_of([self._row(gid)]))
                 self._note_damage(gid, reason)
-            case SetAside(gid, bad):
-                row: Any = self.meta.get(meta_keys.replica_key(gid))
-                files = _files(Base.from_wire(row["base"]).manifest)
-                self._put_aside(gid, Aside(Descriptor.from_wire(row["descriptor"]), files, bad))
+            case SetAside(gid):
+                self._forget(gid)
+                self._put_aside(step)
             case _:
                 invariant(False, "a step that this executor does not know", step=step)
 
@@ -646,6 +636,17 @@ class Host:
         if newest is None or newest.stopped or newest.gid.generation <= descriptor.generation:
             self._serving[descriptor.range_id] = replica
         return replica
+
+    def _begin_again(self, gid: GroupId, *, campaign: bool) -> None:
+        """Let a replica continue from its row and its log, as after a start."""
+        row = self._row(gid)
+        descriptor, base = Descriptor.from_wire(row["descriptor"]), Base.from_wire(row["base"])
+        self.aside.pop(gid, None)
+        self._begin_range(descriptor, base, None, self._wal.groups[gid], campaign=campaign)
+        log.info(
+            "the replica continues",
+            extra={"fields": {"range": gid.range_id, "generation": gid.generation}},
+        )
 
     def _begin_controller(
         self,
@@ -688,7 +689,3 @@ async def _producers(base: Base) -> Producers:
 
 def _applied(base: Base) -> tuple[int, int]:
     return base.applied_index, base.applied_term
-
-
-def _files(manifest: Iterable[SegmentInfo]) -> dict[str, SegmentInfo]:
-    return {info.content_id: info for info in manifest}

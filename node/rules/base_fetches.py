@@ -4,16 +4,17 @@ The files of a fetched base are pinned before the first of them arrives. They st
 meta names them, or until nobody wants them any more.
 """
 
-from collections.abc import Collection, Container, Hashable, Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Container, Hashable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from ...partitions import duties
 from ...partitions.duties import Duty
 from ...partitions.lineage import Gid
 from ...partitions.metadata import Metadata
+from ...partitions.model import Descriptor
 from ...statemachine.range_state import Base
 from ..directory import meta_keys
-from .generation_ends import End, is_at
+from .generation_ends import End, is_at, prepared_puts
 
 
 class Own(NamedTuple):
@@ -83,6 +84,69 @@ def peers_to_ask(metadata: Metadata, node_id: int, gid: Gid) -> list[int]:
         if node.node_id != node_id and node.state != "REMOVED"
     ]
     return sorted(nodes, key=lambda node: node not in members)
+
+
+def sources_of(
+    duty: Duty, gid: Gid, metadata: Metadata, node_id: int, leader: int | None
+) -> list[int]:
+    """Return the nodes to ask for a base of the generation, in order; empty: nobody for now.
+
+    `leader` is the leader of the generation, as far as it is known. Only the leader's base is known
+    to lie where the leader's log continues (docs/design/ranges.md#bases).
+    """
+    match duty:
+        case duties.CatchUp():
+            return [] if leader in (None, node_id) else [leader]
+    return peers_to_ask(metadata, node_id, gid)
+
+
+class Reinstall(NamedTuple):
+    """The replica here continues from the base."""
+
+    base: Base
+
+
+class Copied(NamedTuple):
+    """The files were what the duty needs; they stay for the operation."""
+
+    operation: int
+    gid: Gid
+
+
+class Store(NamedTuple):
+    """These rows of meta store the state: it is the parent's, at its end."""
+
+    puts: Mapping[str, Any]
+
+
+class BeginLate(NamedTuple):
+    """The generation begins here from the base."""
+
+    range_: Descriptor
+    base: Base
+
+
+class KeepEnd(NamedTuple):
+    """The base is the state of a parent at its end."""
+
+    base: Base
+
+
+Use = Reinstall | Copied | Store | BeginLate | KeepEnd
+
+
+def use_of(duty: Duty, gid: Gid, base: Base) -> Use:
+    """Return the use of a peer's base that fits the duty and whose files are here."""
+    match duty:
+        case duties.CatchUp():
+            return Reinstall(base)
+        case duties.Copy(_, operation):
+            return Copied(operation, gid)
+        case duties.Prepare(_, operation):
+            return Store(prepared_puts(operation, gid, base))
+        case duties.Begin(range_, late=True):
+            return BeginLate(range_, base)
+    return KeepEnd(base)
 
 
 class Pin(NamedTuple):

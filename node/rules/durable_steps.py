@@ -11,6 +11,7 @@ from ...client.protocol.levels import LEVEL_MIN
 from ...partitions.model import Descriptor
 from ...raft.types import GroupId
 from ...statemachine.range_state import Base
+from ...statemachine.segment_writer import SegmentInfo
 from ..directory import meta_keys
 
 
@@ -163,6 +164,9 @@ class SetAside(NamedTuple):
     """Keep the replica out until its damaged files are repaired; its log is whole (x2)."""
 
     gid: GroupId
+    descriptor: Descriptor
+    files: Mapping[str, SegmentInfo]
+    """The files that the replica needs, by content id."""
     bad: Mapping[str, str]
     """The damage of each damaged file, by content id."""
 
@@ -178,8 +182,53 @@ class CollectFiles(NamedTuple):
     """Remove the segment files that nothing names."""
 
 
+class Suspend(NamedTuple):
+    """Serve nothing of the file until `Resume`."""
+
+    content_id: str
+
+
+class Distrust(NamedTuple):
+    """Forget, durably, that the file was read back from the disk and was sound."""
+
+    content_id: str
+
+
+class CheckFile(NamedTuple):
+    """Compare the file's content with its name, then do what `repairing.checked` returns."""
+
+    content_id: str
+
+
+class FetchFile(NamedTuple):
+    """Put a peer's file of that name in the file's place, durably, as far as a peer has it.
+
+    Ask the `repairing.sources`, then do what `repairing.fetched`, `unneeded` or `lost` returns.
+    """
+
+    content_id: str
+
+
+class Resume(NamedTuple):
+    """Serve the file again."""
+
+    content_id: str
+
+
+class SettleRows(NamedTuple):
+    """Wait until all transactions of meta that were begun are committed."""
+
+
+class CheckAside(NamedTuple):
+    """Break off the remaining steps when the replica no longer waits for a file: it was retired,
+    was damaged, or has begun again."""
+
+    gid: GroupId
+
+
 Step = (
     Commit | CreateLog | ResetLog | RaiseCommit | CutLog | SyncLogs | RetireLogs | Stop
     | CheckPresent | Mark | CheckFiles | Begin | Adopt | SetAside | Damaged | CollectFiles
+    | Suspend | Distrust | CheckFile | FetchFile | Resume | SettleRows | CheckAside
 )  # fmt: skip
 Steps = tuple[Step, ...]

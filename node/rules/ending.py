@@ -15,10 +15,21 @@ def damage(gid: GroupId, row: Mapping[str, Any] | None, reason: str) -> Steps:
     The damage is stored before it is told, so that it survives a restart (S12, x2). A replica
     without a row was retired.
     """
-    if row is None:
-        return (Stop((gid,)),)
-    puts = {meta_keys.row_key(gid): {**row, "damaged": reason}}
-    return (Stop((gid,)), Commit(puts), Damaged(gid, reason))
+    return damage_all({gid: row}, reason)
+
+
+def damage_all(rows: Mapping[GroupId, Mapping[str, Any] | None], reason: str) -> Steps:
+    """Return the steps that do the same for several replicas, with the row of each.
+
+    All of them stop first, and one transaction has all rows: a row that is stored later could be
+    older than the replica's, or bring a replica back that was retired meanwhile (x3).
+    """
+    stored = {gid: row for gid, row in rows.items() if row is not None}
+    stop = (Stop(tuple(rows)),) if rows else ()
+    if not stored:
+        return stop
+    puts = {meta_keys.row_key(gid): {**row, "damaged": reason} for gid, row in stored.items()}
+    return (*stop, Commit(puts), *(Damaged(gid, reason) for gid in stored))
 
 
 def retire(gids: Iterable[GroupId]) -> Steps:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...raft.types import GroupId
+from ...statemachine.range_state import Base
 from ..directory import meta_keys
 from .durable_steps import (
     Begin,
@@ -97,7 +98,9 @@ def files_checked(stored: Stored, bad: Mapping[str, str]) -> Steps:
         return (Begin(stored.gid, campaign=False),)
     if len(stored.descriptor.members) == 1:
         return damaged(stored, next(iter(bad.values())))
-    return (SetAside(stored.gid, bad),)
+    base = Base.from_wire(stored.row["base"])
+    files = {info.content_id: info for info in base.manifest}
+    return (SetAside(stored.gid, stored.descriptor, files, bad),)
 
 
 def damaged(stored: Stored, reason: str) -> Steps:

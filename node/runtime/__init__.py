@@ -3,7 +3,7 @@
     interpreter, garbage     settings made once, and when the garbage collector runs
     turn_time, turn_ends     how long turns of the loop take, and what runs at the end of each turn
     slices                   long work in slices, between which the loop runs
-    sync_thread              the two threads that wait for disks
+    sync_thread, futures     the two threads that wait for disks, and how a future gets a result
     surroundings             threads, child processes and the end of the process, for the simulator
     waiters, together        waiters for a number; one question for many callers
     parts, supervision       the parts that run until the node stops; parts that are begun again

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ...client.protocol.invariants import DiskFailure
+from .futures import settle
 
 T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
@@ -40,7 +41,7 @@ class SyncThread:
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
         """Run the blocking call on the thread; the future gets its result or its exception."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.submit(call, partial(_settle, future))
+        self.submit(call, partial(settle, future))
         return future
 
     def submit(self, call: Callable[[], Any], done: Done) -> None:
@@ -63,12 +64,3 @@ class SyncThread:
                 loop.call_soon_threadsafe(done, None, error)
             else:
                 loop.call_soon_threadsafe(done, result, None)
-
-
-def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)

@@ -2,8 +2,8 @@
 
 The metadata says which level the cluster has. A range follows by a command in its own log, which
 its leader proposes here: members that apply that entry change their rules at the same entry. The
-directory notes the level, so that a program that does not know the level ends at its start. No
-range follows before the directories of all nodes have noted the level.
+directory notes the level, so that a program that does not know the level ends at its start. The
+rule is in `rules.levels`.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ from typing import Final
 
 from ...client.protocol.errors import LognodeError, Unsupported
 from ...client.protocol.levels import LEVEL_MAX, LEVEL_MIN, missing
-from ...partitions.levels import all_noted
 from ...raft.types import GroupId
 from ...statemachine import commands
 from ...statemachine.meta import MetaStore
@@ -22,11 +21,10 @@ from ..directory import feature_level, meta_keys
 from ..metadata.view import View
 from ..metrics import Metrics
 from ..replicas.host import Host
+from ..rules.levels import REPEAT_S, may_propose, ranges_may_rise, to_note
 from ..runtime.sync_thread import SyncThread
 
 _PERIOD_S: Final = 0.5
-_REPEAT_S: Final = 5.0
-"""A proposal that has not been applied is repeated after this time. Repetitions change nothing."""
 _RANGES_A_TURN: Final = 256
 """Ranges that are looked at before other work runs."""
 
@@ -68,25 +66,27 @@ class Levels:
 
     async def look(self) -> None:
         """Do once what is due."""
-        level = self._view.metadata.feature_level
-        why = missing(level)
+        metadata = self._view.metadata
+        why = missing(metadata.feature_level)
         if why is not None:
             self._on_end(Unsupported(why))
             return
-        if level > self.noted:
+        level = to_note(metadata, self.noted)
+        if level is not None:
             await self._sync.run(partial(feature_level.note, self._meta, level))
             self.noted = level
-        if level > LEVEL_MIN and all_noted(self._view.metadata, self._view.programs, level):
-            await self._propose(level)
+        if ranges_may_rise(metadata, self._view.programs):
+            await self._propose(metadata.feature_level)
 
     async def _propose(self, level: int) -> None:
         """As leader, propose the level to the ranges that are below it."""
         now = time.monotonic()
-        self._proposed = {gid: at for gid, at in self._proposed.items() if now - at < _REPEAT_S}
+        self._proposed = {gid: at for gid, at in self._proposed.items() if now - at < REPEAT_S}
         for at, replica in enumerate(self._host.ranges()):
             if at % _RANGES_A_TURN == _RANGES_A_TURN - 1:
                 await asyncio.sleep(0)
-            if replica.state.level >= level or replica.stopped or replica.gid in self._proposed:
+            proposed_at = self._proposed.get(replica.gid)
+            if replica.stopped or not may_propose(replica.state.level, level, proposed_at, now):
                 continue
             if replica.propose_in_passing(commands.LEVEL, level):
                 self._proposed[replica.gid] = now

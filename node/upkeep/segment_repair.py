@@ -1,20 +1,16 @@
-"""Repairs a damaged segment in place: a peer sends the same file, by its content id.
+"""Carries out the repair of damaged segments on a node: see `rules.repairing`.
 
-Segments are derived from the log. So a replica whose WAL is whole may fetch a segment again and
-stay in its generation (x2). Until then nothing of the file is served: reads of it go to other
-members. A replica that needs the file to apply an entry, or to start, waits for it. Afterwards it
-continues from its last durable base, as after a start. Where no other member has that file, the
-replica is damaged, and rebuilt into the next generation.
+Each file in doubt has a task of its own. The task hashes the file, asks peers for the same file by
+its content id, and lets replicas continue that waited for the file.
 """
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...client.protocol.errors import CorruptData, LognodeError, RangeNotFound
-from ...partitions.model import Descriptor
 from ...raft.types import GroupId
 from ...statemachine.segments import SegmentStore
 from ...statemachine.unknown import UnknownCommandError
@@ -23,15 +19,22 @@ from ..metrics import Metrics
 from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
 from ..replicas.replica import Replica
+from ..rules import repairing
+from ..rules.durable_steps import CheckFile, Distrust, FetchFile, Resume, Step, Steps, Suspend
 from ..runtime import unexpected
 from ..runtime.unexpected import OnBroken
 
-_RETRY_S = 0.5
-_PATIENCE_S = 30.0
-"""How long to wait for peers that cannot be asked."""
 _MENDED_MAX = 1_000
 
 log = logging.getLogger("lognode.repair")
+
+
+class _Doubt(NamedTuple):
+    """A file in doubt, the replica for which damage was reported, and the damage."""
+
+    content_id: str
+    gid: GroupId
+    error: CorruptData
 
 
 class SegmentRepair:
@@ -99,8 +102,9 @@ class SegmentRepair:
         if content_id is None:
             self._begin(gid, self._search(gid, error))
         elif content_id not in self._tasks:
-            self._store.suspend(content_id)
-            self._begin(content_id, self._mend(gid, content_id, error))
+            suspend, *rest = repairing.doubt(content_id)
+            self._carry_out_now(suspend)  # before any other read
+            self._begin(content_id, self._mend(_Doubt(content_id, gid, error), rest))
 
     def _begin(self, name: object, work: "Coroutine[Any, Any, None]") -> None:
         if name in self._tasks:
@@ -116,85 +120,92 @@ class SegmentRepair:
             log.error("repair of a segment failed", exc_info=error)
 
     async def _search(self, gid: GroupId, error: CorruptData) -> None:
-        """Find which of the replica's files is damaged, and give the replica up if none is."""
-        replica, found = self._host.replica(gid), False
+        """Find which of the replica's files are damaged."""
+        replica, bad = self._host.replica(gid), dict[str, CorruptData]()
         for info in () if replica is None else tuple(replica.state.manifest):
             try:
                 await asyncio.to_thread(self._store.verify, info.content_id)
             except CorruptData as damage:
-                self.doubt(gid, info.content_id, damage)
-                found = True
-        if not found:
-            self._host.give_up(gid, error)
+                bad[info.content_id] = damage
+        for content_id, found in bad.items():
+            self.doubt(gid, content_id, found)
+        rows = self._host.rows_of([gid])
+        await self._host.carry_out(repairing.searched(error.message, rows, bad))
 
-    async def _mend(self, gid: GroupId, content_id: str, error: CorruptData) -> None:
-        await self._host.sound.forget([content_id])
+    async def _mend(self, doubt: _Doubt, steps: Iterable[Step]) -> None:
+        await self._carry_out(doubt, steps)
+        waiting = {gid: aside.bad for gid, aside in self._host.aside.items()}
+        for gid in repairing.returning(waiting, self._store.is_suspended):
+            await self._host.carry_out(repairing.bring_back(gid))
+
+    async def _carry_out(self, doubt: _Doubt, steps: Iterable[Step]) -> None:
+        for step in steps:
+            match step:
+                case Suspend() | Resume():
+                    self._carry_out_now(step)
+                case Distrust(content_id):
+                    await self._host.sound.forget([content_id])
+                case CheckFile():
+                    await self._carry_out(doubt, await self._check(doubt))
+                case FetchFile():
+                    await self._carry_out(doubt, await self._fetch(doubt))
+                case _:
+                    await self._host.carry_out((step,))
+
+    def _carry_out_now(self, step: Step) -> None:
+        match step:
+            case Suspend(content_id):
+                self._store.suspend(content_id)
+            case Resume(content_id):
+                self._store.resume(content_id)
+
+    async def _check(self, doubt: _Doubt) -> Steps:
+        content_id, gid, error = doubt
+        damaged = False
         try:
             await asyncio.to_thread(self._store.verify, content_id)
         except CorruptData as damage:
-            error = damage
-        else:
-            # The file is sound and a read of it failed: the same bytes from a peer would not help.
-            self._store.resume(content_id)
-            if content_id in self._mended:
-                del self._mended[content_id]
-            else:
-                self._host.give_up(gid, error)
-            await self._bring_back()
-            return
-        log.error("segment is damaged", extra={"fields": {"reason": error.message}})
-        try:
-            fetched = await self._fetch(content_id)
-        except LognodeError as refusal:
-            log.error(
-                "segment cannot be repaired",
-                extra={"fields": {"id": content_id, "reason": refusal.message}},
-            )
-            for holder in self._host.holders(content_id):
-                self._host.give_up(holder, error)
-            self._store.resume(content_id)
-            return
-        if not fetched:
-            self._store.resume(content_id)  # no replica needs it any more
-            return
+            log.error("segment is damaged", extra={"fields": {"reason": damage.message}})
+            damaged = True
+        mended = not damaged and content_id in self._mended
+        if mended:
+            del self._mended[content_id]
+        rows = self._host.rows_of([gid])
+        return repairing.checked(
+            content_id, error.message, damaged=damaged, mended=mended, rows=rows
+        )
+
+    async def _fetch(self, doubt: _Doubt) -> Steps:
+        """Ask the file's sources for the file until one gives it, or until the file is lost."""
+        content_id, loop = doubt.content_id, asyncio.get_running_loop()
+        began = loop.time()
+        while holders := self._host.holders(content_id):
+            refusal: LognodeError = RangeNotFound("the range has no other member", range=0)
+            unreachable: LognodeError | None = None
+            descriptors = [descriptor for descriptor, _ in holders.values()]
+            for gid, peer in repairing.sources(self._node_id, descriptors):
+                try:
+                    await self._fetcher.fetch_file(peer, gid, holders[gid][1])
+                except (RangeNotFound, CorruptData) as error:
+                    refusal = error
+                except LognodeError as error:
+                    unreachable = error
+                else:
+                    self._note_mended(content_id)
+                    return repairing.fetched(content_id)
+            waited_s = loop.time() - began
+            if repairing.after_asking(waited_s, all_asked=unreachable is None) == "lost":
+                reason = (unreachable or refusal).message
+                fields = {"id": content_id, "reason": reason}
+                log.error("segment cannot be repaired", extra={"fields": fields})
+                rows = self._host.rows_of(self._host.holders(content_id))
+                return repairing.lost(content_id, doubt.error.message, rows)
+            await asyncio.sleep(repairing.RETRY_S)
+        return repairing.unneeded(content_id)
+
+    def _note_mended(self, content_id: str) -> None:
         self._mended[content_id] = None
         while len(self._mended) > _MENDED_MAX:
             del self._mended[next(iter(self._mended))]
         self._metrics.segments_repaired.inc()
         log.warning("segment is repaired", extra={"fields": {"id": content_id}})
-        await self._bring_back()
-
-    async def _fetch(self, content_id: str) -> bool:
-        """Get the file from any other member; return False when no replica here needs it any more.
-
-        Raises the last error when no member has the file, or when no member that has it can be
-        asked in time.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _PATIENCE_S
-        while holders := self._host.holders(content_id):
-            unreachable = None
-            refusal: LognodeError = RangeNotFound("the range has no other member", range=0)
-            for gid, (descriptor, info) in holders.items():
-                for peer in self._others(descriptor):
-                    try:
-                        await self._fetcher.fetch_file(peer, gid, info)
-                    except (RangeNotFound, CorruptData) as error:
-                        refusal = error
-                    except LognodeError as error:
-                        unreachable = error
-                    else:
-                        return True
-            if unreachable is None or loop.time() > until:
-                raise unreachable or refusal
-            await asyncio.sleep(_RETRY_S)
-        return False
-
-    def _others(self, descriptor: Descriptor) -> list[int]:
-        return [member for member in descriptor.members if member != self._node_id]
-
-    async def _bring_back(self) -> None:
-        """Restart replicas that were set aside and whose files are all sound now."""
-        for gid, aside in list(self._host.aside.items()):
-            if not any(map(self._store.is_suspended, aside.bad)):
-                await self._host.bring_back(gid)

@@ -7,15 +7,22 @@ import pytest
 
 from lognode.node.directory import meta_keys
 from lognode.node.rules.base_fetches import (
+    BeginLate,
+    Copied,
     Fetch,
+    KeepEnd,
     Own,
+    Reinstall,
+    Store,
     Stored,
     fits,
     parents_of,
     peers_to_ask,
     pin_of,
     prepared_over,
+    sources_of,
     unpinned,
+    use_of,
 )
 from lognode.node.rules.generation_ends import (
     PreparedEnd,
@@ -27,7 +34,7 @@ from lognode.node.rules.generation_ends import (
 )
 from lognode.partitions import duties
 from lognode.partitions.metadata import Metadata
-from lognode.partitions.model import Descriptor, Lineage, Operation, Span
+from lognode.partitions.model import Descriptor, Lineage, NodeRecord, Operation, Span
 from lognode.statemachine.effects import Effects
 from lognode.statemachine.range_state import Base
 
@@ -127,3 +134,23 @@ def test_a_prepared_row_tells_its_end_and_effects() -> None:
     found = prepared({5: move}, read)
     assert found.ends == {(5, G1): END}
     assert found.effects == {(5, G1): EFFECTS}
+
+
+def test_a_replica_that_is_behind_asks_its_leader_alone() -> None:
+    metadata = Metadata()
+    for node in (1, 2, 3):
+        metadata.nodes[node] = NodeRecord(node, "", "", "", node, 1, "ACTIVE")
+    behind = duties.CatchUp(G1)
+    assert sources_of(behind, G1, metadata, 1, 3) == [3]
+    assert sources_of(behind, G1, metadata, 1, None) == []
+    assert sources_of(behind, G1, metadata, 1, 1) == [], "this node leads by now"
+    assert sources_of(duties.Copy(G1, 5), G1, metadata, 1, 3) == [2, 3]
+
+
+def test_a_fetched_state_is_used_as_the_duty_says() -> None:
+    late = replace(BEGIN, late=True)
+    assert use_of(duties.CatchUp(G1), G1, SEALED) == Reinstall(SEALED)
+    assert use_of(duties.Copy(G1, 5), G1, SEALED) == Copied(5, G1)
+    assert use_of(duties.Prepare(G1, 5), G1, SEALED) == Store(prepared_puts(5, G1, SEALED))
+    assert use_of(late, (1, 2), SEALED) == BeginLate(NEXT, SEALED)
+    assert use_of(BEGIN, G1, SEALED) == KeepEnd(SEALED)

@@ -92,7 +92,7 @@ class Nodes:
 
     def doubted(self, gid: GroupId, content_id: str, error: CorruptData) -> None:
         """No peer has the file."""
-        self.giver.host.give_up(gid, error)
+        self.giver.host.damage(self.giver.host.groups[gid], error)
 
     def fetcher(self, wire: Wire, *redialled: Wire) -> BaseFetcher:
         """`redialled` are the connections that follow when one is lost."""

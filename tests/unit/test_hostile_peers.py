@@ -151,7 +151,7 @@ def images(view: View) -> Images:
 def heartbeat(view: View, answer: Any) -> Heartbeat:
     parts: dict[str, Any] = {
         "node_id": 1, "view": view, "facts": Facts(),
-        "host": SimpleNamespace(controller=None, damaged={}, halted={}),
+        "host": SimpleNamespace(controller=None, stored_damage={}, halted={}),
         "connection": lambda _: Peer(answer),
         "room": DiskRoom(1, 100),
         "draining": SimpleNamespace(leads_left=None),

@@ -301,7 +301,7 @@ class Heard:
         )  # fmt: skip
         parts: dict[str, Any] = {
             "node_id": 1,
-            "host": SimpleNamespace(controller=replica, damaged={}, halted={}),
+            "host": SimpleNamespace(controller=replica, stored_damage={}, halted={}),
             "view": SimpleNamespace(
                 learning=lambda _: iter(()), learn_node=lambda *_, **__: None, changed=nothing,
                 leaders=Leaders(), damaged={}, halted={}, insecure={}, programs={},

@@ -17,6 +17,7 @@ from lognode.node.directory import meta_keys
 from lognode.node.directory.disk_room import DiskRoom
 from lognode.node.lifecycle import duty_runner
 from lognode.node.lifecycle.duty_runner import DutyRunner
+from lognode.node.rules.ending import damage_all
 from lognode.partitions.duties import LITTLE_BYTES, TAIL_BYTES
 from lognode.partitions.model import Descriptor, Lineage, NodeRecord, Operation, Output, Span
 from lognode.raft.types import GroupId
@@ -156,6 +157,42 @@ def test_x2_a_replica_that_is_damaged_while_its_base_comes_does_not_go_on_from_i
             await node.host.reinstall_range(replica, Base(8, 1))
         assert G1 not in node.host.groups
         assert node.host.damaged == {G1: "a checksum"}
+
+    run(tmp_path, test)
+
+
+def test_S12_x2_damage_is_told_to_other_nodes_once_meta_has_it(tmp_path: Path) -> None:
+    """A crash before the transaction brings the replica back, which others would have given up."""
+
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False)
+        assert replica is not None
+        node.host.damage(replica, CorruptData("a checksum"))
+        assert node.host.damaged == {G1: "a checksum"}, "this node knows it at once"
+        assert node.host.stored_damage == {}
+        while not node.host.stored_damage:
+            assert node.host.meta.get(meta_keys.replica_key(G1))["damaged"] in (None, "a checksum")
+            await asyncio.sleep(0.001)
+        assert node.host.meta.get(meta_keys.replica_key(G1))["damaged"] == "a checksum"
+        assert node.host.stored_damage == {G1: "a checksum"}
+
+    run(tmp_path, test)
+
+
+def test_x3_a_replica_that_is_retired_while_its_damage_is_stored_stays_retired(
+    tmp_path: Path,
+) -> None:
+    async def test(node: StorageNode) -> None:
+        replica = await node.host.create_range(descriptor(1, (1, 2, 3)), Base(), campaign=False)
+        assert replica is not None
+        steps = damage_all(node.host.rows_of([G1, GroupId(7, 1)]), "a checksum")
+        given_up = asyncio.ensure_future(node.host.carry_out(steps))
+        await asyncio.sleep(0)
+        assert replica.stopped
+        await node.host.retire([G1])
+        await given_up
+        assert node.host.damaged == {}
+        assert node.host.meta.get(meta_keys.replica_key(G1)) is None
 
     run(tmp_path, test)
 

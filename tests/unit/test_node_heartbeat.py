@@ -61,7 +61,7 @@ OWN = Program(1, 1, 1, 2, "9.9")
 def heartbeat_of(view: View, leader: Leader, controller: Any = None) -> Heartbeat:
     parts: dict[str, Any] = {
         "node_id": 1, "view": view, "facts": None,
-        "host": SimpleNamespace(controller=controller, damaged={}, halted={}),
+        "host": SimpleNamespace(controller=controller, stored_damage={}, halted={}),
         "connection": lambda _: leader,
         "room": DiskRoom(1, 100),
         "draining": SimpleNamespace(leads_left=None),

@@ -185,7 +185,7 @@ def test_x2_a_damaged_file_is_fetched_from_a_peer_where_there_is_one() -> None:
     alone = shared._replace(descriptor=Descriptor(1, 1, 1, Span(b"", None), (1,)))
     bad = {"one": "segment one is cut"}
     assert recovering.files_checked(shared, {}) == (Begin(GID, campaign=False),)
-    assert recovering.files_checked(shared, bad) == (SetAside(GID, bad),)
+    assert recovering.files_checked(shared, bad) == (SetAside(GID, DESCRIPTOR, {}, bad),)
     assert recovering.files_checked(alone, bad)[0] == Damaged(GID, "segment one is cut")
 
 

@@ -31,18 +31,18 @@ WHOLE, HALF = Span(b"", None), Span(b"a", b"m")
 
 @pytest.mark.slow
 def test_S2_S6_L2_a_range_goes_on_from_the_replica_that_is_left() -> None:
-    recoveries = lost = 0
+    recoveries = acked = lost = 0
     for seed in SEEDS:
         world = World(seed, RECOVERS)
         outcome = judge(world)
         assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
         recoveries += outcome.recoveries
+        acked += outcome.acked
         lost += outcome.lost
-        assert outcome.lost < outcome.acked / 2
         if outcome.recoveries:  # what was given after it left all out that may be lost
             assert max(world.history.floors.values()) > SEQS_LEFT_OUT
     assert recoveries >= len(SEEDS)
-    assert lost > 0
+    assert 0 < lost < acked / 2
 
 
 @pytest.mark.slow
