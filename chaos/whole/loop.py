@@ -71,6 +71,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now = START_S
         self._numbers = 0
         self._runnable: list[Process] = []
+        self._ended: list[Process] = []
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._dead_timers = 0
         self._running: Process = self.world
@@ -111,6 +112,7 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self.trace(process.name, "ends")
         process.alive = False
+        self._ended.append(process)
         process.remains += [
             task for task in asyncio.all_tasks(self) if getattr(task, "owner", None) is process
         ]
@@ -120,6 +122,12 @@ class SimLoop(asyncio.BaseEventLoop):
         for act in process.on_end:
             act()
         self.network.ended(process)
+
+    def bury(self) -> None:
+        """Let go of what the ended processes have left, once the loop is closed."""
+        for process in (self.world, *self._ended):
+            process.forget()
+        self._timers.clear()
 
     def pause(self, process: Process) -> None:
         """Stop the process for a while, as SIGSTOP does."""

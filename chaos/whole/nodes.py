@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ...client.protocol.errors import LognodeError
 from ...node.config import Config
@@ -229,9 +229,8 @@ class Machines:
         """The addresses of all nodes, for clients."""
         return ",".join(machine.address for machine in self)
 
-    def end(self) -> list[Any]:
-        """End all processes; return what must stay referenced until the loop is closed."""
+    def end(self) -> None:
+        """End all processes."""
         for machine in self:
             if machine.process is not None:
                 machine.loop.end(machine.process)
-        return [machine.process for machine in self]

@@ -42,6 +42,14 @@ class Process:
         self.context = contextvars.Context()
         self.context.run(OWNER.set, self)
 
+    def forget(self) -> None:
+        """Let go of the objects that an ended process has left."""
+        self.remains.clear()
+        self.queue.clear()
+        self.signals.clear()
+        self.on_end.clear()
+        self.on_error = None
+
     def __repr__(self) -> str:
         return f"<process {self.name}>"
 

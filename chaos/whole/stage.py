@@ -92,13 +92,14 @@ def _bury(machines: Machines, loop: SimLoop) -> None:
     The interpreter closes the coroutines of ended processes now. Their last words mean nothing:
     they wait for a loop that does not run.
     """
-    remains = machines.end()
+    machines.end()
     loop.close()
     unraisable, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # coroutines that never began
-            remains.clear()
-            gc.collect()
+            for _ in range(2):  # last words leave callbacks
+                loop.bury()
+                gc.collect()
     finally:
         sys.unraisablehook = unraisable
