@@ -46,6 +46,8 @@ class Network:
         self.loop = loop
         self.rng = rng
         self.trace = trace
+        self.is_sealed = False
+        """Whether connections are inside TLS, so that their bytes are not those of the seed."""
         self.descriptors: dict[int, Listening] = {}
         self.off: set[str] = set()
         """Machines that answer nothing."""
