@@ -18,7 +18,7 @@ class Additions:
     together: bool = False
     """The nodes found the cluster together; otherwise they join one by one."""
     late: bool = False
-    """The last of four nodes joins while clients and faults are at work."""
+    """The last of four or five nodes joins while clients and faults are at work."""
     removal: bool = False
     """Logs with retention and compaction, and enough bytes to make and merge files."""
     rot: bool = False
@@ -26,7 +26,7 @@ class Additions:
     idle: bool = False
     """The cluster rests for a while after the faults, so that rare periodic work is done."""
     loss: bool = False
-    """After the faults, the last of four nodes is lost for good."""
+    """After the faults, the nodes beyond three are lost for good."""
     verified: bool = False
     """At the end all nodes are killed, and `lognode verify` checks their directories."""
 
@@ -39,8 +39,8 @@ class Additions:
             tokens=rng.random() < 0.35, tls=rng.random() < 0.2, http=rng.random() < 0.3,
             together=together, late=nodes > 3 and not together and rng.random() < 0.5,
             removal=(removal := rng.random() < 0.3), rot=removal and rng.random() < 0.4,
-            idle=rng.random() < 0.1, loss=nodes > 3 and rng.random() < 0.5,
-            verified=rng.random() < 0.3,
+            idle=rng.random() < 0.1, loss=nodes > 3 and not together and rng.random() < 0.7,
+            verified=rng.random() < 0.25,
         )  # fmt: skip
 
     def __str__(self) -> str:

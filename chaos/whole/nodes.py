@@ -159,10 +159,15 @@ class Machine:
         self._is_stopped = True
         self.resume()
         if signal.SIGTERM in process.signals:
-            self.loop.signal(process, signal.SIGTERM)
+            self.tell(signal.SIGTERM)
             await self._ended.wait()
         else:
             self.loop.end(process)
+
+    def tell(self, number: int) -> None:
+        """Send a signal, if the process runs and handles it."""
+        if self.process is not None and self.process.alive:
+            self.loop.signal(self.process, number)
 
     def pause(self) -> None:
         """Stop the process for a while."""

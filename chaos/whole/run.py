@@ -35,6 +35,7 @@ from .loop import START_S, Stuck
 from .lost_nodes import lose_nodes
 from .options import described
 from .process import Process
+from .rot import rot
 from .sides import sides_of
 from .stage import Stage, stage
 from .trace import Sink, Trace
@@ -206,6 +207,11 @@ class _Run:
         for side in self._sides:
             await side.finish(client)
             self._found += side.anomalies
+        if self._additions.rot:
+            rng = random.Random(f"{self._plan.seed}/rot")
+            self._found += await rot(self.machines, rng)
+            why = await healthy(client, self._plan.nodes, _CONVERGE_S)
+            self._not_converged = "" if why is None else f"after the rot: {why}"
         if self._additions.loss:
             self._found += await lose_nodes(client, self.machines)
 

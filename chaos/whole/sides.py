@@ -11,6 +11,7 @@ from .guests import Guests
 from .nodes import Machines
 from .pages import Pages
 from .removed import Removed
+from .renewals import Renewals
 
 
 class Side(Protocol):
@@ -39,6 +40,8 @@ def sides_of(plan: Plan, additions: Additions, machines: Machines) -> list[Side]
     if additions.tokens:
         right = "clock" not in plan.nemesis
         found.append(Guests(machines, rng("guests"), clocks_are_right=right))
+    if additions.tls:
+        found.append(Renewals(machines, rng("renewals")))
     if additions.http:
         found.append(Pages(machines, rng("pages")))
     if additions.removal:
