@@ -4,6 +4,9 @@ import random
 from dataclasses import dataclass, fields
 from typing import Final
 
+_NODES_MIN: Final = 3
+"""A cluster keeps this number of nodes to the end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Additions:
@@ -34,13 +37,16 @@ class Additions:
     def of(cls, seed: int, nodes: int) -> "Additions":
         """Draw the additions of a seed whose cluster has so many nodes."""
         rng = random.Random(f"{seed}/additions")
-        together = rng.random() < 0.25
+
+        def has(share: float) -> bool:
+            return rng.random() < share
+
+        together, removal = has(0.25), has(0.25)
+        has_spare_nodes = nodes > _NODES_MIN and not together
         return cls(
-            tokens=rng.random() < 0.35, tls=rng.random() < 0.2, http=rng.random() < 0.3,
-            together=together, late=nodes > 3 and not together and rng.random() < 0.5,
-            removal=(removal := rng.random() < 0.3), rot=removal and rng.random() < 0.4,
-            idle=rng.random() < 0.1, loss=nodes > 3 and not together and rng.random() < 0.7,
-            verified=rng.random() < 0.25,
+            tokens=has(0.25), tls=has(0.15), http=has(0.25), together=together,
+            late=has(0.5) and has_spare_nodes, removal=removal, rot=has(0.5) and removal,
+            idle=has(0.06), loss=has(0.7) and has_spare_nodes, verified=has(0.2),
         )  # fmt: skip
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """An operator's last resort: the nodes beyond three are lost for good, and some ranges with them.
 
-The lost nodes are no members of the controller. With five nodes, two of the three members of a
+The lost nodes are not members of the controller. With five nodes, two of the three members of a
 range are lost, so that the operator recovers the range from the third. The cluster is at rest
 before, so that the third has every acknowledged entry, and the recovery may lose none. Then the
 operator removes the dead nodes, and the cluster heals without them.
