@@ -19,7 +19,8 @@ The surroundings of the product are simulated:
 - `run`: one seed, judged by the checkers of the live tests;
 - `sides`: clients with a judgement of their own, beside the workload: `guests` with tokens that
   end, `pages` over HTTP, `removed` entries of other logs, `renewals` of certificates;
-- `rot`, `lost_nodes`, `directories`: what is done after the faults, to a healthy cluster;
+- `recovered_token`, `rot`, `lost_nodes`, `directories`: what is done after the faults, to a healthy
+  cluster;
 - `credentials`, `certificates`, `sealed`: files of a secured run, and TLS over simulated sockets;
 - `stage`: what each run needs; `cut_off`: a directed case;
 - `runner`, `command`: many seeds over several processes, and the verb.

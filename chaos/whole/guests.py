@@ -28,7 +28,7 @@ _SCOPES: Final = ("read,append guests", "read,append guests k*", "read guests", 
 _WRITERS: Final = 2
 """The first scopes allow appends of the guests' key."""
 _ANSWER_S: Final = 2.0
-_EVERY_S: Final = 0.15
+_EVERY_S: Final = 0.1
 _EXPIRES_S: Final = (0.5, 3.0)
 _OVER_S: Final = LEASE_S + 1.5
 """How long after its end a token may still be accepted: the lease, and the time in which a node
@@ -73,20 +73,22 @@ class Guests:
                     await self._rng.choice((self._invite, self._end_one, self._ask, self._ask,
                                             self._operate))(admin)  # fmt: skip
         finally:
-            for guest in self._guests:
-                await guest.client.close(timeout=0.0)
             await admin.close(timeout=0.0)
 
     async def finish(self, admin: AsyncClient) -> None:
         """Check that no ended token is accepted any more, and that a new token is."""
+        with contextlib.suppress(NotFound):
+            await admin.admin.delete_quota(_CLASS)
         await asyncio.sleep(_OVER_S)
         for guest in self._guests:
+            # Maybe on the connections of the time before the end.
+            await self._append(guest)
+            await self._read(guest)
+            await guest.client.close(timeout=0.0)
             async with AsyncClient(
                 self._address, token=guest.token, timeout=_ANSWER_S
             ) as guest.client:
                 await self._append(guest)
-        with contextlib.suppress(NotFound):
-            await admin.admin.delete_quota(_CLASS)
         made = await admin.admin.create_token("last", ["all"], timeout=_BACK_S)
         async with AsyncClient(self._address, token=made["token"], timeout=_BACK_S) as client:
             try:
@@ -114,6 +116,8 @@ class Guests:
         if life_s is not None:
             guest.ended_s = now + life_s
         self._guests.append(guest)
+        await self._read(guest)  # over connections that are open when the token ends
+        await self._append(guest)
 
     async def _end_one(self, admin: AsyncClient) -> None:
         """Revoke the token of a guest."""

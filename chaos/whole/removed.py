@@ -22,11 +22,14 @@ from .nodes import Machines
 _ANSWER_S: Final = 2.0
 _READ_S: Final = 30.0
 _RATE: Final = 25.0
-_VALUE_BYTES: Final = (500, 12_000)
+_VALUE_BYTES: Final = (500, 24_000)
 _KEYS: Final = ("k1", "k2", "k3", "k4")
 _BYTES: Final = 48 * 1024
-_SETTLE_S: Final = 5.0
+_SETTLE_S: Final = 2.5
 """Removal is decided every two seconds, and merges are looked for every second."""
+_FILLS, _FILL = 4, 30
+"""How often and how many entries are appended at once after the faults: more than a WAL keeps, so
+that the nodes write segments."""
 _TRIMS: Final = 0.05
 
 BY_BYTES, BY_AGE, BY_KEY, COMPACT = "by-bytes", "by-age", "by-key", "compacted"
@@ -71,8 +74,10 @@ class Removed:
             await client.close(timeout=0.0)
 
     async def finish(self, admin: AsyncClient) -> None:
-        """Wait for removal, and judge what is left."""
-        await asyncio.sleep(_SETTLE_S)
+        """Append more without faults, wait for removal, and judge what is left."""
+        for _ in range(_FILLS):
+            await asyncio.gather(*(self._append(admin) for _ in range(_FILL)))
+            await asyncio.sleep(_SETTLE_S)
         for log in _LOGS:
             left: dict[str, Entries] = {}
             for key in _KEYS:

@@ -35,8 +35,9 @@ from .loop import START_S, Stuck
 from .lost_nodes import lose_nodes
 from .options import described
 from .process import Process
+from .recovered_token import recover_token
 from .rot import rot
-from .sides import sides_of
+from .sides import Side, sides_of
 from .stage import Stage, stage
 from .trace import Sink, Trace
 
@@ -205,15 +206,22 @@ class _Run:
         if self._additions.idle:
             await asyncio.sleep(_IDLE_S)
         for side in self._sides:
-            await side.finish(client)
+            await self._loop.spawn(self._clients, self._finish(side))
             self._found += side.anomalies
+        rng = random.Random(f"{self._plan.seed}/after")
+        if self._additions.tokens:
+            self._found += await recover_token(self.machines, rng)
         if self._additions.rot:
-            rng = random.Random(f"{self._plan.seed}/rot")
             self._found += await rot(self.machines, rng)
+        if self._additions.tokens or self._additions.rot:
             why = await healthy(client, self._plan.nodes, _CONVERGE_S)
-            self._not_converged = "" if why is None else f"after the rot: {why}"
+            self._not_converged = "" if why is None else f"after a restart: {why}"
         if self._additions.loss:
             self._found += await lose_nodes(client, self.machines)
+
+    async def _finish(self, side: Side) -> None:
+        async with AsyncClient(self.machines.servers, timeout=_START_S) as client:
+            await side.finish(client)
 
     async def _load(self, client: AsyncClient) -> None:
         plan, recorder, seed = self._plan, self._recorder, self._plan.seed

@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Coroutine
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from lognode.chaos.whole.nodes import Machines
 from lognode.chaos.whole.options import Choice
 from lognode.chaos.whole.pages import Pages, _Asked
 from lognode.chaos.whole.removed import BY_AGE, BY_BYTES, BY_KEY, COMPACT, Removed
+from lognode.chaos.whole.run import run_seed
 from lognode.client.protocol.tls import dial_context, listen_context
 
 HTTP_PORT = 4680
@@ -100,6 +101,17 @@ def test_tls_of_asyncio_runs_over_simulated_sockets(tmp_path: Path) -> None:
         net.run(main)
         lengths.add(net.trace.digest())
     assert len(lengths) == 1, "the ciphertext of two runs differs, and its lengths do not"
+
+
+def test_segments_are_merged_while_the_node_has_them_open() -> None:
+    # LMDB opens a file once in a process: each merge failed, and replicas were given up.
+    lines: list[str] = []
+    plan = replace(Choice("append", ()).plan(3), nodes=3, time_limit_s=4.0, rate=10.0)
+    outcome = run_seed(plan, lines.append, Additions(removal=True))
+    assert outcome.verdict != "invalid", outcome.why
+    assert any("segments merged" in line for line in lines)
+    assert any("segments removed" in line for line in lines)
+    assert not [line for line in lines if "failed" in line or " ERROR " in line]
 
 
 class _World:
