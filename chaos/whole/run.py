@@ -156,7 +156,7 @@ class _Run:
         except (Stuck, TimeoutError) as error:
             self._stuck = f"the run does not end: {error!r}"
         except LognodeError as error:
-            self._stuck = f"the cluster did not start: {error.message}"
+            self._stuck = f"a request without faults failed: {error.message}"
         self.simulated_s = self._loop.time() - START_S
         self.history = self._recorder.close()
 
