@@ -41,12 +41,12 @@ class Additions:
         def has(share: float) -> bool:
             return rng.random() < share
 
-        together, removal = has(0.25), has(0.25)
+        together, removal = has(0.25), has(0.15)
         has_spare_nodes = nodes > _NODES_MIN and not together
         return cls(
-            tokens=has(0.25), tls=has(0.15), http=has(0.25), together=together,
+            tokens=has(0.15), tls=has(0.1), http=has(0.2), together=together,
             late=has(0.5) and has_spare_nodes, removal=removal, rot=has(0.5) and removal,
-            idle=has(0.06), loss=has(0.7) and has_spare_nodes, verified=has(0.2),
+            idle=has(0.05), loss=has(0.5) and has_spare_nodes, verified=has(0.15),
         )  # fmt: skip
 
     def __str__(self) -> str:

@@ -34,9 +34,9 @@ def sim(*arguments: str, hash_seed: str = "0") -> "subprocess.CompletedProcess[s
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [4, 39])
+@pytest.mark.parametrize("seed", [39, 56])
 def test_a_seed_replays_exactly_here_and_in_processes_with_other_hash_seeds(seed: int) -> None:
-    # With tokens and TLS; with TLS, HTTP, removal, rot and loss.
+    # With TLS, HTTP and lost nodes; with tokens, TLS and `lognode verify`.
     plan = Choice().plan(seed)
     first, again = run_seed(plan), run_seed(plan)
     assert (first.trace, first.turns, first.ok) == (again.trace, again.turns, again.ok)
