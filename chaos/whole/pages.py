@@ -18,6 +18,9 @@ from .nodes import Machine, Machines
 
 _EVERY_S: Final = 0.25
 _ANSWER_S: Final = 3.0
+_LAST_ANSWER_S: Final = 30.0
+"""After a page of the status, a node rests three times as long as the page took. A pause of the
+process counts (seed 122)."""
 _UNREAD_PAGES: Final = 40
 _UNREAD_S: Final = 35.0
 """Longer than a node waits for the next request of a connection."""
@@ -70,7 +73,7 @@ class Pages:
             for page in ("/healthz", "/readyz", "/metrics", "/status.json"):
                 asked = _Asked(page, (200,), self._admin)
                 try:
-                    async with asyncio.timeout(_ANSWER_S):
+                    async with asyncio.timeout(_LAST_ANSWER_S):
                         await self._ask(self._machines[number], asked)
                 except (OSError, EOFError, TimeoutError) as error:
                     told = f"node {number} does not show {page} at the end: {error!r}"
