@@ -6,7 +6,7 @@ for long and no successor was seen.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
@@ -27,12 +27,16 @@ Leaders = dict[str, int]
 
 
 def enough(history: History, test: Mapping[str, Any]) -> Result:
-    """Check the amount of events; `test` has nodes, rate, time_limit_s and nemesis of test.json."""
+    """Check the amount of events; `test` has nodes, rate, time_limit_s and nemesis of test.json.
+
+    `left` in `test`: the nodes that are there at the end; all nodes without it.
+    """
     chosen = [name for name in test["nemesis"] if name != "none"]
     leads = _Leads(history)
     result = Result("enough")
     result.unknown += _operations(history, test)
-    result.unknown += _finals(history, int(test["nodes"]))
+    left = test.get("left", range(1, int(test["nodes"]) + 1))
+    result.unknown += _finals(history, left)
     result.unknown += _faults(history.bands(), chosen, leads)
     result.unknown += _elections(history.bands(), int(test["nodes"]), leads)
     result.counts["faults"] = len(history.bands())
@@ -55,11 +59,11 @@ def _operations(history: History, test: Mapping[str, Any]) -> Iterator[str]:
             yield f"no {f} succeeded, of {asked[f]}"
 
 
-def _finals(history: History, nodes: int) -> Iterator[str]:
+def _finals(history: History, nodes: Iterable[int]) -> Iterator[str]:
     done = {one.node for one in history.operations("final") if one.outcome == "ok"}
     if None not in done:
         yield "there is no linearizable read of everything at the end"
-    missing = [str(node) for node in range(1, nodes + 1) if node not in done]
+    missing = [str(node) for node in nodes if node not in done]
     if missing:
         yield f"there is no read of everything at the end from node {', '.join(missing)}"
 

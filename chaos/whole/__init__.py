@@ -15,12 +15,19 @@ The surroundings of the product are simulated:
 - `trace`: the events of a run, and their hash;
 - `disk`: the WAL's real files, which a loss of power cuts back to what was synced;
 - `nodes`: the daemons, each on its machine; `faults`: what is drawn against them;
-- `options`: what a seed draws; `run`: one seed, judged by the checkers of the live tests;
+- `options`, `additions`: what a seed draws; `founding`: how the cluster begins;
+- `run`: one seed, judged by the checkers of the live tests;
+- `sides`: clients with a judgement of their own, beside the workload: `guests` with tokens that
+  end, `pages` over HTTP, `removed` entries of other logs, `renewals` of certificates;
+- `recovered_token`, `rot`, `lost_nodes`, `directories`: what is done after the faults, to a healthy
+  cluster;
+- `credentials`, `certificates`, `sealed`: files of a secured run, and TLS over simulated sockets;
 - `stage`: what each run needs; `cut_off`: a directed case;
 - `runner`, `command`: many seeds over several processes, and the verb.
 
 There are three rules. All order, time and randomness comes from the loop and its seed; a test
-compares the hashes of two runs in two processes with different hash seeds. Within one process
+compares the hashes of two runs in two processes with different hash seeds. OpenSSL draws its own
+entropy, so that only the lengths of its records are in the hash. Within one process
 asyncio promises the order of callbacks, so only the order between processes is drawn. The product
 is changed through `node.runtime.surroundings` where it has such a seam; `clock` alone replaces
 functions of other modules.

@@ -90,9 +90,12 @@ class _Machine:
         return sorted(_listdir(path))
 
     def free(self, path: Any) -> Any:
+        process = OWNER.get(None)
+        place = "" if process is None else process.place
+        left = self._loop.network.free_bytes.get(place, _DISK_BYTES) // _BLOCK_BYTES
         blocks = _DISK_BYTES // _BLOCK_BYTES
         return types.SimpleNamespace(
-            f_bavail=blocks, f_bfree=blocks, f_blocks=blocks, f_frsize=_BLOCK_BYTES,
+            f_bavail=left, f_bfree=left, f_blocks=blocks, f_frsize=_BLOCK_BYTES,
             f_bsize=_BLOCK_BYTES,
         )  # fmt: skip
 

@@ -29,6 +29,8 @@ _OPERATIONS_FROM: Final = 1_000_000
 _OPERATIONS_MAX: Final = 6
 _DOOMED_S: Final = 1.0
 """Machines that are to lose power at an operation lose it after this time at the latest."""
+_FREE_BYTES: Final = (0, 64 * 1024, 100 * 1024, 1 << 20, 6 << 20)
+"""The reserve of a simulated node is two WAL files, 128 KiB."""
 _JUMPS_MS: Final = (-86_400_000, -3_000, 500, 120_000, 172_800_000)
 
 
@@ -202,6 +204,27 @@ class Clock(_Own):
             _network(target).ahead_ms[str(number)] = ahead_ms
 
 
+class Full(_Own):
+    """Disks of a minority are almost full. Writes still succeed: nodes stop before they fail."""
+
+    name = "full"
+
+    async def begin(self, target: Target) -> Begun | None:
+        """Take the free space of some machines away."""
+        who = target.rng.choice(("one", "minority"))
+        self.victims, words = pick(target.rng, who, target.nodes.numbers, ()), in_words(who)
+        free = target.rng.choice(_FREE_BYTES)
+        for number in self.victims:
+            _network(target).free_bytes[str(number)] = free
+        return f"disks of {words} have {free} bytes left", self.victims.copy()
+
+    async def end(self, target: Target) -> None:
+        """Give the space back."""
+        for number in self.victims:
+            _network(target).free_bytes.pop(str(number), None)
+        self.victims = []
+
+
 class Operator(Nemesis):
     """A busy operator: one operation on ranges after another, beside the other faults.
 
@@ -232,7 +255,7 @@ def _network(target: Target) -> Network:
 
 
 PACKAGES: Final[Mapping[str, Callable[[], Package]]] = {
-    "client": Client, "clock": Clock, "kill": Kill, "partition": Partition, "pause": Pause,
-    "power": Power, "range": Range, "reset": Reset, "slow": Slow, "stop": Stop,
+    "client": Client, "clock": Clock, "full": Full, "kill": Kill, "partition": Partition,
+    "pause": Pause, "power": Power, "range": Range, "reset": Reset, "slow": Slow, "stop": Stop,
 }  # fmt: skip
 """The packages by name (`options.FAULTS`)."""

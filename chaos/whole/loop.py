@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 from ...node.runtime.futures import settle
 from .network import Network
 from .process import OWNER, Process, current
+from .sealed import sealed
 from .sockets import Accepted, Listening
 from .threads import after_s
 from .trace import Trace
@@ -283,14 +284,29 @@ class SimLoop(asyncio.BaseEventLoop):
     async def getaddrinfo(self, host: Any, port: Any, **_options: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
 
-    async def create_connection(self, factory: Any, host: Any = None, port: Any = None,
-                                **_options: Any) -> Any:  # fmt: skip
-        return await self.network.connect(factory, str(host), int(port))
+    async def create_connection(
+        self, factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None,
+        ssl_handshake_timeout: float | None = None, **_options: Any,
+    ) -> Any:  # fmt: skip
+        if ssl is None:
+            return await self.network.connect(factory, str(host), int(port))
 
-    async def connect_accepted_socket(self, factory: Any, sock: Any, **_options: Any) -> Any:
+        async def attach(outer: asyncio.BaseProtocol) -> None:
+            await self.network.connect(lambda: outer, str(host), int(port))
+
+        return await sealed(self, ssl, factory(), attach, host=str(host),
+                            handshake_s=ssl_handshake_timeout)  # fmt: skip
+
+    async def connect_accepted_socket(
+        self, factory: Any, sock: Any, *, ssl: Any = None,
+        ssl_handshake_timeout: float | None = None, **_options: Any,
+    ) -> Any:  # fmt: skip
         if not isinstance(sock, Accepted):
             raise TypeError(f"{sock!r} is a socket of the machine, not of the simulation")
-        return await sock.attach(factory())
+        if ssl is None:
+            return await sock.attach(factory())
+        return await sealed(self, ssl, factory(), sock.attach, host=None,
+                            handshake_s=ssl_handshake_timeout)  # fmt: skip
 
     def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:
         self._listening(fd).watch(callback, args)

@@ -46,11 +46,15 @@ class Network:
         self.loop = loop
         self.rng = rng
         self.trace = trace
+        self.is_sealed = False
+        """Whether connections are inside TLS, so that their bytes are not those of the seed."""
         self.descriptors: dict[int, Listening] = {}
         self.off: set[str] = set()
         """Machines that answer nothing."""
         self.ahead_ms: dict[str, int] = {}
         """By machine, how far its wall clock is ahead."""
+        self.free_bytes: dict[str, int] = {}
+        """By machine, the free space of its disk, where the disk is almost full."""
         self.places: dict[int, str] = {}
         """The machine of each port, also while no process listens there."""
         self._links: dict[tuple[str, str], Link] = {}

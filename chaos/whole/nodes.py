@@ -4,6 +4,7 @@ The interface is that of the live tests' nodes (`chaos/nodes.py`), so their pack
 against these nodes as well.
 """
 
+import argparse
 import asyncio
 import random
 import signal
@@ -13,13 +14,15 @@ from pathlib import Path
 from typing import Final
 
 from ...client.protocol.errors import LognodeError
-from ...node.config import Config
+from ...node.config import Config, add_flags, load
 from ...node.daemon import Node
 from ...node.replicas.clocks import Clocks
 from ...node.runtime.surroundings import Alarm, OnFailure, Surroundings
 from ...raft.os_disk import OsDisk
 from ...statemachine.builder import Builder
 from ...statemachine.merge_process import Merger
+from .additions import NONE, Additions
+from .credentials import Credentials
 from .disk import PowerDisk
 from .loop import SimLoop
 from .process import Ended, Process
@@ -63,7 +66,7 @@ class Machine:
     """One machine, with a data directory and a node that may be killed and started again."""
 
     def __init__(
-        self, number: int, root: Path, loop: SimLoop, rng: random.Random, bugs: list[str]
+        self, number: int, config: Config, loop: SimLoop, rng: random.Random, bugs: list[str]
     ) -> None:
         self.number = number
         self.loop = loop
@@ -71,16 +74,14 @@ class Machine:
         self.process: Process | None = None
         self.starts = 0
         self.lost_bytes = 0
-        port = _FIRST_PORT + 10 * number
-        self.address = f"127.0.0.1:{port}"
-        first = f"127.0.0.1:{_FIRST_PORT + 10}"
-        self._config = Config(
-            data=root / f"node{number}", listen=self.address, http=f"127.0.0.1:{port + 2}",
-            join=() if number == 1 else (first,), wal_file_bytes=_WAL_FILE_BYTES,
-            disk_reserve_bytes=2 * _WAL_FILE_BYTES, repair_after=0.0,
-        )  # fmt: skip
+        self.address = config.listen
+        self.http = config.http
+        self.data = config.data
+        self.is_lost = False
+        """Whether the machine is gone for good."""
+        self._config = config
         for offset in range(3):
-            loop.network.places[port + offset] = str(number)
+            loop.network.places[_port(number) + offset] = str(number)
         self._rng = rng
         self._bugs = bugs
         self._ended: asyncio.Event | None = None
@@ -101,8 +102,8 @@ class Machine:
         self.begin()
 
     def begin(self) -> None:
-        """Start the node unless it runs."""
-        if self.running:
+        """Start the node unless it runs, or the machine is gone for good."""
+        if self.running or self.is_lost:
             return
         self.starts += 1
         self.loop.network.off.discard(str(self.number))
@@ -158,10 +159,15 @@ class Machine:
         self._is_stopped = True
         self.resume()
         if signal.SIGTERM in process.signals:
-            self.loop.signal(process, signal.SIGTERM)
+            self.tell(signal.SIGTERM)
             await self._ended.wait()
         else:
             self.loop.end(process)
+
+    def tell(self, number: int) -> None:
+        """Send a signal, if the process runs and handles it."""
+        if self.process is not None and self.process.alive:
+            self.loop.signal(self.process, number)
 
     def pause(self) -> None:
         """Stop the process for a while."""
@@ -205,10 +211,24 @@ class Machine:
 class Machines:
     """The machines of a cluster, by number from 1."""
 
-    def __init__(self, count: int, root: Path, loop: SimLoop, rng: random.Random) -> None:
+    def __init__(
+        self, count: int, root: Path, loop: SimLoop, rng: random.Random,
+        additions: Additions = NONE,
+    ) -> None:  # fmt: skip
         self.bugs: list[str] = []
         """What no fault explains."""
-        self._all = {n: Machine(n, root, loop, rng, self.bugs) for n in range(1, count + 1)}
+        self.credentials = Credentials(
+            root, root / "node1", tokens=additions.tokens, tls=additions.tls
+        )
+        loop.network.is_sealed = additions.tls
+        everybody = range(1, count + 1)
+        together = [_address(number) for number in everybody] if additions.together else []
+        self._all = {
+            number: Machine(
+                number, _config(number, root, together, self.credentials), loop, rng, self.bugs
+            )
+            for number in everybody
+        }
 
     def __getitem__(self, number: int) -> Machine:
         return self._all[number]
@@ -221,12 +241,22 @@ class Machines:
 
     @property
     def numbers(self) -> Sequence[int]:
-        """All numbers, in order."""
-        return list(self._all)
+        """The numbers of all machines that are not gone for good, in order."""
+        return [number for number, machine in self._all.items() if not machine.is_lost]
 
     @property
     def servers(self) -> str:
-        """The addresses of all nodes, for clients."""
+        """The address of the cluster, for clients that may do everything."""
+        return self.credentials.of_admin(self.hosts)
+
+    @property
+    def workload_servers(self) -> str:
+        """The address of the cluster, for clients that may do what the workload does."""
+        return self.credentials.of_workload(self.hosts)
+
+    @property
+    def hosts(self) -> str:
+        """The addresses of all nodes."""
         return ",".join(machine.address for machine in self)
 
     def end(self) -> None:
@@ -234,3 +264,31 @@ class Machines:
         for machine in self:
             if machine.process is not None:
                 machine.loop.end(machine.process)
+
+
+def _port(number: int) -> int:
+    return _FIRST_PORT + 10 * number
+
+
+def _address(number: int) -> str:
+    return f"127.0.0.1:{_port(number)}"
+
+
+def _config(number: int, root: Path, together: list[str], credentials: Credentials) -> Config:
+    """Return the settings of a node, read from flags as the daemon reads them.
+
+    `together`: the addresses of all nodes that found the cluster together.
+    """
+    flags = [
+        "--data", str(root / f"node{number}"), "--listen", _address(number),
+        "--http", f"127.0.0.1:{_port(number) + 2}", "--wal-file-bytes", str(_WAL_FILE_BYTES),
+        "--disk-reserve-bytes", str(2 * _WAL_FILE_BYTES), "--repair-after", "0",
+        *credentials.flags(number),
+    ]  # fmt: skip
+    if together:
+        flags += ["--join", ",".join(together), "--bootstrap-expect", str(len(together))]
+    elif number > 1:
+        flags += ["--join", _address(1), *credentials.invited(number)]
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    return load(vars(parser.parse_args(flags)), {})

@@ -9,6 +9,7 @@ from ..plan import WORKLOADS, Plan
 FAULTS: Final = {
     "client": "a client crashes in the middle of a call",
     "clock": "wall clocks jump, by up to two days",
+    "full": "disks of some nodes have little space, or none for appends",
     "kill": "nodes are killed; written bytes stay",
     "partition": "links between nodes are cut or refused, in one or both directions",
     "pause": "nodes are paused",
@@ -40,7 +41,7 @@ class Choice:
         return Plan(
             workload=workload if self.workload is None else self.workload,
             nemesis=faults if self.faults is None else self.faults,
-            nodes=rng.choice((3, 3, 3, 4)), rate=rng.choice((20.0, 40.0, 80.0)),
+            nodes=rng.choice((3, 3, 3, 3, 3, 4, 4, 5)), rate=rng.choice((20.0, 40.0, 60.0)),
             time_limit_s=rng.choice((4.0, 6.0, 9.0)),
             nemesis_interval_s=rng.choice((1.0, 2.0, 3.5)), seed=seed, clients=rng.choice((6, 9)),
             timeout_s=rng.choice((2.0, 5.0)),

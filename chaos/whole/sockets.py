@@ -9,6 +9,7 @@ import asyncio
 import errno
 import os
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ _HIGH_BYTES: Final = 64 * 1024
 _SPLIT: Final = 0.1
 """The share of writes that arrive in two pieces."""
 _END: Final = b""
+_LENGTH: Final = struct.Struct(">I")
 
 
 class Listening:
@@ -291,7 +293,7 @@ class SimTransport(asyncio.Transport):
             self._other_ended = True
             self._read_soon()
         else:
-            trace.bytes(piece)
+            trace.bytes(_LENGTH.pack(len(piece)) if self._network.is_sealed else piece)
             self._inbox.append(piece)
             self._read_soon()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from .additions import NONE, Additions
 from .clock import replaced_machine
 from .loop import SimLoop
 from .nodes import Machines
@@ -32,13 +33,13 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(seed: int, nodes: int, trace: Trace) -> Iterator[Stage]:
+def stage(seed: int, nodes: int, trace: Trace, additions: Additions = NONE) -> Iterator[Stage]:
     """Set up a run of a seed with so many machines; nothing of it is left afterwards."""
     loop = SimLoop(random.Random(f"{seed}/loop"), trace)
     folder = str(_SHM) if _SHM.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="lognode-whole-", dir=folder) as name, _quiet(trace):
         root = Path(name)
-        machines = Machines(nodes, root, loop, random.Random(f"{seed}/disks"))
+        machines = Machines(nodes, root, loop, random.Random(f"{seed}/disks"), additions)
         try:
             with replaced_machine(loop):
                 yield Stage(loop, machines, root)

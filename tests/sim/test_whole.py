@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from types import CoroutineType
 
 import pytest
@@ -17,9 +18,12 @@ import pytest
 from lognode.chaos.nemeses import Package
 from lognode.chaos.plan import WORKLOADS
 from lognode.chaos.whole import faults, runner
+from lognode.chaos.whole.additions import Additions
 from lognode.chaos.whole.cut_off import cut_off_follow
 from lognode.chaos.whole.options import FAULTS, Choice
 from lognode.chaos.whole.run import run_seed
+from lognode.node.access.access import Accesses
+from lognode.node.upkeep.segment_repair import SegmentRepair
 
 SEEDS = os.environ.get("LOGNODE_WHOLE_SEEDS", "0..150")
 JOBS = str(os.cpu_count() or 1)
@@ -48,14 +52,16 @@ def sim(*arguments: str, hash_seed: str = "0") -> "subprocess.CompletedProcess[s
 
 
 @pytest.mark.slow
-def test_a_seed_replays_exactly_here_and_in_processes_with_other_hash_seeds() -> None:
-    plan = Choice().plan(4)
+@pytest.mark.parametrize("seed", [39, 56])
+def test_a_seed_replays_exactly_here_and_in_processes_with_other_hash_seeds(seed: int) -> None:
+    # With TLS, HTTP and lost nodes; with tokens, TLS and `lognode verify`.
+    plan = Choice().plan(seed)
     first, again = run_seed(plan), run_seed(plan)
     assert (first.trace, first.turns, first.ok) == (again.trace, again.turns, again.ok)
     assert first.verdict == "valid", first.why
     assert first.turns > 1_000
     for hash_seed in ("1", "4242"):
-        done = sim("--seed", "4", hash_seed=hash_seed)
+        done = sim("--seed", str(seed), hash_seed=hash_seed)
         assert re.findall(r"trace=(\w+)", done.stdout) == [first.trace], done.stderr
 
 
@@ -94,6 +100,28 @@ def test_L1_a_follow_leaves_a_leader_that_is_cut_off_from_its_peers() -> None:
     # Without the rule none of the entries come (tests/mutants/follow-without-leader.patch).
     for seed in range(3):
         assert cut_off_follow(seed) is None, f"seed {seed}"
+
+
+@pytest.mark.slow
+def test_X5_a_node_that_keeps_the_connections_of_ended_tokens_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Accesses, "look", lambda _: None)
+    plan = replace(Choice("append", ("slow",)).plan(3), nodes=3, rate=10.0, time_limit_s=9.0)
+    outcome = run_seed(plan, additions=Additions(tokens=True))
+    assert outcome.verdict == "invalid"
+    assert "ended-token" in outcome.why
+
+
+@pytest.mark.slow
+def test_S12_a_node_that_does_not_repair_the_damage_that_its_start_finds_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SegmentRepair, "begin", lambda _: None)
+    plan = replace(Choice("append", ("slow",)).plan(3), nodes=3, rate=10.0, time_limit_s=4.0)
+    outcome = run_seed(plan, additions=Additions(removal=True, rot=True))
+    assert outcome.verdict == "invalid"
+    assert " rot" in outcome.why
 
 
 @pytest.mark.slow

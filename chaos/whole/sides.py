@@ -1,0 +1,49 @@
+"""The clients beside the workload of a run: guests, readers of pages, users of other logs."""
+
+import random
+from typing import Protocol
+
+from ...client.client import AsyncClient
+from ..plan import Plan
+from ..verdict import Anomaly
+from .additions import Additions
+from .guests import Guests
+from .nodes import Machines
+from .pages import Pages
+from .removed import Removed
+from .renewals import Renewals
+
+
+class Side(Protocol):
+    """Clients with a judgement of their own."""
+
+    anomalies: list[Anomaly]
+    """What broke a promise, so far."""
+
+    async def prepare(self, admin: AsyncClient) -> None:
+        """Make what the clients need, before the faults begin."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+    async def finish(self, admin: AsyncClient) -> None:
+        """Judge what is left, once the faults are over and the cluster is healthy."""
+
+
+def sides_of(plan: Plan, additions: Additions, machines: Machines) -> list[Side]:
+    """Return the clients that the seed adds."""
+
+    def rng(name: str) -> random.Random:
+        return random.Random(f"{plan.seed}/{name}")
+
+    found: list[Side] = []
+    if additions.tokens:
+        right = "clock" not in plan.nemesis
+        found.append(Guests(machines, rng("guests"), clocks_are_right=right))
+    if additions.tls:
+        found.append(Renewals(machines, rng("renewals")))
+    if additions.http:
+        found.append(Pages(machines, rng("pages")))
+    if additions.removal:
+        found.append(Removed(machines, rng("removed")))
+    return found
