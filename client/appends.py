@@ -107,7 +107,7 @@ class AppendBatch:
             expects=self.expects,
             snapshots=self.snapshots,
             atomic=self.atomic,
-            each=self.expects is not None,
+            each=self.expects is not None and not self.atomic,
         )
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """One log: append, read, follow. Positions are the next seq wanted; spans are half-open."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from . import progress
@@ -40,9 +41,11 @@ from .protocol.types import (
     Start,
     Tail,
     Timestamp,
+    Updated,
 )
 from .sender import Sender
 from .snapshot import AsyncSnapshot, check_log, lease_s_default, take
+from .updates import Change, Updates
 from .vector import Vector
 
 Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Headers | None]
@@ -74,6 +77,7 @@ class AsyncLog:
         self._routes = cluster.log(name)
         self._timeout = timeout
         self._sender: Sender | None = None
+        self._updates = Updates(self._read_turn, self._append_values)
 
     def __repr__(self) -> str:
         return f"<AsyncLog {self._name!r}>"
@@ -167,6 +171,46 @@ class AsyncLog:
         batch = sender.batcher.add_atomic(columns, deadline)
         await self._settled(batch, deadline)
         return batch.ack(0)
+
+    async def update(
+        self, key: bytes | str, change: Change, *, timeout: float | None = None
+    ) -> Updated:
+        """Append `change(value)`, where `value` is the key's last value; no update of another
+        caller comes between (S9).
+
+        `value` is None for a key without entries and after a tombstone; a result of None writes a
+        tombstone. Callers of one key are served in the order of their calls; clients take turns.
+        `change` runs on the client's event loop and must not block. It may run several times, and
+        has to return the same result for the same value. When it raises an error, nothing is
+        appended, and the call raises that error. Raises LimitExceeded.
+        """
+        return await self._updates.update(checked_key(key), change, self._deadline(timeout))
+
+    async def _read_turn(self, key: bytes, deadline: float, turn: str) -> Entry | None:
+        """Return the key's last entry, in a turn to update the key; see `Updates`."""
+        body = {
+            "key": key, "turn": turn, "consistency": "linearizable",
+            "timeout_ms": max(1, milliseconds(deadline - self._cluster.now())),
+        }  # fmt: skip
+        answer, _ = await self._cluster.call(self._routes, key, LATEST, body, deadline=deadline)
+        entries = read_page(answer).entries
+        return entries[-1] if entries else None
+
+    async def _append_values(
+        self, key: bytes, values: list[bytes | None], expect: int, deadline: float
+    ) -> list[Ack | LognodeError]:
+        """Append values to a key, all or none, if its last seq is `expect`. Raises the errors of
+        `append_batch`."""
+        sender = await self._ready(deadline, len(values))
+        columns = Columns(list(zip(repeat(key), values, strict=False)))
+        if len(values) == 1:  # records of other keys may share the batch
+            batch, position = sender.batcher.add(
+                key, values[0], None, columns.sizes[0], deadline, expect=expect
+            )
+        else:
+            batch, position = sender.batcher.add_atomic(columns, deadline, expect=expect), 0
+        await self._settled(batch, deadline)
+        return batch.acks_of(position, len(values))
 
     def producer(
         self,
@@ -412,6 +456,7 @@ class AsyncLog:
 
     async def close(self, timeout: float = 1.0) -> None:
         """Flush the pending records of `append`; called by `AsyncClient.close`."""
+        await self._updates.close()
         if self._sender is not None:
             sender, self._sender = self._sender, None
             await sender.close(timeout)

@@ -9,8 +9,20 @@ from ..log import AsyncLog, Record
 from ..loop_thread import LoopThread
 from ..producer import delivery_timeout_s
 from ..protocol import limits
-from ..protocol.types import ANY, Ack, Consistency, End, Entry, Expect, FollowStart, Headers, Start
+from ..protocol.types import (
+    ANY,
+    Ack,
+    Consistency,
+    End,
+    Entry,
+    Expect,
+    FollowStart,
+    Headers,
+    Start,
+    Updated,
+)
 from ..snapshot import lease_s_default
+from ..updates import Change
 from ..vector import Vector
 from .follow import Feed
 from .producer import Producer
@@ -85,6 +97,18 @@ class Log:
         BatchSpansRanges when the keys lie in several ranges.
         """
         return self._loop.call(self._twin.append_batch(records, timeout=timeout))
+
+    def update(self, key: bytes | str, change: Change, *, timeout: float | None = None) -> Updated:
+        """Append `change(value)`, where `value` is the key's last value; no update of another
+        caller comes between (S9).
+
+        `value` is None for a key without entries and after a tombstone; a result of None writes a
+        tombstone. Callers of one key are served in the order of their calls; clients take turns.
+        `change` runs on the client's event loop and must not block. It may run several times, and
+        has to return the same result for the same value. When it raises an error, nothing is
+        appended, and the call raises that error. Raises LimitExceeded.
+        """
+        return self._loop.call(self._twin.update(key, change, timeout=timeout))
 
     def producer(
         self,

@@ -3,6 +3,7 @@ measurements."""
 
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from ..bench import mixed
@@ -13,7 +14,7 @@ from ..bench.polling import Poller, Polling
 from ..bench.shape import Shape, key_bytes_default, value_bytes_default
 from ..protocol.errors import LogExists
 from .parser import Parser, add_consistency, age_s, whole
-from .verb import Call, Verb
+from .verb import Call, Verb, client_of
 
 _FIGURES = ("workload", "what", "value")
 
@@ -57,6 +58,12 @@ def _append_arguments(parser: Parser) -> None:
     parser.add_argument("--conditional", action="store_true",
                         help="make each append conditional on the entry that the "
                              "client read before")  # fmt: skip
+    parser.add_argument("--update", action="store_true",
+                        help="update keys: compute each value from the last value of the "
+                             "key")  # fmt: skip
+    parser.add_argument("--clients", type=_some, default=1, metavar="N",
+                        help="clients that share the callers of --conditional and --update "
+                             "(default 1)")  # fmt: skip
 
 
 def _poll_arguments(parser: Parser) -> None:
@@ -107,11 +114,8 @@ async def _append(call: Call) -> None:
     shape = await _begin(call)
     options = call.options
     log = call.client.log(options.log)
-    if options.conditional:
-        contending = Contending(
-            options.seconds, rate=options.rate, window=options.window, warmup_s=options.warmup
-        )
-        _print(call, await Contender(log, shape, contending).run())
+    if options.conditional or options.update:
+        await _contend(call, shape)
         return
     load = Appending(
         options.seconds, rate=options.rate, batch=options.batch, window=options.window,
@@ -119,6 +123,20 @@ async def _append(call: Call) -> None:
         every_s=options.every,
     )  # fmt: skip
     _print(call, await Appender(log, shape, load).run())
+
+
+async def _contend(call: Call, shape: Shape) -> None:
+    options = call.options
+    contending = Contending(
+        options.seconds, rate=options.rate, window=options.window, warmup_s=options.warmup,
+        update=options.update,
+    )  # fmt: skip
+    async with AsyncExitStack() as opened:
+        clients = [call.client]
+        for _ in range(options.clients - 1):
+            clients.append(await opened.enter_async_context(client_of(options)))
+        logs = [client.log(options.log) for client in clients]
+        _print(call, await Contender(logs, shape, contending).run())
 
 
 async def _poll(call: Call) -> None:
