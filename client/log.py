@@ -29,6 +29,7 @@ from .protocol.errors import (
     Timeout,
 )
 from .protocol.reads import COUNT_ENTRIES, KEYS, LATEST, RESOLVE, SCAN
+from .protocol.records import EXPECT_ANY
 from .protocol.types import (
     ANY,
     Ack,
@@ -52,6 +53,9 @@ Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Hea
 """(key, value) or (key, value, headers); a value of None is a tombstone."""
 append_many_records_max: Final = 50_000
 """Records that one append_many takes at once; it takes more as these are settled."""
+_LATE_S: Final = 0.05
+"""How long a call waits after its deadline. The deadline of its batch is not before that of the
+call, and at its deadline the batch knows its outcome."""
 _RANGE_FIELDS: Final = ("id", "start", "end", "generation", "members", "leader", "state")
 
 
@@ -107,26 +111,37 @@ class AsyncLog:
         """
         deadline = self._deadline(timeout)
         wanted, size = checked_record(key, value, headers)
-        condition = to_expect(expect)
-        sender = await self._ready(deadline)
+        condition = EXPECT_ANY if expect is ANY else to_expect(expect)
+        sender = self._sender
+        if sender is None or not sender.is_ready:  # without a coroutine, as nearly always
+            sender = await self._ready(deadline)
         batch, position = sender.batcher.add(
             wanted, value, headers, size, deadline, expect=condition, snapshot=snapshot
         )
-        await self._settled(batch, deadline)
+        if not batch.done.done():
+            await batch.waiter(deadline + _LATE_S)
+        if not batch.done.done():
+            raise self._late()
         return batch.ack(position)
 
     async def append_many(
-        self, records: Iterable[Record], *, timeout: float | None = None
+        self,
+        records: Iterable[Record],
+        *,
+        expects: Sequence[Expect] | None = None,
+        timeout: float | None = None,
     ) -> list[Ack]:
         """Append any number of entries to any ranges; the order is kept per key.
 
+        `expects`: a condition for each record, like `expect` of `append`. A record whose condition
+        does not hold fails with SequenceMismatch, and the others are appended.
         Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some
         records were appended, with `acks` and `errors` in the order of the records. When no record
         was appended and all failed for one reason, raises that error. Raises LimitExceeded before
         anything is sent.
         """
         deadline = self._deadline(timeout)
-        columns = Columns(records if isinstance(records, (list, tuple)) else list(records))
+        columns = Columns(records if isinstance(records, (list, tuple)) else list(records), expects)
         results: list[Ack | LognodeError] = []
         if not len(columns):
             return []
@@ -476,9 +491,11 @@ class AsyncLog:
         return sender
 
     async def _settled(self, batch: AppendBatch, deadline: float) -> None:
-        # The batch's deadline is not before ours; at that deadline the batch knows its outcome.
-        if not await batch.wait(deadline + 0.05):
-            raise Timeout(f"no majority acknowledged the append to log {self._name!r} in time")
+        if not await batch.wait(deadline + _LATE_S):
+            raise self._late()
+
+    def _late(self) -> Timeout:
+        return Timeout(f"no majority acknowledged the append to log {self._name!r} in time")
 
     async def _resolve(
         self, key: bytes, start: Start, timeout: float | None, consistency: Consistency,

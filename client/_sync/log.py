@@ -79,15 +79,23 @@ class Log:
             )
         )
 
-    def append_many(self, records: Iterable[Record], *, timeout: float | None = None) -> list[Ack]:
+    def append_many(
+        self,
+        records: Iterable[Record],
+        *,
+        expects: Sequence[Expect] | None = None,
+        timeout: float | None = None,
+    ) -> list[Ack]:
         """Append any number of entries to any ranges; the order is kept per key.
 
+        `expects`: a condition for each record, like `expect` of `append`. A record whose condition
+        does not hold fails with SequenceMismatch, and the others are appended.
         Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some
         records were appended, with `acks` and `errors` in the order of the records. When no record
         was appended and all failed for one reason, raises that error. Raises LimitExceeded before
         anything is sent.
         """
-        return self._loop.call(self._twin.append_many(records, timeout=timeout))
+        return self._loop.call(self._twin.append_many(records, expects=expects, timeout=timeout))
 
     def append_batch(self, records: Sequence[Record], *, timeout: float | None = None) -> Ack:
         """Append entries to one range, all or nothing (S10).

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..log import AsyncLog
-from ..protocol.errors import CorruptData, SequenceMismatch
-from ..protocol.types import ABSENT
+from ..protocol.errors import CorruptData, LognodeError, PartialFailure, SequenceMismatch
+from ..protocol.types import ABSENT, Ack
 from . import pace
 from .fairness import Caller, Fairness
+from .garbage import few_collections
 from .report import Recorder
 from .shape import Shape
 
@@ -33,7 +34,8 @@ class Contending:
     """`window` callers, or `rate` appends a second, over the shape's keys.
 
     `update`: the callers call `AsyncLog.update`. Otherwise they append with `expect=`, and read the
-    key and repeat after a refusal.
+    key and repeat after a refusal. `batch` above 1: they append to so many keys in one call of
+    `append_many`, and count the refused records.
     """
 
     seconds: float
@@ -41,6 +43,7 @@ class Contending:
     window: int = 256
     warmup_s: float = 0.0
     update: bool = False
+    batch: int = 1
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ class _View:
 
     log: AsyncLog
     known: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    busy: set[bytes] = field(default_factory=set)
+    """Keys of calls with many keys that are under way; callers of one client leave them out."""
 
     def learn(self, key: bytes, seq: int, count: int) -> None:
         if seq > self.known.get(key, (0, 0))[0]:
@@ -80,9 +85,11 @@ class Contender:
         recorder = Recorder(warmup_s=load.warmup_s)
         seconds = load.warmup_s + load.seconds
         self._until = time.perf_counter() + seconds
-        call = self._update if load.update else self._append
+        call = self._append if load.batch == 1 else self._append_many
+        call = self._update if load.update else call
         processor_s = time.process_time()
-        await pace.paced(load.rate, load.window, seconds, call, recorder)
+        with few_collections():
+            await pace.paced(load.rate, load.window, seconds, call, recorder)
         processor_s = time.process_time() - processor_s
         fairness = self._fairness.report(time.perf_counter())
         return recorder.report(
@@ -94,6 +101,7 @@ class Contender:
                 "rate": load.rate or None,
                 "window": None if load.rate > 0 else load.window,
                 "clients": len(self._views),
+                "batch": load.batch,
                 "refused": self._refused,
                 "load_us": round(processor_s * 1e6 / max(1, recorder.records), 1),
                 **(fairness if load.rate <= 0 else {}),
@@ -103,22 +111,31 @@ class Contender:
 
     def _begin(self) -> tuple[Caller, _View, bytes]:
         """Begin a call; return the caller, its client, and a key."""
+        caller, view = self._caller()
+        if not self._drawn:
+            self._drawn = self._shape.draw(_DRAWN, self._rng)
+        return caller, view, self._drawn.pop()
+
+    def _caller(self) -> tuple[Caller, _View]:
+        """Begin a call; return the caller and its client."""
         caller = asyncio.current_task()
         view = self._by_caller.get(caller)
         if view is None:
             view = self._views[len(self._by_caller) % len(self._views)]
             if self._load.rate <= 0:  # at a rate, each call is a task of its own
                 self._by_caller[caller] = view
-        if not self._drawn:
-            self._drawn = self._shape.draw(_DRAWN, self._rng)
         self._fairness.begin(caller, time.perf_counter())
-        return caller, view, self._drawn.pop()
+        return caller, view
 
     def _served(self, caller: Caller, key: bytes, seq: int | None) -> int:
         self._fairness.served(caller, key, seq, time.perf_counter())
+        self._note(key, seq)
+        return 1
+
+    def _note(self, key: bytes, seq: int | None) -> None:
+        """Note an acknowledged seq."""
         if seq is not None and key in self._seqs:
             self._seqs[key].append(seq)
-        return 1
 
     async def _append(self, _: int, __: float) -> int:
         caller, view, key = self._begin()
@@ -137,6 +154,39 @@ class Contender:
             if ack.seq is not None:
                 view.learn(key, ack.seq, count + 1)
             return self._served(caller, key, ack.seq)
+
+    async def _append_many(self, _: int, __: float) -> int:
+        caller, view = self._caller()
+        keys = list(set(self._shape.draw(self._load.batch, self._rng)) - view.busy)
+        view.busy.update(keys)
+        known = [view.known.get(key, (0, 0)) for key in keys]
+        values = [self._value(key, count + 1) for key, (_, count) in zip(keys, known, strict=True)]
+        acks: Sequence[Ack | None]
+        try:
+            acks = await view.log.append_many(
+                list(zip(keys, values, strict=True)), expects=[seq or ABSENT for seq, _ in known]
+            )
+        except PartialFailure as error:
+            acks = error.fields["acks"]
+            await self._learn_refused(view, error.fields["errors"])
+        for key, (_, count), ack in zip(keys, known, acks, strict=True):
+            if ack is not None and ack.seq is not None:
+                view.learn(key, ack.seq, count + 1)
+                self._note(key, ack.seq)
+        view.busy.difference_update(keys)
+        done = len(acks) - acks.count(None)
+        if done:
+            self._fairness.served(caller, keys[0], None, time.perf_counter())
+        return done
+
+    async def _learn_refused(self, view: _View, errors: Sequence[LognodeError | None]) -> None:
+        """Read the keys of refused records. Raises any other error."""
+        for error in errors:
+            if isinstance(error, SequenceMismatch):
+                self._refused += 1
+                await self._read(view, error.fields["key"])
+            elif error is not None:
+                raise error
 
     async def _update(self, _: int, __: float) -> int:
         caller, view, key = self._begin()

@@ -1,8 +1,10 @@
 """`scripts/bench contention`: conditional appends on key pools from one to a million (P12).
 
 `append`: each caller appends on the condition that no other entry came in between, by the last
-entry that its client knows, and reads the key again after a refusal. `update`: each caller calls
-`AsyncLog.update`. No update may be lost: the entries and acknowledgements of the keys are compared.
+entry that its client knows, and reads the key again after a refusal. `append_many`: each of 64
+callers appends to 500 keys in one call, with a condition for each record; only for the largest
+pools. `update`: each caller calls `AsyncLog.update`. No update may be lost: the entries and
+acknowledgements of the keys are compared.
 
 `never_served` counts callers without one success, and `longest_wait_s` is the longest time of one
 call, also of a call that has not ended. `out_of_order` is the share of successes that were
@@ -20,9 +22,11 @@ from lognode.node.local.dev import LocalCluster
 from . import harness
 from .load import age, bench, flat
 
-COLUMNS = ("clients", "window", "records", "records_per_second", "refused", "service_ms.p50",
-           "service_ms.p99", "longest_wait_s", "never_served", "out_of_order",
+COLUMNS = ("clients", "window", "batch", "records", "records_per_second", "refused",
+           "service_ms.p50", "service_ms.p99", "longest_wait_s", "never_served", "out_of_order",
            "overtaken_s", "load_us", "verified")  # fmt: skip
+_MANY_FROM = 10_000
+"""The least keys of a pool for calls with many keys: few of them compete."""
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -35,7 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--window", type=int, default=256, help="callers")
     parser.add_argument("--clients", default="1,8", help="clients that share the callers of "
                         "one key (default 1,8); other pools have one client")  # fmt: skip
-    parser.add_argument("--calls", default="append,update", help="(default append,update)")
+    parser.add_argument("--calls", default="append,append_many,update",
+                        help="(default append,append_many,update)")  # fmt: skip
     parser.add_argument("--ranges", type=int, default=4)
     options = parser.parse_args(arguments)
     seconds = options.seconds or (1.0 if options.quick else 30.0)
@@ -46,13 +51,15 @@ def main(arguments: Sequence[str]) -> int:
         for number in range(options.rounds):
             for keys in map(int, pools.split(",")):
                 for call in options.calls.split(","):
+                    if call == "append_many" and keys < _MANY_FROM:
+                        continue
                     for clients in map(int, options.clients.split(",") if keys == 1 else "1"):
                         before = _processor_s(cluster)
                         report = bench(
                             cluster, "append", f"pool-{keys}-{call}-{clients}-{number}",
                             "--ranges", min(options.ranges, keys), "--keys", keys,
-                            "--update" if call == "update" else "--conditional", "--window",
-                            options.window, "--clients", clients, "--seconds", age(seconds),
+                            *_flags(call, options.window), "--clients", clients,
+                            "--seconds", age(seconds),
                         )  # fmt: skip
                         spent = _processor_s(cluster) - before
                         rows.append({
@@ -62,6 +69,12 @@ def main(arguments: Sequence[str]) -> int:
                         })  # fmt: skip
     harness.show(options, around, rows)
     return 0
+
+
+def _flags(call: str, window: int) -> list[str | float]:
+    if call == "append_many":
+        return ["--conditional", "--batch", 500, "--window", 64]
+    return ["--update" if call == "update" else "--conditional", "--window", window]
 
 
 def _processor_s(cluster: LocalCluster) -> float:
