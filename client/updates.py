@@ -28,6 +28,9 @@ Change = Callable[[bytes | None], bytes | None]
 """Takes the key's last value and returns the next value; None stands for no value."""
 _TOGETHER_MAX: Final = 1_000
 """The most updates of one batch. Their changes run in one turn of the event loop."""
+_READS_MAX: Final = 128
+"""The most reads of one log that wait for their turns. A connection has `requests_in_flight_max`
+requests, and the appends that end the turns need room beside the reads."""
 _TAKE, _END = "take", "end"
 """The turn of a read: wait for the turn of the key, or give the turn back."""
 
@@ -89,6 +92,7 @@ class Updates:
         self._append = append
         self._lines: dict[bytes, _Line] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._reads = asyncio.Semaphore(_READS_MAX)
 
     async def update(self, key: bytes, change: Change, deadline: float) -> Updated:
         """Stand in line for the key; return when the update is applied. See `AsyncLog.update`."""
@@ -103,7 +107,7 @@ class Updates:
         line.callers.append(caller)
         if line.ahead is None and line.under_way:
             # The place among the clients counts from the first caller that waits.
-            line.ahead = loop.create_task(self._read(key, deadline, _TAKE))
+            line.ahead = loop.create_task(self._read_in_turn(key, deadline))
             line.ahead.add_done_callback(_retrieve)
         if line.timer is None or deadline < line.timer.when():
             self._look_at(line, deadline)
@@ -161,7 +165,11 @@ class Updates:
         if ahead is not None:
             with suppress(LognodeError):  # its deadline was the deadline of one caller
                 return await ahead
-        return await self._read(line.key, deadline, _TAKE)
+        return await self._read_in_turn(line.key, deadline)
+
+    async def _read_in_turn(self, key: bytes, deadline: float) -> Entry | None:
+        async with self._reads:
+            return await self._read(key, deadline, _TAKE)
 
     async def _append_all(self, line: _Line, entry: Entry | None, computed: _Computed) -> None:
         """Append the computed values. The callers return to the line if others were faster."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fake_cluster import Drop, FakeCluster, FakeNode
@@ -9,6 +10,7 @@ from sdk_faults import once, raising, run
 
 import lognode
 from lognode import AsyncClient, AsyncLog
+from lognode.client import updates
 from lognode.client.accepting.request import Request
 from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.errors import Overloaded
@@ -189,6 +191,38 @@ def test_values_larger_than_a_batch_need_several() -> None:
         assert cluster.count(APPEND) == 3
 
     run(test)
+
+
+def test_reads_that_wait_for_their_turns_leave_room_for_appends() -> None:
+    """Another client holds the turns of 2,000 keys, more than a connection has requests."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        let_go = asyncio.Event()
+        waiting = most = 0
+        serve = FakeNode.serve
+
+        async def held(node: FakeNode, request: Request) -> dict[str, Any] | None:
+            nonlocal waiting, most
+            if request.operation == LATEST and request.body["turn"] == "take":
+                waiting += 1
+                most = max(most, waiting)
+                await let_go.wait()
+                waiting -= 1
+            return await serve(node, request)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FakeNode, "serve", held)
+            keys = [b"%d" % number for number in range(2_000)]
+            calls = [asyncio.create_task(log.update(key, increased)) for key in keys]
+            await log.append("k", b"beside")
+            while waiting < updates._READS_MAX:  # noqa: ASYNC110 - the node tells nobody
+                await asyncio.sleep(0.01)
+            await log.append("k", b"beside")
+            let_go.set()
+            await asyncio.gather(*calls)
+        assert most == updates._READS_MAX
+
+    run(test, timeout=15)
 
 
 def test_a_caller_that_leaves_changes_nothing() -> None:
