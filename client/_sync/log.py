@@ -107,14 +107,14 @@ class Log:
         return self._loop.call(self._twin.append_batch(records, timeout=timeout))
 
     def update(self, key: bytes | str, change: Change, *, timeout: float | None = None) -> Updated:
-        """Append `change(value)`, where `value` is the key's last value; no update of another
-        caller comes between (S9).
+        """Append `change(value)`, where `value` is the key's last value, with no entry between
+        the two (S9).
 
         `value` is None for a key without entries and after a tombstone; a result of None writes a
-        tombstone. Callers of one key are served in the order of their calls; clients take turns.
-        `change` runs on the client's event loop and must not block. It may run several times, and
-        has to return the same result for the same value. When it raises an error, nothing is
-        appended, and the call raises that error. Raises LimitExceeded.
+        tombstone. The callers of a client are served in the order of their calls, and clients take
+        turns. `change` runs on the client's event loop and must not block or call the client. It
+        may run several times. When `change` raises an error, nothing is appended, and the call
+        raises that error. Raises LimitExceeded.
         """
         return self._loop.call(self._twin.update(key, change, timeout=timeout))
 
