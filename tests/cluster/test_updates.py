@@ -4,11 +4,17 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
+from live_nodes import ask, follower, live, until, value
 
 import lognode
 from lognode import testing
+from lognode.client.protocol.errors import NotLeader
+from lognode.node.replicas import key_turns
+from lognode.node.serving import data_service
 
 pytestmark = pytest.mark.cluster
 
@@ -107,6 +113,41 @@ def test_S9_every_caller_of_one_key_is_served(three: testing.LocalCluster, clien
     asyncio.run(main())
     assert told.changes < 2 * told.total, "clients compete instead of taking turns"
     check(three.servers, told)
+
+
+def test_only_the_leader_gives_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower names the leader. The leader answers the second client after an entry of the key,
+    or after the first client has given its turn back."""
+    monkeypatch.setattr(key_turns, "TURN_S", 60.0)
+    monkeypatch.setattr(data_service, "WAIT_S", 60.0)
+
+    async def run() -> None:
+        async with live(tmp_path, 3) as cluster, lognode.AsyncClient(cluster.address) as client:
+            await cluster.healthy(3)
+            log = await client.create_log("orders")
+            await log.append(b"k", b"0")
+            await cluster.settled()
+            leader = await cluster.leader()
+            (replica,) = leader.host.ranges()
+            body = {"range": replica.gid.range_id, "generation": replica.gid.generation,
+                    "key": b"k", "timeout_ms": 60_000}  # fmt: skip
+            with pytest.raises(NotLeader) as told:
+                await ask(follower(cluster), "latest", {**body, "turn": "take"})
+            assert told.value.fields["hint"] == leader.node.identity.node_id
+
+            def take() -> asyncio.Task[dict[str, Any]]:
+                return asyncio.create_task(ask(leader, "latest", {**body, "turn": "take"}))
+
+            assert value(await take()) == b"0"
+            second, third = take(), take()
+            await until(lambda: replica.key_turns.waiting == 2, "both wait")
+            await log.append(b"k", b"1")
+            assert value(await second) == b"1"
+            assert not third.done()
+            assert value(await ask(leader, "latest", {**body, "turn": "end"})) == b"1"
+            assert value(await third) == b"1"
+
+    asyncio.run(run())
 
 
 def test_S2_S8_S9_S11_no_update_is_lost_while_leaders_die(three: testing.LocalCluster) -> None:
