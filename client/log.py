@@ -470,11 +470,12 @@ class AsyncLog:
     # Internal.
 
     async def close(self, timeout: float = 1.0) -> None:
-        """Flush the pending records of `append`; called by `AsyncClient.close`."""
-        await self._updates.close()
+        """Flush the pending records of `append` and the updates; called by `AsyncClient.close`."""
+        until = self._cluster.now() + timeout
+        await self._updates.close(timeout)
         if self._sender is not None:
             sender, self._sender = self._sender, None
-            await sender.close(timeout)
+            await sender.close(max(0.0, until - self._cluster.now()))
 
     def _deadline(self, timeout: float | None) -> float:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)

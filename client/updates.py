@@ -116,12 +116,15 @@ class Updates:
         finally:
             del caller  # the error of a future refers to this frame: break the cycle
 
-    async def close(self) -> None:
-        """End all lines; their callers get Timeout."""
-        for task in self._tasks:
+    async def close(self, timeout_s: float) -> None:
+        """Wait for the callers in line, at most `timeout_s`. Then their calls end with Timeout."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=timeout_s)
+        for task in late:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if late:
+            await asyncio.wait(late)
 
     async def _serve(self, line: _Line) -> None:
         """Serve the callers of a line until none is left."""

@@ -306,5 +306,5 @@ class Log:
         return self._loop.call(self._twin.describe(timeout=timeout))
 
     def close(self, timeout: float = 1.0) -> None:
-        """Flush the pending records of `append`; called by `Client.close`."""
+        """Flush the pending records of `append` and the updates; called by `Client.close`."""
         self._loop.call(self._twin.close(timeout))

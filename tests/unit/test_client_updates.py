@@ -262,12 +262,22 @@ def test_errors_of_the_read_reach_every_caller() -> None:
     run(test)
 
 
+def test_a_client_that_closes_completes_its_updates() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        calls = [asyncio.create_task(log.update("k", increased)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await client.close()
+        assert [updated.value for updated in await asyncio.gather(*calls)] == [b"1", b"2", b"3"]
+
+    run(test)
+
+
 def test_a_closed_client_ends_its_updates() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         cluster.faults.append(once(raising(Overloaded("x", retry_after=0.05)), times=1_000))
         calls = [asyncio.create_task(log.update("k", increased)) for _ in range(3)]
         await asyncio.sleep(0.05)
-        await client.close()
+        await client.close(0.1)
         for error in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(error, lognode.LognodeError), error
         assert cluster.values(b"k") == []
