@@ -59,6 +59,7 @@ from .client.protocol.types import (
     FollowBatch,
     Tail,
     Timestamp,
+    Updated,
 )
 from .client.snapshot import AsyncSnapshot
 from .client.vector import Part, Vector
@@ -119,5 +120,6 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unsupported",
+    "Updated",
     "Vector",
 ]

@@ -20,6 +20,7 @@ Modules of these layers. In the SDK:
     operations of operators
   identity: the id of a producer, requested once
   sender: requests with numbered records, by range, until they are settled
+  updates: values computed from the last value of a key, for all callers of a key together
   window, batcher, lanes, appends, last_numbers: unsettled records and their room; records into
     batches; tickets; the previous record of each key
   session, pages, span_pages, progress: the positions that reads have seen; pages of entries; checks

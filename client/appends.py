@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, repeat
 from operator import add, itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from .protocol import limits
 from .protocol.errors import (
@@ -22,6 +22,8 @@ from .protocol.errors import (
 from .protocol.records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record, encode_batch
 from .protocol.types import ABSENT, ANY, Ack, Expect, Headers
 from .retry import Attempts
+
+C = TypeVar("C")
 
 
 class AppendBatch:
@@ -107,7 +109,7 @@ class AppendBatch:
             expects=self.expects,
             snapshots=self.snapshots,
             atomic=self.atomic,
-            each=self.expects is not None,
+            each=self.expects is not None and not self.atomic,
         )
 
     def close(self) -> None:
@@ -174,12 +176,17 @@ class AppendBatch:
         of `asyncio.wait` for each caller, the wait doubled the cost of an append of one record.
         """
         if not self.done.done():
-            waiter: asyncio.Future[None] = self.done.get_loop().create_future()
-            self.waiters.append((until, waiter))
-            if self.timer is None or until < self.timer.when():
-                self._look_at(until)
-            await waiter
+            await self.waiter(until)
         return self.done.done()
+
+    def waiter(self, until: float) -> "asyncio.Future[None]":
+        """Return a future that is done when the batch is, at the latest at the loop time `until`.
+        The batch is not `done` yet."""
+        waiter: asyncio.Future[None] = self.done.get_loop().create_future()
+        self.waiters.append((until, waiter))
+        if self.timer is None or until < self.timer.when():
+            self._look_at(until)
+        return waiter
 
     def _look_at(self, when: float) -> None:
         if self.timer is not None:
@@ -387,7 +394,9 @@ def checked_record(key: Any, value: bytes | None, headers: Headers | None) -> tu
 class Columns:
     """Checked records as columns, built from tuples with at most a few C calls a column."""
 
-    def __init__(self, records: Iterable[Sequence[Any]]) -> None:
+    def __init__(
+        self, records: Iterable[Sequence[Any]], expects: Sequence[Expect] | None = None
+    ) -> None:
         rows = records if isinstance(records, (list, tuple)) else list(records)
         widths = set(map(len, rows))
         if not widths <= {2, 3}:
@@ -399,6 +408,13 @@ class Columns:
         self.headers: list[Headers | None] | None = None
         if 3 in widths:
             self.headers = [row[2] if len(row) == 3 else None for row in rows]
+        self.expects = None if expects is None else list(map(to_expect, expects))
+        if self.expects is not None and len(self.expects) != len(rows):
+            raise InvalidArgument(
+                f"expects has {len(self.expects)} conditions for {len(rows)} records; give one "
+                "condition for each record, ANY for none",
+                what="expects",
+            )
         self._check()
 
     def __len__(self) -> int:
@@ -448,6 +464,7 @@ class Columns:
         piece.keys, piece.values = self.keys[span], self.values[span]
         piece.sizes = self.sizes[span]
         piece.headers = self.headers[span] if self.headers is not None else None
+        piece.expects = self.expects[span] if self.expects is not None else None
         return piece
 
     def by_start(self, starts: Sequence[bytes]) -> Iterator[Sequence[int]]:
@@ -483,28 +500,39 @@ class Columns:
         """Append these records to a batch; record 0 of these columns has the number
         `first_number`."""
         before = len(batch)
-        headers = None
         if isinstance(positions, range):
             span = slice(positions.start, positions.stop)
             batch.keys += self.keys[span]
             batch.values += self.values[span]
             batch.numbers += range(first_number + span.start, first_number + span.stop)
-            headers = self.headers[span] if self.headers is not None else None
         else:
             batch.keys += map(self.keys.__getitem__, positions)
             batch.values += map(self.values.__getitem__, positions)
             batch.numbers += map(first_number.__add__, positions)
-            if self.headers is not None:
-                headers = list(map(self.headers.__getitem__, positions))
         batch.bytes += self.size(positions)
+        headers = _picked(self.headers, positions)
         if headers is not None and any(headers):
             if batch.headers is None:
                 batch.headers = [None] * before
             batch.headers += headers
         elif batch.headers is not None:
             batch.headers += repeat(None, len(positions))
-        if batch.expects is not None:
+        expects = _picked(self.expects, positions)
+        if expects is not None:
+            if batch.expects is None:
+                batch.expects = [EXPECT_ANY] * before
+            batch.expects += expects
+        elif batch.expects is not None:
             batch.expects += repeat(EXPECT_ANY, len(positions))
+
+
+def _picked(column: list[C] | None, positions: Sequence[int]) -> list[C] | None:
+    """Return the elements of a column at the positions; None for no column."""
+    if column is None:
+        return None
+    if isinstance(positions, range):
+        return column[positions.start : positions.stop]
+    return list(map(column.__getitem__, positions))
 
 
 def check_one_batch(columns: Columns) -> None:

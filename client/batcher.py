@@ -8,7 +8,7 @@ be in flight and still apply in order per key.
 import asyncio
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress
+from itertools import compress, repeat
 
 from .appends import AppendBatch, Columns
 from .cluster import LogRoutes
@@ -92,12 +92,16 @@ class Batcher:
         window.hold(size)
         return batch, position
 
-    def add_atomic(self, columns: Columns, deadline: float) -> AppendBatch:
+    def add_atomic(
+        self, columns: Columns, deadline: float, *, expect: int = EXPECT_ANY
+    ) -> AppendBatch:
         """Add records of one range that are applied all or not at all; they travel as their own
-        batch."""
+        batch. `expect` is the condition of the first record."""
         batch = self._new_batch(deadline)
         columns.fill(batch, range(len(columns)), self._window.take(len(columns)))
         batch.atomic = True
+        if expect != EXPECT_ANY:
+            batch.expects = [expect, *repeat(EXPECT_ANY, len(columns) - 1)]
         self._window.begin(batch)
         self._window.hold(batch.bytes)
         lane = self._lane_of(batch.keys[0])
@@ -217,7 +221,10 @@ class Batcher:
         batch.prevs = prevs if any(prevs) else None
         followed: Iterable[tuple[bytes, int]] = zip(batch.keys, batch.numbers, strict=True)
         if batch.expects is not None:
-            followed = compress(followed, map(EXPECT_ANY.__eq__, batch.expects))
+            # A condition of an atomic batch decides about all of its records.
+            followed = (
+                () if batch.atomic else compress(followed, map(EXPECT_ANY.__eq__, batch.expects))
+            )
         last.note(followed, batch.numbers[-1])
         last.settle(self._window.low)
 

@@ -1,6 +1,7 @@
 """One log: append, read, follow. Positions are the next seq wanted; spans are half-open."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from . import progress
@@ -28,6 +29,7 @@ from .protocol.errors import (
     Timeout,
 )
 from .protocol.reads import COUNT_ENTRIES, KEYS, LATEST, RESOLVE, SCAN
+from .protocol.records import EXPECT_ANY
 from .protocol.types import (
     ANY,
     Ack,
@@ -40,15 +42,20 @@ from .protocol.types import (
     Start,
     Tail,
     Timestamp,
+    Updated,
 )
 from .sender import Sender
 from .snapshot import AsyncSnapshot, check_log, lease_s_default, take
+from .updates import Change, Updates
 from .vector import Vector
 
 Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Headers | None]
 """(key, value) or (key, value, headers); a value of None is a tombstone."""
 append_many_records_max: Final = 50_000
 """Records that one append_many takes at once; it takes more as these are settled."""
+_LATE_S: Final = 0.05
+"""How long a call waits after its deadline. The deadline of its batch is not before that of the
+call, and at its deadline the batch knows its outcome."""
 _RANGE_FIELDS: Final = ("id", "start", "end", "generation", "members", "leader", "state")
 
 
@@ -74,6 +81,7 @@ class AsyncLog:
         self._routes = cluster.log(name)
         self._timeout = timeout
         self._sender: Sender | None = None
+        self._updates = Updates(self._read_turn, self._append_values)
 
     def __repr__(self) -> str:
         return f"<AsyncLog {self._name!r}>"
@@ -103,26 +111,37 @@ class AsyncLog:
         """
         deadline = self._deadline(timeout)
         wanted, size = checked_record(key, value, headers)
-        condition = to_expect(expect)
-        sender = await self._ready(deadline)
+        condition = EXPECT_ANY if expect is ANY else to_expect(expect)
+        sender = self._sender
+        if sender is None or not sender.is_ready:  # without a coroutine, as nearly always
+            sender = await self._ready(deadline)
         batch, position = sender.batcher.add(
             wanted, value, headers, size, deadline, expect=condition, snapshot=snapshot
         )
-        await self._settled(batch, deadline)
+        if not batch.done.done():
+            await batch.waiter(deadline + _LATE_S)
+        if not batch.done.done():
+            raise self._late()
         return batch.ack(position)
 
     async def append_many(
-        self, records: Iterable[Record], *, timeout: float | None = None
+        self,
+        records: Iterable[Record],
+        *,
+        expects: Sequence[Expect] | None = None,
+        timeout: float | None = None,
     ) -> list[Ack]:
         """Append any number of entries to any ranges; the order is kept per key.
 
+        `expects`: a condition for each record, like `expect` of `append`. A record whose condition
+        does not hold fails with SequenceMismatch, and the others are appended.
         Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some
         records were appended, with `acks` and `errors` in the order of the records. When no record
         was appended and all failed for one reason, raises that error. Raises LimitExceeded before
         anything is sent.
         """
         deadline = self._deadline(timeout)
-        columns = Columns(records if isinstance(records, (list, tuple)) else list(records))
+        columns = Columns(records if isinstance(records, (list, tuple)) else list(records), expects)
         results: list[Ack | LognodeError] = []
         if not len(columns):
             return []
@@ -167,6 +186,46 @@ class AsyncLog:
         batch = sender.batcher.add_atomic(columns, deadline)
         await self._settled(batch, deadline)
         return batch.ack(0)
+
+    async def update(
+        self, key: bytes | str, change: Change, *, timeout: float | None = None
+    ) -> Updated:
+        """Append `change(value)`, where `value` is the key's last value, with no entry between
+        the two (S9).
+
+        `value` is None for a key without entries and after a tombstone; a result of None writes a
+        tombstone. The callers of a client are served in the order of their calls, and clients take
+        turns. `change` runs on the client's event loop and must not block or call the client. It
+        may run several times. When `change` raises an error, nothing is appended, and the call
+        raises that error. Raises LimitExceeded.
+        """
+        return await self._updates.update(checked_key(key), change, self._deadline(timeout))
+
+    async def _read_turn(self, key: bytes, deadline: float, turn: str) -> Entry | None:
+        """Return the key's last entry, in a turn to update the key; see `Updates`."""
+        body = {
+            "key": key, "turn": turn, "consistency": "linearizable",
+            "timeout_ms": max(1, milliseconds(deadline - self._cluster.now())),
+        }  # fmt: skip
+        answer, _ = await self._cluster.call(self._routes, key, LATEST, body, deadline=deadline)
+        entries = read_page(answer).entries
+        return entries[-1] if entries else None
+
+    async def _append_values(
+        self, key: bytes, values: list[bytes | None], expect: int, deadline: float
+    ) -> list[Ack | LognodeError]:
+        """Append values to a key, all or none, if its last seq is `expect`. Raises the errors of
+        `append_batch`."""
+        sender = await self._ready(deadline, len(values))
+        columns = Columns(list(zip(repeat(key), values, strict=False)))
+        if len(values) == 1:  # records of other keys may share the batch
+            batch, position = sender.batcher.add(
+                key, values[0], None, columns.sizes[0], deadline, expect=expect
+            )
+        else:
+            batch, position = sender.batcher.add_atomic(columns, deadline, expect=expect), 0
+        await self._settled(batch, deadline)
+        return batch.acks_of(position, len(values))
 
     def producer(
         self,
@@ -411,10 +470,12 @@ class AsyncLog:
     # Internal.
 
     async def close(self, timeout: float = 1.0) -> None:
-        """Flush the pending records of `append`; called by `AsyncClient.close`."""
+        """Flush the pending records of `append` and the updates; called by `AsyncClient.close`."""
+        until = self._cluster.now() + timeout
+        await self._updates.close(timeout)
         if self._sender is not None:
             sender, self._sender = self._sender, None
-            await sender.close(timeout)
+            await sender.close(max(0.0, until - self._cluster.now()))
 
     def _deadline(self, timeout: float | None) -> float:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)
@@ -431,9 +492,11 @@ class AsyncLog:
         return sender
 
     async def _settled(self, batch: AppendBatch, deadline: float) -> None:
-        # The batch's deadline is not before ours; at that deadline the batch knows its outcome.
-        if not await batch.wait(deadline + 0.05):
-            raise Timeout(f"no majority acknowledged the append to log {self._name!r} in time")
+        if not await batch.wait(deadline + _LATE_S):
+            raise self._late()
+
+    def _late(self) -> Timeout:
+        return Timeout(f"no majority acknowledged the append to log {self._name!r} in time")
 
     async def _resolve(
         self, key: bytes, start: Start, timeout: float | None, consistency: Consistency,

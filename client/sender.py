@@ -55,6 +55,12 @@ class Sender:
         self._pumping = False
         """Whether a look at all lanes is scheduled."""
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the log's ranges are known, and the window takes one more record now."""
+        window = self.window
+        return window.fatal is None and bool(self._log.table.ranges) and window.has_room()
+
     async def routed(self, deadline: float) -> None:
         """Wait until the log's ranges are known. Raises LogNotFound, Unavailable, Timeout."""
         await self._cluster.routed(self._log, deadline)

@@ -6,7 +6,8 @@ they are read. `seq_chains` finds the positions of a key.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import filterfalse
 from typing import Final
 
 from ..client.protocol import limits
@@ -92,6 +93,18 @@ class Memtable:
     def last_seq(self, key: bytes) -> int:
         """Return the key's last seq here, or 0 without an entry of the key."""
         return self._chains.last(key)
+
+    def last_seqs(self, keys: Sequence[bytes]) -> list[int]:
+        """Return the last seq of each key here, or 0 without an entry of the key."""
+        first_seq = self.first_seq
+        return [
+            0 if position is None else first_seq + position
+            for position in map(self._chains.newest.get, keys)
+        ]
+
+    def not_held(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Return those of the keys that have no entry here, each once, in their order."""
+        return list(dict.fromkeys(filterfalse(self._chains.newest.__contains__, keys)))
 
     def seqs_reversed(self, key: bytes, start: int, end: int | None) -> Iterator[int]:
         """Return the key's seqs in [start, end), descending."""

@@ -9,8 +9,20 @@ from ..log import AsyncLog, Record
 from ..loop_thread import LoopThread
 from ..producer import delivery_timeout_s
 from ..protocol import limits
-from ..protocol.types import ANY, Ack, Consistency, End, Entry, Expect, FollowStart, Headers, Start
+from ..protocol.types import (
+    ANY,
+    Ack,
+    Consistency,
+    End,
+    Entry,
+    Expect,
+    FollowStart,
+    Headers,
+    Start,
+    Updated,
+)
 from ..snapshot import lease_s_default
+from ..updates import Change
 from ..vector import Vector
 from .follow import Feed
 from .producer import Producer
@@ -67,15 +79,23 @@ class Log:
             )
         )
 
-    def append_many(self, records: Iterable[Record], *, timeout: float | None = None) -> list[Ack]:
+    def append_many(
+        self,
+        records: Iterable[Record],
+        *,
+        expects: Sequence[Expect] | None = None,
+        timeout: float | None = None,
+    ) -> list[Ack]:
         """Append any number of entries to any ranges; the order is kept per key.
 
+        `expects`: a condition for each record, like `expect` of `append`. A record whose condition
+        does not hold fails with SequenceMismatch, and the others are appended.
         Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some
         records were appended, with `acks` and `errors` in the order of the records. When no record
         was appended and all failed for one reason, raises that error. Raises LimitExceeded before
         anything is sent.
         """
-        return self._loop.call(self._twin.append_many(records, timeout=timeout))
+        return self._loop.call(self._twin.append_many(records, expects=expects, timeout=timeout))
 
     def append_batch(self, records: Sequence[Record], *, timeout: float | None = None) -> Ack:
         """Append entries to one range, all or nothing (S10).
@@ -85,6 +105,18 @@ class Log:
         BatchSpansRanges when the keys lie in several ranges.
         """
         return self._loop.call(self._twin.append_batch(records, timeout=timeout))
+
+    def update(self, key: bytes | str, change: Change, *, timeout: float | None = None) -> Updated:
+        """Append `change(value)`, where `value` is the key's last value, with no entry between
+        the two (S9).
+
+        `value` is None for a key without entries and after a tombstone; a result of None writes a
+        tombstone. The callers of a client are served in the order of their calls, and clients take
+        turns. `change` runs on the client's event loop and must not block or call the client. It
+        may run several times. When `change` raises an error, nothing is appended, and the call
+        raises that error. Raises LimitExceeded.
+        """
+        return self._loop.call(self._twin.update(key, change, timeout=timeout))
 
     def producer(
         self,
@@ -274,5 +306,5 @@ class Log:
         return self._loop.call(self._twin.describe(timeout=timeout))
 
     def close(self, timeout: float = 1.0) -> None:
-        """Flush the pending records of `append`; called by `Client.close`."""
+        """Flush the pending records of `append` and the updates; called by `Client.close`."""
         self._loop.call(self._twin.close(timeout))

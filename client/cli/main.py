@@ -10,7 +10,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 
-from ..client import AsyncClient
 from ..protocol.errors import Conflict, LognodeError, NotFound
 from . import (
     verbs_bench,
@@ -25,9 +24,9 @@ from . import (
     verbs_tokens,
     verbs_write,
 )
-from .parser import UsageError, tls_of, token_of
+from .parser import UsageError
 from .printer import Printer
-from .verb import Call, Verb
+from .verb import Call, Verb, client_of
 
 VERBS = {
     verb.name: verb
@@ -66,9 +65,7 @@ def _find(arguments: Sequence[str]) -> tuple[Verb, Sequence[str]]:
 
 async def _run(verb: Verb, options: Namespace) -> int:
     try:
-        client = AsyncClient(
-            options.server, tls=tls_of(options), token=token_of(options), timeout=options.timeout
-        )
+        client = client_of(options)
         call = Call(client, options, Printer(options.format), _note)
         try:
             code = await verb.run(call) or 0

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..client import AsyncClient
-from .parser import Parser, add_common
+from .parser import Parser, add_common, tls_of, token_of
 from .printer import Printer
 
 
@@ -35,3 +35,10 @@ class Verb:
         self.arguments(parser)
         add_common(parser)
         return parser
+
+
+def client_of(options: Namespace) -> AsyncClient:
+    """Return a client with the flags of all verbs. Raises the errors of `tls_of`, `token_of`."""
+    return AsyncClient(
+        options.server, tls=tls_of(options), token=token_of(options), timeout=options.timeout
+    )

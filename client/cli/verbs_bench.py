@@ -3,7 +3,8 @@ measurements."""
 
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Mapping
-from typing import Any
+from contextlib import AsyncExitStack
+from typing import Any, Final
 
 from ..bench import mixed
 from ..bench.appending import Appender, Appending
@@ -13,8 +14,9 @@ from ..bench.polling import Poller, Polling
 from ..bench.shape import Shape, key_bytes_default, value_bytes_default
 from ..protocol.errors import LogExists
 from .parser import Parser, add_consistency, age_s, whole
-from .verb import Call, Verb
+from .verb import Call, Verb, client_of
 
+_BATCH: Final = 1_000
 _FIGURES = ("workload", "what", "value")
 
 
@@ -45,7 +47,10 @@ def _common(parser: Parser) -> None:
 
 def _append_arguments(parser: Parser) -> None:
     _common(parser)
-    _add_batch(parser, rate="records per second; 0: no limit (default)", rate_default=0.0)
+    _add_batch(
+        parser, rate="records per second; 0: no limit (default)", rate_default=0.0,
+        batch="records per call (default 1000; with --conditional 1)", batch_default=None,
+    )  # fmt: skip
     parser.add_argument("--window", type=_some, default=64, metavar="N",
                         help="calls in flight when no rate is given (default 64)")  # fmt: skip
     parser.add_argument(
@@ -57,6 +62,12 @@ def _append_arguments(parser: Parser) -> None:
     parser.add_argument("--conditional", action="store_true",
                         help="make each append conditional on the entry that the "
                              "client read before")  # fmt: skip
+    parser.add_argument("--update", action="store_true",
+                        help="update keys: compute each value from the last value of the "
+                             "key")  # fmt: skip
+    parser.add_argument("--clients", type=_some, default=1, metavar="N",
+                        help="clients that share the callers of --conditional and --update "
+                             "(default 1)")  # fmt: skip
 
 
 def _poll_arguments(parser: Parser) -> None:
@@ -84,10 +95,12 @@ def _mixed_arguments(parser: Parser) -> None:
                         help="polls per second (default 100)")  # fmt: skip
 
 
-def _add_batch(parser: Parser, *, rate: str, rate_default: float) -> None:
+def _add_batch(
+    parser: Parser, *, rate: str, rate_default: float,
+    batch: str = "records per call (default 1000)", batch_default: int | None = _BATCH,
+) -> None:  # fmt: skip
     parser.add_argument("--rate", type=float, default=rate_default, metavar="R", help=rate)
-    parser.add_argument("--batch", type=_some, default=1_000, metavar="N",
-                        help="records per call (default 1000)")  # fmt: skip
+    parser.add_argument("--batch", type=_some, default=batch_default, metavar="N", help=batch)
 
 
 def _add_page(parser: Parser) -> None:
@@ -107,18 +120,29 @@ async def _append(call: Call) -> None:
     shape = await _begin(call)
     options = call.options
     log = call.client.log(options.log)
-    if options.conditional:
-        contending = Contending(
-            options.seconds, rate=options.rate, window=options.window, warmup_s=options.warmup
-        )
-        _print(call, await Contender(log, shape, contending).run())
+    if options.conditional or options.update:
+        await _contend(call, shape)
         return
     load = Appending(
-        options.seconds, rate=options.rate, batch=options.batch, window=options.window,
+        options.seconds, rate=options.rate, batch=options.batch or _BATCH, window=options.window,
         records=options.records, in_order=options.in_order, warmup_s=options.warmup,
         every_s=options.every,
     )  # fmt: skip
     _print(call, await Appender(log, shape, load).run())
+
+
+async def _contend(call: Call, shape: Shape) -> None:
+    options = call.options
+    contending = Contending(
+        options.seconds, rate=options.rate, window=options.window, warmup_s=options.warmup,
+        update=options.update, batch=options.batch or 1,
+    )  # fmt: skip
+    async with AsyncExitStack() as opened:
+        clients = [call.client]
+        for _ in range(options.clients - 1):
+            clients.append(await opened.enter_async_context(client_of(options)))
+        logs = [client.log(options.log) for client in clients]
+        _print(call, await Contender(logs, shape, contending).run())
 
 
 async def _poll(call: Call) -> None:

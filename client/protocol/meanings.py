@@ -218,6 +218,9 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> applied": "The index of the entry that took the lease.",
     },
     "latest": {
+        "turn": "`take`: the leader answers when the turn of this client begins, or after 1.5 "
+        "seconds. A turn ends with the next entry of the key, or after half a second. `end`: the "
+        "turn of the next client begins. Nil: without turns.",
         "key": "The key.",
         "> more": "Whether the key has older entries.",
         "> next": "Of no use here.",

@@ -60,8 +60,12 @@ def _read(
 
 
 LATEST: Final = _read(
-    "latest", 48, "Return the newest entry of the key, in a page of at most one entry.",
-    {"key": KEY, "as_of": Optional(LEASE)}, _PAGE_ANSWER, SMALL_BYTES + ENTRY_BYTES,
+    "latest", 48,
+    "Return the newest entry of the key, in a page of at most one entry. Clients that append on "
+    "the condition that the key got no further entry ask with `turn`, and the leader answers "
+    "these clients one after another. Such a request also needs the permission `append`.",
+    {"key": KEY, "as_of": Optional(LEASE), "turn": Optional(Text(0, among=("take", "end")))},
+    _PAGE_ANSWER, SMALL_BYTES + ENTRY_BYTES,
 )  # fmt: skip
 COUNT_ENTRIES: Final = _read(
     "count", 49, "Count the entries of the key in [start, end).",

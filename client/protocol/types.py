@@ -34,6 +34,18 @@ class Ack(NamedTuple):
     duplicate: bool = False
 
 
+class Updated(NamedTuple):
+    """An update that a majority has on disk (S1): the seq, time and value of its entry.
+
+    `seq` and `timestamp_ms` are None when an earlier attempt was already applied (S8) and the range
+    no longer knows them.
+    """
+
+    seq: int | None
+    timestamp_ms: int | None
+    value: bytes | None
+
+
 class _Expect:
     __slots__ = ("_name",)
 

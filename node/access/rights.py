@@ -1,6 +1,7 @@
 """Check the requests of the clients that show one token against what the token allows."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from ...client.accepting.access import Allowed
@@ -9,6 +10,7 @@ from ...client.protocol.appends import FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER
 from ...client.protocol.errors import RangeNotFound, Unauthorized, Unavailable
 from ...client.protocol.key_spans import KeySpans, Span, prefix_span
 from ...client.protocol.principal import Principal
+from ...client.protocol.reads import LATEST
 from ...client.protocol.scopes import common_tenant
 from ...partitions.grants import granted
 from ...partitions.metadata import Metadata
@@ -26,6 +28,8 @@ _KEYLESS: Final = frozenset({"describe"})
 _NO_IDS: Final = range(0)
 _PRODUCER: Final = {FENCE: "id", PRODUCER_CLOSE: "id", PRODUCER_NUMBER: "producer"}
 """The field of the operation that names a producer id."""
+_TURN: Final = replace(LATEST, permission=Permission.APPEND)
+"""A read in a turn holds up the clients that append to the key: only they may take a turn."""
 
 Body = dict[str, Any]
 
@@ -93,6 +97,8 @@ class Rights(Ending):
         if self._check is not None:
             self._check()
         keys = self._authorised(operation, body)
+        if body.get("turn") is not None:
+            self._authorised(_TURN, body)
         if operation.subject is Subject.BATCHES:
             return Allowed(keys, self._granted(body["grant"]))
         field = _PRODUCER.get(operation)

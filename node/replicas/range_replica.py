@@ -25,6 +25,7 @@ from ..runtime.waiters import Waiters
 from .contact_watch import ContactWatch
 from .gathered import Gathered, Waiting
 from .idle_memtables import Cooling
+from .key_turns import KeyTurns
 from .load import LoadMeter
 from .log_pins import LogPins
 from .news import News
@@ -66,6 +67,8 @@ class RangeReplica(Replica):
         """Closed producers whose rows are removed in the next round."""
         self.news = News(services.on_broken)
         """Tells follows what was applied."""
+        self.key_turns = KeyTurns(services.on_broken)
+        """Turns of the clients that update a key, while this member leads."""
         self.contact = ContactWatch(
             self.group, timeout_s=services.options.election_timeout_min_s,
             on_lost=self.news.tell_all, on_broken=services.on_broken,
@@ -383,6 +386,14 @@ class RangeReplica(Replica):
 
     # Reads.
 
+    async def take_turn(self, key: bytes, wait_s: float) -> None:
+        """Return when the caller's turn to update the key begins; see `key_turns`. Raises
+        NotLeader."""
+        if self.leads and key in self.descriptor.span:
+            await self.key_turns.take(key, wait_s)
+        if not self.leads:
+            raise self.not_leader()
+
     async def wait_seq(self, seq: int, *, alone: bool) -> None:
         """Return when the seq is applied here, or when the replica has stopped.
 
@@ -475,6 +486,7 @@ class RangeReplica(Replica):
             self.services.room.spent(len(entry.command))
         if applied.keys:
             self.news.tell(applied.keys, next_seq)
+            self.key_turns.applied(applied.keys)
             self._seq_waiters.reach(self.state.next_seq - 1)
             self._seq_waiters_alone.reach(self.state.next_seq - 1)
         if self.state.sealed is not None and self.state.sealed.final_index == entry.index:
@@ -488,6 +500,7 @@ class RangeReplica(Replica):
         else:
             self._seal_proposed = False
             self._closed_producers.clear()
+            self.key_turns.end_all()
             if not self.resigning:
                 self._refuse_gathered()
         self._on_change(self)
@@ -526,6 +539,7 @@ class RangeReplica(Replica):
         self._refuse_gathered()
         self.news.tell_all()
         self.contact.end()
+        self.key_turns.end_all()
         self._seq_waiters.release()
         self._seq_waiters_alone.release()
         if self._look_timer is not None:
@@ -542,6 +556,7 @@ class RangeReplica(Replica):
             if not waiting.future.done():
                 waiting.future.set_exception(error)
         self.news.tell_all()
+        self.key_turns.end_all()
         self._on_change(self)
 
 

@@ -41,6 +41,7 @@ from ...raft.types import GroupId
 from ...statemachine import commands
 from ..metrics import Metrics
 from ..quota.quotas import Payer
+from ..replicas.key_turns import WAIT_S
 from ..replicas.range_replica import RangeReplica
 from ..runtime import fields
 from ..runtime.slices import InOrder
@@ -254,6 +255,8 @@ class DataService:
         through, session = body["through"], body["applied"] or 0
         try:
             async with asyncio.timeout(timeout_s):
+                if body.get("turn") is not None:
+                    await _in_turn(replica, body)
                 wait = wait_before(body["consistency"], session, replica.applied_index)
                 if wait == BARRIER:
                     await replica.read_barrier()
@@ -303,6 +306,14 @@ class DataService:
             "read without node=, and another member answers",
             outcome="not_applied",
         )
+
+
+async def _in_turn(replica: RangeReplica, body: Body) -> None:
+    """Wait for the turn to update the key, or end the turn. Raises NotLeader."""
+    if body["turn"] == "end":
+        replica.key_turns.end(body["key"])
+    else:
+        await replica.take_turn(body["key"], min(WAIT_S, body["timeout_ms"] / 2_000))
 
 
 def _opened(data: bytes) -> PackedBatch | LognodeError:

@@ -15,6 +15,8 @@ from fake_cluster import Stored, fake_cluster
 from lognode import AsyncClient, CorruptData, InvalidArgument
 from lognode.client.bench import pace
 from lognode.client.bench.appending import Appender, Appending
+from lognode.client.bench.contending import Contender, Contending
+from lognode.client.bench.fairness import Fairness
 from lognode.client.bench.report import Recorder, quantile
 from lognode.client.bench.samples import may_be_gone
 from lognode.client.bench.shape import Shape
@@ -55,6 +57,41 @@ def test_keys_in_order_and_by_zipf() -> None:
 def test_a_shape_that_cannot_be_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidArgument):
         Shape(**wrong)
+
+
+def test_fairness_tells_who_waits_and_who_was_overtaken() -> None:
+    async def main() -> dict[str, Any]:
+        fairness = Fairness(in_order=True)
+        first, second, third = (asyncio.create_task(asyncio.sleep(0)) for _ in range(3))
+        for caller, key, begun, seq, ended in (
+            (first, b"k", 1.0, 2, 5.0), (second, b"k", 3.0, 1, 4.0), (second, b"k", 5.0, 3, 6.0),
+            (second, b"other", 7.0, 1, 8.0),
+        ):  # fmt: skip
+            fairness.begin(caller, begun)
+            fairness.served(caller, key, seq, ended)
+        fairness.begin(third, 2.5)
+        return fairness.report(10.0)
+
+    assert asyncio.run(main()) == {
+        "callers": 3, "never_served": 1, "longest_wait_s": 7.5, "out_of_order": 0.25,
+        "overtaken_s": 2.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_callers_of_several_clients_contend_and_lose_nothing(update: bool) -> None:
+    async def main() -> dict[str, Any]:
+        async with fake_cluster() as cluster:
+            cluster.create("x")
+            async with AsyncClient(cluster.address) as one, AsyncClient(cluster.address) as two:
+                load = Contending(0.3, window=6, update=update)
+                logs = [one.log("x"), two.log("x")]
+                return await Contender(logs, Shape(1), load).run()
+
+    report = asyncio.run(main())
+    assert report["callers"] == 6
+    assert report["clients"] == 2
+    assert report["verified"] == report["records"] > 0
 
 
 def test_few_collections_are_made_while_appends_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,6 +210,21 @@ def test_append_many_spans_ranges_and_keeps_the_order_per_key() -> None:
     run_async(test)
 
 
+def test_S9_an_update_is_computed_from_the_last_value() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        def increased(value: bytes | None) -> bytes:
+            return b"%d" % (int(value or b"0") + 1)
+
+        for number in range(1, 4):
+            updated = await log.update("k", increased)
+            assert updated == (number, 1000, b"%d" % number)
+        with pytest.raises(ZeroDivisionError):
+            await log.update("k", lambda _: b"%d" % (1 // 0))
+        assert cluster.values(b"k") == [b"1", b"2", b"3"]
+
+    run_async(test)
+
+
 def test_S9_expect_is_checked_with_the_append() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         ack = await log.append("k", b"1", expect=ABSENT)

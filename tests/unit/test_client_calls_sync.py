@@ -212,6 +212,21 @@ def test_append_many_spans_ranges_and_keeps_the_order_per_key() -> None:
     run_sync(test)
 
 
+def test_S9_an_update_is_computed_from_the_last_value() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        def increased(value: bytes | None) -> bytes:
+            return b"%d" % (int(value or b"0") + 1)
+
+        for number in range(1, 4):
+            updated = log.update("k", increased)
+            assert updated == (number, 1000, b"%d" % number)
+        with pytest.raises(ZeroDivisionError):
+            log.update("k", lambda _: b"%d" % (1 // 0))
+        assert cluster.values(b"k") == [b"1", b"2", b"3"]
+
+    run_sync(test)
+
+
 def test_S9_expect_is_checked_with_the_append() -> None:
     def test(cluster: FakeCluster, client: Client, log: Log) -> None:
         ack = log.append("k", b"1", expect=ABSENT)

@@ -7,7 +7,7 @@ from fake_cluster import Drop, FakeCluster, FakeNode
 from sdk_faults import once, raising, run
 
 import lognode
-from lognode import ABSENT, AsyncClient, AsyncLog
+from lognode import ABSENT, ANY, AsyncClient, AsyncLog
 from lognode.client.accepting.request import Request
 from lognode.client.protocol.appends import APPEND
 from lognode.client.protocol.errors import Overloaded
@@ -165,5 +165,63 @@ def test_L4_each_caller_waits_until_its_own_deadline() -> None:
         assert ended == [0.1, 0.2, 0.3, 5.0]
         assert isinstance(done[0], lognode.Ack)
         assert all(isinstance(error, lognode.Timeout) for error in done[1:])
+
+    run(test)
+
+
+def test_S9_many_records_have_a_condition_each() -> None:
+    """Refused records fail alone, in whichever range they are; one request serves a range."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        first = await log.append_many([("a", b"0"), ("z", b"0")])
+        before = cluster.count(APPEND)
+        keys = [b"%c%d" % (letter, n) for n in range(10) for letter in b"ay"]
+        records: list[tuple[bytes, bytes | None]] = [(key, b"1") for key in (*keys, b"a", b"z")]
+        records += [(b"a", b"2"), (b"z", b"2"), (b"free", b"2")]
+        conditions = [ABSENT] * len(keys) + [first[0].seq or 0, ABSENT, ABSENT, ANY, ANY]
+        with pytest.raises(lognode.PartialFailure) as told:
+            await log.append_many(records, expects=conditions)
+        acks, errors = told.value.acks, told.value.errors
+        refused = [records[at] for at, error in enumerate(errors) if error is not None]
+        assert refused == [(b"z", b"1"), (b"a", b"2")]
+        assert [acks.index(None), len(acks) - acks.count(None)] == [21, len(records) - 2]
+        for error in filter(None, errors):
+            assert isinstance(error, lognode.SequenceMismatch)
+            assert error.outcome == "not_applied"
+        assert cluster.count(APPEND) - before == 2
+        assert cluster.values(b"a") == [b"0", b"1"]
+        assert cluster.values(b"z") == [b"0", b"2"]
+        seqs = [ack.seq or 0 for ack in acks if ack][: len(keys)]
+        await log.append_many([(key, b"2") for key in keys], expects=seqs)
+        assert all(cluster.values(key) == [b"1", b"2"] for key in keys)
+
+    run(test)
+
+
+def test_S9_records_with_conditions_share_batches_with_others() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        calls = [
+            log.append("a", b"1"),
+            log.append_many([("b", b"1"), ("c", b"1")], expects=[ABSENT, 7]),
+            log.append("d", b"1", headers={b"h": b"v"}),
+            log.append_many([("e", b"1"), ("f", b"1", {b"h": b"v"})]),
+            log.append_many([("a", b"2"), ("b", b"2")], expects=[ABSENT, ABSENT]),
+        ]
+        done = await asyncio.gather(*calls, return_exceptions=True)
+        kinds = [type(result) for result in done]
+        assert kinds == [lognode.Ack, lognode.PartialFailure, lognode.Ack, list,
+                         lognode.PartialFailure]  # fmt: skip
+        assert cluster.count(APPEND) == 1
+        assert {e.key for e in cluster.entries()} == {b"a", b"b", b"d", b"e", b"f"}
+
+    run(test)
+
+
+def test_a_condition_for_each_record_is_needed() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        for wrong in ([], [ABSENT], [ABSENT, 0], [ABSENT, "1"], [ABSENT] * 3):
+            with pytest.raises(lognode.InvalidArgument):
+                await log.append_many([("a", b"1"), ("b", b"1")], expects=wrong)  # type: ignore[arg-type]
+        assert cluster.count(APPEND) == 0
 
     run(test)

@@ -201,6 +201,16 @@ def test_a_scope_of_keys_allows_these_keys_alone(
             app.authorise(operation, body(operation, **given))
 
 
+def test_only_who_may_append_to_a_key_may_take_a_turn_to_update_it(metadata: Metadata) -> None:
+    turn = body(LATEST, key=b"user-1", turn="take")
+    rights(metadata, "read,append acme/a user-*").authorise(LATEST, turn)
+    for scopes in (("read acme/a user-*",), ("read acme/a *", "append acme/a other-*")):
+        reader = rights(metadata, *scopes)
+        reader.authorise(LATEST, body(LATEST, key=b"user-1"))
+        with pytest.raises(Unauthorized):
+            reader.authorise(LATEST, turn)
+
+
 def test_a_scope_of_keys_of_all_logs_holds_for_these_keys_alone(metadata: Metadata) -> None:
     app = rights(metadata, "read,append * user-*")
     app.authorise(LATEST, body(LATEST, key=b"user-1"))
