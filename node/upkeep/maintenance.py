@@ -190,6 +190,12 @@ class Maintenance:
         metrics.memtable_bytes.set_function(
             lambda: sum(replica.state.memtable_bytes for replica in host.ranges())
         )
+        for cache, held in (
+            ("log", lambda: sum(log.cached_bytes for log in self._wal.groups.values())),
+            ("blocks", lambda: host.store.block_bytes),
+            ("columns", lambda: host.store.columns.bytes),
+        ):
+            metrics.cached_bytes.labels(cache).set_function(held)
 
     def _count(self, role: str) -> int:
         return sum(replica.group.role == role for replica in self._host.groups.values())
