@@ -18,6 +18,7 @@ from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
 from .pages import read_page
+from .positions import Positions
 from .protocol import limits
 from .protocol.errors import InvalidArgument, LognodeError, Timeout, Unavailable
 from .protocol.key_spans import prefix_span
@@ -72,6 +73,7 @@ class AsyncFeed:
         if self._keys is None and self._start == "snapshot":
             raise InvalidArgument("`snapshot` is a position of a key; give keys", what="start")
         self._prefix = to_key(prefix or b"")
+        self._positions = Positions({})
         self._spans: list[FollowSpan] = []
         self._queue: asyncio.Queue[Push | LognodeError | None] = asyncio.Queue(queued_pushes_max)
         """The item None: the feed was closed."""
@@ -125,10 +127,7 @@ class AsyncFeed:
     def cursor(self) -> Cursor:
         """The position after every batch taken so far."""
         if self._keys is not None:
-            keys: dict[bytes, int] = {}
-            for span in self._spans:
-                keys.update(span.reached_keys)
-            return Cursor(keys=keys)
+            return Cursor(keys=self._positions.view())
         spans = sorted(self._spans, key=lambda span: span.start)
         return Cursor(spans=tuple(piece for span in spans for piece in span.pieces))
 
@@ -161,6 +160,8 @@ class AsyncFeed:
             was = self.caught_up
             push.span.caught_up = push.caught_up
             push.span.taken(push, push.cuts)
+            if self._keys is not None:
+                self._positions.advance((entry.key, entry.seq + 1) for entry in push.entries)
             if push.caught_up and self._queue.empty():
                 self._join(push.span)
             if push.entries or self.caught_up != was:
@@ -210,6 +211,7 @@ class AsyncFeed:
                 if own:
                     seq, _ = await self._resolve(known.start, deadline)
                     positions.update(dict.fromkeys(own, seq))
+        self._positions = Positions(positions)
         for known in ranges:
             own_keys = sorted(key for key in positions if known.contains(key))
             for at in range(0, len(own_keys), limits.follow_keys_max):
@@ -319,7 +321,7 @@ class AsyncFeed:
         """Follow one span for ever; errors that cannot be retried go to the caller."""
         attempts = self._fresh_attempts()
         while True:
-            known, tried, before = None, 0, (span.next, span.keys)
+            known, tried, before = None, 0, (span.next, span.moves)
             now = self._cluster.now()
             try:
                 known = await self._cluster.locate(self._log, span.start, now + self._timeout)
@@ -332,7 +334,7 @@ class AsyncFeed:
             except LognodeError as error:
                 if isinstance(error, (Unavailable, Timeout)) and span.told_caught_up:
                     await self._lost(span)
-                if (span.next, span.keys) != before:
+                if (span.next, span.moves) != before:
                     attempts = self._fresh_attempts()  # the follow made progress
                 news = known is not None and self._cluster.heed(self._log, known, tried, error)
                 try:
@@ -389,7 +391,8 @@ class AsyncFeed:
                 span.told_caught_up = caught_up
                 span.next = following
                 if span.keys is not None:
-                    span.keys = span.keys | {e.key: e.seq + 1 for e in page.entries}
+                    span.keys.update((e.key, e.seq + 1) for e in page.entries)
+                    span.moves += len(page.entries)
         finally:
             stream.cancel()
         raise Unavailable(f"the node ended the follow of {known}", reason="ended")

@@ -4,6 +4,7 @@ import json
 from array import array
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from random import Random
 from typing import Self
 
@@ -12,7 +13,7 @@ from ..stamps import Stamps
 KEY_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """One turn. The followed keys are spread evenly over all keys, and so over all ranges.
 
@@ -44,9 +45,9 @@ class Plan:
         """Return the plan as an argument of a program."""
         return json.dumps(asdict(self))
 
-    @property
+    @cached_property
     def stamps(self) -> Stamps:
-        """The keys and values."""
+        """The keys and values. Making their fills takes long."""
         return Stamps(self.keys, self.value_bytes)
 
     @property

@@ -32,8 +32,8 @@ _SETTLE_S = 2.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the benchmark, print the table, write the JSON. Return 1 for a skipped or repeated
-    record."""
+    """Run the benchmark, print the table, write the JSON. Return 1 for a turn that failed, and for
+    a skipped or repeated record."""
     parser = harness.parser("follow", __doc__)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--warmup", type=float, help="seconds of appends before (default 5)")
@@ -70,27 +70,32 @@ def main(arguments: Sequence[str]) -> int:
                     options.clients, ingest / (KEY_BYTES + options.value_bytes), options.batch,
                     seconds, warmup, options.ranges, options.appenders, options.timeout,
                 )  # fmt: skip
-                row = {"round": number, **_turn(plan, options)}
+                head = {"round": number, "system": system, "mode": mode,
+                        "followers": plan.followers}  # fmt: skip
+                try:
+                    row = {**head, **_turn(plan, options)}
+                except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+                    row = {**head, "failed": str(error)}
                 print(json.dumps(row), file=sys.stderr, flush=True)
                 rows.append(row)
     harness.show(options, around, rows)
-    return int(any(row.get("skipped") or row.get("repeated") for row in rows))
+    wrong = ("skipped", "repeated", "failed")
+    return int(any(row.get(what) for row in rows for what in wrong))
 
 
 def _turn(plan: Plan, options: Any) -> dict[str, Any]:
     """Return the row of one turn."""
     cache = options.cache.resolve()
-    head = {"system": plan.system, "mode": plan.mode, "followers": plan.followers}
     missing = PEERS[plan.system].missing(cache)
     if missing is not None:
-        return {**head, "refused": missing}
+        return {"refused": missing}
     with (
         scratch(options.data) as directory,
         PEERS[plan.system].start(directory, cache) as members,
     ):
         plan = replace(plan, addresses=members.addresses)
         asyncio.run(SYSTEMS[plan.system].create(plan))
-        return {**head, **_measure(plan, members)}
+        return _measure(plan, members)
 
 
 def _measure(plan: Plan, members: Members) -> dict[str, Any]:
