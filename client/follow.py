@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 from . import progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
+from .follow_shared import SharedFollows, Sharer, shared_from, shared_keys_max
 from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
 from .pages import read_page
 from .positions import Positions
@@ -81,6 +82,11 @@ class AsyncFeed:
         self._readers: dict[FollowSpan, asyncio.Task[None]] = {}
         self._spans_on: Counter[tuple[int, int]] = Counter()
         """The number of spans read from each range and generation."""
+        self._shared: set[FollowSpan] = set()
+        """The spans that are read with streams of several follows."""
+        self._parked: set[FollowSpan] = set()
+        """Shared spans for which there was no room: they are read on when the queue is empty."""
+        self._counted: SharedFollows | None = None
         self._opened = False
         self._closed = False
 
@@ -106,12 +112,21 @@ class AsyncFeed:
             await self._begin_spans(ranges, deadline)
         self._opened = True
         self._spans_on[0, 0] = len(self._spans)
+        sharing = self._sharing()
         for span in self._spans:
-            self._run(span)
+            if sharing is None:
+                self._run(span)
+            else:
+                self._shared.add(span)
+                sharing.add(span, Sharer(self._hand_over, self._read_alone))
 
     async def close(self) -> None:
         """End the follow; the cursor of the last batch says where to continue. The iteration
         ends for every task or thread that waits for a batch."""
+        if self._counted is not None and not self._closed:
+            self._counted.follows -= 1
+            for span in self._shared:
+                self._counted.remove(span)
         self._closed = True
         self._wake_reader()
         for task in self._tasks:
@@ -157,6 +172,8 @@ class AsyncFeed:
                 continue
             if isinstance(push, LognodeError):
                 raise push
+            if self._parked and self._queue.empty():
+                self._unpark()
             was = self.caught_up
             push.span.caught_up = push.caught_up
             push.span.taken(push, push.cuts)
@@ -271,6 +288,48 @@ class AsyncFeed:
         answer, _ = await self._cluster.call(self._log, key, RESOLVE, body, deadline=deadline)
         return answer["seq"], progress.end_key(answer, key)
 
+    # Sharing streams with other follows.
+
+    def _sharing(self) -> SharedFollows | None:
+        """Return the shared streams, if this follow is to read with them."""
+        if self._keys is None or len(self._keys) > shared_keys_max:
+            return None
+        if self._log.shared_follows is None:
+            self._log.shared_follows = SharedFollows(self._cluster, self._log)
+        self._counted = self._log.shared_follows
+        self._counted.follows += 1
+        return self._counted if self._counted.follows > shared_from else None
+
+    def _hand_over(
+        self, span: FollowSpan, entries: list[Entry], *, caught_up: bool, fresh_at: float | None
+    ) -> bool:
+        """Take entries of a shared stream; False: the queue is full, and nothing was taken."""
+        if self._queue.full():
+            self._parked.add(span)
+            return False
+        self._queue.put_nowait(Push(span, len(span.rests), entries, span.next, caught_up, fresh_at))
+        self._advance(span, entries)
+        span.told_caught_up = caught_up
+        return True
+
+    def _read_alone(self, span: FollowSpan) -> None:
+        """Read the span with a stream of its own from now on."""
+        self._shared.discard(span)
+        if not self._closed:
+            self._run(span)
+
+    def _unpark(self) -> None:
+        assert self._counted is not None
+        parked, self._parked = self._parked, set()
+        for span in parked:
+            self._counted.add(span, Sharer(self._hand_over, self._read_alone))
+
+    def _advance(self, span: FollowSpan, entries: list[Entry]) -> None:
+        """Note that the reader of the span has these entries."""
+        if span.keys is not None:
+            span.keys.update((entry.key, entry.seq + 1) for entry in entries)
+            span.moves += len(entries)
+
     # Reading.
 
     def _run(self, span: FollowSpan) -> None:
@@ -299,7 +358,7 @@ class AsyncFeed:
     def _join(self, span: FollowSpan) -> None:
         """Join the span with another span of the same range, now that no push of either is on
         its way to the caller."""
-        if self._spans_on[span.on] < 2:
+        if self._spans_on[span.on] < 2 or self._shared:
             return
         for other in self._spans:
             if other is span or not may_join(span, other):
@@ -390,9 +449,7 @@ class AsyncFeed:
                 await self._queue.put(made)
                 span.told_caught_up = caught_up
                 span.next = following
-                if span.keys is not None:
-                    span.keys.update((e.key, e.seq + 1) for e in page.entries)
-                    span.moves += len(page.entries)
+                self._advance(span, page.entries)
         finally:
             stream.cancel()
         raise Unavailable(f"the node ended the follow of {known}", reason="ended")

@@ -31,7 +31,8 @@ class Positions:
     def advance(self, changes: Iterable[tuple[bytes, int]]) -> None:
         """Set the positions of some keys; keys that the follow did not begin with are left out."""
         with self._lock:
-            now, undo = self._now, {}
+            now = self._now
+            undo: dict[bytes, int] = {}
             for key, position in changes:
                 before = now.get(key)
                 if before is not None:
