@@ -32,6 +32,7 @@ shared_keys_max: Final = 16
 """A follow of more keys has a stream of its own."""
 groups_max: Final = 192
 """Groups of a log before new groups take over others of their range."""
+credit_bytes_min: Final = 64 * limits.KIB
 gather_s: Final = 0.005
 attempt_s: Final = 10.0
 
@@ -269,10 +270,10 @@ class SharedFollows:
             "keys": positions, "prefix": b"", "start_key": min(positions), "end_key": None,
             "from_seq": 1,
         }  # fmt: skip
+        credit = max(credit_bytes_min, limits.follow_credit_bytes_max // len(self._groups))
         stream = await self._cluster.stream(
-            known, FOLLOW, body, self._deadline(), node=node,
-            credit_bytes=limits.follow_credit_bytes_max,
-        )  # fmt: skip
+            known, FOLLOW, body, self._deadline(), node=node, credit_bytes=credit
+        )
         try:
             async for push in stream:
                 page = read_page(push["page"])

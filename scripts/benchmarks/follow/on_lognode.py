@@ -16,6 +16,7 @@ from .plan import Plan
 LOG = "follow"
 MODES = ("together", "each")
 _OPENED_AT_ONCE = 64
+_ALL_OPEN_S = 600.0
 
 
 class Appends:
@@ -66,7 +67,7 @@ class Following:
             task = asyncio.create_task(self._follow(feed, done))
             task.add_done_callback(self._ended)
             self._tasks.append(task)
-        async with asyncio.timeout(self._plan.timeout_s):
+        async with asyncio.timeout(_ALL_OPEN_S):
             await asyncio.wait(
                 {self.failed, asyncio.gather(*caught_up)}, return_when=asyncio.FIRST_COMPLETED
             )
