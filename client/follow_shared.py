@@ -34,6 +34,7 @@ groups_max: Final = 192
 """Groups of a log before new groups take over others of their range."""
 credit_bytes_min: Final = 64 * limits.KIB
 gather_s: Final = 0.005
+behind_s: Final = 0.1
 attempt_s: Final = 10.0
 
 
@@ -67,6 +68,9 @@ class _Group:
         """The range and the generation that are read."""
         self.told: bool | None = None
         """What the stream has said last about being caught up."""
+        self.behind = {span for span in members if not span.told_caught_up}
+        """The spans whose callers were not told that they are caught up."""
+        self.timer: asyncio.TimerHandle | None = None
 
     @property
     def size(self) -> int:
@@ -83,6 +87,7 @@ class _Group:
     def drop(self, span: FollowSpan) -> None:
         """Take the span out; the stream still has its keys."""
         del self.members[span]
+        self.behind.discard(span)
         for key in span.keys or ():
             spans = self.by_key[key]
             spans.remove(span)
@@ -90,25 +95,54 @@ class _Group:
                 del self.by_key[key]
 
     def deliver(self, entries: list[Entry], *, caught_up: bool, fresh_at: float | None) -> None:
-        """Hand the entries over; spans without room leave the group."""
+        """Hand the entries over; spans without room leave the group.
+
+        A stream of thousands of keys often has more for some of them. The others are told that they
+        are not caught up only when that lasts: `behind_s`.
+        """
         parts: dict[FollowSpan, list[Entry]] = {}
         for entry in entries:
             for span in self.by_key.get(entry.key, ()):
                 if span.keys is not None and entry.seq >= span.keys[entry.key]:
                     parts.setdefault(span, []).append(entry)
-        if caught_up != self.told:
-            for span in self.members:
-                if span.told_caught_up != caught_up:
-                    parts.setdefault(span, [])
         self.told = caught_up
-        for span, own in parts.items():
-            given = self.members[span].hand_over(span, own, caught_up=caught_up, fresh_at=fresh_at)
-            if not given:
-                self.drop(span)
+        if caught_up:
+            for span in self.behind:
+                parts.setdefault(span, [])
+        elif self.timer is None:
+            loop = asyncio.get_running_loop()
+            self.timer = loop.call_later(behind_s, self._tell_behind, fresh_at)
+        self._hand_over(parts, caught_up=caught_up, fresh_at=fresh_at)
 
     def lost(self) -> None:
-        """Say that the spans are no longer known to be caught up."""
-        self.deliver([], caught_up=False, fresh_at=None)
+        """Tell all spans that they are no longer known to be caught up."""
+        self._hand_over(self._told_caught_up(), caught_up=False, fresh_at=None)
+
+    def end(self) -> None:
+        """Hand over nothing from now on."""
+        self.members, self.by_key, self.behind = {}, {}, set()
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def _tell_behind(self, fresh_at: float | None) -> None:
+        self.timer = None
+        if self.told is False:
+            self._hand_over(self._told_caught_up(), caught_up=False, fresh_at=fresh_at)
+
+    def _told_caught_up(self) -> dict[FollowSpan, list[Entry]]:
+        return {span: [] for span in self.members if span not in self.behind}
+
+    def _hand_over(
+        self, parts: dict[FollowSpan, list[Entry]], *, caught_up: bool, fresh_at: float | None
+    ) -> None:
+        for span, own in parts.items():
+            hand_over = self.members[span].hand_over
+            if not hand_over(span, own, caught_up=caught_up, fresh_at=fresh_at):
+                self.drop(span)
+            elif caught_up:
+                self.behind.discard(span)
+            else:
+                self.behind.add(span)
 
 
 class SharedFollows:
@@ -127,7 +161,9 @@ class SharedFollows:
 
     def add(self, span: FollowSpan, sharer: Sharer) -> None:
         """Read the span from its position on."""
-        self._group_of.pop(span, None)  # the group that the span has left
+        group = self._group_of.pop(span, None)
+        if group is not None and span in group.members:
+            group.drop(span)
         self._waiting[span] = sharer
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(gather_s, self._gather)
@@ -203,7 +239,7 @@ class SharedFollows:
     def _end(self, group: _Group) -> None:
         """End a group, whose spans are read no more."""
         self._groups.discard(group)
-        group.members, group.by_key = {}, {}
+        group.end()
         if group.task is not None:
             group.task.cancel()
 
@@ -246,8 +282,10 @@ class SharedFollows:
             except Exception:  # a bug: the callers must not wait for ever
                 self._give_up(group, at_node=False)
                 raise
+        members = group.members
         self._groups.discard(group)
-        for span, sharer in list(group.members.items()):
+        group.end()
+        for span, sharer in members.items():
             self.add(span, sharer)
 
     def _give_up(self, group: _Group, *, at_node: bool) -> None:
@@ -256,6 +294,7 @@ class SharedFollows:
         members = list(group.members.items())
         on = group.on
         self._groups.discard(group)
+        group.end()
         if not at_node or len(members) == 1:
             self._read_alone(dict(members))
             return

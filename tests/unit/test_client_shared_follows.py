@@ -192,6 +192,22 @@ def test_a_lost_node_is_told_and_found_again() -> None:
     asyncio.run(run())
 
 
+def test_more_for_one_key_is_no_news_for_the_others() -> None:
+    """A page that is not the last has entries for one of thousands of keys: the others' callers are
+    not woken."""
+
+    async def run() -> None:
+        async with opened(KEYS[:30]) as (_, client, feeds):
+            await take_nothing(feeds)
+            log = client.log("events")
+            for n in range(3):
+                await log.append_many([(KEYS[0], b"%d" % at) for at in range(9)])
+                await take(feeds[0], 9)
+                assert [feed._queue.qsize() for feed in feeds[1:]] == [0] * 29, n
+
+    asyncio.run(run())
+
+
 def test_two_follows_of_one_key_have_their_own_positions() -> None:
     async def run() -> None:
         async with opened([KEYS[0]]) as (_, client, feeds):
