@@ -8,7 +8,7 @@ ranges the client asks for the ranges around the key that it needs.
 import asyncio
 import random
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .connection import Connection, Stream
 from .pool import Pool, shared
@@ -37,6 +37,9 @@ from .retry import Attempts, Next
 from .routing import Range, RangeTable
 from .session import Session
 
+if TYPE_CHECKING:
+    from .follow_shared import SharedFollows
+
 T = TypeVar("T")
 Body = dict[str, Any]
 _RANGES: Final = Array(RANGE, limits.frame_array_max)
@@ -52,6 +55,8 @@ class LogRoutes:
     def __init__(self, name: str) -> None:
         self.name = name
         self.begin(None)
+        self.shared_follows: SharedFollows | None = None
+        """The streams that follows of few keys share, if there were any such follows."""
         self.locating: asyncio.Task[Body] | None = None
         """The request under way for the range of a key; requests for other keys wait for it
         first."""

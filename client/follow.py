@@ -16,8 +16,10 @@ from typing import Any, Final, Self
 from . import progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
+from .follow_shared import SharedFollows, Sharer, shared_from, shared_keys_max
 from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
 from .pages import read_page
+from .positions import Positions
 from .protocol import limits
 from .protocol.errors import InvalidArgument, LognodeError, Timeout, Unavailable
 from .protocol.key_spans import prefix_span
@@ -72,6 +74,7 @@ class AsyncFeed:
         if self._keys is None and self._start == "snapshot":
             raise InvalidArgument("`snapshot` is a position of a key; give keys", what="start")
         self._prefix = to_key(prefix or b"")
+        self._positions = Positions({})
         self._spans: list[FollowSpan] = []
         self._queue: asyncio.Queue[Push | LognodeError | None] = asyncio.Queue(queued_pushes_max)
         """The item None: the feed was closed."""
@@ -79,6 +82,11 @@ class AsyncFeed:
         self._readers: dict[FollowSpan, asyncio.Task[None]] = {}
         self._spans_on: Counter[tuple[int, int]] = Counter()
         """The number of spans read from each range and generation."""
+        self._shared: set[FollowSpan] = set()
+        """The spans that are read with streams of several follows."""
+        self._parked: set[FollowSpan] = set()
+        """Shared spans for which there was no room: they are read on when the queue is empty."""
+        self._counted: SharedFollows | None = None
         self._opened = False
         self._closed = False
 
@@ -104,12 +112,21 @@ class AsyncFeed:
             await self._begin_spans(ranges, deadline)
         self._opened = True
         self._spans_on[0, 0] = len(self._spans)
+        sharing = self._sharing()
         for span in self._spans:
-            self._run(span)
+            if sharing is None:
+                self._run(span)
+            else:
+                self._shared.add(span)
+                sharing.add(span, Sharer(self._hand_over, self._read_alone))
 
     async def close(self) -> None:
         """End the follow; the cursor of the last batch says where to continue. The iteration
         ends for every task or thread that waits for a batch."""
+        if self._counted is not None and not self._closed:
+            self._counted.follows -= 1
+            for span in self._shared:
+                self._counted.remove(span)
         self._closed = True
         self._wake_reader()
         for task in self._tasks:
@@ -125,10 +142,7 @@ class AsyncFeed:
     def cursor(self) -> Cursor:
         """The position after every batch taken so far."""
         if self._keys is not None:
-            keys: dict[bytes, int] = {}
-            for span in self._spans:
-                keys.update(span.reached_keys)
-            return Cursor(keys=keys)
+            return Cursor(keys=self._positions.view())
         spans = sorted(self._spans, key=lambda span: span.start)
         return Cursor(spans=tuple(piece for span in spans for piece in span.pieces))
 
@@ -158,9 +172,13 @@ class AsyncFeed:
                 continue
             if isinstance(push, LognodeError):
                 raise push
+            if self._parked and self._queue.empty():
+                self._unpark()
             was = self.caught_up
             push.span.caught_up = push.caught_up
             push.span.taken(push, push.cuts)
+            if self._keys is not None:
+                self._positions.advance((entry.key, entry.seq + 1) for entry in push.entries)
             if push.caught_up and self._queue.empty():
                 self._join(push.span)
             if push.entries or self.caught_up != was:
@@ -210,6 +228,7 @@ class AsyncFeed:
                 if own:
                     seq, _ = await self._resolve(known.start, deadline)
                     positions.update(dict.fromkeys(own, seq))
+        self._positions = Positions(positions)
         for known in ranges:
             own_keys = sorted(key for key in positions if known.contains(key))
             for at in range(0, len(own_keys), limits.follow_keys_max):
@@ -269,6 +288,48 @@ class AsyncFeed:
         answer, _ = await self._cluster.call(self._log, key, RESOLVE, body, deadline=deadline)
         return answer["seq"], progress.end_key(answer, key)
 
+    # Sharing streams with other follows.
+
+    def _sharing(self) -> SharedFollows | None:
+        """Return the shared streams, if this follow is to read with them."""
+        if self._keys is None or len(self._keys) > shared_keys_max:
+            return None
+        if self._log.shared_follows is None:
+            self._log.shared_follows = SharedFollows(self._cluster, self._log)
+        self._counted = self._log.shared_follows
+        self._counted.follows += 1
+        return self._counted if self._counted.follows > shared_from else None
+
+    def _hand_over(
+        self, span: FollowSpan, entries: list[Entry], *, caught_up: bool, fresh_at: float | None
+    ) -> bool:
+        """Take entries of a shared stream; False: the queue is full, and nothing was taken."""
+        if self._queue.full():
+            self._parked.add(span)
+            return False
+        self._queue.put_nowait(Push(span, len(span.rests), entries, span.next, caught_up, fresh_at))
+        self._advance(span, entries)
+        span.told_caught_up = caught_up
+        return True
+
+    def _read_alone(self, span: FollowSpan) -> None:
+        """Read the span with a stream of its own from now on."""
+        self._shared.discard(span)
+        if not self._closed:
+            self._run(span)
+
+    def _unpark(self) -> None:
+        assert self._counted is not None
+        parked, self._parked = self._parked, set()
+        for span in parked:
+            self._counted.add(span, Sharer(self._hand_over, self._read_alone))
+
+    def _advance(self, span: FollowSpan, entries: list[Entry]) -> None:
+        """Note that the reader of the span has these entries."""
+        if span.keys is not None:
+            span.keys.update((entry.key, entry.seq + 1) for entry in entries)
+            span.moves += len(entries)
+
     # Reading.
 
     def _run(self, span: FollowSpan) -> None:
@@ -297,7 +358,7 @@ class AsyncFeed:
     def _join(self, span: FollowSpan) -> None:
         """Join the span with another span of the same range, now that no push of either is on
         its way to the caller."""
-        if self._spans_on[span.on] < 2:
+        if self._spans_on[span.on] < 2 or self._shared:
             return
         for other in self._spans:
             if other is span or not may_join(span, other):
@@ -319,7 +380,7 @@ class AsyncFeed:
         """Follow one span for ever; errors that cannot be retried go to the caller."""
         attempts = self._fresh_attempts()
         while True:
-            known, tried, before = None, 0, (span.next, span.keys)
+            known, tried, before = None, 0, (span.next, span.moves)
             now = self._cluster.now()
             try:
                 known = await self._cluster.locate(self._log, span.start, now + self._timeout)
@@ -332,7 +393,7 @@ class AsyncFeed:
             except LognodeError as error:
                 if isinstance(error, (Unavailable, Timeout)) and span.told_caught_up:
                     await self._lost(span)
-                if (span.next, span.keys) != before:
+                if (span.next, span.moves) != before:
                     attempts = self._fresh_attempts()  # the follow made progress
                 news = known is not None and self._cluster.heed(self._log, known, tried, error)
                 try:
@@ -388,8 +449,7 @@ class AsyncFeed:
                 await self._queue.put(made)
                 span.told_caught_up = caught_up
                 span.next = following
-                if span.keys is not None:
-                    span.keys = span.keys | {e.key: e.seq + 1 for e in page.entries}
+                self._advance(span, page.entries)
         finally:
             stream.cancel()
         raise Unavailable(f"the node ended the follow of {known}", reason="ended")

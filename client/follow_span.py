@@ -39,6 +39,8 @@ class FollowSpan:
     """Parts that were ahead when spans were joined, sorted."""
     on: tuple[int, int] = (0, 0)
     """The range and the generation from which the span is read; (0, 0): not yet."""
+    moves: int = 0
+    """How often the position of a key was set."""
     told_caught_up: bool = False
     """Whether the last push said caught up, even if the caller has not taken that push yet."""
     asked: bool = False
@@ -134,11 +136,14 @@ class Push(NamedTuple):
 
 def may_join(one: FollowSpan, other: FollowSpan) -> bool:
     """Return whether both spans can be read as one from now on, or could at closer positions."""
-    if one.on != other.on or not (one.rests_now and other.rests_now):
+    if one.on != other.on:
         return False
-    if one.keys is not None:
-        return len(one.keys) + len(other.keys or ()) <= limits.follow_keys_max
-    return other.start == one.end or one.start == other.end
+    if one.keys is None:
+        fit = other.start == one.end or one.start == other.end
+    else:
+        fit = len(one.keys) + len(other.keys or ()) <= limits.follow_keys_max
+    # Comparing all positions comes last: it takes long for many keys.
+    return fit and one.rests_now and other.rests_now
 
 
 def joined(one: FollowSpan, other: FollowSpan) -> FollowSpan:

@@ -265,6 +265,12 @@ class Metrics:
         self.memtable_bytes = Gauge(
             "lognode_memtable_bytes", "Bytes in memtables.", registry=registry
         )
+        self.cached_bytes = Gauge(
+            "lognode_cached_bytes",
+            "Bytes that this node keeps in memory to read them faster: the newest log entries of "
+            "all groups, blocks of segments, and unpacked batches of memtables.",
+            ("cache",), registry=registry,
+        )  # fmt: skip
 
     def exposition(self) -> bytes:
         """Return the text that `/metrics` serves."""

@@ -91,6 +91,11 @@ class GroupLog:
         return self.base_index + 1
 
     @property
+    def cached_bytes(self) -> int:
+        """The bytes of the entries that are kept in memory."""
+        return self._cached_bytes
+
+    @property
     def last_term(self) -> int:
         """The term of the last index."""
         return self._places[-1].term if self._places else self.base_term

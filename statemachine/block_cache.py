@@ -22,7 +22,7 @@ class BlockCache:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._bytes = 0
+        self.bytes = 0
         self._blocks: OrderedDict[Part, Any] = OrderedDict()
         self.turns: Turns | None = None
         """The turns of the current read, if it is limited in what it may decode."""
@@ -52,7 +52,7 @@ class BlockCache:
         if self.turns is not None:
             self.turns.decoded((segment, part, ordinal), found)
         self._blocks[segment, part, ordinal] = found
-        self._bytes += found.size
-        while self._bytes > self._bytes_max and len(self._blocks) > 1:
+        self.bytes += found.size
+        while self.bytes > self._bytes_max and len(self._blocks) > 1:
             _, old = self._blocks.popitem(last=False)
-            self._bytes -= old.size
+            self.bytes -= old.size

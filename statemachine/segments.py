@@ -62,6 +62,11 @@ class SegmentStore:
         self._blocks = BlockCache(limits.block_cache_bytes_max)
         self.columns = ColumnCache(limits.column_cache_bytes_max)
 
+    @property
+    def block_bytes(self) -> int:
+        """The bytes of the decoded blocks that are kept in memory."""
+        return self._blocks.bytes
+
     def path(self, content_id: str) -> Path:
         """Return the path of the file, whether it exists or not."""
         return self._directory / f"{content_id}.seg"

@@ -255,7 +255,9 @@ class Log:
         log.
 
         `start`: a seq, "earliest", "latest", "snapshot" or Tail(n) (with keys), Timestamp(ms), a
-        {key: seq} mapping, or a batch's cursor. `timeout` bounds only the opening.
+        {key: seq} mapping, or a batch's cursor. `timeout` bounds only the opening. A client may
+        have tens of thousands of follows of a few keys each: beyond the first 64 of a log they
+        share streams, and a slow caller slows only its own follow.
         """
         return Feed(
             self._loop,

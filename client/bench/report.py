@@ -65,6 +65,11 @@ class Recorder:
             self._ends.append(ended - self._begun)
             self._counts.append(records)
 
+    @property
+    def measured(self) -> tuple[float, float]:
+        """The first and the last moment of the measurement, by `time.perf_counter`."""
+        return self._begun + self._warmup_s, self._ended
+
     def report(self, workload: str, more: Mapping[str, Any]) -> dict[str, Any]:
         """Return the measurements, together with `more`, the options of the run."""
         seconds = max(self._ended - self._begun - self._warmup_s, 1e-9)
@@ -72,6 +77,7 @@ class Recorder:
             "workload": workload,
             **more,
             "seconds": round(seconds, 3),
+            "measured_s": [round(moment, 3) for moment in self.measured],
             "calls": self.calls,
             "records": self.records,
             "records_per_second": round(self.records / seconds, 1),

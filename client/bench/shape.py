@@ -66,6 +66,11 @@ class Shape:
         object.__setattr__(self, "_weights", weights)
         object.__setattr__(self, "_fills", _fills(room, self.seed))
 
+    @property
+    def fills(self) -> int:
+        """The number of different fills."""
+        return len(self._fills)
+
     def key(self, number: int) -> bytes:
         """Return the key with a number."""
         return b"%0*d" % (self.key_bytes, number)

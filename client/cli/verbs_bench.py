@@ -212,7 +212,7 @@ def _print(call: Call, report: Mapping[str, Any]) -> None:
 def _rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for name, value in report.items():
-        if name in ("workload", "series") or value is None:
+        if name in ("workload", "series", "measured_s") or value is None:
             continue
         if isinstance(value, dict):
             if "workload" not in value:

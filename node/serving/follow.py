@@ -76,6 +76,9 @@ class Follow:
             replica.news.listen_span(self._on_news, self._start_key, self._end_key)
         else:
             replica.news.listen(self._on_news, watched)
+            # Keys that are followed from the end on have nothing to read before news comes.
+            end = replica.state.next_seq
+            self._ready = {key: None for key, seq in self._positions.items() if seq < end}
         try:
             await self._push_on()
         finally:

@@ -241,3 +241,9 @@ class Maintenance:
         metrics.damaged_replicas.set_function(lambda: len(host.damaged) + len(host.halted))
         metrics.segment_bytes.set_function(replicas.segment_bytes)
         metrics.memtable_bytes.set_function(replicas.memtable_bytes)
+        for cache, held in (
+            ("log", lambda: sum(log.cached_bytes for log in self._wal.groups.values())),
+            ("blocks", lambda: host.store.block_bytes),
+            ("columns", lambda: host.store.columns.bytes),
+        ):
+            metrics.cached_bytes.labels(cache).set_function(held)

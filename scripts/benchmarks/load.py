@@ -26,6 +26,11 @@ class Load:
         )  # fmt: skip
 
     @property
+    def pid(self) -> int:
+        """The process id of the load."""
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         """Whether the load still runs."""
         return self._process.poll() is None

@@ -7,6 +7,8 @@ from pathlib import Path
 import lognode
 from lognode.node.local.dev import LocalCluster, LocalNode
 
+from .processor import children, own_seconds, resident
+
 
 async def healthy(client: lognode.AsyncClient, nodes: int = 3) -> None:
     """Return when the cluster reports that it is healthy. Raises Unavailable after 60 s."""
@@ -34,11 +36,7 @@ def counters(cluster: LocalCluster) -> dict[str, float]:
 
 def resident_bytes(node: LocalNode, *, children: bool = False) -> int:
     """Return the resident memory of a node's process; with `children`, of its builder too."""
-    total = 0
-    for pid in _pids(node) if children else [node.pid]:
-        for line in _lines(Path(f"/proc/{pid}/status")):
-            if line.startswith("VmRSS:"):
-                total += int(line.split()[1]) << 10
+    total = resident(_pids(node) if children else [node.pid])
     if not total:
         raise lognode.Unavailable(f"node {node.number} does not run")
     return total
@@ -61,10 +59,8 @@ def open_files(node: LocalNode) -> int:
 
 
 def _pids(node: LocalNode) -> list[int]:
-    """Return the node's process and its children; each is a child of the thread that started it."""
-    lists = Path(f"/proc/{node.pid}/task").glob("*/children")
-    children = {int(pid) for each in lists for line in _lines(each) for pid in line.split()}
-    return [node.pid, *sorted(children)]
+    """Return the node's process and its children."""
+    return [node.pid, *children(node.pid)]
 
 
 def _lines(path: Path) -> list[str]:
@@ -77,5 +73,4 @@ def _lines(path: Path) -> list[str]:
 
 def cpu_seconds(node: LocalNode) -> float:
     """Return the processor time that a node's process has used."""
-    fields = Path(f"/proc/{node.pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
+    return own_seconds([node.pid])

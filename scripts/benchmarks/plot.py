@@ -1,7 +1,8 @@
 """`scripts/bench plot`: SVG charts of the JSON files that other benchmarks have written.
 
-The figures of a file show its kind: peers, a sustained or steady run, polls by number of keys, or
-the sweeps of growth. NAME.json becomes NAME.svg, or NAME-PART.svg if it holds several charts.
+The figures of a file show its kind: peers, a sustained or steady run, polls by number of keys,
+followers, memory, or the sweeps of growth. NAME.json becomes NAME.svg, or NAME-PART.svg if it holds
+several charts.
 """
 
 import argparse
@@ -15,6 +16,8 @@ from typing import Any
 from . import svg
 
 _MIB = 1 << 20
+_LONG_S = 20.0
+"""A run of this length is drawn over time."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,6 +45,11 @@ def _charts(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
     rows: list[dict[str, Any]] = body["results"]
     if "systems" in body:
         yield from _peers(rows)
+        yield from _over_time(body["rounds"])
+    elif "memory" in body:
+        yield "", _memory(body["memory"])
+    elif rows and "mode" in rows[0]:
+        yield from _follow(rows)
     elif "samples" in body:
         yield from _steady(body)
     elif rows and "sweep" in rows[0]:
@@ -64,6 +72,55 @@ def _peers(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
         "One append at a time, 100/s, open loop", "p50 in microseconds from when it was due",
         sorted(((row["system"], row["latency_p50_ms"] * 1e3) for row in timed), key=_by_value),
     )  # fmt: skip
+
+
+def _over_time(rounds: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the rates of the first round over time, if it is long enough to be of interest."""
+    first = [row for row in rounds if row["round"] == 1 and not row.get("latency_ms")]
+    series = {
+        _name(row): [(at["at_s"], at["records_per_second"]) for at in row["series"]]
+        for row in first
+        if row["seconds"] >= _LONG_S
+    }
+    if series:
+        yield (
+            "sustained",
+            svg.lines(
+                "Appends after the warm-up", "seconds", "records/s", dict(list(series.items())[:6])
+            ),
+        )
+
+
+def _memory(samples: Sequence[dict[str, Any]]) -> str:
+    """Draw the memory of the node that has the most, and its parts."""
+    names = [name for name in samples[0]["nodes"][0] if name not in ("files of the node", "rest")]
+    largest = max(
+        range(len(samples[0]["nodes"])),
+        key=lambda n: max(sample["nodes"][n]["node"] for sample in samples),
+    )
+    series = {
+        name: [(s["at_s"], s["nodes"][largest][name] / _MIB) for s in samples] for name in names
+    }
+    return svg.lines("A node under half load", "seconds", "MiB", dict(list(series.items())[:6]))
+
+
+def _follow(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    done = [row for row in rows if "p50 ms" in row]
+    for name in ("p50", "p99"):
+        series = {
+            turn: [
+                (row["followers"], row[f"{name} ms"])
+                for row in done
+                if f"{row['system']} {row['mode']}" == turn and row[f"{name} ms"] is not None
+            ]
+            for turn in dict.fromkeys(f"{row['system']} {row['mode']}" for row in done)
+        }
+        yield (
+            name,
+            svg.lines(
+                f"From append to delivery, {name}", "followers", "ms from due", series, log_x=True
+            ),
+        )
 
 
 def _by_value(row: tuple[str, float]) -> float:

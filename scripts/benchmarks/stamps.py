@@ -39,6 +39,19 @@ class Stamps:
         body = self._shape.value(key, nth) + b"%016x" % round(due * 1e9)
         return body + b"%08x" % zlib.crc32(body)
 
+    def nth(self, key: bytes, value: bytes | None, near: int) -> int:
+        """Return the place of a value among the records of its key: a value holds the place only
+        modulo a number of thousands, and the place that is closest to `near` is taken.
+
+        Raises CorruptData for a value that is none of this shape.
+        """
+        mark, count = (value or b"")[len(key) : len(key) + 8], self._shape.fills
+        if not mark.isdigit():
+            raise lognode.CorruptData(f"key {key!r} holds {value!r:.80}, which no client wrote")
+        ahead = (int(mark) - near) % count
+        behind = near + ahead - count
+        return behind if ahead > count // 2 and behind >= 0 else near + ahead
+
     def due(self, key: bytes, nth: int, value: bytes | None) -> float:
         """Return when the record was due.
 

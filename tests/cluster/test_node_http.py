@@ -22,7 +22,7 @@ from lognode.client.protocol.reads import SCAN
 
 pytestmark = pytest.mark.cluster
 
-LABELS = {"op", "result", "role", "reason", "le", "level", "what"}
+LABELS = {"op", "result", "role", "reason", "le", "level", "what", "cache"}
 """All that a metric may be divided by; never a key, a log or an address."""
 
 
@@ -103,6 +103,9 @@ def test_metrics_are_prometheus_text_with_bounded_labels(tmp_path: Path) -> None
             assert samples["lognode_append_seconds_count",] >= 1
             assert samples["lognode_replicas", ("role", "leader")] == 3
             assert samples["lognode_memtable_bytes",] > 0
+            assert samples["lognode_cached_bytes", ("cache", "log")] > 0
+            assert samples["lognode_cached_bytes", ("cache", "blocks")] >= 0
+            assert samples["lognode_cached_bytes", ("cache", "columns")] >= 0
             assert samples["lognode_damaged_replicas",] == 0
             assert samples["lognode_requests_total", ("op", "append"), ("result", "OK")] >= 1
             assert (

@@ -67,6 +67,8 @@ def test_peers_take_turns_and_missing_peers_are_named(tmp_path: Path) -> None:
     for row in figures["results"]:
         assert row["verified"] > 0
         assert row["records_per_second"] > 0
+        assert row["all us"] >= row["members us"] > 0
+        assert row["client us"] > 0
     assert figures["results"][2]["lognode / it"] > 0
     assert figures["environment"]["cores"] == os.cpu_count()
     assert not list(tmp_path.glob("bench-*"))
@@ -86,6 +88,50 @@ def test_a_benchmark_is_quick_and_checks_what_it_reads(name: str, tmp_path: Path
     for said in ("cores", "fdatasync_p50_ms", "loopback_p50_ms", "replicas", "commit"):
         assert said in figures["environment"]
         assert said in out
+
+
+@pytest.mark.by_hand
+def test_sustained_appends_say_what_a_record_costs(tmp_path: Path) -> None:
+    json_path = tmp_path / "figures.json"
+    run("bench", "sustained", "--quick", "--warmup", "0.5", "--data", str(tmp_path), "--json",
+        str(json_path))  # fmt: skip
+    (row,) = json.loads(json_path.read_text())["results"]
+    assert row["verified"] > 0
+    assert row["client us"] > 0
+    assert row["nodes us"] > 0
+    assert row["all us"] >= row["client us"] + row["nodes us"]
+
+
+@pytest.mark.by_hand
+def test_P4_followers_are_few_and_miss_nothing(tmp_path: Path) -> None:
+    json_path = tmp_path / "figures.json"
+    run(
+        "bench", "follow", "--quick", "--data", str(tmp_path), "--json", str(json_path),
+        "--turns", "lognode:together,lognode:each,nats:core", "--cache", str(tmp_path / "nothing"),
+    )  # fmt: skip
+    *rows, missing = json.loads(json_path.read_text())["results"]
+    assert "no " in missing["refused"]
+    assert [row["mode"] for row in rows] == ["together", "each"]
+    for row in rows:
+        assert row["deliveries"] >= row["timed"] > 0
+        assert (row["skipped"], row["repeated"]) == (0, 0)
+        assert row["p50 ms"] > 0
+        assert row["followers us"] >= 0
+
+
+@pytest.mark.by_hand
+def test_the_memory_of_a_node_is_told_by_parts(tmp_path: Path) -> None:
+    json_path = tmp_path / "memory.json"
+    run("bench", "memory", "--quick", "--data", str(tmp_path), "--json", str(json_path))
+    figures = json.loads(json_path.read_text())
+    assert figures["environment"]["verified"] > 0
+    for sample in figures["memory"]:
+        for node in sample["nodes"]:
+            assert node["node"] > node["memtables"] >= 0
+            assert node["rest"] > 0
+    run("bench", "plot", str(json_path), "--out", str(tmp_path / "plots"))
+    (drawn,) = (tmp_path / "plots").iterdir()
+    assert ElementTree.parse(drawn).getroot().tag.endswith("svg")
 
 
 @pytest.mark.by_hand

@@ -389,6 +389,7 @@ class FakeNode:
             known.producers.fence(body["id"], body["epoch"], body["epoch"], 0)
             return {}
         if op == FOLLOW:
+            self.fault(request, "follow")
             await self.follow(request, known)
             return None
         return self.read(op, body, known)

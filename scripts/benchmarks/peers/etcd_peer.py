@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from lognode.client.bench.shape import Shape
 from lognode.client.ports import free_ports
 
-from .system import Client, Record, System, processes, said, wait_listening
+from .system import Client, Members, Record, System, processes, said, wait_listening
 
 
 class Etcd(System):
@@ -37,13 +37,14 @@ class Etcd(System):
         return " ".join(_command(0, Path("DIR"), [1, 2, 3], [4, 5, 6])) + "\n"
 
     @contextlib.contextmanager
-    def start(self, directory: Path, cache: Path) -> Iterator[list[str]]:
+    def start(self, directory: Path, cache: Path) -> Iterator[Members]:
         ports = free_ports(6)
         clients, peers = ports[:3], ports[3:]
         commands = [_command(number, directory, clients, peers) for number in range(3)]
         with processes(commands, directory) as started:
             wait_listening(clients, started)
-            yield [f"http://127.0.0.1:{port}" for port in clients]
+            addresses = [f"http://127.0.0.1:{port}" for port in clients]
+            yield Members(addresses, [process.pid for process in started])
 
     def client(self) -> Client:
         return _EtcdClient()

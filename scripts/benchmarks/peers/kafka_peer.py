@@ -5,6 +5,7 @@ import base64
 import contextlib
 import importlib
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -17,20 +18,35 @@ from typing import Any, ClassVar
 from lognode.client.bench.shape import Shape
 from lognode.client.ports import free_ports
 
-from .system import Client, Record, System, processes, said, wait_listening
+from .own_tool import OwnTool
+from .system import Client, Expired, Members, Record, System, processes, said, wait_listening
 
+KEYS = Path("kafka-keys") / "KeyedRecords.class"
+"""The class that gives keys to the records of Kafka's own tool, in the cache."""
 _TOPIC = "bench"
 _PARTITIONS = 4
 _HEAP = "-Xmx512m"
+_TOOL_LINE = re.compile(r"^(\d+) records sent, .* ms max latency\.$")
+"""A line of ProducerPerformance, which comes every 5 s."""
+_TOPIC_SETTINGS = {
+    "min.insync.replicas": "2",
+    # Minutes of appends at full speed would fill the disk; removing a file costs next to nothing.
+    "retention.bytes": str(1 << 30), "segment.bytes": str(512 << 20),
+    "file.delete.delay.ms": "1000",
+}  # fmt: skip
 
 
 class Kafka(System):
-    """Kafka with its defaults, with acks=all and two replicas in sync required."""
+    """Kafka with its defaults, with acks=all and two replicas in sync required.
+
+    The last GiB of each partition is kept.
+    """
 
     name: ClassVar[str] = "kafka"
     durability = "in the page cache of all in-sync replicas; the kernel writes back"
     batch = 1_000
-    topic: Mapping[str, str] = {"min.insync.replicas": "2"}
+    has_own_tool = True
+    topic: Mapping[str, str] = {**_TOPIC_SETTINGS}
 
     def missing(self, cache: Path) -> str | None:
         if shutil.which("java") is None:
@@ -55,7 +71,7 @@ class Kafka(System):
         )
 
     @contextlib.contextmanager
-    def start(self, directory: Path, cache: Path) -> Iterator[list[str]]:
+    def start(self, directory: Path, cache: Path) -> Iterator[Members]:
         ports = free_ports(6)
         brokers, controllers = ports[:3], ports[3:]
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -71,34 +87,31 @@ class Kafka(System):
             commands.append([*java, "kafka.Kafka", str(config)])
         with processes(commands, directory) as started:
             wait_listening(brokers, started)
-            yield [f"127.0.0.1:{port}" for port in brokers]
+            addresses = [f"127.0.0.1:{port}" for port in brokers]
+            yield Members(addresses, [process.pid for process in started])
 
     def client(self) -> Client:
         return _KafkaClient(self.topic)
 
-    def own_tool(
-        self, addresses: Sequence[str], cache: Path, seconds: float, rate: float
-    ) -> Mapping[str, Any] | None:
-        count = max(10_000, int(rate * seconds))
-        done = subprocess.run(
+    async def own_tool(self, addresses: Sequence[str], cache: Path, shape: Shape) -> OwnTool | None:
+        client = _KafkaClient(self.topic)
+        await client.open(addresses, shape)  # it creates the topic
+        await client.close()
+        keys = (cache / KEYS).exists()
+        properties = [
+            f"bootstrap.servers={','.join(addresses)}", "acks=all", "linger.ms=5",
+            "batch.size=65536",
+            *(["interceptor.classes=KeyedRecords", f"bench.keys={shape.keys}"] if keys else []),
+        ]  # fmt: skip
+        return OwnTool(
+            f"own tool: ProducerPerformance, {'keys' if keys else 'no keys'}",
             [
                 *_java(cache), "org.apache.kafka.tools.ProducerPerformance", "--topic", _TOPIC,
-                "--num-records", str(count), "--record-size", "128", "--throughput", "-1",
-                "--producer-props", f"bootstrap.servers={','.join(addresses)}", "acks=all",
-                "linger.ms=5", "batch.size=65536",
+                "--num-records", str(1 << 40), "--record-size", str(shape.value_bytes),
+                "--throughput", "-1", "--producer-props", *properties,
             ],
-            capture_output=True, text=True, timeout=60 + 20 * seconds, check=False,
+            _TOOL_LINE,
         )  # fmt: skip
-        found = re.findall(r"records sent, ([\d.]+) records/sec.*? ([\d.]+) ms 50th.*? ([\d.]+) ms "
-                           r"99th", done.stdout)  # fmt: skip
-        if not found:
-            raise RuntimeError(f"ProducerPerformance: {(done.stdout + done.stderr)[-500:]}")
-        per_second, p50, p99 = map(float, found[-1])
-        return {
-            "workload": "own tool: ProducerPerformance, no keys", "records": count,
-            "records_per_second": per_second, "service_ms": {"p50": p50, "p99": p99},
-            "verified": 0,
-        }  # fmt: skip
 
 
 class KafkaSynced(Kafka):
@@ -106,11 +119,12 @@ class KafkaSynced(Kafka):
 
     name: ClassVar[str] = "kafka-fsync"
     durability = "fsync on all in-sync replicas"
-    topic: Mapping[str, str] = {"min.insync.replicas": "2", "flush.messages": "1"}
+    topic: Mapping[str, str] = {**_TOPIC_SETTINGS, "flush.messages": "1"}
 
 
 def _java(cache: Path) -> list[str]:
-    return ["java", _HEAP, "-cp", f"{(cache / 'kafka').resolve()}/*"]
+    places = f"{(cache / 'kafka').resolve()}/*", str((cache / KEYS).resolve().parent)
+    return ["java", _HEAP, "-cp", os.pathsep.join(places)]
 
 
 def _config(directory: str, number: int, port: int, controllers: Sequence[int]) -> str:
@@ -126,6 +140,7 @@ def _config(directory: str, number: int, port: int, controllers: Sequence[int]) 
         f"log.dirs={directory}/k{number}\n"
         "offsets.topic.replication.factor=3\n"
         "auto.create.topics.enable=false\n"
+        "log.retention.check.interval.ms=10000\n"
     )
 
 
@@ -197,6 +212,9 @@ class _KafkaClient(Client):
         consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "bench"})
         try:
             consumer.assign([TopicPartition(_TOPIC, partition, offset)])
+            low, _ = consumer.get_watermark_offsets(TopicPartition(_TOPIC, partition), 30)
+            if offset < low:
+                raise Expired
             message = consumer.poll(30)
             found: bytes | None = None if message is None else message.value()
             return found

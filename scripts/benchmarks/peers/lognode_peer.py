@@ -11,7 +11,7 @@ from lognode.client.bench.shape import Shape
 from lognode.node.local.dev import LocalCluster
 
 from .. import nodes
-from .system import Client, Record, System
+from .system import Client, Members, Record, System
 
 _LOG = "bench"
 RANGES = 4
@@ -39,9 +39,9 @@ class Lognode(System):
         return f"defaults; {RANGES} ranges, 3 replicas\n"
 
     @contextlib.contextmanager
-    def start(self, directory: Path, cache: Path) -> Iterator[list[str]]:
+    def start(self, directory: Path, cache: Path) -> Iterator[Members]:
         with LocalCluster(directory, 3) as cluster:
-            yield [cluster.servers]
+            yield Members([cluster.servers], [node.pid for node in cluster.nodes])
 
     def client(self) -> Client:
         return _LognodeClient()

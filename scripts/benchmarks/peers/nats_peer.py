@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from lognode.client.bench.shape import Shape
 from lognode.client.ports import free_ports
 
-from .system import Client, Record, System, processes, said, wait_listening
+from .system import Client, Members, Record, System, processes, said, wait_listening
 
 _STREAM = "bench"
 
@@ -44,7 +44,7 @@ class Nats(System):
         )
 
     @contextlib.contextmanager
-    def start(self, directory: Path, cache: Path) -> Iterator[list[str]]:
+    def start(self, directory: Path, cache: Path) -> Iterator[Members]:
         ports = free_ports(6)
         clients, routes = ports[:3], ports[3:]
         commands = []
@@ -54,7 +54,8 @@ class Nats(System):
             commands.append([str(self.program(cache)), "-c", str(config)])
         with processes(commands, directory) as started:
             wait_listening(clients, started)
-            yield [f"nats://127.0.0.1:{port}" for port in clients]
+            addresses = [f"nats://127.0.0.1:{port}" for port in clients]
+            yield Members(addresses, [process.pid for process in started])
 
     def client(self) -> Client:
         return _NatsClient()

@@ -1,24 +1,36 @@
 """`scripts/bench peers`: lognode and others in turn, in one run (P1 and P2).
 
 A round gives each system a turn: three fresh members on this machine, appends at full speed, then
-100 a second in an open loop. Some records of both are read back, and the members are ended. The
-first system's figures are divided by those of each other system of the same round; the output has
-medians over the rounds. Kafka's own tool runs after its Python client. A system that cannot be run
-is named with the reason.
+100 a second in an open loop. Some records of both are read back, and the members are ended. With
+`--warmup` the appends go on for that long before any count, so that JVMs have compiled and builders
+have work. A system's own tool has a turn of its own. Beside each rate stands what a record costs of
+the processor, in the client, in the members, and in the processes that members start.
+
+The first system's figures are divided by those of each other system of the same round; the output
+has medians over the rounds. A system that cannot be run is named with the reason.
 """
 
+import asyncio
 import json
 import os
 import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .. import harness
+from ..processor import ProcessorWatch, children_seconds, own_seconds
+from .load import Plan, short_warmup_s
+from .own_tool import measure
 from .registry import SYSTEMS
 from .system import System, scratch, with_modules
+
+_LATENCY_MAX_S = 60.0
+"""The longest appends at a rate, in a run that warms systems up."""
+_BUDGET = ("client us", "members us", "children us", "all us", "busy %")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,6 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = harness.parser("peers", __doc__)
     parser.add_argument(
         "--seconds", type=float, help="seconds of each workload in a turn (default 60)"
+    )
+    parser.add_argument(
+        "--warmup", type=float, help="seconds at full speed before them (default a fifth, up to 10)"
     )
     parser.add_argument("--rounds", type=int, help="default 3")
     parser.add_argument("--cache", type=Path, default=Path("peers"),
@@ -37,7 +52,12 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     options.seconds = options.seconds or (1.0 if options.quick else 60.0)
     options.rounds = options.rounds or (1 if options.quick else 3)
-    options.keys = options.keys or (10_000 if options.quick else 1_000_000)
+    warm = options.warmup is not None
+    plan = Plan(
+        options.keys or (10_000 if options.quick else 1_000_000), options.value_bytes,
+        options.seconds, options.warmup if warm else short_warmup_s(options.seconds),
+        min(_LATENCY_MAX_S, options.seconds) if warm else options.seconds, options.rate,
+    )  # fmt: skip
     around = harness.environment()
     found: dict[str, System] = {}
     failed: dict[str, str] = {}
@@ -55,7 +75,11 @@ def main(arguments: Sequence[str]) -> int:
     for number in range(1, options.rounds + 1):
         for name, system in found.items():
             try:
-                rows += [{"round": number, "system": name, **row} for row in _turn(system, options)]
+                turn = _turn(system, plan, options)
+                rows += [{"round": number, "system": name, **row} for row in turn]
+                for row in turn:
+                    print(f"round {number}  {name}  {row['workload']}: "
+                          f"{row['records_per_second']:,}/s", flush=True)  # fmt: skip
             except (OSError, RuntimeError, subprocess.SubprocessError) as error:
                 failed[name] = str(error)
                 print(f"failed {name} in round {number}: {error}", flush=True)
@@ -64,31 +88,58 @@ def main(arguments: Sequence[str]) -> int:
                "settings": system.settings(), "note": system.limits}
         for name, system in found.items()
     }  # fmt: skip
+    around = {**around, "seconds": plan.seconds, "warmup_s": plan.warmup_s}
     _show(options, around, systems, skipped, rows)
     return int(failed != skipped or not rows)
 
 
-def _turn(system: System, options: Any) -> list[dict[str, Any]]:
-    """Return the reports of one turn of a system."""
-    with (
-        scratch(options.data) as directory,
-        system.start(directory, options.cache.resolve()) as addresses,
-    ):
-        done = subprocess.run(
-            [
-                sys.executable, "-m", "benchmarks.peers.load", system.name, ",".join(addresses),
-                str(options.keys), str(options.value_bytes), str(options.seconds),
-                str(options.rate),
-            ],
-            capture_output=True, text=True, check=False, env={**os.environ, **with_modules()},
-            timeout=300 + 10 * options.seconds,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr.strip()[-1_000:])
-        reports: list[dict[str, Any]] = json.loads(done.stdout)
-        rate = reports[0]["records_per_second"]
-        own = system.own_tool(addresses, options.cache, options.seconds, rate)
-        return [*reports, *([dict(own)] if own else [])]
+def _turn(system: System, plan: Plan, options: Any) -> list[dict[str, Any]]:
+    """Return the reports of one turn of a system, and of its own tool."""
+    cache = options.cache.resolve()
+    with scratch(options.data) as directory, system.start(directory, cache) as members:
+        reports = _loaded(system, members.addresses, members.pids, plan)
+    if not system.has_own_tool:
+        return reports
+    with scratch(options.data) as directory, system.start(directory, cache) as members:
+        tool = asyncio.run(system.own_tool(members.addresses, cache, plan.shape))
+        if tool is not None:
+            watch = partial(_watch, members.pids)
+            reports.append(measure(tool, plan.warmup_s, plan.seconds, watch))
+    return reports
+
+
+def _loaded(
+    system: System, addresses: Sequence[str], pids: Sequence[int], plan: Plan
+) -> list[dict[str, Any]]:
+    """Return the reports of the load, with the processor time of its records."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.peers.load", system.name, ",".join(addresses),
+         plan.to_text()],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **with_modules()},
+    ) as load:  # fmt: skip
+        try:
+            with _watch(pids, load.pid) as watch:
+                said, wrong = load.communicate(
+                    timeout=300 + plan.warmup_s + 3 * (plan.seconds + plan.latency_s)
+                )
+        finally:
+            load.kill()
+    if load.returncode != 0:
+        raise RuntimeError(wrong.strip()[-1_000:])
+    reports: list[dict[str, Any]] = json.loads(said)
+    for report in reports:
+        begin, end = report["measured_s"]
+        report |= watch.budget((begin, end), report["records"])
+    return reports
+
+
+def _watch(pids: Sequence[int], client: int) -> ProcessorWatch:
+    return ProcessorWatch({
+        "client": partial(own_seconds, [client]),
+        "members": partial(own_seconds, pids),
+        "children": partial(children_seconds, pids),
+    })  # fmt: skip
 
 
 def _show(
@@ -135,6 +186,7 @@ def summary(rows: Sequence[harness.Row]) -> list[dict[str, Any]]:
             "service_p50_ms": _median(row.get("service_ms") for row in group),
             "service_p99_ms": _median((row.get("service_ms") for row in group), "p99"),
             "verified": sum(row["verified"] for row in group),
+            **{name: round(statistics.median(row[name] for row in group), 2) for name in _BUDGET},
             f"{rows[0]['system']} / it": round(statistics.median(
                 own["records_per_second"] / row["records_per_second"] for own, row in pairs
             ), 2) if pairs and throughput else None,

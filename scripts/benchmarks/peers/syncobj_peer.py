@@ -20,7 +20,15 @@ from pysyncobj import SyncObj, SyncObjConf, replicated
 from lognode.client.bench.shape import Shape
 from lognode.client.ports import free_ports
 
-from .system import Client, Record, System, processes, wait_listening, with_modules
+from .system import (
+    Client,
+    Members,
+    Record,
+    System,
+    processes,
+    wait_listening,
+    with_modules,
+)
 
 
 class Records(SyncObj):  # type: ignore[misc]
@@ -57,7 +65,7 @@ class PySyncObj(System):
         return "SyncObjConf(journalFile=DIR/journal)\n"
 
     @contextlib.contextmanager
-    def start(self, directory: Path, cache: Path) -> Iterator[list[str]]:
+    def start(self, directory: Path, cache: Path) -> Iterator[Members]:
         ports = free_ports(3)
         addresses = [f"127.0.0.1:{port}" for port in ports]
         commands = [
@@ -70,7 +78,7 @@ class PySyncObj(System):
         ]  # fmt: skip
         with processes(commands, directory, with_modules()) as started:
             wait_listening(ports, started)
-            yield addresses
+            yield Members(addresses, [process.pid for process in started])
 
     def client(self) -> Client:
         return _Observer()

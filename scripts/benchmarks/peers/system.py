@@ -11,14 +11,27 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from lognode.client.bench.shape import Shape
+
+from .own_tool import OwnTool
 
 Record = tuple[bytes, bytes]
 _SCRIPTS = Path(__file__).resolve().parents[2]
 _START_S = 60.0
 _END_S = 20.0
+
+
+class Members(NamedTuple):
+    """Started members: the addresses for clients, and the ids of their processes."""
+
+    addresses: list[str]
+    pids: list[int]
+
+
+class Expired(Exception):
+    """The system has removed the record, as its settings demand."""
 
 
 class Client(ABC):
@@ -34,7 +47,10 @@ class Client(ABC):
 
     @abstractmethod
     async def read(self, record: Record, found_by: Any) -> bytes | None:
-        """Return the value of a record, by what `append` returned."""
+        """Return the value of a record, by what `append` returned.
+
+        Raises Expired for a record that the system had to remove.
+        """
 
     @abstractmethod
     async def close(self) -> None:
@@ -52,6 +68,7 @@ class System(ABC):
     """When an append is acknowledged."""
     batch: int = 1
     window: int = 64
+    has_own_tool: ClassVar[bool] = False
     limits: str = ""
     """What readers of the figures have to know."""
 
@@ -68,20 +85,16 @@ class System(ABC):
         """The configuration that matters, in the system's own words."""
 
     @abstractmethod
-    def start(self, directory: Path, cache: Path) -> contextlib.AbstractContextManager[list[str]]:
-        """Start three members with their data in the directory; yield their addresses."""
+    def start(self, directory: Path, cache: Path) -> contextlib.AbstractContextManager[Members]:
+        """Start three members with their data in the directory."""
 
     @abstractmethod
     def client(self) -> Client:
         """Return a client for the process of the load."""
 
-    def own_tool(
-        self, addresses: Sequence[str], cache: Path, seconds: float, rate: float
-    ) -> Mapping[str, Any] | None:
-        """Return the throughput that the system's own tool measures, or None without such a tool.
-
-        `rate` is the result just before, for tools that want a number of records.
-        """
+    async def own_tool(self, addresses: Sequence[str], cache: Path, shape: Shape) -> OwnTool | None:
+        """Return the system's own load generator, ready for appends of this shape; None without
+        such a tool."""
         return None
 
 
