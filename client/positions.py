@@ -1,10 +1,10 @@
 """The positions of a follow of many keys, at every batch, without a copy for every batch.
 
 Only the newest positions are kept as a table. Each batch has a moment: the keys whose positions the
-batch after it has changed, with the positions before, and a reference to the next moment. Whoever
-asks for the positions of a batch gets the newest ones with all later changes undone (a persistent
-array by Baker, "Shallow binding makes functional arrays fast"). A moment refers only to later
-ones, so a batch that is dropped keeps nothing.
+batch after it has changed, with the positions before, and a reference to the next moment. The
+positions of a batch are the newest positions with all later changes undone (a persistent array by
+Baker, "Shallow binding makes functional arrays fast"). A moment refers only to later moments, so
+that a dropped batch keeps nothing in memory.
 """
 
 import threading

@@ -43,7 +43,7 @@ class Stamps:
         """Return the place of a value among the records of its key: a value holds the place only
         modulo a number of thousands, and the place that is closest to `near` is taken.
 
-        Raises CorruptData for a value that is none of this shape.
+        Raises CorruptData for a value of another shape.
         """
         mark, count = (value or b"")[len(key) : len(key) + 8], self._shape.fills
         if not mark.isdigit():

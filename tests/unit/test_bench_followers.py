@@ -25,7 +25,7 @@ def plan(**more: int) -> Plan:
     )  # fmt: skip
 
 
-def test_P4_what_is_skipped_or_repeated_is_counted() -> None:
+def test_P4_skipped_and_repeated_entries_are_counted() -> None:
     delivered = Delivered(STAMPS, [KEY], 0.0)
     for nth in (0, 1, 2, 1, 2, 3, 6, 7, 5, 8):
         delivered.take(KEY, value(nth, time.perf_counter()))

@@ -192,7 +192,7 @@ def test_a_lost_node_is_told_and_found_again() -> None:
     asyncio.run(run())
 
 
-def test_more_for_one_key_is_no_news_for_the_others() -> None:
+def test_further_entries_of_one_key_wake_no_other_caller() -> None:
     """A page that is not the last has entries for one of thousands of keys: the others' callers are
     not woken."""
 

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--appenders", type=int, default=1, help="processes that append")
     parser.add_argument("--ranges", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=60.0, help="of a call, in seconds")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds that a call may take")
     parser.add_argument("--cache", type=Path, default=Path("peers"),
                         help="where fetch has put programs (default ./peers)")  # fmt: skip
     options = parser.parse_args(arguments)
