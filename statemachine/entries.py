@@ -102,6 +102,11 @@ class SortedEntries:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def key_counts(self) -> Numbers:
+        """The number of entries of each key."""
+        return np.diff(self.starts, append=len(self))
+
     def from_(self, begin: int) -> "SortedEntries":
         """Return the entries from a position on, at least one, with positions counted anew."""
         key = int(np.searchsorted(self.starts, begin, "right")) - 1

@@ -27,14 +27,22 @@ def hash_keys(keys: Strings) -> Hashes:
     shortest, longest = int(keys.lengths.min()), int(keys.lengths.max())
     if longest > _TABLE_BYTES:
         return np.fromiter(map(_hash, keys), np.uint64, len(keys))
+    if shortest == longest and (np.diff(keys.starts) == longest).all():
+        return _hash_rows(keys.data[slice(*keys.extent)].reshape(len(keys), longest))
     hashes = _zeros(longest)[keys.lengths]
     ends = keys.starts + keys.lengths
     for behind in range(longest):
-        if behind < shortest:
-            hashes ^= _contributions(behind)[keys.data[ends - (behind + 1)]]
-        else:
-            longer = np.flatnonzero(keys.lengths > behind)
-            hashes[longer] ^= _contributions(behind)[keys.data[ends[longer] - (behind + 1)]]
+        longer = np.flatnonzero(keys.lengths > behind) if behind >= shortest else slice(None)
+        hashes[longer] ^= _contributions(behind)[keys.data[ends[longer] - (behind + 1)]]
+    return hashes
+
+
+def _hash_rows(rows: "np.ndarray[tuple[int, int], np.dtype[np.uint8]]") -> Hashes:
+    """Return the hashes of keys of one length that lie side by side."""
+    count, length = rows.shape
+    hashes = np.full(count, _zeros(length)[length])
+    for at in range(length):
+        hashes ^= _contributions(length - 1 - at)[rows[:, at]]
     return hashes
 
 

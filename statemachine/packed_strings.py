@@ -69,11 +69,12 @@ class _Layout:
         counts = self._counts
         strides, rest = np.divmod(np.maximum(sizes, 0), counts)
         heads = np.where(strides < 2 + _SHORT, 2, np.where(strides < 3 + _MIDDLE, 3, 5))
-        within = np.arange(int(counts.sum())) - np.repeat(self._firsts, counts)
-        starts = np.repeat(self._elements, counts) + within * np.repeat(strides, counts)
-        self.lengths = np.repeat(strides - heads, counts)
-        right = _string_heads(self.data, starts, self.lengths, np.repeat(heads, counts))
-        self.starts = starts + np.repeat(heads, counts)
+        every, head, stride = int(counts.sum()), _each(heads, counts), _each(strides, counts)
+        starts = np.repeat(self._elements - self._firsts * strides, counts)
+        starts += np.arange(every) * stride
+        self.lengths = np.broadcast_to(stride - head, every).copy()
+        right = _string_heads(self.data, starts, stride - head, head)
+        self.starts = starts + head
         even: Marks = np.logical_and.reduceat(right, self._firsts)
         even &= (rest == 0) & (strides >= heads)
         return even
@@ -101,6 +102,11 @@ class _Layout:
         self.strange = np.union1d(self.strange, strange)
 
 
+def _each(numbers: Numbers, counts: Numbers) -> Numbers:
+    """Return each number so many times, or once if all are the same."""
+    return numbers[:1] if (numbers == numbers[0]).all() else np.repeat(numbers, counts)
+
+
 def _array_heads(data: Bytes, places: Numbers, counts: Numbers) -> Marks:
     """Return at which places the shortest head of an array of so many elements is."""
     few, middle = counts < _FEW, counts < _MIDDLE
@@ -119,9 +125,9 @@ def _numbers_are(
     data: Bytes, places: Numbers, widths: Numbers, expected: Numbers, among: Marks
 ) -> Marks:
     """Return where a big-endian number of so many bytes is the expected one, among the marked."""
-    numbers = np.zeros(len(places), np.int64)
+    numbers: Numbers = np.zeros(1, np.int64)
     for at in range(int(widths.max(initial=0))):
-        more = at < widths
-        numbers = np.where(more, numbers << 8 | data[places + at], numbers)
+        longer = numbers << 8 | data[places + at]
+        numbers = longer if (widths > at).all() else np.where(widths > at, longer, numbers)
     among &= (numbers == expected) | (widths == 0)
     return among

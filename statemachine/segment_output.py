@@ -15,12 +15,10 @@ import numpy as np
 
 from ..client.protocol import limits
 from ..client.protocol.invariants import invariant
-from . import bloom
 from .block_output import BlockEncoder
-from .bloom_output import build_filter
+from .bloom_output import FilterOutput
 from .entries import SortedEntries
 from .file_hash import hash_file
-from .key_hashes import Hashes, hash_keys
 from .order_output import OrderOutput
 from .room import headers_bytes
 from .segment_dictionary import choose_codec
@@ -38,7 +36,7 @@ from .segment_format import (
     SegmentInfo,
     seal,
 )
-from .strings import Numbers, Strings
+from .strings import Numbers
 from .write_back import write_back
 
 _ENTRY_BYTES: Final = 10
@@ -76,13 +74,7 @@ class SegmentOutput:
         """The bytes of each block. `_ranks`: the number of entries before each block."""
         self._written = 0
         self._entries = 0
-        self._keys = 0
         self._data_bytes = 0
-        self._hashes: list[Hashes] = []
-        self._hashed = 0
-        """The number of keys of the unfinished filter, whose hashes `_hashes` has."""
-        self._bloom_keys: list[bytes] = []
-        self._last_key = b""
         self._least_ms, self._greatest_ms = 1 << 64, 0
         """The range of timestamps, less the base."""
         self._finished = False
@@ -101,6 +93,9 @@ class SegmentOutput:
             self._transaction.__enter__()
         except lmdb.Error as error:
             raise OSError(f"{path}: {error}") from error
+        self._filters = FilterOutput(
+            lambda at, table: self._put(self._bloom, ORDINAL.pack(at), seal(table, BLOOM, at))
+        )
         self.order = OrderOutput(lambda at, data: self._put(order, ORDINAL.pack(at), data))
         """The caller adds the seq and the rank of every entry here, in the order of seq."""
 
@@ -133,20 +128,19 @@ class SegmentOutput:
         invariant(self._entries > 0, "a segment would have no entries")
         if self._pending is not None:
             self._cut(self._pending, last=True)
-        if self._hashed:
-            self._put_filter()
+        self._filters.finish()
         self.order.finish()
         invariant(
             self._entries == self.order.entries, "the order of a segment is of other entries",
             entries=self._entries, order=self.order.entries,
         )  # fmt: skip
         footer = Footer(
-            entries=self._entries, keys=self._keys, first_seq=first_seq, end_seq=end_seq,
-            min_key=self._bloom_keys[0], max_key=self._last_key,
+            entries=self._entries, keys=self._filters.keys, first_seq=first_seq, end_seq=end_seq,
+            min_key=self._filters.first_keys[0], max_key=self._filters.last_key,
             min_timestamp_ms=self._bases.timestamp_ms + self._least_ms,
             max_timestamp_ms=self._bases.timestamp_ms + self._greatest_ms,
             data_bytes=self._data_bytes, ranks=self._ranks, sizes=self._sizes,
-            order_seqs=array("Q", self.order.first_seqs), bloom_keys=self._bloom_keys,
+            order_seqs=array("Q", self.order.first_seqs), bloom_keys=self._filters.first_keys,
         )  # fmt: skip
         if self._codec.dictionary is not None:
             self._put(self._footer, DICTIONARY, seal(self._codec.dictionary, DICTIONARY))
@@ -180,55 +174,33 @@ class SegmentOutput:
         """
         ends = _ends(entries)
         encoder = BlockEncoder(entries, self._codec, self._bases)
-        hashes = hash_keys(entries.keys)
+        self._filters.begin(entries.keys)
         count, begin, before = len(entries), 0, 0
         while begin < count:
             end = int(ends.searchsorted(before + self._block_bytes, "right"))
             end = max(end, begin + 1)  # a larger entry has a block of its own
             if end == count and not last:
                 break
-            size = int(ends[end - 1]) - before
-            first, behind = keys = encoder.keys_of(begin, end)
-            data = encoder.encode(begin, end, keys, len(self._ranks))
-            seq = self._bases.seq + int(entries.seqs[begin])
-            self._put_block(entries.keys[first], seq, data)
+            data = encoder.encode(begin, end, len(self._ranks))
+            first, behind = encoder.keys_of(begin, end)
+            self._put_block(entries.keys[first], entries.seqs.item(begin), data)
+            self._filters.add(behind)
             self._written += end - begin
+            size, before = ends.item(end - 1) - before, ends.item(end - 1)
             if end - begin > 1:
                 self._block_bytes = _fitting(size, len(data))
-            if entries.starts[first] < begin or (not begin and entries.keys[0] == self._last_key):
-                first += 1  # the block before has the key, too
-            if first < behind:
-                self._add_keys(entries.keys.slice(first, behind), hashes[first:behind])
-            begin, before = end, int(ends[end - 1])
+            begin = end
+        self._filters.end()
         self._data_bytes += before - _ENTRY_BYTES * begin
         return entries.from_(begin) if begin < count else None
 
     def _put_block(self, key: bytes, seq: int, data: bytes) -> None:
+        """Store a block that begins with this key, and this seq less the base."""
         ordinal = len(self._ranks)
-        self._put(self._index, key, POSITION.pack(seq, ordinal), dupdata=True)
+        self._put(self._index, key, POSITION.pack(self._bases.seq + seq, ordinal), dupdata=True)
         self._put(self._block, ORDINAL.pack(ordinal), data)
         self._ranks.append(self._written)
         self._sizes.append(len(data))
-
-    def _add_keys(self, keys: Strings, hashes: Hashes) -> None:
-        self._keys += len(keys)
-        self._last_key = keys[len(keys) - 1]
-        while len(keys):
-            if not self._hashed:
-                self._bloom_keys.append(keys[0])
-            taken = bloom.KEYS_MAX - self._hashed
-            self._hashes.append(hashes[:taken])
-            self._hashed += len(self._hashes[-1])
-            if self._hashed == bloom.KEYS_MAX:
-                self._put_filter()
-            keys, hashes = keys.slice(taken, len(keys)), hashes[taken:]
-
-    def _put_filter(self) -> None:
-        ordinal = len(self._bloom_keys) - 1
-        data = seal(build_filter(np.concatenate(self._hashes)), BLOOM, ordinal)
-        self._put(self._bloom, ORDINAL.pack(ordinal), data)
-        self._hashes.clear()
-        self._hashed = 0
 
     def _put(self, database: Any, key: bytes, data: bytes, *, dupdata: bool = False) -> None:
         try:
@@ -243,8 +215,8 @@ def _ends(entries: SortedEntries) -> Numbers:
 
     Headers count: otherwise a block of entries with little else would be decoded to 12 MB.
     """
-    counts = np.diff(entries.starts, append=len(entries))
-    sizes = np.repeat(entries.keys.lengths + _ENTRY_BYTES, counts) + entries.values.lengths
+    sizes = np.repeat(entries.keys.lengths + _ENTRY_BYTES, entries.key_counts)
+    sizes += entries.values.lengths
     for at, headers in entries.headers.items():
         sizes[at] += headers_bytes(headers)
     return np.cumsum(sizes)

@@ -16,14 +16,14 @@ Numbers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
 
 SLACK: Final = 16
-"""The bytes at the end of a buffer that belong to no string: a word may be read at any byte, and
-two heads of msgpack where a column is cut off."""
+"""The bytes at the end of a buffer that belong to no string, where words or heads are read: a word
+is read at any byte of a string, and two heads of msgpack where a column is cut off."""
 _COPIED_MAX: Final = 4 << 20
 """The bytes that one call copies, through a buffer of that size."""
 
 
 class Strings:
-    """Strings in one buffer, in any order. The buffer has `SLACK` more bytes at its end."""
+    """Strings in one buffer, in any order."""
 
     __slots__ = ("data", "lengths", "starts")
 
@@ -66,11 +66,13 @@ class Strings:
 
     def packed(self) -> "Strings":
         """Return the same strings side by side in a new buffer."""
+        length = int(self.lengths[0]) if len(self) else 0
+        if length and (self.lengths == length).all():
+            data = _pieces(self.data, length)[self.starts].view(np.uint8)
+            return Strings(data, np.arange(0, len(data), length), self.lengths)
         ends = np.cumsum(self.lengths)
-        size = int(ends[-1]) if len(ends) else 0
         starts = ends - self.lengths
-        data = np.empty(size + SLACK, np.uint8)
-        data[size:] = 0
+        data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
         copy(self, data, starts)
         return Strings(data, starts, self.lengths)
 
@@ -79,8 +81,7 @@ def side_by_side(parts: Sequence[Strings]) -> Strings:
     """Return the strings of all parts in a new buffer. Each part's strings lie side by side."""
     pieces = [part.data[slice(*part.extent)] for part in parts]
     lengths = np.concatenate([part.lengths for part in parts])
-    data = np.concatenate([*pieces, np.zeros(SLACK, np.uint8)])
-    return Strings(data, np.cumsum(lengths) - lengths, lengths)
+    return Strings(np.concatenate(pieces), np.cumsum(lengths) - lengths, lengths)
 
 
 def joined(parts: Sequence[Strings]) -> Strings:
@@ -119,13 +120,13 @@ def copy(source: Strings, target: Bytes, places: Numbers) -> None:
 def _copy_pieces(source: Bytes, starts: Numbers, target: Bytes, places: Numbers, size: int) -> None:
     if not size:
         return
-    read, written = _windows(source, size), _windows(target, size)
+    read, written = _pieces(source, size), _pieces(target, size)
     step = max(1, _COPIED_MAX // size)
     for begin in range(0, len(starts), step):
         written[places[begin : begin + step]] = read[starts[begin : begin + step]]
 
 
-def _windows(data: Bytes, size: int) -> NDArray[Any]:
+def _pieces(data: Bytes, size: int) -> NDArray[Any]:
     """Return a view of each stretch of `size` bytes, from every byte on."""
     shape = (max(0, len(data) - size + 1),)
     return np.ndarray(shape, np.dtype((np.void, size)), data, 0, (1,))
@@ -133,14 +134,13 @@ def _windows(data: Bytes, size: int) -> NDArray[Any]:
 
 def words(strings: Strings, places: Numbers, at: int) -> NDArray[np.uint64]:
     """Return the 8 bytes from the `at`-th on of the strings at some positions, as big-endian
-    numbers. A string that ends earlier has zeros there."""
+    numbers. A string that ends earlier has zeros there. The buffer must have `SLACK`."""
     left = strings.lengths[places] - at
     starts = strings.starts[places] + at
     shortest = int(left.min()) if len(left) else 8
     if shortest < 8:
         starts = np.minimum(starts, len(strings.data) - 8)
-    found = np.ndarray((len(strings.data) - 7,), "V8", strings.data, 0, (1,))[starts]
-    numbers = found.view(">u8").astype(np.uint64)
+    numbers = _pieces(strings.data, 8)[starts].view(">u8").astype(np.uint64)
     if shortest < 8:
         drop = (8 * (8 - np.clip(left, 1, 8))).astype(np.uint64)
         numbers = (numbers >> drop) << drop

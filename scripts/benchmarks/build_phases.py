@@ -19,6 +19,7 @@ from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import (
     batch_entries,
     block_output,
+    bloom_output,
     order_output,
     segment_block,
     segment_output,
@@ -32,7 +33,7 @@ _PHASES: dict[str, Sequence[tuple[object, str]]] = {
     "sort": [(segment_writer, "sort_keys")],
     "codec": [(segment_output, "choose_codec")],
     "gather": [(segment_writer.Entries, "sorted")],
-    "filter": [(segment_output, "hash_keys"), (segment_output, "build_filter")],
+    "filter": [(bloom_output, "hash_keys"), (bloom_output, "build_filter")],
     "cut": [(segment_output.SegmentOutput, "add")],
     "encode": [(block_output.BlockEncoder, "encode")],
     "compress": [(segment_block.Codec, "pack_head"), (segment_block.Codec, "pack_values")],

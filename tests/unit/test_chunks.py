@@ -49,7 +49,7 @@ def block_of(entries: list[Entry], bases: Bases) -> Block:
     fresh = np.array([at == 0 or keys[at - 1] != key for at, key in enumerate(keys)])
     codec = Codec(PLAIN, None)
     encoder = BlockEncoder(rows.sorted(np.arange(len(rows)), fresh), codec, bases)
-    data = encoder.encode(0, len(rows), encoder.keys_of(0, len(rows)), 0)
+    data = encoder.encode(0, len(rows), 0)
     return Block(data, codec, 0)
 
 

@@ -140,7 +140,7 @@ def test_packed_columns_have_the_strings_that_msgpack_finds() -> None:
      b"\x92\xc4\x01a\x91\xc0", b"\xdc\x00\x02\xc4\x01a"],
 )  # fmt: skip
 def test_a_column_that_is_not_so_many_strings_is_refused(column: bytes) -> None:
-    with pytest.raises(ValueError, match="array|bytes|element|[Uu]npack"):
+    with pytest.raises(ValueError, match=r"array|bytes|element|[Uu]npack"):
         unpacked([msgpack.packb([b"x", b"y"]), column], [2, 2])
 
 
