@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..client.protocol import limits
 from ..client.protocol.errors import CorruptData
 from .block_cache import BlockCache
-from .block_entries import entries_of_block
+from .block_entries import EntryBlock
 from .entries import Entries, joined
 from .key_order import sort_keys
 from .segment_block import Block
@@ -104,7 +104,9 @@ class _Input:
         self.segment = segment
         self._bases = bases
         self.ordinal: int | None = 0
-        self.block = segment.block(0)
+        self._decoded: dict[int, EntryBlock] = {}
+        """A block that was decoded before its turn."""
+        self.block = self._load(0)
         self.at = 0
         self.ranks: Ranks = np.full(segment.footer.entries, _DROPPED, np.uint32)
         """The rank in the output of each entry; an entry that is left out keeps `_DROPPED`."""
@@ -114,7 +116,7 @@ class _Input:
     def skip_to(self, key: bytes) -> None:
         """Begin at the first entry whose key is not below `key`."""
         self.ordinal = self.segment.find(key, 0)
-        self.block = self.segment.block(self.ordinal)
+        self.block = self._load(self.ordinal)
         self.at = self.block.span(key)[0]
         self.read = self.segment.footer.ranks[self.ordinal] + self.at
         self._advance()
@@ -128,7 +130,10 @@ class _Input:
         while last + 1 < min(self.ordinal + _AHEAD, len(sizes)) and sizes[last + 1] <= room:
             last += 1
             room -= sizes[last]
-        return self.segment.block(last).keys[-1]
+        if last == self.ordinal:
+            return self.block.last[0]
+        self._decoded[last] = self._load(last)
+        return self._decoded[last].last[0]
 
     def take_below(self, key: bytes) -> list[Entries]:
         """Take the entries from the present position up to `key`, block by block."""
@@ -143,7 +148,7 @@ class _Input:
     def take_to(self, at: int) -> Entries:
         """Take the entries of this block from the present position up to `at`."""
         begin, self.at = self.at, max(self.at, at)
-        entries = entries_of_block(self.block, begin, self.at, self._bases)
+        entries = self.block.entries(begin, self.at, self._bases)
         self.read += len(entries)
         self._advance()
         return entries
@@ -154,14 +159,20 @@ class _Input:
 
     def _advance(self) -> None:
         if self.at == self.block.count and self.ordinal is not None:
-            self.ordinal = self.segment.following(self.ordinal)
-            if self.ordinal is not None:
-                self.block, self.at = self.segment.block(self.ordinal), 0
+            after = self.segment.after(self.ordinal, self.block, self._load)
+            self.ordinal = None if after is None else self.ordinal + 1
+            if after is not None:
+                self.block, self.at = after, 0
+
+    def _load(self, ordinal: int) -> EntryBlock:
+        found = self._decoded.pop(ordinal, None)
+        return found or self.segment.decoded(ordinal, EntryBlock)
 
     def ahead(self, key: bytes) -> Iterator[tuple[Block, int, int]]:
         """Yield where the key's entries are, from the present position on; take nothing."""
-        ordinal, block = self.ordinal, self.block
+        ordinal = self.ordinal
         while ordinal is not None:
+            block = self.segment.block(ordinal)
             low, high = block.span(key)
             if low == high:
                 return
@@ -169,8 +180,6 @@ class _Input:
             if high < block.count:
                 return
             ordinal = self.segment.following(ordinal)
-            if ordinal is not None:
-                block = self.segment.block(ordinal)
 
 
 class _Merge:
@@ -278,5 +287,10 @@ class _Merge:
             piece = segment.piece(ordinal)
             ranks = each.ranks[np.frombuffer(piece.ranks, np.uint32)]
             stays = ranks != _DROPPED
-            seqs: NDArray[np.uint64] = np.array(piece.seqs, np.uint64)
+            held = piece.seqs
+            seqs: NDArray[np.uint64] = (
+                np.arange(held.start, held.stop, dtype=np.uint64)
+                if isinstance(held, range)
+                else np.array(held, np.uint64)
+            )
             self._output.order.add(seqs[stays], ranks[stays])

@@ -37,7 +37,7 @@ HEAD: Final = struct.Struct("<BBIIQQIIII")
 """How values are kept, wide columns, entries, keys, first seq and timestamp, then the bytes of the
 key column, of the unpacked head, of the packed head, and of the unpacked values."""
 WIDE_SEQS, WIDE_TIMESTAMPS = 1, 2
-_BYTES_MAX: Final = 32 << 20
+BYTES_MAX: Final = 32 << 20
 """Blocks of earlier versions, which did not count headers, have up to 17 MB."""
 _HEADER_OVERHEAD_BYTES: Final = 100
 """The size of the Python objects of one header, and of the map of an entry's headers."""
@@ -95,7 +95,7 @@ class Block:
                 mode, wide, self.count, distinct, self._first_seq, self._first_ms, key_bytes,
                 head_bytes, packed_bytes, value_bytes,
             ) = HEAD.unpack_from(body)  # fmt: skip
-            if max(head_bytes, value_bytes) > _BYTES_MAX:
+            if max(head_bytes, value_bytes) > BYTES_MAX:
                 raise ValueError(f"the block has {head_bytes} and {value_bytes} bytes")
             start = HEAD.size + packed_bytes
             head = codec.unpack(body[HEAD.size : start], PLAIN, head_bytes)

@@ -60,6 +60,10 @@ class Strings:
         """Return the strings at these positions, in the same buffer."""
         return Strings(self.data, self.starts[begin:end], self.lengths[begin:end])
 
+    def repeated(self, counts: Numbers) -> "Strings":
+        """Return each string so many times, in the same buffer."""
+        return Strings(self.data, np.repeat(self.starts, counts), np.repeat(self.lengths, counts))
+
     def take(self, places: Numbers) -> "Strings":
         """Return the strings at these positions, side by side in a new buffer."""
         return Strings(self.data, self.starts[places], self.lengths[places]).packed()
