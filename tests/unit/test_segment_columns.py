@@ -136,7 +136,8 @@ def test_packed_columns_have_the_strings_that_msgpack_finds() -> None:
 @pytest.mark.parametrize(
     "column",
     [b"", b"\x92\xc4\x01a", b"\x91\xc4\x01a", b"\x92\xc4\x01a\xc4\x01", b"\x92\xc4\x01a\xc4\x01b!",
-     b"\x92\xa1a\xa1b", b"\x92\xc4\x01a\xc0", b"\x92\x01\x02", b"\xc4\x04abcd",
+     b"\x92\xa1a\xa1b", b"\x92\xd9\x01a\xd9\x01b",
+     b"\x92\xc4\x01a\xc0", b"\x92\x01\x02", b"\xc4\x04abcd",
      b"\x92\xc4\x01a\x91\xc0", b"\xdc\x00\x02\xc4\x01a"],
 )  # fmt: skip
 def test_a_column_that_is_not_so_many_strings_is_refused(column: bytes) -> None:
@@ -211,9 +212,10 @@ def test_a_build_calls_python_a_few_times_a_block_and_never_for_a_record(tmp_pat
             sys.setprofile(None)
         return found["call"] + found["c_call"]
 
+    calls(1_000)  # makes tables that stay
     more, less = calls(20_000), calls(4_000)
-    # About 145 records a block, and 16 batches of 1,000 more.
-    assert (more - less) / 16_000 < 1.0
+    # It is 0.55, above all some 60 calls a block of 145 records.
+    assert (more - less) / 16_000 < 0.8
 
 
 def test_a_node_and_a_client_do_not_load_numpy() -> None:
