@@ -23,9 +23,13 @@ Modules
 - Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `late_numbers`.
 - Memtables: `memtable`, made of `seq_chains`, `sorted_keys` and `column_cache`.
 - Segments: `segments` is the store. `segment_format`, `segment_block`, `segment_order`,
-  `segment_dictionary` and `bloom` are the parts of a file. `segment_writer` and `segment_output`
-  write a file, `segment_reader` reads it, `block_cache` caches its blocks, `segment_pages` checks
-  whether LMDB can trust a file.
+  `segment_dictionary` and `bloom` are the parts of a file. `segment_reader` reads a file,
+  `block_cache` caches its blocks, `segment_pages` checks whether LMDB can trust a file, and
+  `file_hash` names it.
+- Writing a segment, with numpy, in a process of its own only: `segment_writer` sorts the batches
+  of a memtable (`sources`, `batch_entries`, `packed_strings`, `key_order`), and `segment_output`
+  writes what is sorted (`block_output`, `bloom_output`, `key_hashes`, `order_output`). `strings`
+  and `entries` are the columns, and `block_entries` makes them of a block that is merged.
 - Processes: `builder` builds segments; `merge_plan`, `merge` and `merge_process` merge them;
   `background` sets how such processes run.
 - Removal: `removal_commands`, `removal`, `floors`, `span_map`, `leases`, `visibility` say which

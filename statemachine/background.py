@@ -31,6 +31,8 @@ def spawn(module: str, *arguments: str, gives_way: bool) -> "subprocess.Popen[by
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
+        # numpy's library of linear algebra, which is not used, would begin a thread for each core.
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )
     if gives_way:
         os.setpriority(os.PRIO_PROCESS, process.pid, _given_way())

@@ -8,39 +8,17 @@ client that chooses colliding keys makes reads of absent keys slower, nothing el
 """
 
 import zlib
-from array import array
-from collections import deque
-from collections.abc import Sequence
-from itertools import repeat
-from operator import and_
 from typing import Final
 
 import google_crc32c
 
 BITS_PER_KEY: Final = 10
-_BITS_MAX: Final = 1 << 16
-KEYS_MAX: Final = _BITS_MAX // BITS_PER_KEY
+BITS_MAX: Final = 1 << 16
+KEYS_MAX: Final = BITS_MAX // BITS_PER_KEY
 """The most keys of one filter."""
-_BITS_MIN: Final = 64
+BITS_MIN: Final = 64
 _one = google_crc32c.value
 _other = zlib.crc32
-
-
-def build(keys: Sequence[bytes]) -> bytes:
-    """Return the filter of these keys.
-
-    All loops are in C, since a filter is built of every key of a segment.
-    """
-    size = _BITS_MIN
-    while size < min(_BITS_MAX, len(keys) * BITS_PER_KEY):
-        size *= 2
-    bits = bytearray(b"0" * size)  # one character a bit
-    for hashed in (_one, _other):
-        places = array("H", array("I", map(hashed, keys)).tobytes())
-        less = places if size == _BITS_MAX else map(and_, places, repeat(size - 1))
-        deque(map(bits.__setitem__, less, repeat(ord("1"))), maxlen=0)
-    bits.reverse()  # int() reads the highest first
-    return int(bits, 2).to_bytes(size // 8, "little")
 
 
 def may_contain(table: bytes, key: bytes) -> bool:

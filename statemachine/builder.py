@@ -28,7 +28,8 @@ import msgpack
 from ..client.protocol import limits
 from ..client.protocol.errors import Unavailable
 from . import background
-from .segment_writer import SegmentInfo, Source, build
+from .segment_format import SegmentInfo
+from .sources import Source
 
 _LENGTH: Final = struct.Struct(">I")
 _PORTION_SOURCES: Final = 500
@@ -102,6 +103,8 @@ class Builder:
 
 def serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     """The child's side: build the requested segments until standard input ends."""
+    from .segment_writer import build  # with numpy, which the node's process does not need
+
     calm = background.CalmThread()
     while True:
         try:

@@ -1,33 +1,43 @@
 """Joining neighbouring segments into one, in bounded memory.
 
-The inputs are read side by side, a block of each at a time. The entries below the least of their
-last keys are complete: they are joined, sorted by C code (stable, so that each key's entries stay
-in the order of seq) and handed on. The key at that bound may fill any number of blocks, and is
+The inputs are read side by side, a few blocks of each at a time. The entries below the least of
+their last keys are complete: they are joined, sorted as columns (stable, so that each key's entries
+stay in the order of seq) and handed on. The key at that bound may fill any number of blocks, and is
 copied by itself, first its numbers and then its values. Entries that no reader may see or that lie
 outside the range's span (x8) are dropped; all others keep their seq (promise S6). The same inputs
 and rules give the same bytes on every node.
 
-Memory: a few blocks of each input, and four bytes an entry for the order of seq.
+Memory: `_AHEAD` blocks or `_AHEAD_BYTES` of each input, and four bytes an entry for the order of
+seq.
 """
 
-from array import array
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
 from pathlib import Path
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..client.protocol import limits
 from ..client.protocol.errors import CorruptData
 from .block_cache import BlockCache
-from .segment_block import Block, Columns
+from .block_entries import EntryBlock
+from .entries import Entries, joined
+from .key_order import sort_keys
+from .segment_block import Block
 from .segment_format import Bases, SegmentInfo
 from .segment_output import SegmentOutput
 from .segment_reader import Segment
+from .strings import Marks, Numbers
 
 Kept = Callable[[bytes, list[int], list[int], list[bool], list[bool]], Sequence[int]]
 """(key, seqs, timestamps, which have no value, which are snapshots): the positions to keep."""
 _DROPPED: Final = 0xFFFFFFFF
+Ranks = NDArray[np.uint32]
+_AHEAD: Final = 16
+"""The most blocks of an input that are joined at a time."""
+_AHEAD_BYTES: Final = limits.MIB
+"""Their bytes in the file; a single block may have more."""
 _CACHE_BYTES: Final = 32 * limits.MIB
 
 
@@ -94,40 +104,75 @@ class _Input:
         self.segment = segment
         self._bases = bases
         self.ordinal: int | None = 0
-        self.block = segment.block(0)
+        self._decoded: dict[int, EntryBlock] = {}
+        """A block that was decoded before its turn."""
+        self.block = self._load(0)
         self.at = 0
-        self.ranks = array("I")
-        """The rank in the output of each entry that was read."""
+        self.ranks: Ranks = np.full(segment.footer.entries, _DROPPED, np.uint32)
+        """The rank in the output of each entry; an entry that is left out keeps `_DROPPED`."""
+        self.read = 0
+        """The number of entries before the present position."""
 
     def skip_to(self, key: bytes) -> None:
         """Begin at the first entry whose key is not below `key`."""
         self.ordinal = self.segment.find(key, 0)
-        self.block = self.segment.block(self.ordinal)
+        self.block = self._load(self.ordinal)
         self.at = self.block.span(key)[0]
-        self.drop(self.segment.footer.ranks[self.ordinal] + self.at)
+        self.read = self.segment.footer.ranks[self.ordinal] + self.at
         self._advance()
 
-    def drop(self, count: int) -> None:
-        """Note that the next `count` entries do not go into the output."""
-        self.ranks.extend(array("I", [_DROPPED]) * count)
+    def last_ahead(self) -> bytes:
+        """Return the last key of the blocks that are read next."""
+        if self.ordinal is None:
+            raise ValueError("no block is left")
+        sizes, last = self.segment.footer.sizes, self.ordinal
+        room = _AHEAD_BYTES - sizes[last]
+        while last + 1 < min(self.ordinal + _AHEAD, len(sizes)) and sizes[last + 1] <= room:
+            last += 1
+            room -= sizes[last]
+        if last == self.ordinal:
+            return self.block.last[0]
+        self._decoded[last] = self._load(last)
+        return self._decoded[last].last[0]
 
-    def take_to(self, at: int) -> Columns:
+    def take_below(self, key: bytes) -> list[Entries]:
+        """Take the entries from the present position up to `key`, block by block."""
+        parts = []
+        while self.ordinal is not None:
+            block, end = self.block, self.block.span(key)[0]
+            parts.append(self.take_to(end))
+            if end < block.count:
+                break
+        return parts
+
+    def take_to(self, at: int) -> Entries:
         """Take the entries of this block from the present position up to `at`."""
         begin, self.at = self.at, max(self.at, at)
-        columns = self.block.columns(begin, self.at, self._bases)
+        entries = self.block.entries(begin, self.at, self._bases)
+        self.read += len(entries)
         self._advance()
-        return columns
+        return entries
+
+    def rank_last(self, ranks: Ranks) -> None:
+        """Note the ranks of the entries taken last."""
+        self.ranks[self.read - len(ranks) : self.read] = ranks
 
     def _advance(self) -> None:
         if self.at == self.block.count and self.ordinal is not None:
-            self.ordinal = self.segment.following(self.ordinal)
-            if self.ordinal is not None:
-                self.block, self.at = self.segment.block(self.ordinal), 0
+            after = self.segment.after(self.ordinal, self.block, self._load)
+            self.ordinal = None if after is None else self.ordinal + 1
+            if after is not None:
+                self.block, self.at = after, 0
+
+    def _load(self, ordinal: int) -> EntryBlock:
+        found = self._decoded.pop(ordinal, None)
+        return found or self.segment.decoded(ordinal, EntryBlock)
 
     def ahead(self, key: bytes) -> Iterator[tuple[Block, int, int]]:
         """Yield where the key's entries are, from the present position on; take nothing."""
-        ordinal, block = self.ordinal, self.block
+        ordinal = self.ordinal
         while ordinal is not None:
+            block = self.segment.block(ordinal)
             low, high = block.span(key)
             if low == high:
                 return
@@ -135,8 +180,6 @@ class _Input:
             if high < block.count:
                 return
             ordinal = self.segment.following(ordinal)
-            if ordinal is not None:
-                block = self.segment.block(ordinal)
 
 
 class _Merge:
@@ -156,7 +199,7 @@ class _Merge:
             each.skip_to(start)
         while live := [each for each in self._inputs if each.ordinal is not None]:
             on_step()
-            bound = min(each.block.keys[-1] for each in live)
+            bound = min(each.last_ahead() for each in live)
             if end is not None and bound >= end:
                 self._join(live, end)
                 break
@@ -168,40 +211,40 @@ class _Merge:
 
     def _join(self, live: Sequence[_Input], bound: bytes) -> None:
         """Join the entries below the bound, whose keys are complete."""
-        parts = [each.take_to(each.block.span(bound)[0]) for each in live]
-        lengths = list(map(len, parts))
-        joined = parts[0]
-        for part in parts[1:]:
-            joined.extend(part)
-        order: Sequence[int] = sorted(range(len(joined)), key=joined.keys.__getitem__)
+        taken = [each.take_below(bound) for each in live]
+        entries = joined([part for parts in taken for part in parts])
+        order, fresh = sort_keys(entries.keys)
         if self._kept is not None:
-            order = self._staying(self._kept, joined, order)
-        ranks = array("I", [_DROPPED]) * len(joined)
-        first = self._output.entries
-        deque(map(ranks.__setitem__, order, range(first, first + len(order))), maxlen=0)
-        self._output.add(joined.take(order))
+            stays = self._staying(self._kept, entries, order, fresh)
+            groups = np.cumsum(fresh)[stays]
+            order, fresh = order[stays], np.diff(groups, prepend=0) != 0
+        ranks: Ranks = np.full(len(entries), _DROPPED, np.uint32)
+        ranks[order] = np.arange(len(order), dtype=np.uint32) + self._output.entries
+        if len(order):
+            self._output.add(entries.sorted(order, fresh))
         begin = 0
-        for each, length in zip(live, lengths, strict=True):
-            each.ranks.extend(ranks[begin : begin + length])
-            begin += length
+        for each, parts in zip(live, taken, strict=True):
+            count = sum(map(len, parts))
+            each.rank_last(ranks[begin : begin + count])
+            begin += count
 
-    def _staying(self, kept: Kept, columns: Columns, order: Sequence[int]) -> list[int]:
-        """Return the positions to keep, from positions sorted by (key, seq)."""
+    def _staying(self, kept: Kept, entries: Entries, order: Numbers, fresh: Marks) -> Numbers:
+        """Return which places of the order to keep."""
         staying: list[int] = []
         first_seq, first_ms = self._bases.seq, self._bases.timestamp_ms
-        begin = 0
-        for key, count in Counter(map(columns.keys.__getitem__, order)).items():
-            places = order[begin : begin + count]
-            begin += count
+        places, begins = order.tolist(), np.flatnonzero(fresh).tolist()
+        seqs = [first_seq + seq for seq in entries.seqs[order].tolist()]
+        stamps = [first_ms + stamp for stamp in entries.timestamps[order].tolist()]
+        absent = [False] * len(order)
+        if entries.absent is not None:
+            absent = entries.absent[order].tolist()
+        for begin, end in zip(begins, [*begins[1:], len(order)], strict=False):
             chosen = kept(
-                key,
-                [first_seq + columns.seqs[at] for at in places],
-                [first_ms + columns.timestamps[at] for at in places],
-                [columns.values[at] is None for at in places],
-                [at in columns.snapshots for at in places],
-            )
-            staying += map(places.__getitem__, chosen)
-        return staying
+                entries.keys[places[begin]], seqs[begin:end], stamps[begin:end],
+                absent[begin:end], [at in entries.snapshots for at in places[begin:end]],
+            )  # fmt: skip
+            staying += map(begin.__add__, chosen)
+        return np.array(staying, np.int64)
 
     def _copy_key(self, live: Sequence[_Input], key: bytes) -> None:
         """Copy all entries of a key, input by input, a block at a time."""
@@ -209,19 +252,19 @@ class _Merge:
         begin = 0
         for each in live:
             while each.ordinal is not None and each.at < each.block.span(key)[1]:
-                columns = each.take_to(each.block.span(key)[1])
-                places: Sequence[int] = range(len(columns))
+                entries = each.take_to(each.block.span(key)[1])
+                places = np.arange(len(entries))
                 if mask is not None:
-                    places = list(compress(places, mask[begin : begin + len(columns)]))
-                begin += len(columns)
-                ranks = array("I", [_DROPPED]) * len(columns)
-                for rank, at in enumerate(places, self._output.entries):
-                    ranks[at] = rank
-                each.ranks.extend(ranks)
-                self._output.add(columns.take(places))
+                    places = np.flatnonzero(mask[begin : begin + len(entries)])
+                begin += len(entries)
+                ranks: Ranks = np.full(len(entries), _DROPPED, np.uint32)
+                ranks[places] = np.arange(len(places), dtype=np.uint32) + self._output.entries
+                each.rank_last(ranks)
+                if len(places):
+                    self._output.add(entries.sorted(places, np.zeros(len(places), np.bool_)))
 
-    def _mask(self, kept: Kept, live: Sequence[_Input], key: bytes) -> bytearray:
-        """Return a mask of the key's entries to keep."""
+    def _mask(self, kept: Kept, live: Sequence[_Input], key: bytes) -> Marks:
+        """Return which of the key's entries to keep."""
         seqs: list[int] = []
         timestamps: list[int] = []
         absent: list[bool] = []
@@ -232,20 +275,22 @@ class _Merge:
                     (seqs, timestamps, absent, snapshots), block.numbers(low, high), strict=True
                 ):
                     column.extend(more)  # type: ignore[attr-defined]  # lists of several types
-        mask = bytearray(len(seqs))
-        for at in kept(key, seqs, timestamps, absent, snapshots) if seqs else ():
-            mask[at] = 1
+        mask: Marks = np.zeros(len(seqs), np.bool_)
+        if seqs:
+            mask[list(kept(key, seqs, timestamps, absent, snapshots))] = True
         return mask
 
     def _tell_order(self, each: _Input) -> None:
         """Add the new ranks of an input to the output, in the order of seq."""
         segment = each.segment
-        each.drop(segment.footer.entries - len(each.ranks))
         for ordinal in range(len(segment.footer.order_seqs)):
             piece = segment.piece(ordinal)
-            ranks = array("I", map(each.ranks.__getitem__, piece.ranks))
-            seqs: Sequence[int] = piece.seqs
-            if _DROPPED in ranks:
-                stays = [rank != _DROPPED for rank in ranks]
-                seqs, ranks = list(compress(seqs, stays)), array("I", compress(ranks, stays))
-            self._output.order.add(seqs, ranks)
+            ranks = each.ranks[np.frombuffer(piece.ranks, np.uint32)]
+            stays = ranks != _DROPPED
+            held = piece.seqs
+            seqs: NDArray[np.uint64] = (
+                np.arange(held.start, held.stop, dtype=np.uint64)
+                if isinstance(held, range)
+                else np.array(held, np.uint64)
+            )
+            self._output.order.add(seqs[stays], ranks[stays])

@@ -18,9 +18,8 @@ import msgpack
 
 from ..client.protocol.errors import CorruptData, Unavailable
 from . import background
-from .merge import merge
+from .file_hash import hash_file
 from .segment_format import SegmentInfo
-from .segment_output import hash_file
 from .spans import NOTHING, common
 from .visibility import Rules, kept_of_key
 
@@ -98,6 +97,8 @@ def run(task: Task, node: int | None = None) -> SegmentInfo | None:
         if found != info.content_id:
             what = f"is damaged: its SHA-256 is {found}" if found else "is missing"
             raise CorruptData(f"segment {info.content_id} {what}", segment=info.content_id)
+    from .merge import merge  # with numpy, which the node's process does not need
+
     rules = task.rules
     start, end = common(task.inputs[0][1].clip, (task.start, task.end)) or NOTHING
     kept = partial(kept_of_key, rules, oldest=task.oldest) if rules.hides else None

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from ..client.protocol.types import Entry
 from .memtable import Memtable
+from .segment_format import SegmentInfo
 from .segment_reader import Segment
-from .segment_writer import SegmentInfo
 from .segments import SegmentStore
 from .spans import Span, common, has
 

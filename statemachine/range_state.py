@@ -31,9 +31,10 @@ from .memtable import Memtable
 from .producer_capture import Capture
 from .producers import Producers
 from .removal import Removal
-from .segment_writer import SegmentInfo, Source
+from .segment_format import SegmentInfo
 from .segments import SegmentStore
 from .shared_files import Shares
+from .sources import Source
 from .turn_limits import LOOKUP_COST
 from .unknown import UnknownCommandError
 

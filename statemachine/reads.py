@@ -15,7 +15,7 @@ from .floors import View
 from .page import Page
 from .range_layers import Held
 from .removal import Removal
-from .segment_writer import SegmentInfo
+from .segment_format import SegmentInfo
 from .segments import SegmentStore
 from .turn_limits import LOOKUP_COST, NotPrepared, TurnOver
 

@@ -15,12 +15,10 @@ side by side.
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise, repeat
-from operator import add, itemgetter, sub
-from typing import Any, Final
+from itertools import accumulate
+from operator import add, sub
+from typing import Final
 
 import msgpack
 import zstandard
@@ -30,16 +28,16 @@ from ..client.protocol.errors import CorruptData
 from ..client.protocol.records import decompress
 from ..client.protocol.types import Entry, Headers
 from .room import CHUNK_BYTES, ENTRY_BYTES, headers_bytes
-from .segment_format import BLOCK, Bases, seal, unseal
+from .segment_format import BLOCK, unseal
 
 LEVEL: Final = 1
 RAW, PLAIN, WITH_DICTIONARY = range(3)
 """How the values of a block are kept."""
-_HEAD: Final = struct.Struct("<BBIIQQIIII")
+HEAD: Final = struct.Struct("<BBIIQQIIII")
 """How values are kept, wide columns, entries, keys, first seq and timestamp, then the bytes of the
 key column, of the unpacked head, of the packed head, and of the unpacked values."""
-_WIDE_SEQS, _WIDE_TIMESTAMPS = 1, 2
-_BYTES_MAX: Final = 32 << 20
+WIDE_SEQS, WIDE_TIMESTAMPS = 1, 2
+BYTES_MAX: Final = 32 << 20
 """Blocks of earlier versions, which did not count headers, have up to 17 MB."""
 _HEADER_OVERHEAD_BYTES: Final = 100
 """The size of the Python objects of one header, and of the map of an entry's headers."""
@@ -64,7 +62,7 @@ class Codec:
         """Compress the part of a block besides the values."""
         return self._plain.compress(head)
 
-    def pack_values(self, values: bytes) -> tuple[int, bytes]:
+    def pack_values(self, values: bytes | memoryview) -> tuple[int, bytes | memoryview]:
         """Compress values where it pays. Return how they are kept, and the bytes to keep."""
         if self.mode != RAW:
             packed = self._values.compress(values)
@@ -79,103 +77,6 @@ class Codec:
         if len(data) != size:
             raise ValueError(f"the block has {len(data)} bytes instead of {size}")
         return data
-
-
-@dataclass(slots=True)
-class Columns:
-    """Entries sorted by (key, seq), before they are encoded. Headers and snapshots by position."""
-
-    keys: list[bytes]
-    seqs: "array[int]"
-    """Seqs less the segment's first."""
-    timestamps: "array[int]"
-    """Timestamps less the segment's first."""
-    values: list[bytes | None]
-    headers: dict[int, Any]
-    snapshots: set[int]
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def slice(self, begin: int, end: int) -> "Columns":
-        """Return the entries at these positions, with positions counted anew."""
-        headers, snapshots = self.headers, self.snapshots
-        if headers or snapshots:
-            headers = {at - begin: self.headers[at] for at in headers if begin <= at < end}
-            snapshots = {at - begin for at in snapshots if begin <= at < end}
-        return Columns(
-            self.keys[begin:end], self.seqs[begin:end], self.timestamps[begin:end],
-            self.values[begin:end], headers, snapshots,
-        )  # fmt: skip
-
-    def take(self, places: Sequence[int], seqs: "array[int] | None" = None) -> "Columns":
-        """Return the entries at these positions, in this order.
-
-        `seqs` are their seqs, if the caller knows them.
-        """
-        if not places:
-            return self.slice(0, 0)
-        headers: dict[int, Any] = {}
-        snapshots: set[int] = set()
-        if self.headers or self.snapshots:
-            for at, place in enumerate(places):
-                if place in self.headers:
-                    headers[at] = self.headers[place]
-                if place in self.snapshots:
-                    snapshots.add(at)
-        if seqs is None:
-            seqs = array(self.seqs.typecode, map(self.seqs.__getitem__, places))
-        pick = itemgetter(*places, 0)  # with a single place it would return no tuple
-        return Columns(
-            list(pick(self.keys)[:-1]), seqs,
-            array(self.timestamps.typecode, map(self.timestamps.__getitem__, places)),
-            list(pick(self.values)[:-1]), headers, snapshots,
-        )  # fmt: skip
-
-    def extend(self, more: "Columns") -> None:
-        """Append entries that follow."""
-        at = len(self.keys)
-        self.keys += more.keys
-        self.seqs += more.seqs
-        self.timestamps += more.timestamps
-        self.values += more.values
-        if more.headers or more.snapshots:
-            self.headers.update((at + position, found) for position, found in more.headers.items())
-            self.snapshots.update(map(at.__add__, more.snapshots))
-
-
-def encode_block(
-    columns: Columns, next_first_key: bytes | None, codec: Codec, bases: Bases, ordinal: int
-) -> tuple[bytes, list[bytes]]:
-    """Return the bytes of a block of these entries, and its distinct keys."""
-    keys = columns.keys
-    found = Counter(keys)
-    distinct, counts = list(found), b""
-    if len(distinct) != len(keys):
-        counts = array("I", found.values()).tobytes()
-    values = columns.values
-    try:
-        lengths = array("I", map(len, values))  # type: ignore[arg-type]  # as a rule
-        joined = b"".join(values)  # type: ignore[arg-type]  # as a rule
-    except TypeError:  # some have no value
-        lengths = array("I", [ABSENT if value is None else len(value) for value in values])
-        joined = b"".join(filter(None, values))
-    key_data = b"".join(distinct)
-    tail = (next_first_key, columns.headers or None, sorted(columns.snapshots) or None)
-    head = b"".join(
-        (
-            array("H", map(len, distinct)).tobytes(), counts, columns.seqs.tobytes(),
-            columns.timestamps.tobytes(), lengths.tobytes(), key_data, msgpack.packb(tail),
-        )
-    )  # fmt: skip
-    packed_head = codec.pack_head(head)
-    mode, packed = codec.pack_values(joined)
-    wide = _WIDE_SEQS * (bases.seq_code == "Q") | _WIDE_TIMESTAMPS * (bases.timestamp_code == "Q")
-    start = _HEAD.pack(
-        mode, wide, len(keys), len(distinct), bases.seq, bases.timestamp_ms, len(key_data),
-        len(head), len(packed_head), len(joined),
-    )  # fmt: skip
-    return seal(b"".join((start, packed_head, packed)), BLOCK, ordinal), distinct
 
 
 class Block:
@@ -193,11 +94,11 @@ class Block:
             (
                 mode, wide, self.count, distinct, self._first_seq, self._first_ms, key_bytes,
                 head_bytes, packed_bytes, value_bytes,
-            ) = _HEAD.unpack_from(body)  # fmt: skip
-            if max(head_bytes, value_bytes) > _BYTES_MAX:
+            ) = HEAD.unpack_from(body)  # fmt: skip
+            if max(head_bytes, value_bytes) > BYTES_MAX:
                 raise ValueError(f"the block has {head_bytes} and {value_bytes} bytes")
-            start = _HEAD.size + packed_bytes
-            head = codec.unpack(body[_HEAD.size : start], PLAIN, head_bytes)
+            start = HEAD.size + packed_bytes
+            head = codec.unpack(body[HEAD.size : start], PLAIN, head_bytes)
             self._data = codec.unpack(body[start:], mode, value_bytes)
             self._decode_head(head, wide, distinct, key_bytes)
         except Exception as error:  # msgpack raises half a dozen unrelated classes
@@ -230,8 +131,8 @@ class Block:
             self._starts: Sequence[int] = range(count + 1)
         else:
             self._starts = list(accumulate(column("I", distinct), initial=0))
-        self._seqs = column("Q" if wide & _WIDE_SEQS else "I", count)
-        self._timestamps = column("Q" if wide & _WIDE_TIMESTAMPS else "I", count)
+        self._seqs = column("Q" if wide & WIDE_SEQS else "I", count)
+        self._timestamps = column("Q" if wide & WIDE_TIMESTAMPS else "I", count)
         lengths = self._lengths = column("I", count)
         self._absent: frozenset[int] = frozenset()
         if max(lengths) == ABSENT:
@@ -347,36 +248,6 @@ class Block:
         values = map(sub, self._ends[begin + 1 : end + 1], self._ends[begin:end])
         ends = list(accumulate(map(add, sizes, values), initial=CHUNK_BYTES))
         return begin + max(0, bisect_right(ends, bytes_max) - 1)
-
-    def columns(self, begin: int, end: int, bases: Bases) -> Columns:
-        """Return the entries at these positions, for a segment with these bases."""
-        keys: list[bytes] = []
-        if isinstance(self._starts, range):
-            keys = self.keys[begin:end]
-        else:
-            for key, low, high in self.runs(begin, end):
-                keys += repeat(key, high - low)
-        return Columns(
-            keys,
-            array(
-                bases.seq_code, map((self._first_seq - bases.seq).__add__, self._seqs[begin:end])
-            ),
-            array(
-                bases.timestamp_code,
-                map((self._first_ms - bases.timestamp_ms).__add__, self._timestamps[begin:end]),
-            ),
-            self._values(begin, end),
-            {at - begin: found for at, found in self.headers.items() if begin <= at < end},
-            {at - begin for at in self.snapshots if begin <= at < end},
-        )
-
-    def _values(self, begin: int, end: int) -> list[bytes | None]:
-        data, ends = self._data, self._ends[begin : end + 1]
-        values: list[bytes | None] = [data[a:b] for a, b in pairwise(ends)]
-        for at in self._absent:
-            if begin <= at < end:
-                values[at - begin] = None
-        return values
 
     def numbers(self, begin: int, end: int) -> tuple[list[int], list[int], list[bool], list[bool]]:
         """Return seqs, timestamps, which entries have no value, and which are snapshots."""

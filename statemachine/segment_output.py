@@ -4,23 +4,23 @@ Every put appends (MDB_APPEND), which fills pages completely and looks nothing u
 checked by an invariant, since an append out of order returns False without an exception.
 """
 
-import hashlib
 import os
 from array import array
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, repeat
-from operator import add
 from pathlib import Path
 from typing import Any, Final
 
 import lmdb
+import numpy as np
 
 from ..client.protocol import limits
 from ..client.protocol.invariants import invariant
-from . import bloom
+from .block_output import BlockEncoder
+from .bloom_output import FilterOutput
+from .entries import SortedEntries
+from .file_hash import hash_file
+from .order_output import OrderOutput
 from .room import headers_bytes
-from .segment_block import Columns, encode_block
 from .segment_dictionary import choose_codec
 from .segment_format import (
     BLOCK,
@@ -36,7 +36,7 @@ from .segment_format import (
     SegmentInfo,
     seal,
 )
-from .segment_order import OrderOutput
+from .strings import Numbers
 from .write_back import write_back
 
 _ENTRY_BYTES: Final = 10
@@ -67,21 +67,14 @@ class SegmentOutput:
         self._path = path
         self._codec = choose_codec(sample)
         self._bases = bases
-        self._pending = Columns(
-            [], array(bases.seq_code), array(bases.timestamp_code), [], {}, set()
-        )
+        self._pending: SortedEntries | None = None
         self._block_bytes = limits.segment_block_bytes
         self._ranks = array("I")
         self._sizes = array("I")
         """The bytes of each block. `_ranks`: the number of entries before each block."""
         self._written = 0
         self._entries = 0
-        self._keys = 0
         self._data_bytes = 0
-        self._filter: list[bytes] = []
-        """The keys of the unfinished filter."""
-        self._bloom_keys: list[bytes] = []
-        self._last_key = b""
         self._least_ms, self._greatest_ms = 1 << 64, 0
         """The range of timestamps, less the base."""
         self._finished = False
@@ -100,6 +93,9 @@ class SegmentOutput:
             self._transaction.__enter__()
         except lmdb.Error as error:
             raise OSError(f"{path}: {error}") from error
+        self._filters = FilterOutput(
+            lambda at, table: self._put(self._bloom, ORDINAL.pack(at), seal(table, BLOOM, at))
+        )
         self.order = OrderOutput(lambda at, data: self._put(order, ORDINAL.pack(at), data))
         """The caller adds the seq and the rank of every entry here, in the order of seq."""
 
@@ -117,35 +113,34 @@ class SegmentOutput:
         """The number of added entries: the rank of the next entry."""
         return self._entries
 
-    def add(self, columns: Columns) -> None:
+    def add(self, entries: SortedEntries) -> None:
         """Append entries that follow the entries added before."""
-        if len(columns):
-            self._entries += len(columns)
-            self._least_ms = min(self._least_ms, min(columns.timestamps))
-            self._greatest_ms = max(self._greatest_ms, max(columns.timestamps))
-            if len(self._pending):
-                self._pending.extend(columns)
-                columns = self._pending
-            self._pending = self._cut(columns, last=False)
+        if len(entries):
+            self._entries += len(entries)
+            self._least_ms = min(self._least_ms, int(entries.timestamps.min()))
+            self._greatest_ms = max(self._greatest_ms, int(entries.timestamps.max()))
+            if self._pending is not None:
+                entries = self._pending.followed_by(entries)
+            self._pending = self._cut(entries, last=False)
 
     def finish(self, first_seq: int, end_seq: int) -> SegmentInfo:
         """Write the rest, sync, and close. The file covers the seqs in [first_seq, end_seq)."""
         invariant(self._entries > 0, "a segment would have no entries")
-        self._cut(self._pending, last=True)
-        if self._filter:
-            self._put_filter(self._filter)
+        if self._pending is not None:
+            self._cut(self._pending, last=True)
+        self._filters.finish()
         self.order.finish()
         invariant(
             self._entries == self.order.entries, "the order of a segment is of other entries",
             entries=self._entries, order=self.order.entries,
         )  # fmt: skip
         footer = Footer(
-            entries=self._entries, keys=self._keys, first_seq=first_seq, end_seq=end_seq,
-            min_key=self._bloom_keys[0], max_key=self._last_key,
+            entries=self._entries, keys=self._filters.keys, first_seq=first_seq, end_seq=end_seq,
+            min_key=self._filters.first_keys[0], max_key=self._filters.last_key,
             min_timestamp_ms=self._bases.timestamp_ms + self._least_ms,
             max_timestamp_ms=self._bases.timestamp_ms + self._greatest_ms,
             data_bytes=self._data_bytes, ranks=self._ranks, sizes=self._sizes,
-            order_seqs=self.order.first_seqs, bloom_keys=self._bloom_keys,
+            order_seqs=array("Q", self.order.first_seqs), bloom_keys=self._filters.first_keys,
         )  # fmt: skip
         if self._codec.dictionary is not None:
             self._put(self._footer, DICTIONARY, seal(self._codec.dictionary, DICTIONARY))
@@ -172,53 +167,40 @@ class SegmentOutput:
 
     # Blocks.
 
-    def _cut(self, columns: Columns, *, last: bool) -> Columns:
+    def _cut(self, entries: SortedEntries, *, last: bool) -> SortedEntries | None:
         """Write whole blocks and return the remaining entries, which may grow into a block.
 
         `last`: write all entries.
         """
-        ends = _ends(columns)
-        count, begin, before = len(columns), 0, 0
+        ends = _ends(entries)
+        encoder = BlockEncoder(entries, self._codec, self._bases)
+        self._filters.begin(entries.keys)
+        count, begin, before = len(entries), 0, 0
         while begin < count:
-            end = bisect_right(ends, before + self._block_bytes, begin)
+            end = int(ends.searchsorted(before + self._block_bytes, "right"))
             end = max(end, begin + 1)  # a larger entry has a block of its own
             if end == count and not last:
                 break
-            following = columns.keys[end] if end < count else None
-            self._put_block(columns.slice(begin, end), following, ends[end - 1] - before)
-            begin, before = end, ends[end - 1]
+            data = encoder.encode(begin, end, len(self._ranks))
+            first, behind = encoder.keys_of(begin, end)
+            self._put_block(entries.keys[first], entries.seqs.item(begin), data)
+            self._filters.add(behind)
+            self._written += end - begin
+            size, before = ends.item(end - 1) - before, ends.item(end - 1)
+            if end - begin > 1:
+                self._block_bytes = _fitting(size, len(data))
+            begin = end
+        self._filters.end()
         self._data_bytes += before - _ENTRY_BYTES * begin
-        return columns.slice(begin, count)
+        return entries.from_(begin) if begin < count else None
 
-    def _put_block(self, columns: Columns, following: bytes | None, size: int) -> None:
+    def _put_block(self, key: bytes, seq: int, data: bytes) -> None:
+        """Store a block that begins with this key, and this seq less the base."""
         ordinal = len(self._ranks)
-        data, distinct = encode_block(columns, following, self._codec, self._bases, ordinal)
-        position = POSITION.pack(self._bases.seq + columns.seqs[0], ordinal)
-        self._put(self._index, distinct[0], position, dupdata=True)
+        self._put(self._index, key, POSITION.pack(self._bases.seq + seq, ordinal), dupdata=True)
         self._put(self._block, ORDINAL.pack(ordinal), data)
         self._ranks.append(self._written)
         self._sizes.append(len(data))
-        self._written += len(columns)
-        if distinct[0] == self._last_key:
-            del distinct[0]
-        if distinct:
-            self._add_keys(distinct)
-        if len(columns) > 1:
-            self._block_bytes = _fitting(size, len(data))
-
-    def _add_keys(self, distinct: list[bytes]) -> None:
-        self._keys += len(distinct)
-        self._last_key = distinct[-1]
-        self._filter += distinct
-        while len(self._filter) >= bloom.KEYS_MAX:
-            self._put_filter(self._filter[: bloom.KEYS_MAX])
-            del self._filter[: bloom.KEYS_MAX]
-
-    def _put_filter(self, keys: list[bytes]) -> None:
-        ordinal = len(self._bloom_keys)
-        data = seal(bloom.build(keys), BLOOM, ordinal)
-        self._put(self._bloom, ORDINAL.pack(ordinal), data)
-        self._bloom_keys.append(keys[0])
 
     def _put(self, database: Any, key: bytes, data: bytes, *, dupdata: bool = False) -> None:
         try:
@@ -228,23 +210,16 @@ class SegmentOutput:
         invariant(stored, "the file did not store a row of the segment", block=len(self._ranks))
 
 
-def _ends(columns: Columns) -> list[int]:
+def _ends(entries: SortedEntries) -> Numbers:
     """Return where each entry would end if the entries stood one after the other.
 
     Headers count: otherwise a block of entries with little else would be decoded to 12 MB.
     """
-    try:
-        sizes = _added(columns.keys, columns.values)  # type: ignore[arg-type]  # as a rule
-    except TypeError:  # some have no value
-        sizes = _added(columns.keys, [value or b"" for value in columns.values])
-    for at, headers in columns.headers.items():
+    sizes = np.repeat(entries.keys.lengths + _ENTRY_BYTES, entries.key_counts)
+    sizes += entries.values.lengths
+    for at, headers in entries.headers.items():
         sizes[at] += headers_bytes(headers)
-    return list(accumulate(sizes))
-
-
-def _added(keys: list[bytes], values: list[bytes]) -> list[int]:
-    sizes = map(add, map(len, keys), map(len, values))
-    return list(map(add, sizes, repeat(_ENTRY_BYTES)))
+    return np.cumsum(sizes)
 
 
 def _fitting(size: int, stored: int) -> int:
@@ -260,9 +235,3 @@ def _fitting(size: int, stored: int) -> int:
     room = pages * _PAGE_BYTES - _PAGE_HEADER_BYTES
     percent = 99 if stored > size - (size >> 4) else 96
     return max(target // 2, min(2 * target, room * size * percent // (100 * stored)))
-
-
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file, in hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

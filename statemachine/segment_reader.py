@@ -8,11 +8,11 @@ import errno
 import os
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import lmdb
 
@@ -43,6 +43,24 @@ _BLOCKS_A_STEP: Final = 16
 _PIECES_A_STEP: Final = 2
 """Pieces of the order of seq that one call searches for some of the keys: about 2 ms."""
 _SEQ_MAX: Final = (1 << 64) - 1
+
+
+class _Ends(Protocol):
+    """What is needed of a block to see whether another one follows it."""
+
+    count: int
+    next_first_key: bytes | None
+
+    @property
+    def first(self) -> tuple[bytes, int]:
+        """The key and seq of the first entry."""
+
+    @property
+    def last(self) -> tuple[bytes, int]:
+        """The key and seq of the last entry."""
+
+
+Neighbour = TypeVar("Neighbour", bound=_Ends)
 
 
 class _Filter:
@@ -276,17 +294,26 @@ class Segment:
 
         Raises CorruptData if the two blocks do not fit.
         """
-        block = self.block(ordinal)
+        found = self.after(ordinal, self.block(ordinal), self.block)
+        return None if found is None else ordinal + 1
+
+    def after(
+        self, ordinal: int, block: Neighbour, load: Callable[[int], Neighbour]
+    ) -> Neighbour | None:
+        """Return the block after this one, which `load` finds, or None after the last.
+
+        Raises CorruptData if the two blocks do not fit.
+        """
         if block.next_first_key is None:
             if ordinal + 1 != self.footer.blocks:
                 raise self._damage(
                     f"block {ordinal} of {self.footer.blocks} claims to be the last block"
                 )
             return None
-        after = self.block(ordinal + 1)
-        if after.keys[0] != block.next_first_key or block.last >= after.first:
+        after = load(ordinal + 1)
+        if after.first[0] != block.next_first_key or block.last >= after.first:
             raise self._damage(f"block {ordinal + 1} does not follow block {ordinal}")
-        return ordinal + 1
+        return after
 
     def ranks_of(self, start: bytes, end: bytes | None) -> range:
         """Return the ranks of the entries with keys in [start, end).
@@ -458,12 +485,17 @@ class Segment:
         """Return a decoded block."""
         block: Block | None = self._cache.get(self.content_id, BLOCK, ordinal)
         if block is None:
-            data = self._part(BLOCK, ordinal)
-            with self._decoding(BLOCK, ordinal):
-                block = Block(data, self._codec, ordinal)
-            if ordinal >= self.footer.blocks or block.count != self.footer.length(ordinal):
-                raise self._damage(f"block {ordinal} has {block.count} entries")
+            block = self.decoded(ordinal, Block)
             self._cache.put(self.content_id, BLOCK, ordinal, block)
+        return block
+
+    def decoded(self, ordinal: int, decode: Callable[[bytes, Codec, int], Neighbour]) -> Neighbour:
+        """Return a block as `decode` decodes it, without the cache."""
+        data = self._part(BLOCK, ordinal)
+        with self._decoding(BLOCK, ordinal):
+            block = decode(data, self._codec, ordinal)
+        if ordinal >= self.footer.blocks or block.count != self.footer.length(ordinal):
+            raise self._damage(f"block {ordinal} has {block.count} entries")
         return block
 
     def check(self) -> None:

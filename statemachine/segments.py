@@ -16,9 +16,9 @@ from ..client.protocol.errors import CorruptData, Overloaded
 from ..client.protocol.invariants import DiskFailure
 from .block_cache import BlockCache
 from .column_cache import ColumnCache
+from .file_hash import hash_file
 from .segment_pages import check_pages
 from .segment_reader import Segment, check_lack
-from .segment_writer import hash_file
 from .turn_limits import NotPrepared, Turns
 
 _OPEN_MAX = 256

@@ -22,7 +22,7 @@ from .chains import nearest_edge
 from .floors import View
 from .page import Page
 from .reads import Reads
-from .segment_writer import SegmentInfo
+from .segment_format import SegmentInfo
 from .spans import Span, common, has
 from .turn_limits import ENTRIES_A_TURN, NotPrepared, TurnOver
 

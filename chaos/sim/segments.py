@@ -14,9 +14,10 @@ from typing import cast
 from ...client.protocol.errors import CorruptData
 from ...client.protocol.records import decode_batch
 from ...client.protocol.types import Entry
+from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segment_reader import Segment
-from ...statemachine.segment_writer import SegmentInfo, Source
 from ...statemachine.segments import SegmentStore
+from ...statemachine.sources import Source
 from ...statemachine.spans import has
 from ...statemachine.visibility import Rules, kept_of_key
 

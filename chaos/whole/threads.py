@@ -20,7 +20,8 @@ from ...statemachine import merge_process
 from ...statemachine.builder import Builder
 from ...statemachine.merge_process import Merger, Task
 from ...statemachine.segment_format import SegmentInfo
-from ...statemachine.segment_writer import Source, build
+from ...statemachine.segment_writer import build
+from ...statemachine.sources import Source
 
 _FAST_S: Final = (20e-6, 400e-6)
 _SLOW_S: Final = (0.5e-3, 20e-3)

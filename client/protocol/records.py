@@ -80,26 +80,15 @@ class Batch:
 
     def values(self) -> list[bytes | None]:
         """Return the value column. Raises CorruptData when it has not `count` values."""
-        raw = self.packed_values
         try:
-            if self.values_compressed:
-                raw = decompress(raw, self.values_size)
-            if len(raw) != self.values_size:
-                raise ValueError(
-                    f"the values have {len(raw)} bytes; the batch declares {self.values_size}"
-                )
+            raw = _unpacked(self.packed_values, self.values_size, self.values_compressed)
             return columns.column(raw, self.count, none=True)
         except ValueError as error:
             raise _corrupt("values", error) from None
 
     def headers(self) -> list[Headers | None] | None:
         """Return the header column, None when no record has headers. Raises CorruptData."""
-        if self.packed_headers is None:
-            return None
-        column = HeaderColumn(self.packed_headers, self.count)
-        for _ in header_steps(column):
-            pass
-        return [*column.maps]
+        return _unpacked_headers(self.packed_headers, self.count)
 
 
 class PackedBatch(NamedTuple):
@@ -125,6 +114,37 @@ class PackedBatch(NamedTuple):
         """The declared bytes of the values column, uncompressed."""
         size: int = self.fields[13]
         return size
+
+    @property
+    def key_column(self) -> bytes:
+        """The packed array of keys."""
+        keys: bytes = self.fields[10]
+        return keys
+
+    def value_column(self) -> bytes:
+        """Return the packed array of values, uncompressed.
+
+        Raises CorruptData when its size is not the declared size.
+        """
+        flags, packed = self.fields[7], self.fields[12]
+        try:
+            return _unpacked(packed, self.values_size, bool(flags & FLAG_ZSTD))
+        except ValueError as error:
+            raise _corrupt("values", error) from None
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether a record may have headers, or a mark as a snapshot."""
+        return self.fields[11] is not None or bool(self.fields[9])
+
+    def headers(self) -> list[Headers | None] | None:
+        """Return the header column, None when no record has headers. Raises CorruptData."""
+        return _unpacked_headers(self.fields[11], self.records)
+
+    @property
+    def snapshots(self) -> list[int]:
+        """The positions of the records marked as snapshots, as the sender declares them."""
+        return self.fields[9] or []
 
 
 def encode_batch(
@@ -255,6 +275,23 @@ def decode_batch(data: bytes | PackedBatch) -> Batch:
         values_compressed=bool(flags & FLAG_ZSTD),
         values_size=size,
     )
+
+
+def _unpacked(packed: bytes, size: int, compressed: bool) -> bytes:
+    """Return the packed array of values, uncompressed. Raises ValueError."""
+    raw = decompress(packed, size) if compressed else packed
+    if len(raw) != size:
+        raise ValueError(f"the values have {len(raw)} bytes; the batch declares {size}")
+    return raw
+
+
+def _unpacked_headers(packed: bytes | None, count: int) -> list[Headers | None] | None:
+    if packed is None:
+        return None
+    column = HeaderColumn(packed, count)
+    for _ in header_steps(column):
+        pass
+    return [*column.maps]
 
 
 _local: Final = threading.local()

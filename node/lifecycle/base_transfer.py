@@ -23,8 +23,9 @@ from ...client.protocol.errors import CorruptData, LognodeError, Overloaded, Tim
 from ...client.protocol.peers import BASE, BASE_PIECE, FILE, FILE_CHECK
 from ...partitions.duties import TAIL_BYTES
 from ...raft.types import GroupId
+from ...statemachine.file_hash import hash_file
 from ...statemachine.range_state import Base
-from ...statemachine.segment_writer import SegmentInfo, hash_file
+from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
 from ..directory.data_directory import PARTIAL
 from ..replicas.host import Host

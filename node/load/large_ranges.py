@@ -15,7 +15,7 @@ from ...client.protocol.errors import CorruptData, LognodeError
 from ...partitions.planner import Large
 from ...partitions.shrinking import Small
 from ...raft.types import GroupId
-from ...statemachine.segment_writer import SegmentInfo
+from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.split_key import SplitKey
 from ..metadata.view import View
 from ..replicas.host import Host

@@ -17,7 +17,7 @@ from ...client.protocol.errors import LognodeError, Unavailable
 from ...statemachine.builder import Builder
 from ...statemachine.meta import MetaStore
 from ...statemachine.range_state import Frozen
-from ...statemachine.segment_writer import SegmentInfo
+from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
 from ..metrics import Metrics
 from ..rules.durable_steps import Commit

@@ -22,7 +22,7 @@ from ...raft.wal import Wal
 from ...statemachine.meta import MetaStore
 from ...statemachine.producers import Producers
 from ...statemachine.range_state import Base, RangeState
-from ...statemachine.segment_writer import SegmentInfo
+from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import Removed, SegmentStore
 from ...statemachine.unknown import UnknownCommandError
 from ..directory import feature_level, meta_keys

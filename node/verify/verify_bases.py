@@ -13,7 +13,7 @@ from ...client.protocol.errors import LognodeError
 from ...partitions.model import Span
 from ...statemachine.chains import chains
 from ...statemachine.range_state import Base, RangeState
-from ...statemachine.segment_writer import SegmentInfo
+from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
 from ...statemachine.spans import common
 

@@ -8,7 +8,7 @@ from ...partitions.model import CONTROLLER_RANGE, Descriptor, Span
 from ...raft.types import GroupId
 from ...raft.wal_recovery import Recovery
 from ...statemachine.range_state import Base
-from ...statemachine.segment_writer import SegmentInfo
+from ...statemachine.segment_format import SegmentInfo
 from ..directory import meta_keys
 from ..directory.image_rows import ImageRows
 from ..rules.recovering import misfit

@@ -10,8 +10,9 @@ from typing import Final
 
 from ...client.protocol.errors import CorruptData
 from ...statemachine.block_cache import BlockCache
+from ...statemachine.file_hash import hash_file
+from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segment_reader import Segment
-from ...statemachine.segment_writer import SegmentInfo, hash_file
 
 _CACHE_BYTES: Final = 4 << 20
 _SUFFIX: Final = ".seg"

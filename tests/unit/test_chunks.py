@@ -1,10 +1,10 @@
 """Columns of bytes: what a node puts in is what a reader unpacks, as objects or as Arrow arrays."""
 
 import random
-from array import array
 from typing import Any
 
 import msgpack
+import numpy as np
 import pytest
 
 from lognode.client.pages import entries_of
@@ -13,9 +13,12 @@ from lognode.client.protocol.chunks import Chunk, joined
 from lognode.client.protocol.errors import RemoteProtocolError
 from lognode.client.protocol.reads import EXPORT
 from lognode.client.protocol.types import Entry
+from lognode.statemachine.block_output import BlockEncoder
 from lognode.statemachine.block_slices import Portion
-from lognode.statemachine.segment_block import PLAIN, Block, Codec, Columns, encode_block
+from lognode.statemachine.entries import Entries
+from lognode.statemachine.segment_block import PLAIN, Block, Codec
 from lognode.statemachine.segment_format import Bases
+from lognode.statemachine.strings import Strings
 
 
 def made_up(rng: random.Random, count: int, first_seq: int) -> list[Entry]:
@@ -33,16 +36,20 @@ def made_up(rng: random.Random, count: int, first_seq: int) -> list[Entry]:
 
 
 def block_of(entries: list[Entry], bases: Bases) -> Block:
-    columns = Columns(
-        [e.key for e in entries],
-        array(bases.seq_code, [e.seq - bases.seq for e in entries]),
-        array(bases.timestamp_code, [e.timestamp_ms - bases.timestamp_ms for e in entries]),
-        [e.value for e in entries],
+    keys = [e.key for e in entries]
+    rows = Entries(
+        Strings.of(keys),
+        np.array([e.seq - bases.seq for e in entries], bases.seq_code),
+        np.array([e.timestamp_ms - bases.timestamp_ms for e in entries], bases.timestamp_code),
+        Strings.of([e.value or b"" for e in entries]),
+        np.array([e.value is None for e in entries]),
         {at: e.headers for at, e in enumerate(entries) if e.headers},
         {at for at, e in enumerate(entries) if e.snapshot},
     )
+    fresh = np.array([at == 0 or keys[at - 1] != key for at, key in enumerate(keys)])
     codec = Codec(PLAIN, None)
-    data, _ = encode_block(columns, None, codec, bases, 0)
+    encoder = BlockEncoder(rows.sorted(np.arange(len(rows)), fresh), codec, bases)
+    data = encoder.encode(0, len(rows), 0)
     return Block(data, codec, 0)
 
 

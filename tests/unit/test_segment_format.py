@@ -5,12 +5,14 @@ from array import array
 from pathlib import Path
 
 import lmdb
+import numpy as np
 import pytest
 
 from lognode.client.protocol.errors import CorruptData
 from lognode.client.protocol.records import encode_batch
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.merge import merge
+from lognode.statemachine.order_output import encode_piece
 from lognode.statemachine.segment_block import PLAIN, RAW, WITH_DICTIONARY, Block
 from lognode.statemachine.segment_format import BLOCK, FOOTER, ORDER, seal
 from lognode.statemachine.segment_order import PIECE, Piece
@@ -97,7 +99,7 @@ def test_values_are_compressed_as_a_sample_of_them_says(
 def test_a_piece_of_the_order_has_what_was_put_in(step: int) -> None:
     seqs = range(7, 7 + step * PIECE, step)
     ranks = array("I", random.Random(1).sample(range(PIECE), PIECE))
-    data = Piece(seqs, ranks).encode(3)
+    data = encode_piece(np.array(seqs, np.uint64), np.array(ranks, np.uint32), 3)
     piece = Piece.decode(data, 3)
     assert list(piece.seqs) == list(seqs)
     assert piece.ranks == ranks

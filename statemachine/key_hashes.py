@@ -1,0 +1,65 @@
+"""The two CRCs of many keys at once, for Bloom filters.
+
+A CRC is linear: each byte of a key contributes a number that depends on the byte and on how many
+bytes follow, and the CRC is the exclusive or of all contributions and of the CRC of as many zeros.
+Both CRCs of a byte are halves of one number here, so that a byte costs one look-up for both.
+"""
+
+import zlib
+from functools import cache
+from typing import Final
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from .strings import Strings
+
+Hashes = NDArray[np.uint64]
+_TABLE_BYTES: Final = 64
+"""Longer keys are hashed one by one, which costs less from about here on."""
+
+
+def hash_keys(keys: Strings) -> Hashes:
+    """Return crc32c of each key in the low half of a number, and crc32 in the high half."""
+    if not len(keys):
+        return np.zeros(0, np.uint64)
+    shortest, longest = int(keys.lengths.min()), int(keys.lengths.max())
+    if longest > _TABLE_BYTES:
+        return np.fromiter(map(_hash, keys), np.uint64, len(keys))
+    if shortest == longest and (np.diff(keys.starts) == longest).all():
+        return _hash_rows(keys.data[slice(*keys.extent)].reshape(len(keys), longest))
+    hashes = _zeros(longest)[keys.lengths]
+    ends = keys.starts + keys.lengths
+    for behind in range(longest):
+        longer = np.flatnonzero(keys.lengths > behind) if behind >= shortest else slice(None)
+        hashes[longer] ^= _contributions(behind)[keys.data[ends[longer] - (behind + 1)]]
+    return hashes
+
+
+def _hash_rows(rows: "np.ndarray[tuple[int, int], np.dtype[np.uint8]]") -> Hashes:
+    """Return the hashes of keys of one length that lie side by side."""
+    count, length = rows.shape
+    hashes = np.full(count, _zeros(length)[length])
+    for at in range(length):
+        hashes ^= _contributions(length - 1 - at)[rows[:, at]]
+    return hashes
+
+
+def _hash(key: bytes) -> int:
+    crc: int = google_crc32c.value(key)
+    return crc | zlib.crc32(key) << 32
+
+
+@cache
+def _contributions(behind: int) -> Hashes:
+    """Return what a byte contributes with so many bytes behind it, for each byte."""
+    nothing, rest = _hash(bytes(behind + 1)), bytes(behind)
+    numbers = [_hash(bytes((byte,)) + rest) ^ nothing for byte in range(256)]
+    return np.array(numbers, np.uint64)
+
+
+@cache
+def _zeros(longest: int) -> Hashes:
+    """Return the hashes of 0 to `longest` zeros."""
+    return np.array([_hash(bytes(count)) for count in range(longest + 1)], np.uint64)

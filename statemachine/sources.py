@@ -1,0 +1,11 @@
+"""What a memtable gives to the builder: its batches, as the clients packed them."""
+
+from typing import NamedTuple
+
+
+class Source(NamedTuple):
+    """A batch to build: its bytes, the positions that were new or None, its timestamp."""
+
+    data: bytes
+    selected: list[int] | None
+    timestamp_ms: int
