@@ -96,6 +96,7 @@ def test_sustained_appends_say_what_a_record_costs(tmp_path: Path) -> None:
     assert row["all us"] >= row["client us"] + row["nodes us"]
 
 
+@pytest.mark.by_hand
 def test_P4_followers_are_few_and_miss_nothing(tmp_path: Path) -> None:
     json_path = tmp_path / "figures.json"
     run(
@@ -112,6 +113,7 @@ def test_P4_followers_are_few_and_miss_nothing(tmp_path: Path) -> None:
         assert row["followers us"] >= 0
 
 
+@pytest.mark.by_hand
 def test_the_memory_of_a_node_is_told_by_parts(tmp_path: Path) -> None:
     json_path = tmp_path / "memory.json"
     run("bench", "memory", "--quick", "--data", str(tmp_path), "--json", str(json_path))
