@@ -34,7 +34,9 @@ groups_max: Final = 192
 """Groups of a log before new groups take over others of their range."""
 credit_bytes_min: Final = 64 * limits.KIB
 gather_s: Final = 0.005
-behind_s: Final = 0.1
+behind_s: Final = 0.5
+"""A stream that is behind for this long tells all its followers; shorter delays only those that get
+entries. It is below the time within which a batch that says `caught_up` may be stale."""
 attempt_s: Final = 10.0
 
 
