@@ -7,7 +7,6 @@ Both CRCs of a byte are halves of one number here, so that a byte costs one look
 
 import zlib
 from functools import cache
-from typing import Final
 
 import google_crc32c
 import numpy as np
@@ -16,8 +15,6 @@ from numpy.typing import NDArray
 from .strings import Strings
 
 Hashes = NDArray[np.uint64]
-_TABLE_BYTES: Final = 64
-"""Longer keys are hashed one by one, which costs less from about here on."""
 
 
 def hash_keys(keys: Strings) -> Hashes:
@@ -25,15 +22,18 @@ def hash_keys(keys: Strings) -> Hashes:
     if not len(keys):
         return np.zeros(0, np.uint64)
     shortest, longest = int(keys.lengths.min()), int(keys.lengths.max())
-    if longest > _TABLE_BYTES:
-        return np.fromiter(map(_hash, keys), np.uint64, len(keys))
     if shortest == longest and (np.diff(keys.starts) == longest).all():
         return _hash_rows(keys.data[slice(*keys.extent)].reshape(len(keys), longest))
-    hashes = _zeros(longest)[keys.lengths]
-    ends = keys.starts + keys.lengths
-    for behind in range(longest):
-        longer = np.flatnonzero(keys.lengths > behind) if behind >= shortest else slice(None)
-        hashes[longer] ^= _contributions(behind)[keys.data[ends[longer] - (behind + 1)]]
+    # Longest first, so that the keys with a byte so far from their end are the first ones.
+    order = np.argsort(-keys.lengths, kind="stable")
+    lengths = keys.lengths[order]
+    ends = keys.starts[order] + lengths
+    found = _zeros(longest)[lengths]
+    longer = (-lengths).searchsorted(-np.arange(longest))
+    for behind, count in enumerate(longer.tolist()):
+        found[:count] ^= _contributions(behind)[keys.data[ends[:count] - (behind + 1)]]
+    hashes = np.empty(len(keys), np.uint64)
+    hashes[order] = found
     return hashes
 
 

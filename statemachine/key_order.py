@@ -7,24 +7,30 @@ keys stay in the order in which they came. A number is sorted 16 bits at a time,
 which numpy does by counting: 64 bits take half the time that comparing them takes.
 """
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
-from .strings import Marks, Numbers, Strings, words
+from .strings import Marks, Numbers, Strings, stretches, words
 
-_PARTS = 4
+_PARTS: Final = 4
 """The parts of 16 bits of a number."""
+_STRETCH: Final = 64
+"""The bytes that are compared at once where keys were the same so far."""
 
 
 def sort_keys(keys: Strings) -> tuple[Numbers, Marks]:
     """Return the positions in the order of keys, and for each whether its key is a new one."""
     sorting = _Sorting(len(keys))
-    longest = int(keys.lengths.max()) if len(keys) else 0
-    at = 0
+    longest, at = int(keys.lengths.max(initial=0)), 0
     while at < longest and len(sorting.open):
-        rows = sorting.order[sorting.open]
-        sorting.split_by(words(keys, rows, at))
+        changed = sorting.split_by(words(keys, sorting.order[sorting.open], at))
         at += 8
+        if not changed:
+            # As in a long prefix of all keys, or in one long key with many entries.
+            while sorting.is_settled(keys, at):
+                at += _STRETCH
         if at < longest:
             longest = int(keys.lengths[sorting.order[sorting.open]].max(initial=0))
     if len(sorting.open):
@@ -43,14 +49,26 @@ class _Sorting:
         self.open: Numbers = np.arange(count)
         """The places of the groups with more than one position."""
 
-    def split_by(self, column: NDArray[np.uint64]) -> None:
-        """Sort each open group by a column over the open places, and split the groups."""
+    def is_settled(self, keys: Strings, at: int) -> bool:
+        """Return whether the keys of each open group are the same in a stretch from `at` on."""
+        rows = self.order[self.open]
+        if not len(rows) or int(keys.lengths[rows].min()) < at + _STRETCH:
+            return False
+        found = stretches(keys, rows, at, _STRETCH)
+        differ = (found[1:] != found[:-1]).any(axis=1)
+        return not (differ & ~self.fresh[self.open][1:]).any()
+
+    def split_by(self, column: NDArray[np.uint64]) -> bool:
+        """Sort each open group by a column over the open places, and split the groups.
+
+        Return whether a group was split.
+        """
         places, begins = self.open, self.fresh[self.open]
         changes = column[1:] != column[:-1]
         changes &= ~begins[1:]
         if not changes.any():
             self.open = places[_in_groups(begins)]
-            return
+            return False
         groups = np.cumsum(begins) - 1
         if groups[-1] == 0:
             order = _stable_order(column)
@@ -66,6 +84,7 @@ class _Sorting:
         self.fresh[places[1:]] |= column[1:] != column[:-1]
         begins = self.fresh[self.open]
         self.open = self.open[_in_groups(begins)]
+        return True
 
 
 def _stable_order(column: NDArray[np.uint64]) -> Numbers:

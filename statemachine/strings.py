@@ -136,6 +136,15 @@ def _pieces(data: Bytes, size: int) -> NDArray[Any]:
     return np.ndarray(shape, np.dtype((np.void, size)), data, 0, (1,))
 
 
+def stretches(strings: Strings, places: Numbers, at: int, size: int) -> NDArray[np.uint64]:
+    """Return `size` bytes from the `at`-th on of the strings at some positions, 8 in a number.
+
+    All these strings have so many bytes.
+    """
+    found = _pieces(strings.data, size)[strings.starts[places] + at]
+    return found.view(np.uint64).reshape(len(places), size // 8)
+
+
 def words(strings: Strings, places: Numbers, at: int) -> NDArray[np.uint64]:
     """Return the 8 bytes from the `at`-th on of the strings at some positions, as big-endian
     numbers. A string that ends earlier has zeros there. The buffer must have `SLACK`."""

@@ -11,7 +11,7 @@ from ...client.protocol.levels import LEVEL_MIN
 from ...partitions.model import Descriptor
 from ...raft.types import GroupId
 from ...statemachine.range_state import Base
-from ...statemachine.segment_writer import SegmentInfo
+from ...statemachine.segment_format import SegmentInfo
 from ..directory import meta_keys
 
 

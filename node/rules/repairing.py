@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from ...partitions.model import Descriptor
 from ...raft.types import GroupId
-from ...statemachine.segment_writer import SegmentInfo
+from ...statemachine.segment_format import SegmentInfo
 from . import ending
 from .durable_steps import (
     Begin,

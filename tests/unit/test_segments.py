@@ -227,7 +227,7 @@ def test_decoded_blocks_are_bounded(tmp_path: Path) -> None:
     for ordinal in range(segment.footer.blocks):
         segment.block(ordinal)
     held = list(cache._blocks.values())
-    assert sum(block.size for block in held) == cache._bytes <= 200_000
+    assert sum(block.size for block in held) == cache.bytes <= 200_000
     segment.close()
 
 

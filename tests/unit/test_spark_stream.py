@@ -214,7 +214,7 @@ def test_a_stream_below_retention_fails_unless_data_loss_is_allowed(cluster: Fak
     (task, _) = partitions = reader.partitions(start, end)
     known = cluster.range_of(b"a")
     known.entries, known.earliest = known.entries[4:], 5
-    said = r"keys from b'' on those below seq 5, and this micro-batch begins with 1.*=false"
+    said = r"for keys from b'' on, the entries below seq 5 are gone, and this micro-batch begins.*=false"
     with pytest.raises(NotFound, match=said):
         reader.partitions(start, end)
     with pytest.raises(NotFound, match=said):
@@ -243,7 +243,7 @@ def test_a_batch_below_retention_fails_unless_data_loss_is_allowed(
         ({"startingTimestamp": "1004"}, "no entry before startingTimestamp is left"),
         ({"startingTimestamp": "1"}, "no entry before startingTimestamp is left"),
     ):
-        said = rf"those below seq 5, and {why}; give failOnDataLoss=false"
+        said = rf"below seq 5 are gone, and {why}. Give failOnDataLoss=false"
         held = len(known.leases)
         with pytest.raises(NotFound, match=said):
             read(**start)
