@@ -14,7 +14,7 @@ import lognode
 from lognode.client.protocol.errors import CorruptData
 from lognode.node.replicas.range_replica import RangeReplica
 from lognode.partitions import planner
-from lognode.statemachine.segment_writer import hash_file
+from lognode.statemachine.file_hash import hash_file
 
 pytestmark = pytest.mark.cluster
 
