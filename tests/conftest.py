@@ -8,10 +8,10 @@ import pytest
 
 _TESTS = Path(__file__).parent
 _FIRST = (
-    "sim/test_whole.py",
+    "sim/test_sim_seeds.py",
     "chaos/test_track_record.py",
     "chaos/test_nemeses.py",
-    "sim/test_sim_seeds.py",
+    "sim/test_whole.py",
     "cluster/test_scripts.py",
     "spark/test_spark_jobs.py",
     "spark/test_spark_source.py",
@@ -25,8 +25,7 @@ _FIRST = (
     "cluster/test_splits.py",
 )
 """The files that take longest, and the simulators, before all others: a long file that begins last
-keeps one core busy while the others have nothing to do. The worker that has run most of the first
-file takes the seeds of the simulator too, so that all seeds run one after the other."""
+keeps one core busy while the others have nothing to do."""
 _THEN = ("cluster", "chaos", "spark", "sim", "golden", "unit")
 """The folders, those of long tests first."""
 
