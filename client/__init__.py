@@ -25,8 +25,9 @@ Modules of these layers. In the SDK:
     batches; tickets; the previous record of each key
   session, pages, span_pages, progress: the positions that reads have seen; pages of entries; checks
     that a read makes progress
-  follow_span, snapshot, vector: one reader of a follow; snapshots, and the value that describes a
-    snapshot
+  follow_span, follow_shared, positions: one reader of a follow; streams that many follows share;
+    the position of each key
+  snapshot, vector: snapshots, and the value that describes a snapshot
   loop_thread: the thread and event loop behind the blocking SDK
 
 On both sides, and in programs around them:

@@ -125,6 +125,9 @@ def replaced_machine(loop: SimLoop) -> Iterator[None]:
         # of the run in memory.
         library = sys.modules["pysyncobj.syncobj"]
         _set(undo, library, "monotonicTime", vars(library)["monotonicTime"])
+        # aiohttp would keep the handlers of all nodes in a cache.
+        web = sys.modules["aiohttp.web_app"]
+        _set(undo, web, "_cached_build_middleware", vars(web)["_build_middlewares"])
         _set(undo, random, "_urandom", machine.entropy)
         _set(undo, random.Random, "seed", seeded)
         state = random.getstate()

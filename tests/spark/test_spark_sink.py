@@ -217,7 +217,7 @@ def test_rows_of_a_wrong_shape_are_refused(
         (frame.selectExpr("*", "1 as seq"), {}, "a column 'seq'; a write"),
         (frame.selectExpr("1 as key", "value"), {}, "column key is int; cast it"),
         (frame, {"log": "nope"}, "log.*nope.*does not exist"),
-        (frame, {"mode": "changes"}, "mode: is one of a batch or a stream, and this is a sink"),
+        (frame, {"mode": "changes"}, "mode: is an option of a batch or a stream, but"),
         (frame.selectExpr("cast(null as string) as key", "value"), {}, "key of row 0 .* is null"),
     ):
         with pytest.raises(PySparkException, match=said):

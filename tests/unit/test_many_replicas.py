@@ -218,6 +218,7 @@ def test_a_page_of_metrics_goes_over_the_replicas_once() -> None:
 
     class Counted:
         damaged = halted = ()
+        store = SimpleNamespace(block_bytes=0, columns=SimpleNamespace(bytes=0))
 
         @property
         def groups(self) -> Any:
@@ -226,7 +227,7 @@ def test_a_page_of_metrics_goes_over_the_replicas_once() -> None:
 
     async def page() -> bytes:
         metrics = Metrics()
-        wal = SimpleNamespace(file_count=1)
+        wal = SimpleNamespace(file_count=1, groups={})
         Maintenance(
             host=cast("Any", Counted()), wal=cast("Any", wal), sync=UNUSED, rounds=UNUSED,
             flusher=UNUSED, metrics=metrics, room=UNUSED,
