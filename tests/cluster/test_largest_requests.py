@@ -162,12 +162,12 @@ def turns_and_collections(node: LocalNode) -> tuple[float, int]:
 
     A node collects when its containers have doubled, as they do behind a CREATE_LOG, and counts
     them when they may have. Such a turn is not the request's (`node/runtime/garbage.py`), and the
-    request is sent again. A node counts the turn after it has logged the work, so that collections
-    since the request before count too.
+    request is sent again. A node counts the turn after it has logged the work. So the turns are
+    read before the log, and collections since the request before count too.
     """
+    long_turns = metric(node, LONG_TURNS)
     told = node.log_path.read_text("utf-8")
-    collections = told.count("garbage collected") + told.count("containers counted")
-    return metric(node, LONG_TURNS), collections
+    return long_turns, told.count("garbage collected") + told.count("containers counted")
 
 
 @pytest.mark.parametrize("name", [n for n, op in OPERATIONS.items() if op is not BOOTSTRAP])

@@ -8,7 +8,6 @@ have held: exactly, by the clock that node and test share.
 import asyncio
 import itertools
 import json
-import os
 import subprocess
 import sys
 import time
@@ -79,9 +78,7 @@ class Abuse:
         ]  # fmt: skip
 
     def __enter__(self) -> "Abuse":
-        self._process = subprocess.Popen(
-            self._words, stdout=subprocess.DEVNULL, preexec_fn=lambda: os.nice(19)
-        )
+        self._process = subprocess.Popen(self._words, stdout=subprocess.DEVNULL)
         return self
 
     def __exit__(self, *_: object) -> None:
