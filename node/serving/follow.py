@@ -25,6 +25,8 @@ from ..replicas.read_turns import in_turns
 
 _KEYS_A_PAGE = 256
 _KEYS_A_TURN = 16
+_KEYS_A_LOOK = 4_096
+"""Keys for which a turn looks whether they have entries to push: 1 to 4 ms."""
 
 
 def no_pause() -> float:
@@ -47,7 +49,7 @@ class Follow:
         self._news_from: int | None = None
         """The lowest seq among the news of the span since the last page began, or None."""
         self._positions: dict[bytes, int] | None = body["keys"]
-        self._ready = dict.fromkeys(self._positions or ())
+        self._ready: dict[bytes, None] = {}
         """Keys that may have entries to push, in the order of their turns."""
         prefix = body["prefix"]
         self._start_key = max(body["start_key"], prefix)
@@ -76,10 +78,8 @@ class Follow:
             replica.news.listen_span(self._on_news, self._start_key, self._end_key)
         else:
             replica.news.listen(self._on_news, watched)
-            # Keys that are followed from the end on have nothing to read before news comes.
-            end = replica.state.next_seq
-            self._ready = {key: None for key, seq in self._positions.items() if seq < end}
         try:
+            await self._look_for_unread()
             await self._push_on()
         finally:
             if self._positions is None:
@@ -88,6 +88,18 @@ class Follow:
                 replica.news.unlisten(self._on_news, watched)
             if not replica.news.has_listeners:
                 replica.contact.end()
+
+    async def _look_for_unread(self) -> None:
+        """Begin with the keys that may have entries to push already; news tells of later entries.
+
+        Most of thousands of keys have nothing to read, and a read of one takes 50 us.
+        """
+        positions = list((self._positions or {}).items())
+        for at in range(0, len(positions), _KEYS_A_LOOK):
+            if at:
+                await asyncio.sleep(0)
+            found = self._replica.state.unread(positions[at : at + _KEYS_A_LOOK])
+            self._ready.update(dict.fromkeys(found))
 
     async def _push_on(self) -> None:
         replica, request = self._replica, self._request

@@ -244,3 +244,29 @@ def test_follows_of_one_key_are_woken_in_slices_and_miss_nothing(
                 await reader.task
 
     run(tmp_path, test)
+
+
+def test_a_follow_of_thousands_of_keys_reads_only_those_with_unread_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every key's position is below the range's end, as when others append at the same time."""
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        await replica.append(numbered_batch(1, [b"%05d" % at for at in range(10_000)]))
+        positions = dict.fromkeys((b"%05d" % at for at in range(10_000)), replica.state.next_seq)
+        await replica.append(numbered_batch(10_001, [b"new", b"00007", b"09999"]))
+        scanned: list[bytes] = []
+        scan = replica.state.scan
+
+        def counted(key: bytes, *arguments: Any, **options: Any) -> Any:
+            scanned.append(key)
+            return scan(key, *arguments, **options)
+
+        monkeypatch.setattr(replica.state, "scan", counted)
+        reader = Reader(replica, keys={b"new": 1, **positions})
+        await replica.append(numbered_batch(10_004, [b"00008"]))  # beside the first look
+        await settled(lambda: len(reader.keys) == 4)
+        assert sorted(scanned) == sorted(reader.keys) == [b"00007", b"00008", b"09999", b"new"]
+        await cancelled(reader.task)
+
+    run(tmp_path, test)

@@ -215,6 +215,7 @@ def followed(made: Stored, body: Body, count: int) -> list[Entry]:
 
     async def run() -> None:
         follow = Follow(made, SimpleNamespace(body=asked(FOLLOW, **body)))  # type: ignore[arg-type]
+        await follow._look_for_unread()
         more = True
         while more:
             page, more = await follow._next_page()

@@ -563,6 +563,23 @@ class Machine(RuleBasedStateMachine):
         expected = held[-limit:][0].seq if held else 1
         assert self.state.tail(key, limit) == expected
 
+    @rule(positions=st.dictionaries(KEYS, st.integers(1, 60), max_size=9))
+    def look_for_unread(self, positions: dict[bytes, int]) -> None:
+        found = self.state.unread(list(positions.items()))
+        assert found == [key for key in positions if key in found]
+        held = {
+            key for key, seq in positions.items()
+            if any(entry.key == key and entry.seq >= seq for entry in self.model.entries)
+        }  # fmt: skip
+        visible = {
+            key for key, seq in positions.items()
+            if any(entry.seq >= seq for entry in self.model.of(key))
+        }  # fmt: skip
+        in_files = {
+            key for key, seq in positions.items() if seq < self.state.memtables()[0].first_seq
+        }
+        assert visible <= set(found) <= held | in_files
+
     @rule(prefix=st.binary(max_size=2), after=st.none() | KEYS, limit=st.integers(1, 9))
     def list_keys(self, prefix: bytes, after: bytes | None, limit: int) -> None:
         keys = sorted({entry.key for entry in self.model.visible})

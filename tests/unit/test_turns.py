@@ -647,6 +647,7 @@ def test_x28_a_follower_reads_files_that_a_thread_has_hashed(
     async def test(node: StorageNode, replica: RangeReplica) -> None:
         on_loop.clear()
         follow = Follow(replica, SimpleNamespace(body=asked(FOLLOW, **body)))  # type: ignore[arg-type]
+        await follow._look_for_unread()
         seqs: list[int] = []
         more = True
         while more:
