@@ -22,6 +22,7 @@ from .pages import entries_of
 from .protocol import Operation, chunks, limits
 from .protocol.appends import LEASE_RELEASE, LEASE_TAKE
 from .protocol.errors import (
+    Conflict,
     InvalidArgument,
     LimitExceeded,
     LognodeError,
@@ -203,10 +204,26 @@ async def take(
 ) -> AsyncSnapshot:
     """Take a snapshot of all entries acknowledged before the call, and maybe of more.
 
+    A request for a lease is sent again when no answer came. If its range was split before the first
+    try, and merged with its neighbour after, the range has a lease of this name on a part of the
+    keys, and refuses another one: the snapshot is then taken again under another name.
+
     Raises LimitExceeded for a `lease_s` that is out of bounds.
     """
     lease_ms = checked_lease_ms(lease_s)
     deadline = cluster.now() + timeout
+    while True:
+        try:
+            return await _take(cluster, routes, lease_ms, deadline, timeout)
+        except Conflict:
+            if cluster.now() >= deadline:
+                raise
+
+
+async def _take(
+    cluster: Cluster, routes: LogRoutes, lease_ms: int, deadline: float, timeout: float
+) -> AsyncSnapshot:
+    """Take a snapshot. Raises Conflict when a range has a lease of its name on other keys."""
 
     async def ends(known: Range) -> list[Part]:
         return await _ends(cluster, routes, known.start, known.end, deadline)

@@ -404,7 +404,12 @@ class Client:
         body = {"op": "remove", "key": key, "command": lease.take}
         self._insist(self._node(key), body, partial(self._leased, lease))
 
-    def _leased(self, lease: Lease, _: Reply) -> None:
+    def _leased(self, lease: Lease, reply: Reply) -> None:
+        if reply["status"] == "conflict":  # see `client.snapshot.take`: another name is taken
+            self.trace(self.name, "leased", f"{lease.name} conflict")
+            body = {"op": "remove", "key": lease.key, "command": lease.release}
+            self._insist(self._node(lease.key), body, lambda _: self._take_lease(lease.group))
+            return
         owed = self.history.owed(lease.key, lease.through)
         self._later(2.0 * self._think(), partial(self._read_leased, lease, owed))
 

@@ -331,4 +331,6 @@ def _for_client(reply: dict[str, Any]) -> Reply:
     error = reply["error"]
     if error["code"] == "SEQUENCE_MISMATCH":
         return {"status": "mismatch", "detail": str(sorted(error["fields"].items()))}
+    if error["code"] == "CONFLICT":
+        return {"status": "conflict"}
     return {"status": "error", "hint": None}

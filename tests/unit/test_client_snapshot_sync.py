@@ -13,7 +13,7 @@ import lognode
 from lognode import Client, Log
 from lognode.client.accepting.request import Request
 from lognode.client.protocol.appends import LEASE_TAKE
-from lognode.client.protocol.errors import Overloaded
+from lognode.client.protocol.errors import Conflict, Overloaded
 
 
 def test_a_snapshot_reads_the_same_whatever_is_appended_and_removed() -> None:
@@ -104,6 +104,25 @@ def test_leases_of_a_failed_snapshot_are_released() -> None:
             log.snapshot(timeout=0.5)
         assert cluster.count(LEASE_TAKE) >= 2
         assert all(not known.leases for known in cluster.ranges)
+
+    run_sync(test)
+
+
+def test_a_snapshot_whose_lease_met_itself_after_a_merge_is_taken_under_another_name() -> None:
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        log.append_many([("a", b"v"), ("x", b"v")])
+        refused: list[str] = []
+
+        def merged(node: FakeNode, request: Request, when: str) -> None:
+            if when == "lease" and request.body["start_key"] == b"m" and len(refused) < 2:
+                refused.append(request.body["lease"])
+                raise Conflict(f"lease {request.body['lease']} holds other entries")
+
+        cluster.faults.append(merged)
+        snapshot = log.snapshot()
+        assert len({*refused, snapshot.vector.lease}) == 3
+        assert [list(known.leases) for known in cluster.ranges] == [[snapshot.vector.lease]] * 2
+        assert sorted([e.key for e in snapshot.read()]) == [b"a", b"x"]
 
     run_sync(test)
 

@@ -49,22 +49,27 @@ def test_a_late_request_is_owed_an_answer_correspondingly_late() -> None:
 
 
 class Answers:
-    """A node that answers everything at once, the same."""
+    """A node that answers at once: with each reply, then always with the last one."""
 
-    def __init__(self, reply: dict[str, Any]) -> None:
-        self._reply = reply
+    def __init__(self, *replies: dict[str, Any]) -> None:
+        self._replies = replies
+        self.asked: list[dict[str, Any]] = []
 
     def request(self, node: int, body: dict[str, Any], answer: Any) -> None:
-        answer(self._reply)
+        self.asked.append(body)
+        answer(self._replies[min(len(self.asked), len(self._replies)) - 1])
+
+
+def a_client(options: Options, door: Answers) -> Client:
+    clock = VirtualClock()
+    return Client(
+        client_id=1, options=options, door=door, scheduler=Scheduler(clock),
+        rng=random.Random(1), trace=Trace(clock, None), history=History(),
+    )  # fmt: skip
 
 
 def read_leased(options: Options, **reply: Any) -> History:
-    clock = VirtualClock()
-    client = Client(
-        client_id=1, options=options, door=Answers({"status": "ok"}),
-        scheduler=Scheduler(clock), rng=random.Random(1), trace=Trace(clock, None),
-        history=History(),
-    )  # fmt: skip
+    client = a_client(options, Answers({"status": "ok"}))
     lease = Lease("c1.1", 0, b"0/k0", 8)
     client._leased_read(lease, [(3, b"owed")], reply)
     return client.history
@@ -80,3 +85,13 @@ def test_x14_a_lease_that_ended_by_a_clock_owes_nothing_and_any_other_owes_all()
         assert read_leased(options, status="ok", entries=[(3, b"owed")]).leased == 1
         with pytest.raises(Violation, match="x14"):
             read_leased(options, status="ok", entries=[])
+
+
+def test_a_lease_that_met_itself_after_a_merge_is_taken_under_another_name() -> None:
+    """Seeds 8880, 12815 and 15544: the client asked for the same lease to the end of the run."""
+    door = Answers({"status": "conflict"}, {"status": "ok"})
+    client = a_client(CALM, door)
+    client.history.floors.update({b"0/k%d" % number: 8 for number in range(CALM.keys)})
+    client._take_lease(0)
+    commands = [body["command"][1] for body in door.asked]
+    assert [command[0] for command in commands] == ["c1.1", "c1.1", "c1.2"]
