@@ -174,6 +174,19 @@ class Seal:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnEnd:
+    """Take the generation's entries up to its last one, of this index and term, for committed.
+
+    A decided operation says so. The replica here may be the only one left that has these entries,
+    and then has no leader that could tell.
+    """
+
+    gid: Gid
+    index: int
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prepare:
     """Fetch the state at the end of a sealed generation, and store it durably."""
 
@@ -222,7 +235,18 @@ class Retire:
 
 
 Duty = (
-    Begin | Tell | Copy | Flush | Seal | Prepare | CatchUp | Damage | GoAlone | StandDown | Retire
+    Begin
+    | Tell
+    | Copy
+    | Flush
+    | Seal
+    | LearnEnd
+    | Prepare
+    | CatchUp
+    | Damage
+    | GoAlone
+    | StandDown
+    | Retire
 )
 
 
@@ -279,7 +303,7 @@ def steps(metadata: Metadata, local: Local) -> Generator[None, None, list[Duty]]
         for parent in duty.range_.lineage
     }
     for operation in list(metadata.operations.values()):
-        _part_in(operation, local, found)
+        _part_in(operation, metadata, local, found)
         yield
     for gid in list(local.replicas):
         held = local.replicas.get(gid)
@@ -292,7 +316,7 @@ def steps(metadata: Metadata, local: Local) -> Generator[None, None, list[Duty]]
     return found
 
 
-def _part_in(operation: Operation, local: Local, found: list[Duty]) -> None:
+def _part_in(operation: Operation, metadata: Metadata, local: Local, found: list[Duty]) -> None:
     """Find the node's part in an operation."""
     if operation.kind == recovery.KIND and _parts(operation, local, found):
         return
@@ -300,7 +324,9 @@ def _part_in(operation: Operation, local: Local, found: list[Duty]) -> None:
         _copy_ahead(operation, local, found)
     elif operation.phase == "SEALING":
         _seal_and_prepare(operation, local, found)
-    elif _has_begun(operation, local):
+    else:
+        _end_alone(operation, metadata, local, found)
+    if operation.phase == "DECIDED" and _has_begun(operation, local):
         found.append(Tell(operation.operation_id, INSTALLED))
 
 
@@ -398,6 +424,28 @@ def _seal_and_prepare(operation: Operation, local: Local, found: list[Duty]) -> 
             found.append(Flush(gid))  # the tail always goes to a file (x8)
         else:
             found.append(Tell(operation.operation_id, SEALED, held.end, held.effects))
+
+
+def _end_alone(operation: Operation, metadata: Metadata, local: Local, found: list[Duty]) -> None:
+    """Let each input end here, also where no leader is left: others may need its state."""
+    ends = {end[:2]: end for end in _lineage_of(operation, metadata)}
+    for gid in operation.inputs:
+        held = local.replicas.get(gid)
+        if held is None or held.stopped or held.end is not None:
+            continue
+        if held.sealed:
+            found.append(Flush(gid))
+        elif gid in ends:
+            found.append(LearnEnd(gid, ends[gid].final_index, ends[gid].final_term))
+
+
+def _lineage_of(operation: Operation, metadata: Metadata) -> tuple[Lineage, ...]:
+    """Return how the inputs of a decided operation ended."""
+    for output in operation.outputs:
+        range_ = metadata.ranges.get(output.range_id)
+        if range_ is not None and range_.operation == operation.operation_id:
+            return range_.lineage
+    return ()
 
 
 def _parts(operation: Operation, local: Local, found: list[Duty]) -> bool:

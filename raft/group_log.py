@@ -200,6 +200,16 @@ class GroupLog:
             self.stored_commit = index
             self.write_state(must_sync=False)
 
+    def learn_commit(self, index: int, term: int) -> None:
+        """Take the entries up to `index` for committed, if the entry there is of this `term`.
+
+        The caller knows that the entry of this index and term is committed. By Log Matching
+        (Ongaro and Ousterhout, 2014, section 5.3) all logs that have the entry have the same
+        entries before it. So a member needs no leader to learn of the commit.
+        """
+        if self.term_at(index) == term:
+            self.set_commit(index)
+
     def cut_front(self, index: int) -> None:
         """Drop the entries up to and including `index`, which must be committed."""
         if index <= self.base_index:

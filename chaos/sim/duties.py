@@ -122,6 +122,11 @@ class Duties:
                 replica = self._replicas.range_(GroupId(*gid))
                 if replica is not None:
                     replica.propose_seal(operation)
+            case duties.LearnEnd(gid, index, term):
+                replica = self._replicas.range_(GroupId(*gid))
+                if replica is not None and not replica.stopped:
+                    replica.log.learn_commit(index, term)
+                    host.touch(replica)
             case duties.Prepare(gid):
                 self._ask(duty, gid)
             case duties.CatchUp(gid):

@@ -227,6 +227,9 @@ class DutyRunner:
             case duties.Seal(gid, operation):
                 self._replica(gid).propose_seal(operation)
                 return
+            case duties.LearnEnd(gid, index, term):
+                self._replica(gid).learn_commit(index, term)
+                return
             case duties.Prepare(gid):
                 await self._use(duty, gid, await self._fetch_sealed(duty))
             case duties.CatchUp(gid):

@@ -271,6 +271,10 @@ class Replica:
         """Return when no hand-over of this member's leadership is under way."""
         await self._settled.wait()
 
+    def learn_commit(self, index: int, term: int) -> None:
+        """Apply the entries up to this one, which the metadata say is committed, if it is here."""
+        self._tell_group(self.raft_log.learn_commit, index, term)
+
     def take_over(self) -> None:
         """Stand for election at once: the leader is about to stop."""
         self._tell_group(self.group.take_over)

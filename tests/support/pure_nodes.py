@@ -14,6 +14,7 @@ from lognode.partitions.duties import (
     Flush,
     GoAlone,
     Held,
+    LearnEnd,
     Local,
     Prepare,
     Retire,
@@ -137,6 +138,8 @@ class Nodes:
                 for other in self._holders(gid, members):
                     if other not in self.down:
                         self._set(other, gid, sealed=True)
+            case LearnEnd(gid):
+                self._set(node, gid, sealed=True)
             case GoAlone(gid):
                 self._set(node, gid, members=(node,), stopped=False, leads=True, leader=node)
             case StandDown(gid):

@@ -17,6 +17,7 @@ from lognode.partitions.duties import (
     Duty,
     Flush,
     Held,
+    LearnEnd,
     Local,
     Prepare,
     Retire,
@@ -125,11 +126,24 @@ def test_the_next_generation_begins_from_what_is_here_if_it_is_the_very_end() ->
     assert asked(metadata, 1, replicas={OLD: leader}) == [Begin(range_, True, ("own",))]
     assert asked(metadata, 2, prepared={(1, OLD): END}) == [Begin(range_, False, ("prepared",))]
     assert asked(metadata, 2) == [Begin(range_, False, ("peers",))]
-    assert asked(metadata, 1, replicas={OLD: SEALED}) == [Begin(range_, False, ("peers",))]
     later = END._replace(final_index=39)
     assert asked(metadata, 2, prepared={(1, OLD): later}) == [Begin(range_, False, ("peers",))]
     begun = {"replicas": {NEW: SERVES}, "marks": {1: 2}}
     assert asked(metadata, 2, **begun) == [Tell(1, "installed")]
+
+
+def test_L2_a_decided_generation_ends_here_also_without_a_leader() -> None:
+    """Seed 17487: the others were lost, and the last member never learned of the commit."""
+    metadata = planned((1, 2), of=a_cluster(2), phase="DECIDED")
+    begin = Begin(metadata.ranges[1], False, ("peers",))
+    assert asked(metadata, 1, replicas={OLD: SERVES}) == [begin, LearnEnd(OLD, 40, 3)]
+    assert asked(metadata, 1, replicas={OLD: SEALED}) == [begin, Flush(OLD)]
+    stopped = SERVES._replace(stopped=True)
+    assert asked(metadata, 1, replicas={OLD: stopped}) == [begin]
+    leaving = planned((2,), of=a_cluster(2), phase="DECIDED")
+    assert asked(leaving, 1, replicas={OLD: SERVES}) == [LearnEnd(OLD, 40, 3)]
+    sealing = planned((1, 2), of=a_cluster(2), phase="SEALING")
+    assert asked(sealing, 1, replicas={OLD: SERVES}) == []
 
 
 def test_x2_17_only_the_next_generation_counts_as_installed() -> None:

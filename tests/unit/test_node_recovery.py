@@ -20,7 +20,9 @@ from lognode.node.replicas.range_replica import RangeReplica
 from lognode.partitions import commands as metadata_commands
 from lognode.partitions.change import next_steps
 from lognode.partitions.facts import Facts, Report
+from lognode.partitions.lineage import lineage_of
 from lognode.partitions.metadata import Metadata
+from lognode.partitions.model import Lineage
 from lognode.partitions.recovery import SEQS_LEFT_OUT
 from lognode.raft.types import GroupId
 from lognode.statemachine import commands
@@ -111,6 +113,54 @@ def test_a_flush_that_is_under_way_does_not_bring_the_others_back(tmp_path: Path
     one_life(tmp_path, test)
 
 
+SEAL = LAST + 1
+
+
+async def hold_to_the_seal(node: StorageNode) -> RangeReplica:
+    """A member of three that has the seal in its log, and does not know that it is committed."""
+    replica = await hold(node)
+    replica.raft_log.append(SEAL, 3, commands.encode(commands.SEAL, 1_000, 1))
+    await node.rounds.durable()
+    return replica
+
+
+def test_L2_a_decided_generation_ends_and_the_next_begins_where_no_other_member_is_left(
+    tmp_path: Path,
+) -> None:
+    ends: list[Lineage] = []
+
+    async def peer(node: StorageNode) -> None:
+        replica = await hold_to_the_seal(node)
+        replica.learn_commit(SEAL, 3)
+        await node.applied(replica)
+        await node.flusher.flush(replica)
+        base = replica.state.durable_base
+        end = lineage_of(G1, (base.applied_index, base.applied_term), base.tables)
+        assert end is not None
+        ends.append(end)
+
+    async def test(node: StorageNode) -> None:
+        replica = await hold_to_the_seal(node)
+        for index, term in ((SEAL, 4), (SEAL, 2), (SEAL + 1, 3)):
+            replica.learn_commit(index, term)
+            assert replica.raft_log.commit_index == COMMITTED, "another entry is committed there"
+        survivor = Survivor()
+        do(survivor.metadata, op=metadata_commands.PLAN, kind="move", inputs=[G1],
+           outputs=[{"range": 1, "members": [1, 2, 3]}])  # fmt: skip
+        do(survivor.metadata, op=metadata_commands.SEALING, operation=1)
+        do(survivor.metadata, op=metadata_commands.DECIDE, operation=1, lineage=[list(ends[0])],
+           members=[[1, 2, 3]])  # fmt: skip
+        begun = None
+        while begun is None:
+            await survivor.live(node, most=1)
+            begun = node.host.replica(G2)
+        assert {"LearnEnd", "Flush", "Begin"} <= set(survivor.done)
+        assert numbers(begun) == list(range(2, LAST + 1))
+
+    one_life(tmp_path / "peer", peer)
+    one_life(tmp_path / "node", test)
+
+
 class Survivor:
     """Node 1 of three, the others dead, with the controller's metadata beside it."""
 
@@ -129,7 +179,11 @@ class Survivor:
     async def live(self, node: StorageNode, most: int) -> None:
         """Until so many duties are done, or the range is recovered and all is quiet."""
         view: Any = SimpleNamespace(metadata=self.metadata, leader=lambda *_: None)
-        unused: Any = None
+
+        async def fetch(*_: object, **__: object) -> Base:
+            raise Unavailable("no peer is left")
+
+        fetcher: Any = SimpleNamespace(fetch=fetch)
 
         async def report(told: Report) -> None:
             self.facts.take(1, told, 0.0)
@@ -137,7 +191,7 @@ class Survivor:
                 do(self.metadata, **step)
 
         duties = DutyRunner(
-            node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=unused,
+            node_id=1, host=node.host, view=view, flusher=node.flusher, fetcher=fetcher,
             sync=node.files, report=report, room=DiskRoom(1, 0), on_broken=node._fail,
         )  # fmt: skip
         ended = 0
