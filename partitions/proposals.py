@@ -137,7 +137,7 @@ def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Comm
         # Optional fields default to the empty text; a command may be checked twice.
         given = {name: value for name, value in given.items() if value != ""}
     if type(given.get("reason")) is str:
-        given["reason"] = _readable(given["reason"])
+        given["reason"] = readable(given["reason"])
     found = {"op": op, **record.check(given)}
     if op == commands.REGISTER:
         _check_registration(found, nodes)
@@ -171,7 +171,9 @@ def _check_log(command: Command) -> None:
     policy.of_request(command)
 
 
-def _readable(reason: str) -> str:
+def readable(reason: str) -> str:
     """Return the beginning of a reason, for people: it may quote text from other nodes."""
     begin = reason[:REASON_CHARS_MAX].encode("utf-8", "replace").decode()
+    if begin.isprintable():
+        return begin
     return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in begin)

@@ -16,6 +16,8 @@ LOG_NAME: Final = Text(limits.log_name_bytes_max, 1, limit="log_name_bytes_max")
 LEASE: Final = Text(limits.lease_id_chars_max, 1, chars=True)
 REASON: Final = Text(4 * limits.KIB, lines=True)
 """A node's free text for people."""
+TOLD_REASON: Final = Text(limits.told_reason_bytes_max, lines=True)
+"""The same in each of many rows."""
 TIMEOUT: Final = Integer(0, limits.timeout_ms_max)
 """Milliseconds."""
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from . import limits
 from .address import split_address
 from .cluster import PRODUCERS_ASKED, PRODUCERS_BYTES, PRODUCERS_TOLD
-from .common import EMPTY, GROUP, KEY, LOG_NAME, REASON, SMALL_BYTES, WHOLE_BYTES
+from .common import EMPTY, GROUP, KEY, LOG_NAME, REASON, SMALL_BYTES, TOLD_REASON, WHOLE_BYTES
 from .kinds import (
     Array,
     Binary,
@@ -61,7 +61,7 @@ _LEADERS: Final = Later(Array(LEADER, limits.rows_max), "node.metadata.view")
 """Rows instead of a map, because a decoder refuses large maps with number keys (see `packed`). To
 check 65,536 rows takes 25 to 60 ms of processor time, so that the view does so in steps."""
 _DAMAGE: Final = Array(
-    Row(range=Integer(), generation=Integer(), reason=REASON), limits.told_rows_max
+    Row(range=Integer(), generation=Integer(), reason=TOLD_REASON), limits.told_rows_max
 )
 _DAMAGE_BY_NODE: Final = Array(Row(node=Integer(), replicas=_DAMAGE), limits.nodes_max)
 _LARGE: Final = Array(

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata as metadata_of_package
 from typing import Any
 
@@ -27,7 +27,6 @@ from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, NodeRecord
 from ...partitions.planner import Damage, Large
 from ...partitions.shrinking import Small
-from ...raft.types import GroupId
 from ..access.exposure import Exposure
 from ..directory.disk_room import DiskRoom
 from ..lifecycle.draining import Draining
@@ -39,7 +38,7 @@ from ..metadata.view import View
 from ..replicas.controller_replica import ControllerReplica
 from ..replicas.host import Host
 from ..rules import heartbeats
-from ..rules.heartbeats import PERIOD_S, Told, has_news, is_heard
+from ..rules.heartbeats import PERIOD_S, Told, damage_told, has_news, is_heard
 from ..runtime.slices import in_slices
 from . import images
 from .images import Images
@@ -144,8 +143,8 @@ class Heartbeat:
     def _own_news(self) -> Body:
         """Return what this node reports of itself, apart from the table of leaders."""
         return {
-            "damaged": _told(self._host.stored_damage)[:_ROWS],
-            "halted": _told(self._host.halted)[:_ROWS],
+            "damaged": damage_told(self._host.stored_damage),
+            "halted": damage_told(self._host.halted),
             "disk_free": self._room.told_free,
             "leads_left": self._draining.leads_left,
             "wishes": self._handover.wishes(LEAD_RESTS_S)[:_ROWS],
@@ -295,11 +294,11 @@ class Heartbeat:
         self._facts.hear(node, time.monotonic(), leads_left)
 
     def _note_own(self) -> None:
-        mine = _told(self._host.stored_damage)
+        mine = damage_told(self._host.stored_damage)
         told = Told(mine, self._large.told + self._hot.told, self._large.small, self._stored.told())
         heartbeats.keep(self._facts, self._node_id, told)
         self._view.learn_node(
-            self._node_id, mine, _told(self._host.halted),
+            self._node_id, mine, damage_told(self._host.halted),
             insecure=self._exposure.insecure, program=self._program,
         )  # fmt: skip
         self._facts.learn_short(self._room.short.keys())
@@ -327,11 +326,6 @@ def program_told(told: Sequence[Any] | None, node: NodeRecord | None) -> Program
     if told is not None:
         return Program(*told)
     return None if node is None else Program.of_older(node)
-
-
-def _told(replicas: Mapping[GroupId, str]) -> list[Damage]:
-    """Return the replicas and their reasons as heartbeats carry them."""
-    return [(gid.range_id, gid.generation, reason) for gid, reason in replicas.items()]
 
 
 def _damage(told: Any) -> Iterator[Damage]:

@@ -5,13 +5,17 @@ of this is needed for safety (docs/design/ranges.md#metadata).
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
+from ...client.protocol import limits
 from ...partitions.facts import Facts
 from ...partitions.lifecycle import is_removed
 from ...partitions.metadata import Metadata
 from ...partitions.planner import Damage, Large
+from ...partitions.proposals import readable
 from ...partitions.shrinking import Small
+from ...raft.types import GroupId
 
 PERIOD_S: Final = 0.5
 
@@ -57,6 +61,22 @@ def has_news(metadata: Metadata, has: Version) -> bool:
 def is_heard(node: int, metadata: Metadata) -> bool:
     """Whether the leader keeps what a node reports: a removed node gets the news only."""
     return not is_removed(node, metadata.nodes)
+
+
+def damage_told(replicas: Mapping[GroupId, str]) -> list[Damage]:
+    """Return the replicas and the reasons why they stopped, as a heartbeat carries them.
+
+    The receiver refuses a report with more rows or a longer reason, and a node that nobody hears
+    is DEAD.
+    """
+    return [
+        (gid.range_id, gid.generation, _cut(readable(why)))
+        for gid, why in islice(replicas.items(), limits.told_rows_max)
+    ]
+
+
+def _cut(reason: str) -> str:
+    return reason.encode()[: limits.told_reason_bytes_max].decode(errors="ignore")
 
 
 def keep(facts: Facts, node: int, told: Told) -> None:

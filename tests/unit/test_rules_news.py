@@ -4,13 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from lognode.node.rules.heartbeats import Told, has_news, is_heard, keep, next_to_ask
+from lognode.client.protocol import limits
+from lognode.client.protocol.peers import HEARTBEAT
+from lognode.node.rules.heartbeats import (
+    Told,
+    damage_told,
+    has_news,
+    is_heard,
+    keep,
+    next_to_ask,
+)
 from lognode.node.rules.levels import REPEAT_S, may_propose, ranges_may_rise, to_note
 from lognode.partitions.facts import Facts
 from lognode.partitions.levels import Program
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.model import NodeRecord
 from lognode.partitions.planner import Large
+from lognode.raft.types import GroupId
 
 
 @pytest.fixture
@@ -55,6 +65,17 @@ def test_a_report_takes_the_place_of_the_earlier_one() -> None:
     keep(facts, 2, Told([]))
     assert (facts.damaged[2], facts.large[2], facts.small[2], facts.stored[2]) == ([], [], [], {})
     assert not facts.heard, "that the node is alive is noted apart"
+
+
+@pytest.mark.parametrize("why", ["\u00fc\x1b" * 5_000, "a \udc80 file name", "short"])
+def test_the_leader_takes_a_report_on_whatever_damage_there_is(why: str) -> None:
+    """Before, a text of over 4 KiB had the whole report refused, and the node was DEAD."""
+    many = {GroupId(n, 1): why for n in range(limits.told_rows_max + 1)}
+    told = damage_told(many)
+    assert len(told) == limits.told_rows_max
+    assert told[0][2][:5] == why.replace("\x1b", "?").replace("\udc80", "?")[:5]
+    field = HEARTBEAT.request.shape["damaged"]
+    assert len(field.kind.check([list(row) for row in told], "damaged")) == len(told)
 
 
 def test_no_range_rises_before_all_directories_have_noted_the_level(metadata: Metadata) -> None:
