@@ -21,7 +21,7 @@ Modules
   the checks of a leader before it proposes; `effects` hashes the effects of entries; `unknown`
   stops a replica at a command of a newer program; `rules` has the limits of each feature level.
 - Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `late_numbers`.
-- Memtables: `memtable`, made of `seq_chains`, `sorted_keys` and `column_cache`.
+- Memtables: `memtable`, made of `seq_index`, `sorted_keys` and `column_cache`.
 - Segments: `segments` is the store. `segment_format`, `segment_block`, `segment_order`,
   `segment_dictionary` and `bloom` are the parts of a file. `segment_reader` reads a file,
   `block_cache` caches its blocks, `segment_pages` checks whether LMDB can trust a file, and

@@ -1,25 +1,23 @@
 """Applied entries that are not yet in a segment, kept in the batches in which they came.
 
 A position p holds the entry of seq first_seq + p. Keys and values stay packed in their batch until
-they are read. `seq_chains` finds the positions of a key.
+they are read. `seq_index` finds the positions of a key.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import filterfalse
 from typing import Final
 
 from ..client.protocol import limits
 from ..client.protocol.records import Batch
 from ..client.protocol.types import Entry
 from .column_cache import ColumnCache
-from .seq_chains import SeqChains
+from .seq_index import SeqIndex
 from .sorted_keys import SortedKeys
 
 _BYTES_BYTES: Final = 33
-_KEY_BYTES: Final = _BYTES_BYTES + 32
-"""The overhead of a bytes object and an int in CPython."""
+"""The overhead of a bytes object in CPython."""
 _BATCH_BYTES: Final = 32
 """The size of a batch's place in the lists of batches."""
 _PORTION_BYTES: Final = limits.MIB
@@ -45,13 +43,13 @@ class Memtable:
         self._weights = array("q", [0])
         """The unpacked bytes of keys, values and headers before each batch; the last element is the
         total."""
-        self._chains = SeqChains(first_seq, cache)
-        self._keys = SortedKeys(self._chains.newest, cache)
+        self._index = SeqIndex(first_seq, cache)
+        self._keys = SortedKeys(self._index.keys, cache)
         self._data_bytes = 0
         self._key_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._chains)
+        return len(self._index)
 
     @property
     def size(self) -> int:
@@ -59,7 +57,7 @@ class Memtable:
         return (
             self._data_bytes
             + self._key_bytes
-            + self._chains.size
+            + self._index.size
             + self._keys.size
             + _BATCH_BYTES * len(self._data)
         )
@@ -67,15 +65,15 @@ class Memtable:
     @property
     def end_seq(self) -> int:
         """One above the last held seq."""
-        return self.first_seq + len(self._chains)
+        return self.first_seq + len(self._index)
 
     def add(
         self, batch: Batch, data: bytes, selected: list[int] | None, timestamp_ms: int
     ) -> Sequence[bytes]:
         """Append the batch's records, or the selected ones, and return their keys."""
         keys = batch.keys if selected is None else [batch.keys[i] for i in selected]
-        position, distinct = len(self._chains), len(self._chains.newest)
-        self._chains.add(keys)
+        position = len(self._index)
+        self._index.add(keys)
         if selected is not None:
             self._selected[len(self._data)] = selected
         self._data.append(data)
@@ -85,44 +83,40 @@ class Memtable:
         self._weights.append(self._weights[-1] + unpacked)
         key_bytes = sum(map(len, keys))
         self._data_bytes += len(data) + _BYTES_BYTES
-        fresh = len(self._chains.newest) - distinct
-        self._key_bytes += fresh * (_KEY_BYTES + key_bytes // len(keys))
+        self._key_bytes += key_bytes + _BYTES_BYTES * len(keys)
         self.unpacked_bytes += key_bytes + batch.values_size
         return keys
 
     def last_seq(self, key: bytes) -> int:
         """Return the key's last seq here, or 0 without an entry of the key."""
-        return self._chains.last(key)
+        return self._index.last(key)
 
     def last_seqs(self, keys: Sequence[bytes]) -> list[int]:
         """Return the last seq of each key here, or 0 without an entry of the key."""
-        first_seq = self.first_seq
-        return [
-            0 if position is None else first_seq + position
-            for position in map(self._chains.newest.get, keys)
-        ]
+        return self._index.lasts(keys)
 
     def not_held(self, keys: Iterable[bytes]) -> list[bytes]:
         """Return those of the keys that have no entry here, each once, in their order."""
-        return list(dict.fromkeys(filterfalse(self._chains.newest.__contains__, keys)))
+        wanted = list(dict.fromkeys(keys))
+        return [key for key, seq in zip(wanted, self._index.lasts(wanted), strict=True) if not seq]
 
     def seqs_reversed(self, key: bytes, start: int, end: int | None) -> Iterator[int]:
         """Return the key's seqs in [start, end), descending."""
         if end is not None and end < self.end_seq:
-            return reversed(self._chains.run(key, start, end))
-        return self._chains.back(key, start)
+            return reversed(self._index.run(key, start, end))
+        return self._index.back(key, start)
 
     def seqs(self, key: bytes, start: int, end: int | None) -> Iterator[int]:
         """Return the key's seqs in [start, end), ascending."""
-        return iter(self._chains.run(key, start, end))
+        return iter(self._index.run(key, start, end))
 
     def count(self, key: bytes, start: int, end: int | None) -> int:
         """Return how many entries of the key lie in [start, end)."""
-        return len(self._chains.run(key, start, end))
+        return len(self._index.run(key, start, end))
 
     def seq_from_end(self, key: bytes, n: int, end: int | None) -> int:
         """Return the seq of the key's n-th entry below `end`, counted back; it must exist."""
-        run = self._chains.run(key, self.first_seq, end)
+        run = self._index.run(key, self.first_seq, end)
         return run.seqs[run.high - n]
 
     def entry(self, seq: int) -> Entry:
@@ -181,7 +175,7 @@ class Memtable:
         Freeing a million objects at once would hold the loop for 100 ms.
         """
         del self._data[-count:]
-        has_keys, has_sorted = self._chains.forget(count), self._keys.forget(count)
+        has_keys, has_sorted = self._index.forget(count), self._keys.forget(count)
         return bool(self._data or has_keys or has_sorted)
 
     def _place(self, seq: int) -> tuple[int, int]:

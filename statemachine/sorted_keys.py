@@ -6,10 +6,10 @@ the keys are held as sorted runs, which are merged as they are read.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from heapq import merge
-from itertools import islice
-from typing import Any, Final
+from itertools import groupby, islice
+from typing import Final
 
 from .column_cache import ColumnCache
 
@@ -22,9 +22,10 @@ _KEY_BYTES: Final = 8
 
 
 class SortedKeys:
-    """The keys of a mapping that only grows. `cache` knows the present turn of a read."""
+    """The keys of a list that only grows, and may have a key several times. `cache` knows the
+    present turn of a read."""
 
-    def __init__(self, keys: Mapping[bytes, Any], cache: ColumnCache) -> None:
+    def __init__(self, keys: Sequence[bytes], cache: ColumnCache) -> None:
         self._keys = keys
         self._cache = cache
         self._runs: list[list[bytes]] = []
@@ -42,7 +43,7 @@ class SortedKeys:
         Raises TurnOver before the first key: sort more of them in another turn.
         """
         self._sort()
-        for key in merge(*(_from(run, prefix, after) for run in self._runs)):
+        for key, _ in groupby(merge(*(_from(run, prefix, after) for run in self._runs))):
             if not key.startswith(prefix):
                 return
             yield key
@@ -68,8 +69,7 @@ class SortedKeys:
             del self._unsorted[-_RUN:]
             if self._runs and len(self._runs[-1]) + len(fresh) <= _RUN:
                 fresh += self._runs.pop()
-            fresh.sort()
-            self._runs.append(fresh)
+            self._runs.append(sorted(set(fresh)))
 
 
 def _from(run: list[bytes], prefix: bytes, after: bytes | None) -> Iterator[bytes]:

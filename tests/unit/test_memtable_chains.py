@@ -6,10 +6,10 @@ from itertools import count
 import pytest
 
 from lognode.client.protocol.records import decode_batch, encode_batch
-from lognode.statemachine import seq_chains as module
+from lognode.statemachine import seq_index as module
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.memtable import Memtable
-from lognode.statemachine.seq_chains import SeqChains
+from lognode.statemachine.seq_index import SeqIndex
 
 FIRST = 101
 
@@ -52,15 +52,15 @@ def test_a_page_of_a_hot_key_passes_only_what_is_new(monkeypatch: pytest.MonkeyP
     memtable = Memtable(FIRST, ColumnCache(1 << 20))
     filled(memtable, [b"hot"] * 5_000)
     passed = 0
-    back = SeqChains.back
+    back = SeqIndex.back
 
-    def counted(self: SeqChains, key: bytes, least: int):  # type: ignore[no-untyped-def]
+    def counted(self: SeqIndex, key: bytes, least: int):  # type: ignore[no-untyped-def]
         nonlocal passed
         for seq in back(self, key, least):
             passed += 1
             yield seq
 
-    monkeypatch.setattr(SeqChains, "back", counted)
+    monkeypatch.setattr(SeqIndex, "back", counted)
     assert memtable.count(b"hot", 1, None) == 5_000
     filled(memtable, [b"hot"] * 7)
     passed = 0
@@ -76,5 +76,5 @@ def test_chains_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         filled(memtable, [b"%02d" % number] * 200)
     for number in range(20):
         assert memtable.count(b"%02d" % number, 1, None) == 200
-    assert list(memtable._chains._kept) == [b"%02d" % number for number in range(15, 20)]
-    assert memtable._chains._kept_entries == 1_000
+    assert list(memtable._index._kept) == [b"%02d" % number for number in range(15, 20)]
+    assert memtable._index._kept_entries == 1_000

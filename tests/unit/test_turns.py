@@ -27,7 +27,7 @@ from lognode.node.replicas.range_replica import RangeReplica
 from lognode.node.replicas.read_turns import in_turns
 from lognode.node.serving import reads
 from lognode.node.serving.follow import Follow
-from lognode.statemachine import commands, segment_pages, segments, seq_chains, turn_limits
+from lognode.statemachine import commands, segment_pages, segments, seq_index, turn_limits
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.merge_process import Task, run
@@ -406,7 +406,7 @@ def test_S7_a_read_comes_to_its_end_though_every_cache_is_empty_in_every_turn(
     """Others read in between, so that nothing stays but what the read keeps; and others append."""
     made = Range(tmp_path, cache_bytes=1)
     made.store.columns = ColumnCache(1)
-    monkeypatch.setattr(seq_chains, "_CHAINED_MAX", 1)
+    monkeypatch.setattr(seq_index, "_CHAINED_MAX", 1)
     monkeypatch.setattr(turn_limits, "_BYTES_A_TURN", 300_000)
     for _ in range(2):
         for _ in range(4):
@@ -432,7 +432,7 @@ def test_S7_a_read_comes_to_its_end_though_every_cache_is_empty_in_every_turn(
         begin(self)
         if count % 3 == 0:
             made.append([b"new-%05d" % count, b"warm"])
-        made.state.memtable._chains.run(b"warm", 1, None)
+        made.state.memtable._index.run(b"warm", 1, None)
         made.store.columns._columns.clear()
 
     monkeypatch.setattr(Turns, "begin", others)
