@@ -20,7 +20,8 @@ Modules
 - Commands: `commands` encodes entries; `range_state` is the state machine itself; `admission` holds
   the checks of a leader before it proposes; `effects` hashes the effects of entries; `unknown`
   stops a replica at a command of a newer program; `rules` has the limits of each feature level.
-- Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `late_numbers`.
+- Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_blocks`,
+  `late_numbers`.
 - Memtables: `memtable`, made of `seq_index`, `sorted_keys` and `column_cache`.
 - Segments: `segments` is the store. `segment_format`, `segment_block`, `segment_order`,
   `segment_dictionary` and `bloom` are the parts of a file. `segment_reader` reads a file,

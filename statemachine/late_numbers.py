@@ -1,63 +1,80 @@
-"""Numbers of a producer that came after higher ones, in any order.
+"""Numbers of a producer that came after higher ones, in any order, with their seqs.
 
-Each batch asks how many of them are below a number, and there may be 65,536 of them. So they lie in
-groups by their size: one group is searched, and the others count as a whole.
+Each batch asks how many of them are below a number, and there may be half a million of them. So
+they lie in groups by their size: one group is searched, and the others count as a whole. The keys
+of a group's dict differ in their last bits, so no numbers that a client chooses share its places.
 """
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 _GROUP_BITS: Final = 10
 
 
 class LateNumbers:
-    """A set of numbers, each added once. The bounds passed to `below` never fall."""
+    """Numbers, each added once. The bounds passed to `below` and `settle` never fall."""
 
-    __slots__ = ("_count", "_groups", "_passed")
+    __slots__ = ("_count", "_groups", "_passed", "_passed_count")
 
     def __init__(self) -> None:
         self._count = 0
-        self._groups: dict[int, list[int]] = {}
-        """Groups that may have numbers at or above the last `low`: 513 groups in a window."""
-        self._passed: list[int] = []
-        """All other numbers."""
+        self._groups: dict[int, dict[int, int]] = {}
+        """Seqs by number, in groups that may have numbers at or above the last bound: 513 groups in
+        a window."""
+        self._passed: dict[int, dict[int, int]] = {}
+        """All other groups."""
+        self._passed_count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def __iter__(self) -> Iterator[int]:
-        return chain(self._passed, *self._groups.values())
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield the numbers, ascending, each with its seq."""
+        for groups in (self._passed, self._groups):
+            for group in sorted(groups):
+                yield from sorted(groups[group].items())
 
     def copy(self) -> "LateNumbers":
-        """Return a set that does not change with this one."""
+        """Return numbers that do not change with these."""
         copy = LateNumbers()
-        copy._count = self._count
-        copy._groups = {group: numbers.copy() for group, numbers in self._groups.items()}
+        copy._count, copy._passed_count = self._count, self._passed_count
+        copy._groups = {group: seqs.copy() for group, seqs in self._groups.items()}
         copy._passed = self._passed.copy()
         return copy
 
-    def add(self, number: int) -> None:
-        """Add a number that is not below the last `low`."""
-        self._count += 1
-        group = number >> _GROUP_BITS
-        found = self._groups.get(group)
-        if found is None:
-            self._groups[group] = [number]
-        else:
-            found.append(number)
+    def add(self, numbers: Sequence[int], first_seq: int) -> None:
+        """Add numbers that are not below the last bound, with consecutive seqs."""
+        groups = self._groups
+        for seq, number in enumerate(numbers, first_seq):
+            group = groups.get(number >> _GROUP_BITS)
+            if group is None:
+                group = groups[number >> _GROUP_BITS] = {}
+            group[number] = seq
+        self._count += len(numbers)
+
+    def get(self, number: int) -> int | None:
+        """Return the seq of a number, or None for an unknown number."""
+        if not self._count:
+            return None
+        at = number >> _GROUP_BITS
+        group = self._groups.get(at) or self._passed.get(at)
+        return None if group is None else group.get(number)
 
     def below(self, low: int) -> int:
-        """Return how many numbers are below `low`, which never falls."""
+        """Return how many numbers are below `low`."""
         if not self._count:
             return 0
-        group = low >> _GROUP_BITS
-        for passed in [each for each in self._groups if each < group]:
-            self._passed += self._groups.pop(passed)
-        return len(self._passed) + sum(map(low.__gt__, self._groups.get(group, ())))
+        last = low >> _GROUP_BITS
+        for passed in [each for each in self._groups if each < last]:
+            group = self._passed[passed] = self._groups.pop(passed)
+            self._passed_count += len(group)
+        return self._passed_count + sum(map(low.__gt__, self._groups.get(last, ())))
 
-    def clear(self) -> None:
-        """Remove all numbers."""
-        self._count = 0
-        self._groups.clear()
-        self._passed.clear()
+    def settle(self, low: int) -> None:
+        """Forget the numbers below `low`."""
+        self._count -= self.below(low)
+        self._passed, self._passed_count = {}, 0
+        last = low >> _GROUP_BITS
+        left = {n: seq for n, seq in self._groups.pop(last, {}).items() if n >= low}
+        if left:
+            self._groups[last] = left

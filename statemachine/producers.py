@@ -8,7 +8,6 @@ again. Numbers run over all ranges, so the applied numbers are a set, not an int
 """
 
 from collections.abc import Generator, Mapping, Sequence
-from itertools import filterfalse
 from typing import Any, Final, NamedTuple
 
 from ..client.protocol import limits
@@ -18,12 +17,17 @@ from ..client.protocol.records import Batch
 from . import rules
 from .number_runs import done, united_runs
 from .producer_capture import Capture
-from .producer_row import SECRET, SETTLED_KEPT, Row
+from .producer_row import SETTLED_KEPT, Row
 from .spans import Span
 
 _SHARES: Final = 64
 _FEW: Final = 2 * SETTLED_KEPT
 """The numbers that every producer may have remembered, however full the table is."""
+_SECRET: Final = hash("where record numbers lie in a set") & ((1 << 59) - 1)
+"""An offset that is added to a number before it is put into a set. Python hashes an integer to
+itself, so a client could choose numbers that share places of the set's table, and the members would
+search for seconds. The hash of a text is secret in each process. Consecutive numbers still lie side
+by side."""
 _ROW_FIELDS: Final = 6
 """The fields of a stored row before its elders."""
 
@@ -139,26 +143,24 @@ class Producers:
                 allowed=limits.producer_window_max,
             )  # fmt: skip
         prevs = batch.prevs
-        applied = row.applied
         if numbers[0] > row.highest and numbers[0] >= low:
             # All new, as nearly always: few records follow an unsettled record of their key.
             end = low + limits.producer_window_max
-            wanted = {prev + SECRET for prev in prevs or () if low <= prev < end}
-            # Each is looked up: subtracting `applied` would go through everything that is applied.
-            missing = (key - SECRET for key in filterfalse(applied.__contains__, wanted))
-            if max(prevs or (0,)) < end and None not in map(row.seq_of, missing):
+            wanted = {prev + _SECRET for prev in prevs or () if low <= prev < end}
+            seqs = (row.seq_of(key - _SECRET) for key in wanted)
+            if max(prevs or (0,)) < end and None not in seqs:
                 return None
         fresh: list[int] = []
         earlier: set[int] = set()
         for position, number in enumerate(numbers):
             prev = prevs[position] if prevs is not None else 0
-            found = prev < low or prev + SECRET in earlier
+            found = prev < low or prev + _SECRET in earlier
             if not found and not row.knows(prev, batch.keys[position]):
                 return OutOfOrder(
                     f"record {prev} of the same key has not arrived at this range", number=prev
                 )
             if number >= low:
-                earlier.add(number + SECRET)
+                earlier.add(number + _SECRET)
             if number >= low and not row.knows(number, batch.keys[position]):
                 fresh.append(position)
         return None if len(fresh) == len(numbers) else fresh

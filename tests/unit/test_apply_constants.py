@@ -66,8 +66,6 @@ CONSTANTS = {
     "client.protocol.limits.split_rate_min": 100,
     "client.protocol.levels.CAUSES_FROM": 3,
     "statemachine.producer_row.SETTLED_KEPT": 64,
-    "statemachine.producer_row._LATE_MIN": 256,
-    "statemachine.producer_row._LATE_PART": 8,
     "statemachine.producers._SHARES": 64,
     "statemachine.producers._FEW": 128,
     "statemachine.removal._SWEPT_BY_KEYS": 128,

@@ -1,0 +1,118 @@
+"""Record numbers of a producer with their seqs, ascending, in blocks as they were applied.
+
+A batch's numbers are one block, whose seqs are consecutive, so a large batch costs nothing per
+number: a dict entry for each took 0.2 us of every member, most of it waiting for memory. Numbers of
+small batches are gathered in the last block. A look-up is a binary search for the block, and one in
+the block; few records are looked up. No hash table holds numbers that a client may choose.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+_BLOCK: Final = 64
+"""The numbers from which on a batch is a block of its own, and a gathered block is complete: four
+bytes a number for the block itself."""
+
+
+class _Block(NamedTuple):
+    """Ascending numbers and their seqs."""
+
+    numbers: Sequence[int]
+    seqs: Sequence[int]
+
+    def part(self, begin: int, end: int) -> "_Block":
+        return _Block(self.numbers[begin:end], self.seqs[begin:end])
+
+
+class NumberBlocks:
+    """See the module. Numbers and seqs are below 2**63."""
+
+    __slots__ = ("_blocks", "_ends", "_firsts", "_forgotten", "_gathers")
+
+    def __init__(self) -> None:
+        self._blocks: list[_Block] = []
+        """Only the last one may change, while `_gathers`."""
+        self._firsts: list[int] = []
+        """The first number of each block."""
+        self._ends: list[int] = []
+        """How many numbers there are up to the end of each block, those forgotten included."""
+        self._forgotten = 0
+        self._gathers = False
+        """Whether the last block consists of two arrays of this object, which may grow."""
+
+    def __len__(self) -> int:
+        return self._ends[-1] - self._forgotten if self._ends else 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Yield the numbers, ascending, each with its seq."""
+        return chain.from_iterable(zip(*block, strict=True) for block in self._blocks)
+
+    def copy(self) -> "NumberBlocks":
+        """Return blocks that do not change with these."""
+        copy = NumberBlocks()
+        copy._blocks, copy._firsts, copy._ends = self._blocks[:], self._firsts[:], self._ends[:]
+        copy._forgotten, copy._gathers = self._forgotten, self._gathers
+        if self._gathers:
+            last = self._blocks[-1]
+            copy._blocks[-1] = last.part(0, len(last.numbers))
+        return copy
+
+    def add(self, numbers: Sequence[int], first_seq: int) -> None:
+        """Append ascending numbers above all others, with consecutive seqs."""
+        seqs = range(first_seq, first_seq + len(numbers))
+        if len(numbers) >= _BLOCK:
+            kept = numbers if isinstance(numbers, range) else array("q", numbers)
+            self._append(_Block(kept, seqs))
+        elif self._gathers:
+            last = self._blocks[-1]
+            last.numbers.extend(array("q", numbers))  # type: ignore[attr-defined]  # an array
+            last.seqs.extend(array("q", seqs))  # type: ignore[attr-defined]
+            self._ends[-1] += len(numbers)
+            self._gathers = len(last.numbers) < _BLOCK
+        else:
+            self._append(_Block(array("q", numbers), array("q", seqs)))
+            self._gathers = True
+
+    def get(self, number: int) -> int | None:
+        """Return the seq of a number, or None for an unknown number."""
+        at = bisect_right(self._firsts, number) - 1
+        if at < 0:
+            return None
+        numbers, seqs = self._blocks[at]
+        place = bisect_left(numbers, number)
+        if place == len(numbers) or numbers[place] != number:
+            return None
+        return seqs[place]
+
+    def below(self, low: int) -> int:
+        """Return how many numbers are below `low`."""
+        at = bisect_left(self._firsts, low) - 1
+        if at < 0:
+            return 0
+        numbers = self._blocks[at].numbers
+        return self._ends[at] - len(numbers) + bisect_left(numbers, low) - self._forgotten
+
+    def settle(self, low: int) -> None:
+        """Forget the numbers below `low`."""
+        at = bisect_left(self._firsts, low) - 1
+        if at < 0:
+            return
+        self._forgotten += self.below(low)
+        block = self._blocks[at]
+        rest = block.part(bisect_left(block.numbers, low), len(block.numbers))
+        if rest.numbers:
+            self._blocks[at], self._firsts[at] = rest, rest.numbers[0]
+            at -= 1
+        for column in (self._blocks, self._firsts, self._ends):
+            del column[: at + 1]
+        self._gathers = self._gathers and bool(self._blocks)
+
+    def _append(self, block: _Block) -> None:
+        end = self._ends[-1] if self._ends else self._forgotten
+        self._blocks.append(block)
+        self._firsts.append(block.numbers[0])
+        self._ends.append(end + len(block.numbers))
+        self._gathers = False
