@@ -67,9 +67,11 @@ async def begin(node: StorageNode, applied: tuple[int, int]) -> ControllerReplic
 async def begin_and_stop_half_way(node: StorageNode, applied: tuple[int, int]) -> None:
     """The log is in the WAL, the row is not in meta."""
     half = asyncio.ensure_future(begin(node, applied))
-    await asyncio.sleep(0)
+    while GID not in node.wal.groups and not half.done():
+        await asyncio.sleep(0)
     half.cancel()
     await asyncio.wait([half])
+    assert half.cancelled()
     assert GID in node.wal.groups
     assert GID not in node.host.groups
 

@@ -83,5 +83,4 @@ def test_consecutive_numbers_take_hardly_any_memory() -> None:
     columns = (runs._firsts, runs._seqs, runs._ranks)
     assert sum(map(sys.getsizeof, columns)) < 1_000
     assert not row.applied
-    assert not row.ordered
     assert row.seq_of(250_000) == 250_000

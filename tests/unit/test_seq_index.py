@@ -67,7 +67,7 @@ def test_S7_a_read_goes_on_below_where_it_was_when_entries_are_added(names: list
     assert found == expected
 
 
-def test_a_pattern_across_two_hashes_is_no_entry() -> None:
+def test_a_pattern_across_two_hashes_is_not_an_entry() -> None:
     """The newest hashes lie side by side as bytes, in which a hash may also be found in between."""
     index = SeqIndex(FIRST, ColumnCache(1 << 20))
     index.add([b"a", b"b"])

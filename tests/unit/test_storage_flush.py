@@ -367,6 +367,9 @@ def test_S1_x16_memtables_freeze_and_appends_go_on_while_the_builder_is_busy(
         with pytest.raises(Overloaded, match="segments") as refused:
             await replica.append(numbered_batch(number, [b"a"]))
         assert refused.value.outcome == "not_applied"
+        async with asyncio.timeout(60):
+            while replica.state.memtable_full:  # noqa: ASYNC110  its FREEZE is on the way
+                await asyncio.sleep(0.001)
         assert 6 <= len(replica.state.queue) <= 10
         assert replica.state.memtable_bytes < 50_000
         frozen_at = [frozen.applied_index for frozen in replica.state.queue]
