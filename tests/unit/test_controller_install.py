@@ -67,7 +67,7 @@ async def begin(node: StorageNode, applied: tuple[int, int]) -> ControllerReplic
 async def begin_and_stop_half_way(node: StorageNode, applied: tuple[int, int]) -> None:
     """The log is in the WAL, the row is not in meta."""
     half = asyncio.ensure_future(begin(node, applied))
-    while GID not in node.wal.groups and not half.done():
+    while GID not in node.wal.groups and not half.done():  # noqa: ASYNC110
         await asyncio.sleep(0)
     half.cancel()
     await asyncio.wait([half])
