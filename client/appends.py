@@ -22,6 +22,7 @@ from .protocol.errors import (
 from .protocol.records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record, encode_batch
 from .protocol.types import ABSENT, ANY, Ack, Expect, Headers
 from .retry import Attempts
+from .timer import Timer
 
 C = TypeVar("C")
 
@@ -85,7 +86,7 @@ class AppendBatch:
         self.parts: list[tuple[AppendBatch, list[int]]] | None = None
         self.waiters: list[tuple[float, asyncio.Future[None]]] = []
         """Waiting callers: the time until which each waits, and its future."""
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Timer | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -184,14 +185,14 @@ class AppendBatch:
         The batch is not `done` yet."""
         waiter: asyncio.Future[None] = self.done.get_loop().create_future()
         self.waiters.append((until, waiter))
-        if self.timer is None or until < self.timer.when():
+        if self.timer is None or until < self.timer.when:
             self._look_at(until)
         return waiter
 
     def _look_at(self, when: float) -> None:
         if self.timer is not None:
             self.timer.cancel()
-        self.timer = self.done.get_loop().call_at(when, self._look)
+        self.timer = Timer.at(self.done.get_loop(), when, self._look)
 
     def _look(self) -> None:
         """Wake the callers whose time is over."""

@@ -22,6 +22,7 @@ from .protocol import limits
 from .protocol.errors import LognodeError, SequenceMismatch, Timeout
 from .protocol.records import EXPECT_ABSENT, check_record
 from .protocol.types import Ack, Entry, Updated
+from .timer import Timer
 from .window import copied
 
 Change = Callable[[bytes | None], bytes | None]
@@ -61,7 +62,7 @@ class _Line:
         self.callers: deque[_Caller] = deque()
         self.under_way: list[_Caller] = []
         """The callers whose changes are being applied now."""
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Timer | None = None
 
     def present(self) -> Iterable[_Caller]:
         """Return all callers, oldest first."""
@@ -109,7 +110,7 @@ class Updates:
             # The place among the clients counts from the first caller that waits.
             line.ahead = loop.create_task(self._read_in_turn(key, deadline))
             line.ahead.add_done_callback(_retrieve)
-        if line.timer is None or deadline < line.timer.when():
+        if line.timer is None or deadline < line.timer.when:
             self._look_at(line, deadline)
         try:
             return await caller.future
@@ -211,7 +212,7 @@ class Updates:
     def _look_at(self, line: _Line, when: float) -> None:
         if line.timer is not None:
             line.timer.cancel()
-        line.timer = asyncio.get_running_loop().call_at(when, self._look, line)
+        line.timer = Timer.at(asyncio.get_running_loop(), when, self._look, line)
 
     def _look(self, line: _Line) -> None:
         """End the waits of the callers whose time is over."""

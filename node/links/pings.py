@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from ...client.timer import Timer
 from ...raft.liveness import Liveness, Ping
 from ...raft.types import GroupId, RaftOptions
 from ..metrics import Metrics
@@ -39,7 +40,7 @@ class Pings:
         self._replica = replica
         self._send = send
         self._tick_guarded = guarded(self._tick, on_broken)
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._loop = asyncio.get_running_loop()
         self.liveness = Liveness(
             incarnation=boot,
@@ -66,9 +67,9 @@ class Pings:
         """Take a frame's ping from the peer's latest process. Raises RemoteProtocolError for a
         malformed ping."""
         self.liveness.heard(peer, boot, Ping.from_wire(told))
-        if self._timer is not None and self.liveness.next_deadline() < self._timer.when():
+        if self._timer is not None and self.liveness.next_deadline() < self._timer.when:
             self._timer.cancel()
-            self._timer = self._loop.call_at(self.liveness.next_deadline(), self._tick_guarded)
+            self._timer = Timer.at(self._loop, self.liveness.next_deadline(), self._tick_guarded)
 
     def _tick(self) -> None:
         if self.liveness.tick():
@@ -77,4 +78,4 @@ class Pings:
             replica = self._replica(wake.gid)
             if replica is not None:
                 replica.disturb(wake.peer, campaign=wake.campaign)
-        self._timer = self._loop.call_at(self.liveness.next_deadline(), self._tick_guarded)
+        self._timer = Timer.at(self._loop, self.liveness.next_deadline(), self._tick_guarded)

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from ...client.timer import Timer
 from ..runtime.unexpected import OnBroken, guarded
 
 _LATE_S: Final = 0.1
@@ -49,7 +50,7 @@ class ContactWatch:
         self._on_lost = on_lost
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
 
     def begin(self) -> None:
         """Watch until the contact is lost or `end` is called.
@@ -69,11 +70,12 @@ class ContactWatch:
         return max(0.0, self._timeout_s - self._contact.contact_age_s) + _MARGIN_S
 
     def _arm(self, in_s: float) -> None:
-        self._timer = self._loop.call_later(in_s, guarded(self._look_now, self._on_broken))
+        look = guarded(self._look_now, self._on_broken)
+        self._timer = Timer.at(self._loop, self._loop.time() + in_s, look)
 
     def _look_now(self) -> None:
         timer, self._timer = self._timer, None
-        is_late = timer is not None and self._loop.time() - timer.when() > _LATE_S
+        is_late = timer is not None and self._loop.time() - timer.when > _LATE_S
         if self._contact.in_contact:
             self._arm(self._left_s())
         elif is_late:

@@ -24,6 +24,7 @@ from ...client.protocol.errors import (
     Sealed,
     Unavailable,
 )
+from ...client.timer import Timer
 from ...partitions.model import Descriptor
 from ...raft.group import Group
 from ...raft.group_log import GroupLog
@@ -148,7 +149,7 @@ class Replica:
         self._reads: dict[int, asyncio.Future[int]] = {}
         self._applied_waiters = Waiters(services.on_broken)
         """Waiters for an applied index."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._pumping = False
         self._was_leader = False
         self._leader_told = (0, NOBODY)
@@ -539,10 +540,10 @@ class Replica:
             return
         deadline = self.group.next_deadline()
         if self._timer is not None:
-            if not self._timer.cancelled() and self._timer.when() <= deadline:
+            if self._timer.when <= deadline:
                 return  # the timer fires early and looks again, at no cost per message
             self._timer.cancel()
-        self._timer = self._loop.call_at(deadline, self._tick)
+        self._timer = Timer.at(self._loop, deadline, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
