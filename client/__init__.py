@@ -29,6 +29,7 @@ Modules of these layers. In the SDK:
     the position of each key
   snapshot, vector: snapshots, and the value that describes a snapshot
   loop_thread: the thread and event loop behind the blocking SDK
+  timer: a call of the loop at a time that stays known
 
 On both sides, and in programs around them:
 
