@@ -6,6 +6,7 @@ ranges the client asks for the ranges around the key that it needs.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,6 +18,7 @@ from .protocol.address import Address, split_address
 from .protocol.cluster import METADATA, RANGE, RANGES
 from .protocol.errors import (
     IDLE,
+    OVERTAKEN,
     GenerationMismatch,
     InvalidArgument,
     LognodeError,
@@ -31,7 +33,7 @@ from .protocol.errors import (
     Unavailable,
 )
 from .protocol.key_spans import EVERY_KEY, KeySpans, Span
-from .protocol.kinds import Array
+from .protocol.kinds import INTEGER_MAX, Array
 from .protocol.tls import ClientTls
 from .retry import Attempts, Next
 from .routing import Range, RangeTable
@@ -96,6 +98,8 @@ class Cluster:
     ) -> None:
         self.seeds = tuple(seeds)
         self.version = 0
+        self._since = 0
+        """The newest version of the metadata that an answer to a change, or its refusal, named."""
         self.nodes: dict[int, Address] = {}
         self.pool = Pool(tls, token)
         self._preferred = random.randrange(1 << 16)
@@ -498,19 +502,29 @@ class Cluster:
         """Ask any node; the node forwards the controller's operations to the controller.
 
         `waits`: wait for the end of an operation that is in the way; otherwise raise
-        OperationInProgress.
+        OperationInProgress. A request that has `since` is refused when it arrives after later
+        changes of the same records; the next attempt then names the version of these changes.
         """
+        if "since" in operation.request.shape and not max(self.version, self._since):
+            # Without a version the first attempt would be refused.
+            with contextlib.suppress(Unavailable, Timeout):
+                await self.look(METADATA, {"limit": 1}, deadline, newer=False)
         loop = asyncio.get_running_loop()
         attempts = Attempts(operation.name, deadline, writes=operation.writes)
         hint: Address | None = None
         while True:
             address = hint or self._candidates()[0]
             hint = None
+            since = max(self.version, self._since)
             try:
                 until = attempts.attempt_deadline(loop.time())
                 connection = await self.pool.get(address, until)
-                return await connection.request(operation, body, deadline=until)
+                answer = await connection.request(
+                    operation, _stamped(operation, body, since), deadline=until
+                )
             except LognodeError as error:
+                if self._was_overtaken(error, since) and loop.time() < deadline:
+                    continue
                 if isinstance(error, (Timeout, Unavailable)):
                     self.pool.suspect(address)
                 if isinstance(error, OperationInProgress) and not waits:
@@ -519,8 +533,23 @@ class Cluster:
                     told = error.fields.get("hint")
                     hint = self.nodes.get(told) if type(told) is int else None
                 step = attempts.failed(error, loop.time())
+            else:
+                self._learn_since(answer.get("version"))
+                return answer
             if step.delay_s:
                 await asyncio.sleep(step.delay_s)
+
+    def _was_overtaken(self, error: LognodeError, since: int) -> bool:
+        """Whether the attempt was refused because its `since` is too old. The next attempt has the
+        version that the error names."""
+        if error.fields.get("reason") != OVERTAKEN:
+            return False
+        self._learn_since(error.fields.get("newer"))
+        return self._since > since  # otherwise the client would ask for ever
+
+    def _learn_since(self, version: object) -> None:
+        if type(version) is int and self._since < version <= INTEGER_MAX:
+            self._since = version
 
     def _any_member(self, known: Range) -> int:
         """Return the member that this client prefers: a follower, since the leader has the
@@ -537,6 +566,14 @@ class Cluster:
             log.session.saw(known, applied)
         if type(leader) is int and leader != known.leader and not self._is_suspect(leader):
             log.table.lead(known, leader)
+
+
+def _stamped(operation: Operation, body: Body, since: int) -> Body:
+    """Return the request with `since` where the operation has this field.
+
+    `since` was known before the attempt is sent, so that every later change has a later version.
+    """
+    return {**body, "since": since} if "since" in operation.request.shape else body
 
 
 def _address_of(node: Mapping[str, Any]) -> Address | None:

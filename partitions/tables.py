@@ -89,6 +89,12 @@ class Changes:
         self.touched.clear()
         self.undo.clear()
 
+    def version_of(self, bucket: Bucket) -> int:
+        """Return the version in which a record of the bucket changed last, or a later version: all
+        changes before the oldest version that is known here count as made in that version."""
+        stamp = self.order.get(bucket)
+        return self.floor if stamp is None else max(self.floor, stamp.version)
+
     def tick_of(self, version: int) -> int:
         """Return the last tick of that version, or of the newest version before it."""
         for stamp in reversed(self.order.values()):

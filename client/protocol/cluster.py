@@ -10,6 +10,7 @@ from .common import (
     KEY,
     LOG_NAME,
     NODE,
+    SINCE,
     SMALL_BYTES,
     WHOLE_BYTES,
 )
@@ -199,6 +200,7 @@ CREATE_LOG: Final = Operation(
         **_RULES,
         "exist_ok": Optional(Flag(), False),
         "creation": Optional(Binary(limits.creation_bytes, limits.creation_bytes)),
+        **SINCE,
     }),
     Record({"log": Integer(), "created": Optional(Flag(), OMIT)}, loose=True), SMALL_BYTES,
     subject=Subject.LOG,
@@ -211,6 +213,7 @@ ALTER_LOG: Final = Operation(
         "changes": Table(
             Text(64), Nullable(OneOf(Integer(), Text(16))), 16,
         ),
+        **SINCE,
     }),
     Record({"log": Integer(), "policy": POLICY}, loose=True), SMALL_BYTES,
     subject=Subject.LOG,
@@ -347,7 +350,8 @@ RANGE_RECOVER: Final = Operation(
 NODE_DRAIN: Final = Operation(
     "node_drain", 78, "Begin to move all replicas and leads away from a node.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
-    Record({"node": Integer(), "undo": Optional(Flag(), False)}), _NODE_STATE, SMALL_BYTES,
+    Record({"node": Integer(), "undo": Optional(Flag(), False), **SINCE}),
+    _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 NODE_REMOVE: Final = Operation(
     "node_remove", 79, "Remove a node from the cluster for ever. The node must be drained or DEAD.",
@@ -359,7 +363,7 @@ NODE_REKEY: Final = Operation(
     "node_rekey", 80,
     "Bind a node to another TLS key: from now on the node must prove that it holds this key.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
-    Record({"node": Integer(), "key": Text(128, 1)}), _NODE_STATE, SMALL_BYTES,
+    Record({"node": Integer(), "key": Text(128, 1), **SINCE}), _NODE_STATE, SMALL_BYTES,
 )  # fmt: skip
 
 FINALIZE: Final = Operation(
@@ -392,6 +396,7 @@ TOKEN_CREATE: Final = Operation(
         "scopes": Array(_SCOPE, limits.token_scopes_max, 1),
         "expires_ms": Optional(Integer(1)),
         "quota_class": Optional(Text(limits.quota_class_chars_max, 1, chars=True), DEFAULT_CLASS),
+        **SINCE,
     }),
     Record({"id": _TOKEN_ID, "version": Integer()}, loose=True), SMALL_BYTES,
 )  # fmt: skip

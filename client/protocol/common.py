@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from . import limits
 from .kinds import Binary, Column, Flag, Integer, Nullable, OneOf, Table, Text
-from .record import Optional, Record, Shape
+from .record import OMIT, Optional, Record, Shape
 
 KEY: Final = Binary(limits.key_bytes_max, 1, limit="key_bytes_max")
 BOUND: Final = Binary(limits.key_bytes_max, limit="key_bytes_max")
@@ -27,6 +27,9 @@ GRANT: Final = Binary(limits.producer_grant_bytes, limits.producer_grant_bytes)
 GROUP: Final[Shape] = {"range": Integer(), "generation": Integer()}
 """The generation of a range; a request for any other generation is refused."""
 EMPTY: Final = Record({})
+SINCE: Final[Shape] = {"since": Optional(Integer(), OMIT)}
+"""A version of the metadata that the sender knows before it sends the attempt. The controller
+refuses the attempt if later commands have changed the same records (`partitions.overtaken`)."""
 
 READ: Final[Shape] = {
     **GROUP,

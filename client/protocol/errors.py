@@ -43,6 +43,9 @@ Outcome = Literal["not_applied", "applied", "unknown"]
 IDLE: Final = "idle"
 """The `reason` of an UNAVAILABLE with which the acceptor ends a connection without requests. It
 has answered everything that it has read, so requests sent meanwhile are not applied."""
+OVERTAKEN: Final = "overtaken"
+"""The `reason` of a CONFLICT with which the controller refuses a request whose `since` is too old.
+The field `newer` has the version to send in place of it."""
 
 
 class LognodeError(Exception):

@@ -3,7 +3,7 @@
 from typing import Final
 
 from . import limits
-from .common import EMPTY, SMALL_BYTES, WHOLE_BYTES
+from .common import EMPTY, SINCE, SMALL_BYTES, WHOLE_BYTES
 from .kinds import Array, Binary, Integer, Text
 from .operation import Operation, Permission, Retry, Sender
 from .record import Optional, Record
@@ -19,7 +19,7 @@ NODE_INVITE: Final = Operation(
     "`ID.SECRET.CLUSTER.CA.CHECKSUM`. `cluster` and `ca` come from the answer. The checksum "
     "is the CRC-32 (zlib) of the text before the last dot, in 8 hexadecimal digits.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
-    Record({"id": INVITE_ID, "digest": Binary(32, 32), "expires_ms": Integer(1)}),
+    Record({"id": INVITE_ID, "digest": Binary(32, 32), "expires_ms": Integer(1), **SINCE}),
     Record({"cluster": CLUSTER_ID, "ca": Text(64, 1)}, loose=True), SMALL_BYTES,
 )  # fmt: skip
 NODE_INVITES: Final = Operation(

@@ -74,6 +74,8 @@ SHARED: Final[Mapping[str, str]] = {
     "principal": "The name of the principal. Several tokens may have one.",
     "quota_class": "The quota that holds for the principal.",
     "range": "The id of the range.",
+    "since": "A version of the metadata that the client knew before it sent this attempt; missing: "
+    "a late attempt may undo what was done after it. See Repetitions of administration.",
     "replicas": "How many replicas each range has.",
     "retention_bytes": "Of each range so many bytes of segments stay at least; older ones may go.",
     "retention_ms": "Entries older than this may go.",
@@ -575,7 +577,11 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "RANGE_NOT_FOUND": {"range": "an integer: the id of the range."},
     "NODE_NOT_FOUND": {"node": "an integer: the id of the node."},
-    "CONFLICT": {"node": "an integer: the node that the conflict is about."},
+    "CONFLICT": {
+        "node": "an integer: the node that the conflict is about.",
+        "reason": "text: `overtaken` of a request whose `since` is too old.",
+        "newer": "an integer: the `since` to send in place of it.",
+    },
     "LOG_EXISTS": {"log": "text: the name of the log."},
     "SEQUENCE_MISMATCH": {
         "key": "bytes: the key whose condition did not hold.",

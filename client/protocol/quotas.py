@@ -3,7 +3,7 @@
 from typing import Final
 
 from . import limits
-from .common import EMPTY, LOG_NAME, SMALL_BYTES, WHOLE_BYTES
+from .common import EMPTY, LOG_NAME, SINCE, SMALL_BYTES, WHOLE_BYTES
 from .kinds import Array, Integer, Nullable, Table, Text
 from .operation import Operation, Permission, Retry, Sender
 from .record import Optional, Record, Shape
@@ -36,13 +36,14 @@ QUOTA_SET: Final = Operation(
     Record({
         "name": LOG_NAME,
         "limits": Table(Text(32), Nullable(Integer(1, limits.quota_max)), 16),
+        **SINCE,
     }),
     _QUOTA, SMALL_BYTES,
 )  # fmt: skip
 QUOTA_DELETE: Final = Operation(
     "quota_delete", 85, "Delete a quota and all its limits.",
     Sender.OPERATOR, Permission.ADMIN, Retry.ONCE,
-    Record({"name": LOG_NAME}), EMPTY, SMALL_BYTES,
+    Record({"name": LOG_NAME, **SINCE}), EMPTY, SMALL_BYTES,
 )  # fmt: skip
 QUOTA_LIST: Final = Operation(
     "quota_list", 86, "Return all quotas, with their limits.",

@@ -17,6 +17,7 @@ from typing import Any, Final
 from ...client import tokens
 from ...client.invitation import NO_CA
 from ...client.protocol.errors import (
+    OVERTAKEN,
     Conflict,
     InvalidArgument,
     LognodeError,
@@ -161,9 +162,14 @@ class Entrance:
             if self._wall_ms() > request.until_ms:
                 raise Unavailable("the controller did not answer before the request expired")
             try:
-                await self._command(command)
+                await self._command({**command, "since": self._metadata().version})
                 break
             except (Routing, Unavailable, Timeout):
+                await asyncio.sleep(_RECOVERY_RETRY_S)
+            except Conflict as error:
+                if error.fields.get("reason") != OVERTAKEN:
+                    raise
+                # Other tokens have changed meanwhile; news of them is on its way to this node.
                 await asyncio.sleep(_RECOVERY_RETRY_S)
         log.warning(
             "the data directory of this node created a token that allows everything",

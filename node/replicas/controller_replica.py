@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...client.protocol.errors import LognodeError, NotLeader, Timeout, Unavailable, from_wire
-from ...partitions import commands, proposals
+from ...partitions import commands, overtaken, proposals
 from ...partitions.metadata import Metadata
 from ...partitions.model import Descriptor
 from ...raft.group_log import GroupLog
@@ -85,17 +85,19 @@ class ControllerReplica(Replica):
         """Propose a metadata command and return its answer.
 
         A command that would be refused, or would change nothing, is not proposed but answered at
-        once. Raises InvalidArgument or Unsupported for a command that nobody may propose,
-        NotLeader, the error with which the metadata refused the command, or Timeout with outcome
-        unknown.
+        once. The field `since` of the command is compared here and not proposed. Raises
+        InvalidArgument or Unsupported for a command that nobody may propose, NotLeader, the error
+        with which the metadata refused the command, Conflict for a late attempt of a command
+        (`partitions.overtaken`), or Timeout with outcome unknown.
         """
         command = proposals.checked(command, self.metadata.nodes)
+        since: int | None = command.pop("since", None)
         await self.lead_settled()
         if not self.leads:
             raise self.not_leader()
         error: LognodeError | None = None
         try:
-            return _told(await self._answer(command, timeout_s))
+            return _told(await self._answer(command, since, timeout_s))
         except LognodeError as refusal:
             error = refusal
             raise
@@ -107,13 +109,17 @@ class ControllerReplica(Replica):
         finally:
             self._on_command(command, error)
 
-    async def _answer(self, command: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    async def _answer(
+        self, command: dict[str, Any], since: int | None, timeout_s: float
+    ) -> dict[str, Any]:
         data = commands.encode(command)
-        if self._rehearsed(data) is not None:
+        if since is not None or self._rehearsed(data) is not None:
             await self.ready(timeout_s=timeout_s)
             answer = self._rehearsed(data)
             if answer is not None:
                 return answer
+            if since is not None:
+                overtaken.check(self.metadata, command, since)
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.propose(data, (future,))
         try:

@@ -282,7 +282,7 @@ class ClusterService:
         """Bind a node to another TLS key: from now on only the holder of that key is accepted as
         the node. Raises NodeNotFound, Conflict, InvalidArgument."""
         asked = {"node": body["node"], "key": body["key"]}
-        answer = await self.command({"op": commands.REKEY_NODE, **asked})
+        answer = await self.command({"op": commands.REKEY_NODE, **asked, **_since(body)})
         log.info("node bound to another key", extra={"fields": asked})
         return answer
 
@@ -305,13 +305,14 @@ class ClusterService:
         """Change limits of a quota; the answer has all its limits. Raises InvalidArgument,
         LimitExceeded."""
         asked = {"name": body["name"], "limits": body["limits"]}
-        answer = await self.command({"op": commands.SET_QUOTA, **asked})
+        answer = await self.command({"op": commands.SET_QUOTA, **asked, **_since(body)})
         log.info("quota set", extra={"fields": answer})
         return answer
 
     async def quota_delete(self, body: Body) -> Body:
         """Delete a quota. Raises NotFound."""
-        answer = await self.command({"op": commands.DELETE_QUOTA, "name": body["name"]})
+        asked = {"name": body["name"], **_since(body)}
+        answer = await self.command({"op": commands.DELETE_QUOTA, **asked})
         log.info("quota deleted", extra={"fields": {"name": body["name"]}})
         return answer
 
@@ -324,7 +325,7 @@ class ClusterService:
 
     async def _of_node(self, op: str, body: Body, option: str) -> Body:
         asked = {"node": body["node"], option: body[option]}
-        answer = await self.command({"op": op, **asked})
+        answer = await self.command({"op": op, **asked, **_since(body)})
         log.info("node state", extra={"fields": {**asked, "state": answer["state"]}})
         return answer
 
@@ -511,6 +512,11 @@ class ClusterService:
 def _is(value: object, *allowed: object) -> bool:
     """Return whether the value equals an allowed value of the same type: True is not node 1."""
     return any(type(value) is type(each) and value == each for each in allowed)
+
+
+def _since(body: Body) -> Body:
+    """Return the field `since` of a request, where the request has it."""
+    return {"since": body["since"]} if "since" in body else {}
 
 
 def register_command(body: Body) -> Body:

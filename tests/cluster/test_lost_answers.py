@@ -13,6 +13,7 @@ from lost_answers import LosesAnswers
 
 import lognode
 from lognode import testing
+from lognode.client import tokens
 from lognode.client.connection import dial
 from lognode.client.protocol import Operation, limits
 from lognode.client.protocol.cluster import (
@@ -22,6 +23,7 @@ from lognode.client.protocol.cluster import (
     TOKEN_REVOKE,
 )  # fmt: skip
 from lognode.client.protocol.quotas import QUOTA_DELETE, QUOTA_SET
+from lognode.client.protocol.scopes import parse_scope
 
 pytestmark = pytest.mark.cluster
 
@@ -164,3 +166,33 @@ def test_S11_other_administration_survives_a_lost_answer(
     call(client)
     assert proxy.lost == 1
     assert proxy.requests >= 2
+
+
+def test_X5_a_late_attempt_to_create_a_token_does_not_bring_the_token_back(
+    proxy: LosesAnswers, client: lognode.Client
+) -> None:
+    """A revoked token existed again once a node, which had been cut off, executed the first attempt
+    to create the token."""
+    drawn = tokens.draw()
+    request = {
+        "id": tokens.id_of(drawn), "digest": tokens.digest_of(drawn), "principal": "eve",
+        "scopes": [parse_scope("read own").to_wire()],
+    }  # fmt: skip
+    administrator = client.admin.create_token("root", ["admin"])["token"]
+
+    async def ask(since: int) -> None:
+        connection = await dial("127.0.0.1", proxy.port, token=administrator)
+        try:
+            deadline = asyncio.get_running_loop().time() + 10
+            await connection.request(TOKEN_CREATE, {**request, "since": since}, deadline=deadline)
+        finally:
+            connection.close()
+
+    since = client.metadata()["version"]
+    asyncio.run(ask(since))
+    asyncio.run(ask(since))  # a repetition gets the answer
+    client.admin.revoke_token(request["id"])
+    with pytest.raises(lognode.Conflict, match="later commands have changed") as found:
+        asyncio.run(ask(since))
+    assert found.value.fields["newer"] > since
+    assert request["id"] not in {row["id"] for row in client.admin.tokens()}
