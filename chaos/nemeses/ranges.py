@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...client.protocol.errors import Conflict, LognodeError
+from ...client.retry import ClientClosed
 from .package import Begun, Target
 from .victims import status_of
 
@@ -27,6 +28,8 @@ _KEYS_MAX: Final = 50
 _COUNTED_MAX: Final = 8
 _ANSWER_S: Final = 2.0
 _CONTROLLER: Final = 0
+_LATE_S: Final = 1.0
+"""The time between two looks for drains that began late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,9 @@ class Range:
         self._killed: list[int] = []
         self._drained: set[int] = set()
         self._undoing: asyncio.Task[None] | None = None
+        self._unsure: set[int] = set()
+        """Nodes whose drain had no answer: the request may arrive at any later time."""
+        self._looking: asyncio.Task[None] | None = None
 
     def missing(self) -> str | None:
         """Return None: nothing is missing."""
@@ -121,9 +127,12 @@ class Range:
     async def take(self, target: Target, step: Step, phase: str | None) -> Begun:
         """Take this step; with a phase, kill the controller's leader in that phase."""
         if step.kind == "drain":
-            # Waited for: a drain that began after the end would not be undone.
             self._drained.add(step.node)
+            was_unsure = step.node in self._unsure
+            self._unsure.add(step.node)
             await target.client.admin.drain(step.node, wait=False, timeout=_PHASE_S)
+            if not was_unsure:
+                self._unsure.discard(step.node)
             return step.in_words(), [step.node]
         self._tasks.append(asyncio.create_task(self._run(target, step)))
         if phase is None:
@@ -146,6 +155,8 @@ class Range:
         if self._drained and (self._undoing is None or self._undoing.done()):
             # No node may be able to answer until other faults have ended.
             self._undoing = asyncio.create_task(self._undo(target))
+        if self._unsure and self._looking is None:
+            self._looking = asyncio.create_task(self._undo_late(target))
 
     async def _run(self, target: Target, step: Step) -> None:
         # A node that is busy, gave up, or could not be asked is expected under faults.
@@ -188,6 +199,25 @@ class Range:
                         await target.client.admin.drain(number, undo=True, timeout=_PHASE_S)
                     self._drained.discard(number)
                 await asyncio.sleep(_AGAIN_S)
+
+    async def _undo_late(self, target: Target) -> None:
+        """Undo drains that begin after they were undone, as an operator does who sees them.
+
+        A request without an answer may be executed at any later time (S11). An undo that comes
+        first finds an ACTIVE node and changes nothing, so it does not hold off the drain.
+        """
+        admin = target.client.admin
+        while True:
+            await asyncio.sleep(_LATE_S)
+            try:
+                for node in await admin.nodes(timeout=_ANSWER_S):
+                    number, drains = node["id"], node["state"] == "DRAINING"
+                    if drains and number in self._unsure and number not in self._drained:
+                        await admin.drain(number, undo=True, timeout=_PHASE_S)
+            except ClientClosed:
+                return  # the test is over
+            except LognodeError:
+                continue  # faults
 
 
 async def _keys(target: Target, ranges: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:

@@ -250,6 +250,8 @@ class _Run:
         for machine in self.machines:
             machine.resume()
             await machine.start()
+        for machine in self.machines:
+            await machine.restarted()
         self._loop.trace("world", "healed")
         why = await healthy(client, plan.nodes, _CONVERGE_S)
         if why is not None:

@@ -23,6 +23,7 @@ from lognode.chaos.nemeses import (
 )
 from lognode.chaos.nemeses.damage import Damage
 from lognode.chaos.nemeses.victims import WHO, Draw, in_words, pick
+from lognode.client.retry import ClientClosed
 
 FIVE = [1, 2, 3, 4, 5]
 
@@ -351,3 +352,51 @@ def test_a_client_crashes() -> None:
 
 def test_packages_are_named_as_they_are_asked_for() -> None:
     assert {name: make().name for name, make in PACKAGES.items()} == {n: n for n in PACKAGES}
+
+
+class _LateDrain:
+    """A cluster that executes a drain without an answer after the drain was undone."""
+
+    def __init__(self) -> None:
+        self.admin = self
+        self.state = "ACTIVE"
+        self.undone = 0
+
+    async def status(self, *, timeout: float) -> Any:
+        rows = [{"id": 4, "log": "orders", "start": b"", "members": [1, 2, 3]}]
+        return {"ranges": rows, "nodes": [{"id": node, "state": "ACTIVE"} for node in FIVE]}
+
+    async def drain(
+        self, node: int, *, undo: bool = False, wait: bool = True, timeout: float
+    ) -> None:
+        if not undo:
+            raise lognode.Timeout("no answer", outcome="unknown")
+        self.undone += 1
+        self.state = "DRAINING" if self.undone == 1 else "ACTIVE"  # the late request comes here
+
+    async def nodes(self, *, timeout: float) -> list[dict[str, Any]]:
+        if self.state == "ACTIVE" and self.undone > 1:
+            raise ClientClosed("the test is over")
+        return [{"id": node, "state": self.state if node == 2 else "ACTIVE"} for node in FIVE]
+
+
+def test_a_drain_that_begins_after_it_was_undone_is_undone_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seeds 451 and 1144: the node was DRAINING for ever, and no fault was left."""
+    monkeypatch.setattr(ranges, "_LATE_S", 0.01)
+
+    async def run() -> None:
+        client: Any = _LateDrain()
+        nodes: Any = _FiveNodes()
+        target = Target(nodes, NotedLinks(), client, "orders", random.Random(1), CountedCrashes())
+        package = ranges.Range()
+        with pytest.raises(lognode.Timeout):
+            await package.take(target, ranges.Step("drain", node=2), None)
+        await package.end(target)
+        assert package._looking is not None
+        async with asyncio.timeout(5.0):
+            await package._looking
+        assert (client.undone, client.state) == (2, "ACTIVE")
+
+    asyncio.run(run())

@@ -1,6 +1,7 @@
 """What a seed of the whole mode adds to its test: the judges find what is wrong."""
 
 import asyncio
+import contextlib
 import os
 import random
 import ssl
@@ -24,6 +25,8 @@ from lognode.chaos.whole.options import Choice
 from lognode.chaos.whole.pages import Pages, _Asked
 from lognode.chaos.whole.removed import BY_AGE, BY_BYTES, BY_KEY, COMPACT, Removed
 from lognode.chaos.whole.run import run_seed
+from lognode.chaos.whole.stage import stage
+from lognode.chaos.whole.trace import Trace
 from lognode.client.protocol.tls import dial_context, listen_context
 
 HTTP_PORT = 4680
@@ -225,3 +228,27 @@ def test_a_page_with_a_wrong_status_is_found() -> None:
     net.run(main)
     assert pages.answers == 2
     assert [each.name for each in pages.anomalies] == ["wrong-page"]
+
+
+def test_a_node_that_still_stops_when_its_fault_ends_is_up_again_before_the_judgement() -> None:
+    """Seed 426: the node stopped for two seconds, and ended after all faults had ended."""
+    with stage(1, 1, Trace(None)) as set_up:
+        machine = set_up.machines[1]
+
+        async def whole() -> None:
+            await machine.start()
+            await asyncio.sleep(1.0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.0):
+                    await machine.stop()
+            before = machine.process
+            assert machine.running
+            await machine.start()
+            await machine.restarted()
+            assert machine.running
+            assert machine.process is not before
+            assert machine.starts == 2
+            await machine.restarted()
+            assert machine.starts == 2
+
+        set_up.loop.run(whole())
