@@ -18,7 +18,8 @@ Further parts:
 
     model, records, tables: the records as values, how they are written, tables whose changes can be
         undone
-    commands, command_fields, proposals: commands, their fields, which commands may be proposed
+    commands, command_fields, proposals, overtaken: commands, their fields, which commands may be
+        proposed, and which arrive too late
     buckets, received, received_rows: images in buckets, and the checks of an image from another
         node
     allocate, splits, joins, shrinking, recovery: ranges of a new log, of a split, of a merge; which
