@@ -59,8 +59,10 @@ def _run_node(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"lognode {version('lognode')}\n")
         return 0
     settings = config.load(options)
-    from . import daemon
+    from .runtime.garbage import uncollected
 
+    with uncollected():
+        from . import daemon
     return daemon.main(settings)
 
 

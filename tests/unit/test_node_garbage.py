@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lognode.node.runtime import garbage
-from lognode.node.runtime.garbage import Garbage, only_the_young
+from lognode.node.runtime.garbage import Garbage, only_the_young, uncollected
 
 
 @pytest.fixture(autouse=True)
@@ -167,3 +167,19 @@ def test_collections_for_ended_connections_take_a_hundredth_of_the_time(
     assert not looks.is_due(now)
     now = 203.0
     assert looks.is_due(now)
+
+
+def test_nothing_is_collected_while_modules_are_imported() -> None:
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
