@@ -18,7 +18,9 @@ import time
 import zipfile
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from demo_access import Access
@@ -65,16 +67,29 @@ def flights_file() -> Path:
     return Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
 
 
+def first_flights(path: Path, rows: int, to: Path) -> Path:
+    """Write the first `rows` flights to a file of CSV, not zipped; return its path."""
+    with zipfile.ZipFile(path) as archive:
+        (name,) = archive.namelist()
+        with archive.open(name) as file, to.open("wb") as out:
+            out.writelines(islice(file, 1 + rows))  # no field has a line break
+    return to
+
+
 def read_histories(path: Path) -> Histories:
     """Return, per aircraft, the values that the import must make of its rows, in file order."""
     histories: Histories = defaultdict(list)
-    with zipfile.ZipFile(path) as archive:
-        (name,) = archive.namelist()
-        with archive.open(name) as file:
-            for row in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline="")):
-                key = row["tailnum"] if row["tailnum"] not in ("", "NA") else "unknown"
-                value = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
-                histories[key.encode()].append(value.encode())
+    with ExitStack() as stack:
+        if path.suffix == ".zip":
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            (name,) = archive.namelist()
+            file = stack.enter_context(archive.open(name))
+        else:
+            file = stack.enter_context(path.open("rb"))
+        for row in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline="")):
+            key = row["tailnum"] if row["tailnum"] not in ("", "NA") else "unknown"
+            value = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+            histories[key.encode()].append(value.encode())
     return histories
 
 
@@ -225,9 +240,8 @@ def show_refusals(access: Access, summary: Summary) -> None:
     summary.check(holds, "the importing program may not create a log")
 
 
-def demonstrate(cluster: LocalCluster, summary: Summary) -> None:
-    """Run the demo on a cluster that is not started yet."""
-    path = flights_file()
+def demonstrate(cluster: LocalCluster, path: Path, summary: Summary) -> None:
+    """Run the demo with that file of flights, on a cluster that is not started yet."""
     histories = read_histories(path)
     rows = sum(map(len, histories.values()))
 
@@ -286,14 +300,19 @@ def main() -> int:
     parser.add_argument(
         "--secure", action="store_true", help="with TLS for everybody, and tokens for clients"
     )
-    secure = parser.parse_args().secure
+    parser.add_argument("--rows", type=int, help="only the first flights of the file")
+    options = parser.parse_args()
+    secure = options.secure
     base_port = int(os.environ.get("LOGNODE_DEMO_PORT", "4600"))
     summary = Summary()
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="lognode-demo-") as directory:
         cluster = LocalCluster(Path(directory), 3, base_port=base_port, tls=secure, auth=secure)
         try:
-            demonstrate(cluster, summary)
+            path = flights_file()
+            if options.rows is not None:
+                path = first_flights(path, options.rows, Path(directory) / "flights.csv")
+            demonstrate(cluster, path, summary)
         except (Failed, AssertionError, lognode.LognodeError) as error:
             print(f"\ndemo: {error}", file=sys.stderr)
             if "port" in str(error):
