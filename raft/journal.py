@@ -97,6 +97,8 @@ class EngineJournal:
     @overload
     def __getitem__(self, item: slice) -> "LazySlice | list[Item]": ...
     def __getitem__(self, item: int | slice) -> "Item | LazySlice | list[Item]":
+        if item == -1 and self._hidden_from is None:  # what the library looks at most
+            return b"", self.log.last_index, self.log.last_term
         base = self.log.base_index
         if isinstance(item, int):
             return self._position(base + item if item >= 0 else self.last_index + 1 + item)

@@ -293,11 +293,13 @@ class Host:
                 deadline = member.group.next_deadline()
                 if deadline < due:
                     due = deadline
-        for peer, message in self.reads.take():
+        reads = self.reads
+        for peer, message in reads.take():
             self.send(peer, READS, (0, 0), message)
         if self._rounds is not None:
             self._rounds.begin()
-        self._arm(min(due, self.reads.next_deadline()))
+        at = reads.next_deadline()
+        self._arm(at if at < due else due)
 
     def touch(self, member: Member) -> None:
         """Note a call that may have left output to take."""
@@ -305,7 +307,9 @@ class Host:
 
     def _arm(self, due: float) -> None:
         if self.pings is not None:
-            due = min(due, self.pings.liveness.next_deadline())
+            at = self.pings.liveness.next_deadline()
+            if at < due:
+                due = at
         if due < self._armed_at:
             if self._armed is not None:
                 self._armed.cancel()

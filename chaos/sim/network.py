@@ -14,6 +14,7 @@ Messages are packed and unpacked as on the wire, so that no two nodes ever share
 """
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -90,6 +91,8 @@ class Network:
         self._strays: list[Timer] = []
         """Deliveries that are late by seconds, some of them made already."""
         self._epoch = 0
+        self._pack: Callable[[Any], bytes] = msgpack.Packer().pack
+        """`msgpack.packb` would make a packer, with a buffer of 256 KiB, for each message."""
 
     def add(self, node: Endpoint) -> None:
         """Add a machine; its process may start and end."""
@@ -122,7 +125,7 @@ class Network:
         """Queue a message on the link; it is lost when the link is down or cut."""
         link = self._links[source, target]
         self.sent += 1
-        packed: bytes = msgpack.packb(payload)
+        packed = self._pack(payload)
         self._trace.bytes(packed)
         if not link.up or link.cuts:
             link.lost = True
@@ -214,8 +217,9 @@ class Network:
         self._strays.append(self._deliver_at(link, time_s, packed))
 
     def _deliver_at(self, link: Link, time_s: float, packed: bytes) -> Timer:
+        node = self._nodes[link.target]
+
         def deliver() -> None:
-            node = self._nodes[link.target]
             if link.cuts or not node.alive:
                 self.lost += 1
                 return

@@ -4,6 +4,7 @@ Workers are fresh interpreters that write one JSON line per seed. Nothing is pic
 seed is fixed, though no run depends on it (a test runs one seed under two hash seeds).
 """
 
+import gc
 import json
 import os
 import time
@@ -136,6 +137,8 @@ class Summary:
 
 def run_here(plan: Plan, seeds: Sequence[int]) -> Iterator[Outcome]:
     """Run these seeds of the plan in this process."""
+    gc.collect()
+    gc.freeze()  # the modules: no collection of what a run leaves visits them again
     for seed in seeds:
         yield run_seed(seed, plan.options(seed))
 

@@ -181,8 +181,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.turns += 1
         queue = process.queue
         count = len(queue)
-        self.trace.bytes(_TURN.pack(self._now, count & 0xFFFF, len(process.name)))
-        self.trace.bytes(process.name.encode())
+        name = process.label
+        self.trace.bytes(_TURN.pack(self._now, count & 0xFFFF, len(name)) + name)
         self._running = process
         for _ in range(count):
             handle = queue.popleft()

@@ -26,6 +26,8 @@ class Process:
 
     def __init__(self, name: str, place: str) -> None:
         self.name = name
+        self.label = name.encode()
+        """The name, as the hash of the trace takes it in."""
         self.place = place
         self.alive = True
         self.paused = False
