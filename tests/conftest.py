@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ _FIRST = (
 keeps one core busy while the others have nothing to do."""
 _THEN = ("cluster", "chaos", "spark", "sim", "golden", "unit")
 """The folders, those of long tests first."""
+_SPARK = "tests/spark/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -39,6 +41,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return ranks.get(item.path, len(ranks)), _THEN.index(folder)
 
     items.sort(key=rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let one worker run all tests of Spark with one Java.
+
+    The start of Java and its first queries take 13 s of processor time. The tests of any other file
+    stay together, as with `--dist loadfile`.
+    """
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrSpark(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return _SPARK if file.startswith(_SPARK) else file
+
+    return ByFileOrSpark(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
