@@ -1,5 +1,6 @@
 """Options of the whole suite."""
 
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,3 +91,12 @@ def module_path(
     yield place
     if request.session.testsfailed == failed_before:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def pytest_collection_finish() -> None:
+    """Freeze what there is before the first test, 340,000 objects of modules and tests.
+
+    Otherwise each full garbage collection in a test, and tests make hundreds, takes 0.2 s.
+    """
+    gc.collect()
+    gc.freeze()

@@ -8,7 +8,6 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import fuzz_targets as fuzz
@@ -27,13 +26,11 @@ def _peak_kib() -> int:
 
 
 @pytest.fixture
-def _own_garbage() -> Iterator[None]:
+def _own_garbage() -> None:
     """The collector looks at what the inputs leave, and not at the objects of all tests before:
     these cost 0.2 s a pass, at whatever input the pass comes."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ def collector() -> Iterator[None]:
     with _watched:
         yield
     gc.set_threshold(*before)
-    gc.unfreeze()
 
 
 _watched = ExitStack()
