@@ -35,7 +35,7 @@ def test_a_failing_schedule_shrinks_to_a_few_faults_that_still_fail() -> None:
         nodes=5, faults=("kill", "partition"), drop=0.4, duplicate=0.6, opened=frozenset({16})
     )
     plan = Plan(0, 1, base, pick_faults=False, pick_nodes=False)
-    for seed in range(60):
+    for seed in range(20, 80):  # 28 is the first such seed
         outcome, case = _drawn(plan, seed)
         if outcome.violation is not None and len(case.schedule) >= 6:
             break
