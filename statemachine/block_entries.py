@@ -10,7 +10,7 @@ from ..client.protocol.chunks import ABSENT
 from ..client.protocol.errors import CorruptData
 from .entries import Column, Entries
 from .segment_block import BYTES_MAX, HEAD, PLAIN, WIDE_SEQS, WIDE_TIMESTAMPS, Codec
-from .segment_format import BLOCK, Bases, unseal
+from .segment_format import BLOCK, Bases, Stored, unseal
 from .strings import SLACK, Marks, Numbers, Strings
 
 _SLACK: Final = bytes(SLACK)
@@ -19,7 +19,7 @@ _SLACK: Final = bytes(SLACK)
 class EntryBlock:
     """The columns of a block. Raises CorruptData."""
 
-    def __init__(self, data: bytes, codec: Codec, ordinal: int) -> None:
+    def __init__(self, data: Stored, codec: Codec, ordinal: int) -> None:
         body = unseal(data, BLOCK, ordinal)
         try:
             (

@@ -92,7 +92,7 @@ def run(task: Task, node: int | None = None) -> SegmentInfo | None:
     Without `node`, the caller merges in its own process.
     """
     for source, info in task.inputs:
-        # LMDB trusts its pages: a file is opened only when its bytes fit its name.
+        # The output gets a name of its own: damage that is merged could not be found later.
         found = hash_file(source) if source.exists() else None
         if found != info.content_id:
             what = f"is damaged: its SHA-256 is {found}" if found else "is missing"

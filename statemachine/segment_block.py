@@ -28,7 +28,7 @@ from ..client.protocol.errors import CorruptData
 from ..client.protocol.records import decompress
 from ..client.protocol.types import Entry, Headers
 from .room import CHUNK_BYTES, ENTRY_BYTES, headers_bytes
-from .segment_format import BLOCK, unseal
+from .segment_format import BLOCK, Stored, unseal
 
 LEVEL: Final = 1
 RAW, PLAIN, WITH_DICTIONARY = range(3)
@@ -87,7 +87,7 @@ class Block:
         "_timestamps", "count", "headers", "keys", "next_first_key", "size", "snapshots",
     )  # fmt: skip
 
-    def __init__(self, data: bytes, codec: Codec, ordinal: int) -> None:
+    def __init__(self, data: Stored, codec: Codec, ordinal: int) -> None:
         """Decode the block. Raises CorruptData."""
         body = unseal(data, BLOCK, ordinal)
         try:

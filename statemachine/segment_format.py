@@ -8,9 +8,10 @@
     order   integerkey: ordinal to a piece of the order of seq (`segment_order`)
     footer  `footer` to the footer, `dictionary` to what the values are compressed with, if any
 
-Every value begins with the crc32c of its place and of the rest; LMDB's own pages have none
-(`segment_pages`). Filters and orders are in pieces, so that neither a reader nor a merge holds one
-of a whole file. Numbers in columns are in the machine's order, as LMDB's own are.
+Every value begins with the crc32c of its place and of the rest. LMDB's own pages have none, so LMDB
+only writes a file, and `segment_pages` reads the file. Filters and orders are in pieces, so that
+neither a reader nor a merge holds one of a whole file. Numbers in columns are in the machine's
+order, as LMDB's own are.
 """
 
 import struct
@@ -37,6 +38,8 @@ POSITION: Final = struct.Struct(">QI")
 ORDINAL: Final = struct.Struct("@I")
 """An integerkey is a C unsigned int in the machine's order."""
 _CRC: Final = struct.Struct(">I")
+Stored = bytes | memoryview
+"""A value of a file, with its checksum."""
 
 
 class Bases(NamedTuple):
@@ -191,7 +194,7 @@ class Footer:
         return seal(packed, FOOTER)
 
     @classmethod
-    def unpack(cls, data: bytes) -> "Footer":
+    def unpack(cls, data: Stored) -> "Footer":
         """Undo `pack`. Raises CorruptData, which names the format of a file of another format."""
         packed = unseal(data, FOOTER)
         try:
@@ -222,9 +225,9 @@ def seal(data: bytes, name: bytes, ordinal: int = 0) -> bytes:
     return _CRC.pack(_checksum(data, name, ordinal)) + data
 
 
-def unseal(data: bytes, name: bytes, ordinal: int = 0) -> bytes:
+def unseal(data: Stored, name: bytes, ordinal: int = 0) -> bytes:
     """Return the bytes that were sealed. Raises CorruptData."""
-    body = data[_CRC.size :]
+    body = bytes(memoryview(data)[_CRC.size :])
     if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != _checksum(body, name, ordinal):
         raise CorruptData(f"{name.decode()} has a wrong checksum")
     return body

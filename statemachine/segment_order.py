@@ -13,7 +13,7 @@ from typing import Final
 
 from ..client.protocol.errors import CorruptData
 from ..client.protocol.records import decompress
-from .segment_format import ORDER, unseal
+from .segment_format import ORDER, Stored, unseal
 
 PIECE: Final = 8_192
 HEAD: Final = struct.Struct("<QIB")
@@ -34,7 +34,7 @@ class Piece:
         self.size = _ENTRY_BYTES * len(ranks)
 
     @classmethod
-    def decode(cls, data: bytes, ordinal: int) -> "Piece":
+    def decode(cls, data: Stored, ordinal: int) -> "Piece":
         """Undo `encode`. Raises CorruptData."""
         packed = unseal(data, ORDER, ordinal)
         try:

@@ -1,20 +1,17 @@
 """Reading one segment file: by key through the sparse index, or in the order of seq.
 
-No read transaction outlives a call. Decoded blocks, filters and pieces of the order go to the
-`block_cache`.
+Decoded blocks, filters and pieces of the order go to the `block_cache`.
 """
 
 import errno
-import os
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress, islice
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
-
-import lmdb
+from typing import Final, Protocol, TypeVar
 
 from ..client.protocol import limits
 from ..client.protocol.errors import CorruptData, Overloaded
@@ -22,6 +19,7 @@ from ..client.protocol.types import Entry
 from . import bloom
 from .block_cache import BlockCache
 from .segment_block import PLAIN, WITH_DICTIONARY, Block, Codec
+from .segment_file import SegmentFile
 from .segment_format import (
     BLOCK,
     BLOOM,
@@ -29,13 +27,14 @@ from .segment_format import (
     FOOTER,
     INDEX,
     ORDER,
-    ORDINAL,
     POSITION,
     Footer,
+    SegmentInfo,
+    Stored,
     unseal,
 )
 from .segment_order import Piece
-from .segment_pages import check_pages
+from .segment_pages import Pages
 from .turn_limits import TurnOver
 
 _BLOCKS_A_STEP: Final = 16
@@ -73,13 +72,12 @@ class _Filter:
         self.size = len(table)
 
 
-def check_lack(error: Exception) -> None:
+def check_lack(error: OSError) -> None:
     """Raise Overloaded when the process or the machine has too many files open.
 
     Such an error is not a sign of damage in the file.
     """
-    number = error.errno if isinstance(error, OSError) else getattr(error, "code", None)
-    if number in (errno.EMFILE, errno.ENFILE):
+    if error.errno in (errno.EMFILE, errno.ENFILE):
         raise Overloaded(
             "this node has opened too many files to read a segment; try again later, and "
             "raise the limit with `ulimit -n`", retry_after=1.0,
@@ -93,51 +91,44 @@ class Segment:
     and the pages of LMDB have no checksum of their own (x28).
     """
 
-    def __init__(
-        self, path: Path, content_id: str, cache: BlockCache, size: int | None = None
-    ) -> None:
-        """Open the file. `size`: the size of a file whose pages were walked just before."""
+    def __init__(self, path: Path, content_id: str, cache: BlockCache) -> None:
+        """Open the file and read its footer, a few pages, on any thread: this waits for the disk.
+
+        Raises Overloaded when there is no descriptor for the file.
+        """
         self.content_id = content_id
-        self._path = path
         self._cache = cache
-        try:
-            self._size = check_pages(path) if size is None else size
-        except CorruptData as error:
-            raise self._damage(error.message) from None
-        except (OSError, ValueError) as error:
-            check_lack(error)
-            raise self._damage(f"the file cannot be read: {error}") from None
         with self._reading():
-            self._environment = lmdb.open(
-                str(path), subdir=False, readonly=True, lock=False, max_dbs=8,
-                readahead=False, lib_version=0,
-            )  # fmt: skip
-        try:
-            with self._reading():
-                named = self._environment.open_db(FOOTER, create=False)
-                footer = self._get(named, FOOTER)
-            if footer is None:
-                raise self._damage("the footer is missing")
-            with self._decoding(FOOTER, 0):
-                self.footer = Footer.unpack(footer)
-            with self._reading():
-                self._index = self._environment.open_db(INDEX, dupsort=True, create=False)
-                self._databases = {
-                    name: self._environment.open_db(name, integerkey=True, create=False)
-                    for name in (BLOCK, BLOOM, ORDER)
-                }
-            dictionary = self._get(named, DICTIONARY)
-            with self._decoding(DICTIONARY, 0):
-                if dictionary is not None:
-                    dictionary = unseal(dictionary, DICTIONARY)
-                self._codec = Codec(WITH_DICTIONARY if dictionary else PLAIN, dictionary)
-        except CorruptData:
-            self._environment.close()
-            raise
+            self._file = SegmentFile(path, content_id)
+            pages = self._pages = Pages(self._file)
+            named = pages.tree(FOOTER)
+            footer, dictionary = pages.get(named, FOOTER), pages.get(named, DICTIONARY)
+        if footer is None:
+            raise self._damage("the footer is missing")
+        with self._decoding(FOOTER, 0):
+            self.footer = Footer.unpack(footer)
+        with self._reading():
+            self._index = pages.tree(INDEX)
+            self._trees = {name: pages.tree(name) for name in (BLOCK, BLOOM, ORDER)}
+        with self._decoding(DICTIONARY, 0):
+            if dictionary is not None:
+                dictionary = unseal(dictionary, DICTIONARY)
+            self._codec = Codec(WITH_DICTIONARY if dictionary else PLAIN, dictionary)
+        self._file.cache = cache
 
     def close(self) -> None:
-        """Close the environment."""
-        self._environment.close()
+        """Close the file."""
+        self._file.close()
+
+    def check_row(self, info: SegmentInfo) -> None:
+        """Check that a manifest's row is of this file. Raises CorruptData."""
+        footer = self.footer
+        said = (
+            self._file.size, footer.entries, footer.first_seq, footer.end_seq, footer.min_key,
+            footer.max_key, footer.min_timestamp_ms, footer.max_timestamp_ms,
+        )  # fmt: skip
+        if said != info.file[1:]:
+            raise self._damage("the file does not match its manifest")
 
     # By key.
 
@@ -267,27 +258,8 @@ class Segment:
             return 0
         if len(key) > limits.key_bytes_max:
             key, seq = key[: limits.key_bytes_max], _SEQ_MAX  # LMDB takes no longer keys
-        probe = POSITION.pack(seq, 0xFFFFFFFF)
-        self._check_size()
-        with (
-            self._reading(),
-            self._environment.begin(db=self._index) as transaction,
-            transaction.cursor() as cursor,
-        ):
-            if cursor.set_key(key):
-                if cursor.set_range_dup(key, probe):
-                    found = cursor.prev()
-                else:
-                    found = cursor.set_key(key) and cursor.last_dup()
-            elif cursor.set_range(key):
-                found = cursor.prev()
-            else:
-                found = cursor.last()
-            value = bytes(cursor.value()) if found else POSITION.pack(0, 0)
-        if len(value) != POSITION.size:
-            raise self._damage("an index entry has another size")
-        ordinal: int = POSITION.unpack(value)[1]
-        return ordinal
+        with self._reading():
+            return max(0, self._pages.locate(self._index, key, POSITION.pack(seq, 0xFFFFFFFF)))
 
     def following(self, ordinal: int) -> int | None:
         """Return the ordinal of the next block, or None after the last.
@@ -340,23 +312,16 @@ class Segment:
             return []
         key, seq = self.block(ordinals[0]).first
         footer, found = self.footer, []
-        self._check_size()
-        with (
-            self._reading(),
-            self._environment.begin(buffers=True) as transaction,
-            transaction.cursor(db=self._index) as index,
-        ):
-            held = index.set_key_dup(key, POSITION.pack(seq, ordinals[0]))
-            for ordinal in ordinals:
-                position = index.value()
-                if not held or len(position) != POSITION.size:
-                    raise self._damage(f"block {ordinal} is not in its index")
-                if POSITION.unpack(position)[1] != ordinal:
-                    raise self._damage(f"its index has another block in the place of {ordinal}")
+        with self._reading():
+            rows = self._pages.rows(self._index, key, POSITION.pack(seq, ordinals[0]))
+            for ordinal, (name, position) in zip(ordinals, rows, strict=False):
+                if len(position) != POSITION.size or POSITION.unpack(position)[1] != ordinal:
+                    raise CorruptData(f"its index has another block in the place of {ordinal}")
                 begin, count = footer.ranks[ordinal], footer.length(ordinal)
                 wanted = min(begin + count, ranks.stop) - max(begin, ranks.start)
-                found.append((bytes(index.key()), footer.sizes[ordinal] * wanted // count))
-                held = index.next()
+                found.append((name, footer.sizes[ordinal] * wanted // count))
+        if len(found) < len(ordinals):
+            raise self._damage(f"block {ordinals[len(found)]} is not in its index")
         return found
 
     # By seq.
@@ -489,7 +454,7 @@ class Segment:
             self._cache.put(self.content_id, BLOCK, ordinal, block)
         return block
 
-    def decoded(self, ordinal: int, decode: Callable[[bytes, Codec, int], Neighbour]) -> Neighbour:
+    def decoded(self, ordinal: int, decode: Callable[[Stored, Codec, int], Neighbour]) -> Neighbour:
         """Return a block as `decode` decodes it, without the cache."""
         data = self._part(BLOCK, ordinal)
         with self._decoding(BLOCK, ordinal):
@@ -532,26 +497,12 @@ class Segment:
             raise self._damage(f"its seq order has {count} of {footer.entries} entries")
         return seqs
 
-    def _part(self, name: bytes, ordinal: int) -> bytes:
-        data = self._get(self._databases[name], ORDINAL.pack(ordinal))
+    def _part(self, name: bytes, ordinal: int) -> Stored:
+        with self._reading():
+            data = self._pages.part(self._trees[name], ordinal)
         if data is None:
             raise self._damage(f"{name.decode()} {ordinal} is missing")
         return data
-
-    def _get(self, database: Any, key: bytes) -> bytes | None:
-        self._check_size()
-        with self._reading(), self._environment.begin(db=database) as transaction:
-            data: bytes | None = transaction.get(key)
-        return data
-
-    def _check_size(self) -> None:
-        """Check the size: LMDB's read beyond the end of a cut file ends the process (SIGBUS)."""
-        try:
-            size = os.stat(self._path).st_size
-        except FileNotFoundError:
-            return  # deleted, and kept by being open
-        if size != self._size:
-            raise self._damage(f"the file has {size} of {self._size} bytes")
 
     @contextmanager
     def _decoding(self, part: bytes, ordinal: int) -> Iterator[None]:
@@ -564,9 +515,14 @@ class Segment:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except lmdb.Error as error:
+        except CorruptData as error:
+            raise self._damage(error.message) from None
+        except struct.error:
+            raise self._damage("a page of a tree ends too early") from None
+        except OSError as error:
             check_lack(error)
-            raise self._damage(str(error)) from None
+            what = f"the file cannot be read: {error.strerror or error}"
+            raise self._damage(what) from None
 
     def _damage(self, what: str) -> CorruptData:
         what = f"segment {self.content_id} is damaged: {what}"

@@ -3,9 +3,10 @@
 A file is opened once, and removed when no manifest names it.
 """
 
+import itertools
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -17,12 +18,11 @@ from ..client.protocol.invariants import DiskFailure
 from .block_cache import BlockCache
 from .column_cache import ColumnCache
 from .file_hash import hash_file
-from .segment_pages import check_pages
+from .segment_file import SegmentFile
 from .segment_reader import Segment, check_lack
 from .turn_limits import NotPrepared, Turns
 
 _OPEN_MAX = 256
-_READ_BYTES = 256 * limits.KIB
 
 
 class Removed(NamedTuple):
@@ -32,14 +32,25 @@ class Removed(NamedTuple):
     segment: Segment | None
 
 
+class Prepared(NamedTuple):
+    """A file that a thread has opened, and the number of the file's last change before."""
+
+    segment: Segment
+    changed: int | None
+
+
 class SegmentStore:
     """Immutable files in one directory, and the caches that the reads of a node share.
 
-    A process may open an LMDB environment only once, so all readers share one handle. LMDB trusts
-    its pages: a damaged page can end the process. So the store opens only files that this process
-    has hashed or made (x28), and whose pages were walked just before. The first open does both, 0.7
-    s a GB. On the event loop, `on_hand` makes the open raise NotPrepared instead, and a thread
-    calls `prepare`.
+    A file is opened without being hashed: the first read of a key after a start may need every file
+    of a range. The reader checks what it touches (x28): the pages by `segment_pages`, each value by
+    its checksum, each lookup by its neighbours, the footer by the row of the manifest. Damage
+    elsewhere in the file is found by the scrub, or by the read that touches the damage. A file in
+    doubt is hashed as a whole before it is opened again.
+
+    The event loop waits for no file. Within `on_hand`, a file that is not open, and bytes that the
+    kernel does not have in memory, raise NotPrepared instead. Then a thread calls `prepare`, and
+    the loop calls `admit`.
 
     `open_max` segments stay open. A segment that others push out stays open as long as a read holds
     it; at most as many again are open so.
@@ -53,9 +64,12 @@ class SegmentStore:
         """Open segments, and segments that a read still holds."""
         self._verified: set[str] = set()
         self._suspended: set[str] = set()
+        self._doubted: set[str] = set()
+        """Files to be hashed before they are opened."""
+        self._changed: dict[str, int] = {}
+        """The number of the last doubt or replacement of each file, of all that ever were."""
+        self._numbers = itertools.count(1)
         self._only_prepared = False
-        self._walked: dict[str, int] = {}
-        """The sizes of files that were prepared and not opened since."""
         self._files = {file.stem for file in directory.glob("*.seg")}
         """Content ids of the files in the directory: listing the directory takes long."""
         self._held: Counter[str] = Counter()
@@ -107,26 +121,64 @@ class SegmentStore:
         if self._blocks.turns is not None:
             self._blocks.turns.kept.clear()
 
-    def prepare(self, content_id: str, on_step: Callable[[], None]) -> None:
-        """Do everything that opening a file takes except opening it, on any thread.
+    def prepare(self, missing: NotPrepared) -> Prepared | None:
+        """Open the missing file or read the missing place of the file, on any thread.
 
-        It releases the interpreter when it reads, and in `on_step`. Raises CorruptData, Overloaded.
+        Return the opened file for `admit`. It releases the interpreter while it reads. Raises
+        CorruptData, Overloaded.
         """
-        if content_id in self._open or content_id in self._walked:
-            return
-        path = self.path(content_id)
-        if content_id not in self._verified:
-            self.verify(content_id)
+        path, place = self.path(missing.content_id), missing.place
+        if place is None:
+            before = self._changed.get(missing.content_id)
+            return Prepared(self._opened(missing.content_id), before)
         try:
-            _read_through(path)  # otherwise walking pages that are only on disk stalls all threads
-            self._walked[content_id] = check_pages(path, on_step)
+            file = SegmentFile(path, place.content_id)
+            try:
+                file.read(place.offset, place.size)
+            finally:
+                file.close()
         except CorruptData as error:
-            raise _damaged(content_id, f"is damaged: {error.message}") from None
+            raise _damaged(place.content_id, f"is damaged: {error.message}") from None
         except FileNotFoundError:
-            raise _damaged(content_id, "is missing") from None
-        except (OSError, ValueError) as error:
+            raise _damaged(place.content_id, "is missing") from None
+        except OSError as error:
             check_lack(error)
-            raise _damaged(content_id, f"cannot be read: {error}") from None
+            raise _damaged(place.content_id, f"cannot be read: {error}") from None
+        return None
+
+    def admit(self, prepared: Prepared) -> None:
+        """Take over an opened file, unless the file was doubted, replaced or removed meanwhile.
+
+        Raises Overloaded.
+        """
+        segment, name = prepared.segment, prepared.segment.content_id
+        changed = prepared.changed != self._changed.get(name)
+        if changed or name in self._open or name not in self._files:
+            segment.close()
+        else:
+            self._keep(segment)
+
+    def _opened(self, content_id: str) -> Segment:
+        """Open a file; on any thread. Raises CorruptData, Overloaded."""
+        if content_id in self._doubted:
+            self.verify(content_id)
+        if not self.path(content_id).exists():
+            raise _damaged(content_id, "is missing")
+        return Segment(self.path(content_id), content_id, self._blocks)
+
+    def _keep(self, segment: Segment) -> None:
+        if len(self._alive) >= 2 * self._open_max:
+            raise Overloaded(
+                f"a read needs over {2 * self._open_max} segment files at once; ask for "
+                "fewer keys, or raise the limit of open files with `ulimit "
+                "-n`", retry_after=1.0,
+            )  # fmt: skip
+        self._alive.add(segment)
+        self._open[segment.content_id] = segment
+        while len(self._open) > self._open_max:
+            # Not closed here: a read over many segments may hold it. It closes when the last holder
+            # lets go.
+            self._open.popitem(last=False)
 
     def hold(self, content_id: str) -> None:
         """Keep the file, named or not, until `release`: a manifest is about to name it."""
@@ -156,9 +208,10 @@ class SegmentStore:
                 f"moving {source} to {self.path(content_id)} failed: {error.strerror or error}"
             ) from error
         self._files.add(content_id)
-        self._walked.pop(content_id, None)
+        self._changed[content_id] = next(self._numbers)
         self._open.pop(content_id, None)
         self._suspended.discard(content_id)
+        self._doubted.discard(content_id)
         self._verified.add(content_id)
 
     def segment(self, content_id: str) -> Segment:
@@ -173,24 +226,10 @@ class SegmentStore:
         if segment is not None:
             self._open.move_to_end(content_id)
             return segment
-        size = self._walked.pop(content_id, None)
-        if size is None and self._only_prepared:
+        if self._only_prepared:
             raise NotPrepared(content_id)
-        if content_id not in self._verified:
-            self.verify(content_id)
-        if len(self._alive) >= 2 * self._open_max:
-            raise Overloaded(
-                f"a read needs over {2 * self._open_max} segment files at once; ask for "
-                "fewer keys, or raise the limit of open files with `ulimit "
-                "-n`", retry_after=1.0,
-            )  # fmt: skip
-        segment = Segment(self.path(content_id), content_id, self._blocks, size)
-        self._alive.add(segment)
-        self._open[content_id] = segment
-        while len(self._open) > self._open_max:
-            # Not closed here: a read over many segments may hold it. It closes when the last holder
-            # lets go.
-            self._open.popitem(last=False)
+        segment = self._opened(content_id)
+        self._keep(segment)
         return segment
 
     def verify(self, content_id: str, *, from_disk: bool = False) -> None:
@@ -212,6 +251,7 @@ class SegmentStore:
         if found != content_id:
             raise _damaged(content_id, f"is damaged: its SHA-256 is {found}")
         self._verified.add(content_id)
+        self._doubted.discard(content_id)
 
     def is_verified(self, content_id: str) -> bool:
         """Whether this process has hashed or made the file, and has found no damage since."""
@@ -221,7 +261,8 @@ class SegmentStore:
         """Note that a read found one of these damaged: hash each again before it is opened."""
         for content_id in content_ids:
             self._verified.discard(content_id)
-            self._walked.pop(content_id, None)
+            self._doubted.add(content_id)
+            self._changed[content_id] = next(self._numbers)
             self._open.pop(content_id, None)  # closes when the last read lets go
 
     def suspend(self, content_id: str) -> None:
@@ -251,6 +292,8 @@ class SegmentStore:
             self.doubt([content_id])
             self._files.discard(content_id)
             self._suspended.discard(content_id)
+            self._doubted.discard(content_id)
+            del self._changed[content_id]
         return gone
 
     def remove(self, removed: Removed) -> None:
@@ -269,14 +312,6 @@ class SegmentStore:
         for segment in self._open.values():
             segment.close()
         self._open.clear()
-
-
-def _read_through(path: Path) -> None:
-    """Read the file, so that the kernel has it in memory."""
-    buffer = bytearray(_READ_BYTES)
-    with open(path, "rb", buffering=0) as file:
-        while file.readinto(buffer):
-            pass
 
 
 def _forget_pages(path: Path) -> None:

@@ -5,7 +5,7 @@ nothing. It begins again in a later turn, on the range's state of that time: it 
 transaction, file or manifest meanwhile, and its answer is that of one moment (S5, S7).
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..client.protocol import limits
 
@@ -28,12 +28,21 @@ class TurnOver(Exception):
     """
 
 
-class NotPrepared(Exception):
-    """A file must be read as a whole before it is opened, on a thread."""
+class Place(NamedTuple):
+    """Some bytes of a segment file."""
 
-    def __init__(self, content_id: str) -> None:
-        super().__init__(content_id)
+    content_id: str
+    offset: int
+    size: int
+
+
+class NotPrepared(Exception):
+    """A thread must first open a file, or read a place of the file that only the disk has."""
+
+    def __init__(self, content_id: str, place: Place | None = None) -> None:
+        super().__init__(content_id, place)
         self.content_id = content_id
+        self.place = place
 
 
 class Turns:
@@ -45,6 +54,9 @@ class Turns:
 
     def __init__(self) -> None:
         self.kept: dict[Part, Any] = {}
+        self.fetched: set[Place] = set()
+        """The places that a thread has read for this read. If the kernel has dropped their bytes
+        again, the read waits for the disk, so that it finishes however short memory is."""
         self._left = 0
 
     def begin(self) -> None:

@@ -1,25 +1,33 @@
-"""Makes a segment file ready to be opened, in a thread (see `SegmentStore.prepare`)."""
+"""Opens segment files, and reads places of these from the disk, in a thread.
+
+See `SegmentStore.on_hand`.
+"""
 
 import asyncio
-import time
 
 from ...client.protocol.errors import CorruptData
 from ...statemachine.range_state import RangeState
 from ...statemachine.segments import SegmentStore
+from ...statemachine.turn_limits import NotPrepared, Turns
 
-_BREATH_S = 0.0002
 
-
-async def prepare(state: RangeState, content_id: str) -> None:
-    """Hash the file if needed and look at its pages, in a thread.
+async def prepare(state: RangeState, missing: NotPrepared, turns: Turns) -> None:
+    """Make ready what a read of these turns missed.
 
     Raises CorruptData, unless a merge has replaced the file meanwhile: the file is then not needed.
     """
+    info = next((row for row in state.manifest if row.content_id == missing.content_id), None)
     try:
-        await _prepare(state.store, content_id)
+        prepared = await asyncio.to_thread(state.store.prepare, missing)
+        if prepared is not None:
+            if info is not None:
+                prepared.segment.check_row(info)
+            state.store.admit(prepared)
     except CorruptData:
-        if any(info.content_id == content_id for info in state.manifest):
+        if any(row.content_id == missing.content_id for row in state.manifest):
             raise
+    if missing.place is not None:
+        turns.fetched.add(missing.place)
 
 
 async def open_ahead(store: SegmentStore, content_id: str) -> None:
@@ -27,14 +35,6 @@ async def open_ahead(store: SegmentStore, content_id: str) -> None:
 
     Raises CorruptData.
     """
-    await _prepare(store, content_id)
-    store.segment(content_id)
-
-
-async def _prepare(store: SegmentStore, content_id: str) -> None:
-    await asyncio.to_thread(store.prepare, content_id, _breathe)
-
-
-def _breathe() -> None:
-    """Sleep: Python without pauses keeps the interpreter from the loop for 5 ms at a time."""
-    time.sleep(_BREATH_S)
+    prepared = await asyncio.to_thread(store.prepare, NotPrepared(content_id))
+    if prepared is not None:
+        store.admit(prepared)

@@ -452,7 +452,7 @@ class RangeReplica(Replica):
             return False
         except NotPrepared as missing:
             self._preparing = asyncio.get_running_loop().create_task(
-                prepare(self.state, missing.content_id)
+                prepare(self.state, missing, turns)
             )
             self._preparing.add_done_callback(self._prepared)
             return False

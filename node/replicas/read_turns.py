@@ -27,7 +27,7 @@ async def in_turns(replica: RangeReplica, read: Callable[[], T]) -> T:
             await asyncio.sleep(0)
         except NotPrepared as missing:
             try:
-                await prepare(state, missing.content_id)
+                await prepare(state, missing, turns)
             except CorruptData:
                 if not replica.stopped:  # otherwise its files are gone for good
                     raise

@@ -1,7 +1,4 @@
-"""Check that the segment files are those that the manifests name, down to every block.
-
-LMDB trusts its pages, so a file is opened only when the hash of its bytes is its name.
-"""
+"""Check that the segment files are those that the manifests name, down to every block."""
 
 import os
 from collections.abc import Iterable
@@ -61,13 +58,7 @@ def _check_one(path: Path, info: SegmentInfo) -> int:
     segment = Segment(path, info.content_id, BlockCache(_CACHE_BYTES))
     try:
         segment.check()
-        footer = segment.footer
-        said = (
-            footer.entries, footer.first_seq, footer.end_seq, footer.min_key, footer.max_key,
-            footer.min_timestamp_ms, footer.max_timestamp_ms,
-        )  # fmt: skip
-        if said != info.file[2:]:
-            raise CorruptData(f"segment {info.content_id} does not match its manifest")
-        return footer.blocks
+        segment.check_row(info)
+        return segment.footer.blocks
     finally:
         segment.close()

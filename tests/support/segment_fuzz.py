@@ -1,10 +1,10 @@
 """Spoil a segment file below its hash, read it, and see that no wrong entry is read.
 
-Each spoiled file is opened in a fork of this process, without hashing it, as a file is that rotted
-after it was hashed: pages of LMDB's are flipped, overwritten, swapped, zeroed, the file is cut.
-Reads must give what was written or say that it is damaged, and end; a file that rots or is cut
-while it is open must not give anything else either. Run as a program: `segment_fuzz.py DIRECTORY
-FIRST COUNT` prints the result of each seed, and fails at the first that is wrong.
+Each spoiled file is opened in a fork of this process, without hashing it, as the store opens a file
+after a start: pages of LMDB's are flipped, overwritten, swapped, zeroed, the file is cut. Reads
+must give what was written or say that it is damaged, and end; a file that rots or is cut while it
+is open must not give anything else either. Run as a program: `segment_fuzz.py DIRECTORY FIRST
+COUNT` prints the result of each seed, and fails at the first that is wrong.
 """
 
 import os

@@ -8,6 +8,7 @@ from typing import Any
 import msgpack
 import pytest
 from band_walk import keys_and_seqs, walk
+from prepared import make_ready
 
 from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import commands
@@ -252,7 +253,7 @@ def test_x8_a_cold_page_of_a_shared_segment_comes_to_its_end_in_turns(parent: Pa
     child.store._blocks = BlockCache(1)
     (info,) = child.manifest
     child.store.close()
-    child.store.prepare(info.content_id, lambda: None)
+    make_ready(child.store, info.content_id)
     found: list[int] = []
     at, turns, more = 1, Turns(), True
     for _ in range(99):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prepared import make_ready
 from storage_node import StorageNode, descriptor, numbered_batch, one_life
 
 from lognode.node.directory import meta_keys
@@ -141,7 +142,7 @@ def test_a_read_on_the_loop_is_told_what_has_to_be_hashed_first(tmp_path: Path) 
         with pytest.raises(NotPrepared) as caught, node.store.on_hand(Turns()):
             replica.state.count(b"k0")
         assert caught.value.content_id == name
-        node.store.prepare(name, lambda: None)
+        make_ready(node.store, name)
         with node.store.on_hand(Turns()):
             assert replica.state.count(b"k0") == 1
         node.store.doubt([name])

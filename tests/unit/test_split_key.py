@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prepared import make_ready
 
 from lognode.client.protocol import limits
 from lognode.client.protocol.records import encode_batch
@@ -193,7 +194,7 @@ def test_a_cold_search_takes_turns_and_begins_again_when_the_files_change(range_
                 turns = Turns()
         except NotPrepared as missing:
             asked.append(missing.content_id)
-            store.prepare(missing.content_id, lambda: None)
+            make_ready(store, missing, turns)
         except TurnOver:
             over += 1
     assert sorted(asked) == sorted(info.content_id for info in state.manifest)

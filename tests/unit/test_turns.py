@@ -1,7 +1,6 @@
 """What one turn of the event loop does, counted: a bound, however much there is."""
 
 import asyncio
-import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,86 +8,35 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from flushed_range import FlushedRange as Range
 from loose_operations import asked
+from prepared import make_ready
 from storage_node import StorageNode, descriptor, numbered_batch
 
 from lognode.client.protocol import OPERATIONS
 from lognode.client.protocol.errors import (
-    CorruptData,
-    NotLeader,
     SequenceMismatch,
     Unavailable,
     from_wire,
 )
 from lognode.client.protocol.reads import FOLLOW, SCAN
 from lognode.client.protocol.records import encode_batch
-from lognode.node.replicas.prepare import prepare
 from lognode.node.replicas.range_replica import RangeReplica
 from lognode.node.replicas.read_turns import in_turns
 from lognode.node.serving import reads
 from lognode.node.serving.follow import Follow
-from lognode.statemachine import commands, segment_pages, segments, seq_index, turn_limits
+from lognode.statemachine import commands, seq_index, turn_limits
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.column_cache import ColumnCache
-from lognode.statemachine.merge_process import Task, run
 from lognode.statemachine.range_state import Ahead, Base, RangeState
-from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
-from lognode.statemachine.turn_limits import ENTRIES_A_TURN, NotPrepared, TurnOver, Turns
+from lognode.statemachine.turn_limits import ENTRIES_A_TURN, TurnOver, Turns
 from lognode.statemachine.visibility import Rules
 
 PARTS_A_TURN = 17
 """1 MiB of parts that count for 64 KiB at least, and the one that goes beyond."""
 SEGMENTS = 40
 KEYS = [b"%04d" % at for at in range(2_000)]
-
-
-def nothing() -> None:
-    """For `on_step`."""
-
-
-class Range:
-    """A range's state, filled and flushed in this thread, with a cache for hardly a block."""
-
-    def __init__(self, root: Path, *, cache_bytes: int = 1) -> None:
-        (root / "files").mkdir()
-        self.root = root
-        self.store = SegmentStore(root / "files")
-        self.store._blocks = BlockCache(cache_bytes)
-        self.state = RangeState(start=b"", end=None, store=self.store)
-        self.rng = random.Random(1)
-        self.stopped = False
-        self.descriptor = SimpleNamespace(to_wire=dict)
-        self.gid = SimpleNamespace(range_id=1)
-
-    def apply(self, kind: int, payload: object) -> Any:
-        index = self.state.applied_index + 1
-        return self.state.apply(index, 1, commands.encode(kind, 1000 * index, payload)).replies
-
-    def append(self, keys: list[bytes], value_bytes: int = 100) -> None:
-        values = [self.rng.randbytes(value_bytes) for _ in keys]
-        data = encode_batch(keys, values, producer=0, epoch=1, low=1, numbers=1)
-        self.apply(commands.APPEND, [data])
-
-    def flush(self) -> None:
-        frozen = self.state.freeze()
-        assert frozen is not None
-        info = build(self.root / "new", frozen.memtable.first_seq, list(frozen.sources()))
-        self.store.add(self.root / "new", info.content_id)
-        self.state.flushed(self.state.base_with(frozen, info))
-
-    def merge(self, begin: int, end: int) -> None:
-        inputs = self.state.durable_base.manifest[begin:end]
-        rules = Rules.of(self.state.durable_base.tables)
-        files = [(self.store.path(info.content_id), info) for info in inputs]
-        for info in inputs:
-            self.store.doubt([info.content_id])  # LMDB refuses the same file twice in a process
-        merged = run(Task(self.root / "merged", files, b"", None, rules, begin == 0))
-        assert merged is not None
-        self.store.add(self.root / "merged", merged.content_id)
-        self.state.merged(self.state.base_merged(inputs, merged))
-        for gone in self.store.forget_except(info.content_id for info in self.state.manifest):
-            self.store.remove(gone)
 
 
 @pytest.fixture
@@ -138,9 +86,9 @@ def test_S7_a_cold_read_decodes_a_bounded_number_of_parts_a_turn_and_comes_to_it
     state, read = filled.state, READS[name]
     expected = read(state)
     filled.store.close()
-    for info in state.manifest:
-        filled.store.prepare(info.content_id, nothing)
     filled.store._blocks = BlockCache(1)
+    for info in state.manifest:
+        make_ready(filled.store, info.content_id)
     parts: list[int] = []
     put = BlockCache.put
 
@@ -192,9 +140,9 @@ def test_S7_a_page_of_a_cold_key_has_all_that_its_limits_allow(
     state = filled.state
     expected = state.scan(b"0700", limit=39, bytes_max=1 << 20, reverse=reverse)
     filled.store.close()
-    for info in state.manifest:
-        filled.store.prepare(info.content_id, nothing)
     filled.store._blocks = BlockCache(1)
+    for info in state.manifest:
+        make_ready(filled.store, info.content_id)
     body = {"key": b"0700", "limit": 39, "bytes": 1 << 20, "reverse": reverse}
     found = asyncio.run(reads.scan(filled, asked(SCAN, **body)))  # type: ignore[arg-type]
     assert found == {**expected.to_wire(), "applied": state.applied_index}
@@ -450,81 +398,12 @@ def test_S7_a_read_comes_to_its_end_though_every_cache_is_empty_in_every_turn(
         assert both > 100
 
 
-# Opening.
-
-
-def test_x28_the_pages_of_a_file_are_walked_in_steps_and_not_by_its_opener(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = Range(tmp_path)
-    for _ in range(16):
-        made.append([b"%06d" % made.rng.randrange(10**6) for _ in range(4_000)], value_bytes=400)
-    made.flush()
-    (info,) = made.state.manifest
-    made.store.close()
-    looked = steps = most = 0
-    check_page = segment_pages._Walk.check_page
-
-    def counted(walk: Any, at: int) -> int:
-        nonlocal looked, most
-        before = walk.looked
-        found = check_page(walk, at)
-        looked += walk.looked - before
-        most = max(most, walk.looked)
-        return found
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-
-    monkeypatch.setattr(segment_pages._Walk, "check_page", counted)
-    with pytest.raises(NotPrepared) as told, made.store.on_hand(Turns()):
-        made.state.count(b"500000")
-    assert (told.value.content_id, looked) == (info.content_id, 0)
-    made.store.prepare(info.content_id, step)
-    assert steps >= looked // 1_000 > 1
-    assert most < 1_500
-    looked = 0
-    with made.store.on_hand(Turns()):
-        made.store.segment(info.content_id)
-    assert looked == 0, "it was walked by `prepare`"
-    made.store.doubt([info.content_id])
-    with pytest.raises(NotPrepared), made.store.on_hand(Turns()):
-        made.store.segment(info.content_id)
-
-
-def test_x28_a_rotten_file_is_found_by_the_member_that_prepares_it(tmp_path: Path) -> None:
-    made = Range(tmp_path)
-    made.append(KEYS)
-    made.flush()
-    (info,) = made.state.manifest
-    made.store.close()
-    with open(made.store.path(info.content_id), "r+b") as file:
-        file.seek(2 * 4096)
-        file.write(bytes(8))  # hashed it was, as this process made it
-    with pytest.raises(CorruptData, match="page 2 has the number of another page"):
-        made.store.prepare(info.content_id, nothing)
-
-
-def test_x28_a_file_that_a_merge_has_removed_is_not_damage(filled: Range) -> None:
-    old, kept = filled.state.manifest[0], filled.state.manifest[9]
-    filled.merge(0, 8)
-    asyncio.run(prepare(filled.state, old.content_id))
-    filled.store.doubt([kept.content_id])
-    filled.store.path(kept.content_id).unlink()
-    with pytest.raises(CorruptData, match="is missing"):
-        asyncio.run(prepare(filled.state, kept.content_id))
-    filled.stopped = True
-    with pytest.raises(NotLeader):
-        asyncio.run(in_turns(filled, lambda: filled.state.count(b"0700")))  # type: ignore[arg-type]
-
-
 # On a node.
 
 
 @pytest.fixture
 def on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was hashed, walked or unlinked by the thread of the loop."""
+    """What was hashed, opened or unlinked by the thread of the loop."""
     loop = threading.main_thread()
     found: list[str] = []
 
@@ -539,7 +418,7 @@ def on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(place, name, call)
 
     noted(SegmentStore, "verify")
-    noted(segments, "check_pages")
+    noted(SegmentStore, "_opened")
     noted(SegmentStore, "remove")
     noted(SegmentStore, "discard")
     return found
