@@ -30,6 +30,7 @@ EPOCH_MS: Final = 1_750_000_000_000
 """What wall clocks show at the start of a run."""
 _CREEP_NS: Final = 1_000
 _listdir: Final = os.listdir
+_preadv: Final = os.preadv
 _DISK_BYTES: Final = 1 << 40
 _BLOCK_BYTES: Final = 4096
 _FOLDERS: Final = ("lognode.client", "lognode.node", "lognode.raft", "lognode.statemachine",
@@ -89,6 +90,10 @@ class _Machine:
             raise FileNotFoundError(path)
         return sorted(_listdir(path))
 
+    def read(self, fd: int, buffers: Any, offset: int, flags: int = 0) -> int:
+        """Read as if the kernel had all files in memory: whether it has is not part of a seed."""
+        return _preadv(fd, buffers, offset)
+
     def free(self, path: Any) -> Any:
         process = OWNER.get(None)
         place = "" if process is None else process.place
@@ -112,6 +117,7 @@ def replaced_machine(loop: SimLoop) -> Iterator[None]:
         os.urandom: machine.entropy, os.statvfs: machine.free,
         socket.create_server: server_of(loop.network), wanted_s: machine.thread_time,
         resource.getrlimit: machine.limit, os.listdir: machine.listed,
+        os.preadv: machine.read,
     }  # fmt: skip
     seed = random.Random.seed
 

@@ -8,7 +8,6 @@ other than their calls can in another order, since they share nothing else (deci
 
 import asyncio
 import random
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -93,22 +92,7 @@ class SimBuilder(Builder):
 
 
 class SimMerger(Merger):
-    """Merges segments in this process, with the code of the merging process.
-
-    LMDB opens a file once in a process, and the node has its segments open. So this class merges
-    copies of them.
-    """
+    """Merges segments in this process, with the code of the merging process."""
 
     def merge(self, task: Task) -> SegmentInfo | None:
-        task = Task.from_wire(task.to_wire())
-        folder = task.path.with_name(f"{task.path.name}-inputs")
-        folder.mkdir()
-        try:
-            copies = []
-            for source, info in task.inputs:
-                copies.append((folder / source.name, info))
-                if source.exists():
-                    shutil.copyfile(source, copies[-1][0])
-            return merge_process.run(task._replace(inputs=copies))
-        finally:
-            shutil.rmtree(folder)
+        return merge_process.run(Task.from_wire(task.to_wire()))
