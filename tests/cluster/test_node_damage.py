@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from live_nodes import LiveCluster, LiveNode, live, until
+from prepared import forget_read
 
 import lognode
 from lognode.client.protocol.errors import CorruptData, RangeNotFound
@@ -143,7 +144,7 @@ def test_S12_damage_found_by_apply_ends_the_replica_and_the_append_succeeds(
             leader = next(each for each in cluster.nodes if replica_at(each, b"a").leads)
             gid = replica_at(leader, b"a").gid
             flip_bits(leader, replica_at(leader, b"a"))
-            leader.host.store._blocks.__init__(0)  # what it had decoded hides what the disk says
+            forget_read(leader.host.store)
             ack = await log.append(b"a", b"checked", expect=last.seq)
             entry = await log.latest(b"a")
             assert entry is not None

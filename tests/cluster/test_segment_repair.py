@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from live_nodes import LiveCluster, LiveNode, live, until
+from prepared import forget_read
 
 import lognode
 from lognode.client.protocol.errors import CorruptData
@@ -77,10 +78,7 @@ def spoil(node: LiveNode, *, found_by_hash_only: bool = False) -> None:
     """Change its only segment, in place: it is open."""
     (name,) = files_of(node)
     spoil_file(node.host.store.path(name), found_by_hash_only=found_by_hash_only)
-    # What the node has in memory hides what the disk says.
-    node.host.store._blocks.__init__(0)
-    for segment in node.host.store._open.values():
-        segment._pages._leaves.clear()
+    forget_read(node.host.store)
 
 
 def spoil_file(path: Path, *, found_by_hash_only: bool = False) -> None:
