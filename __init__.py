@@ -15,6 +15,7 @@ from .client._sync import Admin, Client, Feed, Log, Producer, Snapshot, Ticket
 from .client.admin import AsyncAdmin
 from .client.appends import AsyncTicket
 from .client.client import AsyncClient
+from .client.entry_columns import EntryColumns
 from .client.follow import AsyncFeed
 from .client.log import AsyncLog
 from .client.producer import AsyncProducer
@@ -85,6 +86,7 @@ __all__ = [
     "Cursor",
     "Delivery",
     "Entry",
+    "EntryColumns",
     "Feed",
     "Fenced",
     "FollowBatch",

@@ -23,8 +23,11 @@ Modules of these layers. In the SDK:
   updates: values computed from the last value of a key, for all callers of a key together
   window, batcher, lanes, appends, last_numbers: unsettled records and their room; records into
     batches; tickets; the previous record of each key
-  session, pages, span_pages, progress: the positions that reads have seen; pages of entries; checks
-    that a read makes progress
+  session, pages, progress: the positions that reads have seen; pages of entries; checks that a read
+    makes progress
+  span_positions, span_pages, ahead: reads of whole spans of keys: where the ranges begin and end,
+    page by page, the next page ahead
+  span_columns, entry_columns, arrow_columns: many entries as lists, and as Arrow arrays
   follow_span, follow_shared, positions: one reader of a follow; streams that many follows share;
     the position of each key
   snapshot, vector: snapshots, and the value that describes a snapshot

@@ -1,6 +1,7 @@
 """One log: append, read, follow. Positions are the next seq wanted; spans are half-open."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import aclosing
 from itertools import repeat
 from typing import Any, Final
 
@@ -16,8 +17,9 @@ from .appends import (
 )
 from .cluster import Cluster
 from .durations import milliseconds
+from .entry_columns import EntryColumns, columns_of
 from .follow import AsyncFeed, prefix_end
-from .pages import read_page
+from .pages import entries_of, read_page
 from .producer import AsyncProducer, delivery_timeout_s
 from .protocol import Operation, limits
 from .protocol.appends import DELETE_KEYS, TRIM
@@ -46,6 +48,8 @@ from .protocol.types import (
 )
 from .sender import Sender
 from .snapshot import AsyncSnapshot, check_log, lease_s_default, take
+from .span_columns import check_consistency, check_one_of, scan_span
+from .span_pages import How
 from .updates import Change, Updates
 from .vector import Vector
 
@@ -270,7 +274,68 @@ class AsyncLog:
         The scan reads page by page. Entries that are trimmed, deleted, compacted or removed by
         retention during the scan are missing from the later pages.
         """
-        wanted = checked_key(key)
+        bounds = checked_key(key), start, end, limit, reverse
+        how = How(consistency, self._timeout if timeout is None else timeout, node, through)
+        async with aclosing(self._pages(*bounds, how)) as pages:
+            async for page in pages:
+                for entry in entries_of(page):
+                    yield entry
+
+    async def scan_columns(
+        self,
+        key: bytes | str | None = None,
+        prefix: bytes | str | None = None,
+        *,
+        start: Start = "earliest",
+        end: End = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        consistency: Consistency = "linearizable",
+        node: int | None = None,
+        through: int | None = None,
+        timeout: float | None = None,
+    ) -> AsyncIterator[EntryColumns]:
+        """Yield entries of one key, of the keys with a prefix, or of all keys, as columns; each
+        key's in the order of seq.
+
+        With a key, the entries and the arguments are those of `scan`. Without one, `start` is a
+        seq, "earliest" or Timestamp(ms), and `reverse` is refused. Such a scan has all entries
+        that were acknowledged before it began, ends while others append, and takes no lease:
+        entries that are removed during the scan are missing from the later pages. For the same
+        entries at each read, take a `snapshot` and use its `read_columns`.
+
+        A batch has at most 20,000 entries, usually some thousands. While the caller works on a
+        batch of many keys, the next page is fetched.
+        """
+        check_one_of(key, prefix)
+        how = How(consistency, self._timeout if timeout is None else timeout, node, through)
+        if key is not None:
+            bounds = checked_key(key), start, end, limit, reverse
+            async with aclosing(self._pages(*bounds, how)) as pages:
+                async for page in pages:
+                    columns = columns_of(page)
+                    if columns is not None:
+                        yield columns
+            return
+        if reverse:
+            raise InvalidArgument(
+                "reverse is given without a key; only a scan of one key can be reversed. Name a "
+                "key, or leave reverse out",
+                what="reverse",
+            )
+        low = to_key(prefix or b"")
+        keys = low, prefix_end(low)
+        async with aclosing(
+            scan_span(self._cluster, self._routes, keys, start, end, how, limit=limit)
+        ) as found:
+            async for columns in found:
+                yield columns
+
+    async def _pages(
+        self, wanted: bytes, start: Start, end: End, limit: int | None, reverse: bool, how: How
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the pages of a scan of a key."""
+        consistency, timeout, node, through = how
         low = await self._resolve(wanted, start, timeout, consistency, node)
         high = await self._resolve_end(wanted, end, timeout, consistency, node)
         left = limit
@@ -280,18 +345,16 @@ class AsyncLog:
                 "limit": min(left or limits.page_entries_max, limits.page_entries_max),
                 "bytes": limits.page_bytes_default,
             }  # fmt: skip
-            answer = await self._read(SCAN, wanted, body, timeout, consistency, node, through)
-            page = read_page(answer)
-            for entry in page.entries:
-                yield entry
+            page = await self._read(SCAN, wanted, body, timeout, consistency, node, through)
+            yield page
             if left is not None:
-                left -= len(page.entries)
-            if not page.more:
+                left -= len(page["seqs"])
+            if not page["more"]:
                 return
             if reverse:
-                high = progress.lower(answer, "next", high)
+                high = progress.lower(page, "next", high)
             else:
-                low = progress.higher(answer, "next", low)
+                low = progress.higher(page, "next", low)
 
     async def latest(
         self,
@@ -541,11 +604,7 @@ class AsyncLog:
         self, operation: Operation, key: bytes, body: dict[str, Any], timeout: float | None,
         consistency: Consistency, node: int | None, through: int | None,
     ) -> dict[str, Any]:  # fmt: skip
-        if consistency not in ("linearizable", "prefix"):
-            raise InvalidArgument(
-                f"consistency is {consistency!r}; give 'linearizable' or 'prefix'",
-                what="consistency",
-            )
+        check_consistency(consistency)
         full = {
             **body, "consistency": consistency, "node": node, "through": through,
             "timeout_ms": _ms(timeout, self._timeout),

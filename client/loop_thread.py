@@ -62,14 +62,19 @@ class LoopThread:
 
         return self.call(body())
 
-    def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """Yield the items of the async iterator that `make` creates on the loop's thread."""
+    def iterate(
+        self, make: Callable[[], AsyncIterator[T]], *, portion_max: int = portion_items_max
+    ) -> Iterator[T]:
+        """Yield the items of the async iterator that `make` creates on the loop's thread.
+
+        Up to `portion_max` items are taken at a time.
+        """
         source = self.run(make)
         portion = 1
         try:
             while items := self.call(_pull(source, portion)):
                 yield from items
-                portion = min(2 * portion, portion_items_max)
+                portion = min(2 * portion, portion_max)
         finally:
             if not self._closed and self._is_own and hasattr(source, "aclose"):
                 self.call(source.aclose())

@@ -1,11 +1,11 @@
 """Pages of entries: columns on the wire, entries for the reader."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
 from .protocol.errors import RemoteProtocolError
-from .protocol.types import Entry
+from .protocol.types import Entry, Headers
 
 
 class ReadPage(NamedTuple):
@@ -27,20 +27,42 @@ def entries_of(page: Mapping[Any, Any]) -> list[Entry]:
 
     Raises RemoteProtocolError where the columns have different lengths.
     """
-    seqs, times, values, keys = page["seqs"], page["timestamps"], page["values"], page["keys"]
-    count = len(seqs)
-    column = repeat(keys, count) if type(keys) is bytes else keys
-    lengths = {len(times), len(values), count if type(keys) is bytes else len(keys)}
-    if lengths != {count}:
+    check_lengths(page)
+    seqs, keys = page["seqs"], page["keys"]
+    return entries_in(
+        repeat(keys, len(seqs)) if type(keys) is bytes else keys,
+        seqs, page["timestamps"], page["values"],
+        page.get("headers") or {}, page.get("snapshots") or (),
+    )  # fmt: skip
+
+
+def check_lengths(page: Mapping[Any, Any]) -> None:
+    """Raise RemoteProtocolError where the columns of a page have different lengths."""
+    columns = [page["seqs"], page["timestamps"], page["values"]]
+    if type(page["keys"]) is not bytes:  # a single key is that of all entries
+        columns.append(page["keys"])
+    if len(set(map(len, columns))) > 1:
         raise RemoteProtocolError("a page has columns of different lengths")
-    headers: Any = page.get("headers")
-    marks: Any = page.get("snapshots")
-    if not headers and not marks:
-        return list(map(Entry, column, seqs, times, repeat(None, count), values))
-    headers, snapshots = headers or {}, frozenset(marks or ())
-    return [
-        Entry(key, seq, timestamp, headers.get(i), value, i in snapshots)
-        for i, (key, seq, timestamp, value) in enumerate(
-            zip(column, seqs, times, values, strict=True)
-        )
-    ]
+
+
+def entries_in(
+    keys: Iterable[bytes],
+    seqs: Sequence[int],
+    timestamps: Sequence[int],
+    values: Sequence[bytes | None],
+    headers: Mapping[int, Headers],
+    snapshots: Iterable[int],
+) -> list[Entry]:
+    """Return the entries of columns of equal length; `headers` and `snapshots` are by position.
+
+    No Python runs for each entry.
+    """
+    headers_column: Iterable[Headers | None] = repeat(None)
+    if headers:
+        headers_column = map(headers.get, range(len(seqs)))
+    marks: Iterable[bool] = repeat(False)
+    if snapshots:
+        marks = map(frozenset(snapshots).__contains__, range(len(seqs)))
+    columns = keys, seqs, timestamps, headers_column, values, marks  # some have no end
+    rows = zip(*columns, strict=False)
+    return list(map(tuple.__new__, repeat(Entry), rows))

@@ -10,16 +10,17 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 from . import progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
+from .entry_columns import ArrowBatch, EntryColumns, arrow, columns_of
 from .follow import prefix_end
-from .pages import entries_of
-from .protocol import Operation, chunks, limits
+from .protocol import Operation, limits
 from .protocol.appends import LEASE_RELEASE, LEASE_TAKE
 from .protocol.errors import (
     Conflict,
@@ -28,9 +29,12 @@ from .protocol.errors import (
     LognodeError,
     NotFound,
 )
-from .protocol.reads import EXPORT, RESOLVE, SCAN
+from .protocol.reads import SCAN
 from .protocol.types import Entry
 from .routing import Range
+from .span_columns import check_one_of, columns_of_spans
+from .span_pages import How, Span, lease_ended
+from .span_positions import overlay, span_positions
 from .vector import Part, Vector
 
 lease_s_default: Final = 3_600.0
@@ -88,36 +92,67 @@ class AsyncSnapshot:
 
         Raises NotFound once the lease has ended, because its entries may be gone.
         """
-        if key is not None and prefix is not None:
-            raise InvalidArgument(
-                "a key and a prefix are both given; give only one of the two", what="prefix"
-            )
-        if key is not None:
-            pages = self._pages_of_key(checked_key(key), timeout)
-        else:
-            start = to_key(prefix or b"")
-            pages = self.pages(start, prefix_end(start), timeout=timeout)
-        async for page in pages:
-            for entry in entries_of(page):
-                yield entry
+        async with aclosing(self._columns(key, prefix, timeout)) as found:
+            async for columns in found:
+                for entry in columns.entries():
+                    yield entry
 
-    async def pages(
-        self, start: bytes = b"", end: bytes | None = None, *, timeout: float | None = None
-    ) -> AsyncIterator[Body]:
-        """Yield the entries with keys in [start, end) as pages of columns: `keys`, `seqs`,
-        `timestamps`, `values`, `headers` by position or None, and `snapshots`, the positions of
-        logical snapshots. A key's entries come in the order of seq.
+    async def read_columns(
+        self,
+        key: bytes | str | None = None,
+        prefix: bytes | str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncIterator[EntryColumns]:
+        """Yield the entries that `read` yields, in the same order, as columns.
 
-        Raises NotFound once the lease has ended.
+        A batch has at most 20,000 entries, usually some thousands. While the caller works on a
+        batch, the next page is fetched. Raises the errors of `read`.
         """
-        for part in self._vector.parts:
-            low = max(start, part.start)
-            high = min((e for e in (end, part.end) if e is not None), default=None)
-            if part.through_seq and (high is None or low < high):
-                async for page in self._pages_of(Part(low, high, part.through_seq), timeout):
-                    yield page
+        async with aclosing(self._columns(key, prefix, timeout)) as found:
+            async for columns in found:
+                yield columns
 
-    async def _pages_of_key(self, key: bytes, timeout: float | None) -> AsyncIterator[Body]:
+    async def read_arrow(
+        self,
+        key: bytes | str | None = None,
+        prefix: bytes | str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncIterator[ArrowBatch]:
+        """Yield the batches of `read_columns` as `pyarrow.RecordBatch`; see
+        `EntryColumns.to_arrow`.
+
+        Raises the errors of `read`, and Unsupported where pyarrow is not installed.
+        """
+        arrow()
+        async with aclosing(self._columns(key, prefix, timeout)) as found:
+            async for columns in found:
+                yield columns.to_arrow()
+
+    def _columns(
+        self, key: bytes | str | None, prefix: bytes | str | None, timeout: float | None
+    ) -> AsyncGenerator[EntryColumns, None]:
+        check_one_of(key, prefix)
+        if key is not None:
+            return self._columns_of_key(checked_key(key), timeout)
+        start = to_key(prefix or b"")
+        spans = [
+            Span(low, high, 1, through + 1, self._vector.lease)
+            for low, high, through, _ in overlay(
+                self._vector.parts, [(start, prefix_end(start), 0)]
+            )
+        ]
+        how = How("linearizable", self._timeout if timeout is None else timeout)
+
+        def check() -> None:
+            check_log(self._cluster, self._routes, self._vector)
+
+        return columns_of_spans(self._cluster, self._routes, spans, how, check)
+
+    async def _columns_of_key(
+        self, key: bytes, timeout: float | None
+    ) -> AsyncGenerator[EntryColumns, None]:
         part = next(p for p in self._vector.parts if p.end is None or key < p.end)
         at, more = 1, part.through_seq > 0
         while more:
@@ -126,32 +161,11 @@ class AsyncSnapshot:
                 "limit": limits.page_entries_max, "bytes": limits.page_bytes_default,
             }  # fmt: skip
             page, _ = await self._ask(key, SCAN, body, timeout)
-            yield page
+            columns = columns_of(page)
+            if columns is not None:
+                yield columns
             more = page["more"]
             at = progress.higher(page, "next", at) if more else at
-
-    async def _pages_of(self, part: Part, timeout: float | None) -> AsyncIterator[Body]:
-        """Yield the pages of a part. The part is cut where a range ends and where one pass can
-        read no further; each rest continues from the same position."""
-        rest: list[tuple[bytes, bytes | None, Any]] = [(part.start, part.end, None)]
-        while rest:
-            start, end, position = rest.pop()
-            while True:
-                body = {
-                    "start_key": start, "end_key": end, "position": position,
-                    "as_of": self._vector.lease, "limit": limits.page_entries_max,
-                    "bytes": limits.page_bytes_max,
-                }  # fmt: skip
-                page, known = await self._ask(start, EXPORT, body, timeout)
-                edges = (end, known.end, progress.end_key(page, start))
-                until = min((edge for edge in edges if edge is not None), default=None)
-                if until != end and until is not None:
-                    rest.append((until, end, position))
-                    end = until
-                yield chunks.unpacked(page)
-                position = page.get("position")
-                if position is None:
-                    break
 
     async def _ask(
         self, key: bytes, operation: Operation, body: Body, timeout: float | None
@@ -165,10 +179,7 @@ class AsyncSnapshot:
         except NotFound as error:
             if error.code != NotFound.code:
                 raise
-            raise NotFound(
-                f"the lease of this snapshot of log {self._vector.log!r} has ended, and its "
-                "entries may be removed; take another snapshot, or renew the lease in time"
-            ) from None
+            raise lease_ended(self._vector.log) from None
         check_log(self._cluster, self._routes, self._vector)
         return answer
 
@@ -226,7 +237,10 @@ async def _take(
     """Take a snapshot. Raises Conflict when a range has a lease of its name on other keys."""
 
     async def ends(known: Range) -> list[Part]:
-        return await _ends(cluster, routes, known.start, known.end, deadline)
+        found = await span_positions(
+            cluster, routes, "latest", known.start, known.end, deadline=deadline
+        )
+        return [Part(start, end, seq - 1) for start, end, seq in found]
 
     found = await _each(await cluster.all_ranges(routes, deadline), ends)
     vector = Vector(
@@ -275,21 +289,6 @@ def check_log(cluster: Cluster, routes: LogRoutes, vector: Vector) -> None:
             "was created later",
             what="snapshot",
         )
-
-
-async def _ends(
-    cluster: Cluster, routes: LogRoutes, start: bytes, end: bytes | None, deadline: float
-) -> list[Part]:
-    """Return the last committed seq of these keys, one part for each range that has them now."""
-    found: list[Part] = []
-    at: bytes | None = start
-    while at is not None and (end is None or at < end):
-        body = {"start": "latest", "start_key": at, "end_key": end}
-        answer, known = await cluster.call(routes, at, RESOLVE, body, deadline=deadline)
-        until = _least(known.end, end)
-        found.append(Part(at, until, answer["seq"] - 1))
-        at = until
-    return found
 
 
 async def _lease(
@@ -343,7 +342,3 @@ async def _each(items: Iterable[Item], ask: Callable[[Item], Awaitable[Found]]) 
             task.cancel()
         await asyncio.wait(tasks)
         raise
-
-
-def _least(one: bytes | None, other: bytes | None) -> bytes | None:
-    return min((end for end in (one, other) if end is not None), default=None)

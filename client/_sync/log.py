@@ -5,6 +5,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..entry_columns import EntryColumns
 from ..log import AsyncLog, Record
 from ..loop_thread import LoopThread
 from ..producer import delivery_timeout_s
@@ -178,6 +179,48 @@ class Log:
                 through=through,
                 timeout=timeout,
             )
+        )
+
+    def scan_columns(
+        self,
+        key: bytes | str | None = None,
+        prefix: bytes | str | None = None,
+        *,
+        start: Start = "earliest",
+        end: End = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        consistency: Consistency = "linearizable",
+        node: int | None = None,
+        through: int | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[EntryColumns]:
+        """Yield entries of one key, of the keys with a prefix, or of all keys, as columns; each
+        key's in the order of seq.
+
+        With a key, the entries and the arguments are those of `scan`. Without one, `start` is a
+        seq, "earliest" or Timestamp(ms), and `reverse` is refused. Such a scan has all entries
+        that were acknowledged before it began, ends while others append, and takes no lease:
+        entries that are removed during the scan are missing from the later pages. For the same
+        entries at each read, take a `snapshot` and use its `read_columns`.
+
+        A batch has at most 20,000 entries, usually some thousands. While the caller works on a
+        batch of many keys, the next page is fetched.
+        """
+        return self._loop.iterate(
+            lambda: self._twin.scan_columns(
+                key,
+                prefix,
+                start=start,
+                end=end,
+                limit=limit,
+                reverse=reverse,
+                consistency=consistency,
+                node=node,
+                through=through,
+                timeout=timeout,
+            ),
+            portion_max=1,
         )
 
     def latest(

@@ -4,9 +4,10 @@
 
 from collections.abc import Iterator
 
+from ..entry_columns import ArrowBatch, EntryColumns
 from ..loop_thread import LoopThread
 from ..protocol.types import Entry
-from ..snapshot import AsyncSnapshot, Body, lease_s_default
+from ..snapshot import AsyncSnapshot, lease_s_default
 from ..vector import Vector
 
 
@@ -51,18 +52,40 @@ class Snapshot:
 
         Raises NotFound once the lease has ended, because its entries may be gone.
         """
-        return self._loop.iterate(lambda: self._twin.read(key, prefix, timeout=timeout))
+        for columns in self.read_columns(key, prefix, timeout=timeout):
+            yield from columns.entries()
 
-    def pages(
-        self, start: bytes = b"", end: bytes | None = None, *, timeout: float | None = None
-    ) -> Iterator[Body]:
-        """Yield the entries with keys in [start, end) as pages of columns: `keys`, `seqs`,
-        `timestamps`, `values`, `headers` by position or None, and `snapshots`, the positions of
-        logical snapshots. A key's entries come in the order of seq.
+    def read_columns(
+        self,
+        key: bytes | str | None = None,
+        prefix: bytes | str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Iterator[EntryColumns]:
+        """Yield the entries that `read` yields, in the same order, as columns.
 
-        Raises NotFound once the lease has ended.
+        A batch has at most 20,000 entries, usually some thousands. While the caller works on a
+        batch, the next page is fetched. Raises the errors of `read`.
         """
-        return self._loop.iterate(lambda: self._twin.pages(start, end, timeout=timeout))
+        return self._loop.iterate(
+            lambda: self._twin.read_columns(key, prefix, timeout=timeout), portion_max=1
+        )
+
+    def read_arrow(
+        self,
+        key: bytes | str | None = None,
+        prefix: bytes | str | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Iterator[ArrowBatch]:
+        """Yield the batches of `read_columns` as `pyarrow.RecordBatch`; see
+        `EntryColumns.to_arrow`.
+
+        Raises the errors of `read`, and Unsupported where pyarrow is not installed.
+        """
+        return self._loop.iterate(
+            lambda: self._twin.read_arrow(key, prefix, timeout=timeout), portion_max=1
+        )
 
     def renew(self, lease_s: float = lease_s_default, *, timeout: float | None = None) -> None:
         """Extend the lease to end in `lease_s` seconds at the earliest, at most 7 days.

@@ -5,6 +5,7 @@ same bytes (Apache Arrow also has the values in one buffer, with offsets instead
 reader of entries unpacks them. Numbers are little-endian, as in files.
 """
 
+import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain, groupby, pairwise, repeat
@@ -15,6 +16,8 @@ from .types import Headers
 
 ABSENT: Final = 0xFFFFFFFF
 """The length of a null value."""
+_CUT_TOGETHER: Final = 64
+"""Texts of equal length that are cut together."""
 _CODES: Final = {4: "I", 8: "Q"}
 """The type codes of columns that Arrow supports, by bytes."""
 Body = dict[str, Any]
@@ -92,7 +95,7 @@ class Chunk(NamedTuple):
 
     def unpacked_keys(self) -> list[bytes]:
         """Return the key of each entry."""
-        keys = _cut(self.keys, numbers("H", self.key_lengths))
+        keys = _cut(self.keys, "H", self.key_lengths)
         if self.repeats is None:
             return keys
         return list(chain.from_iterable(map(repeat, keys, numbers("I", self.repeats))))
@@ -101,20 +104,22 @@ class Chunk(NamedTuple):
         """Return the value of each entry."""
         lengths = numbers("I", self.value_lengths)
         absent = _places(lengths, ABSENT)
+        if not absent:
+            return [*_cut(self.values, "I", self.value_lengths)]
         for at in absent:
             lengths[at] = 0
-        values: list[bytes | None] = [*_cut(self.values, lengths)]
+        values: list[bytes | None] = [*_cut_unevenly(self.values, lengths)]
         for at in absent:
             values[at] = None
         return values
 
     def unpacked_seqs(self) -> list[int]:
         """Return the seq of each entry."""
-        return list(map(self.first_seq.__add__, numbers(self.seq_code, self.seqs)))
+        return _raised(numbers(self.seq_code, self.seqs), self.first_seq)
 
     def unpacked_timestamps(self) -> list[int]:
         """Return the timestamp of each entry, in milliseconds."""
-        return list(map(self.first_ms.__add__, numbers(self.timestamp_code, self.timestamps)))
+        return _raised(numbers(self.timestamp_code, self.timestamps), self.first_ms)
 
     def _check(self) -> None:
         count, lengths = self.rows, numbers("I", self.value_lengths)
@@ -212,8 +217,25 @@ def _join(chunks: Sequence[Chunk]) -> Chunk:
     )  # fmt: skip
 
 
-def _cut(data: bytes, lengths: Iterable[int]) -> list[bytes]:
+def _cut(data: bytes, code: str, lengths: bytes) -> list[bytes]:
+    """Return the texts of a column. C code cuts texts of equal length, in half the time."""
+    width = array(code).itemsize
+    count = len(lengths) // width
+    if count < _CUT_TOGETHER or lengths != lengths[:width] * count or not data:
+        return _cut_unevenly(data, numbers(code, lengths))
+    size = len(data) // count
+    together = struct.Struct(f"{size}s" * _CUT_TOGETHER)
+    evenly = len(data) // together.size * together.size
+    found = list(chain.from_iterable(together.iter_unpack(memoryview(data)[:evenly])))
+    return found + [data[at : at + size] for at in range(evenly, len(data), size)]
+
+
+def _cut_unevenly(data: bytes, lengths: Iterable[int]) -> list[bytes]:
     return [data[begin:end] for begin, end in pairwise(accumulate(lengths, initial=0))]
+
+
+def _raised(column: "array[int]", base: int) -> list[int]:
+    return list(map(base.__add__, column)) if base else column.tolist()
 
 
 def _places(among: "array[int]", wanted: int) -> list[int]:

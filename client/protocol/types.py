@@ -10,8 +10,8 @@ from typing import Final, Literal, NamedTuple
 Headers = Mapping[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+# A tuple, because C code makes a page of tuples in a quarter of the time of frozen dataclasses.
+class Entry(NamedTuple):
     """One immutable entry of a key. `value` is None for a tombstone."""
 
     key: bytes

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .. import arrow_columns as columns
 from ..protocol.chunks import Chunk
 from ..protocol.errors import InvalidArgument, RemoteProtocolError
 from ..span_pages import Place, SpanPage
-from . import columns
 from .session import Record
 
 _ORDER: Final = [("key", "ascending"), ("seq", "ascending")]

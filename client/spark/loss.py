@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from ..protocol.errors import NotFound
+from ..span_positions import Position, overlay
 from .offsets import lost
-from .planning import Position, Task, hull, overlay
+from .planning import Task, hull
 from .session import Session
 
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from ..protocol.errors import InvalidArgument
 from ..span_pages import Span
+from ..span_positions import Position, overlay
 from ..vector import Part, Vector
-from .planning import KeySpan, Piece, Position, Task, overlaps, overlay, positions
+from .planning import KeySpan, Piece, Task, overlaps, positions
 
 Offset = dict[str, Any]
 

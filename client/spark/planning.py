@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from ..span_pages import Span
+from ..span_positions import Position, overlay
 from ..vector import Vector
 
 partition_bytes: Final = 64 << 20
@@ -17,8 +18,6 @@ partition_bytes: Final = 64 << 20
 One = TypeVar("One")
 Other = TypeVar("Other")
 KeySpan = tuple[bytes, bytes | None]
-Position = tuple[bytes, bytes | None, int]
-"""The keys in [start, end), and a seq."""
 Weight = tuple[bytes, int]
 """The approximate bytes from a key on, below the next key."""
 
@@ -51,25 +50,6 @@ class _Area(NamedTuple):
     from_seq: int
     to_seq: int
     range_start: bytes
-
-
-def overlay(
-    one: Iterable[tuple[bytes, bytes | None, One]],
-    other: Iterable[tuple[bytes, bytes | None, Other]],
-) -> Iterator[tuple[bytes, bytes | None, One, Other]]:
-    """Yield the intersections of two lists of spans, with the values of both; each list is
-    ascending and disjoint."""
-    left, right = list(one), list(other)
-    i = j = 0
-    while i < len(left) and j < len(right):
-        start = max(left[i][0], right[j][0])
-        ends = [end for end in (left[i][1], right[j][1]) if end is not None]
-        end = min(ends, default=None)
-        if end is None or start < end:
-            yield start, end, left[i][2], right[j][2]
-        if end is None:
-            return
-        i, j = i + (left[i][1] == end), j + (right[j][1] == end)
 
 
 def overlaps(span: KeySpan, spans: Iterable[KeySpan]) -> bool:

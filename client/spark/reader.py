@@ -10,11 +10,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..protocol.errors import NotFound
+from ..span_positions import Position
 from ..vector import Vector
 from .arrow import LatestRows, Rows
 from .loss import check_loss, maybe_from
 from .options import ReadOptions
-from .planning import KeySpan, Piece, Position, Task, hull, plan_batch, positions
+from .planning import KeySpan, Piece, Task, hull, plan_batch, positions
 from .session import Session
 
 

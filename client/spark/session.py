@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Generator,
@@ -14,19 +13,21 @@ from collections.abc import (
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from ..ahead import ahead
 from ..cluster import Cluster
 from ..loop_thread import LoopThread
 from ..producer import AsyncProducer
 from ..protocol import address
-from ..protocol.errors import LognodeError, PartialFailure, RemoteProtocolError
-from ..protocol.reads import LAYOUT, RESOLVE
+from ..protocol.errors import LognodeError, PartialFailure
+from ..protocol.reads import LAYOUT
 from ..protocol.types import Consistency
 from ..retry import Attempts
 from ..routing import Range
 from ..snapshot import AsyncSnapshot, check_log, take
 from ..span_pages import Span, SpanPage, span_pages
+from ..span_positions import Position, least, span_positions
 from ..vector import Vector
-from .planning import KeySpan, Position, Weight
+from .planning import KeySpan, Weight
 
 asks_at_once: Final = 16
 close_timeout_s: Final = 5.0
@@ -102,7 +103,9 @@ class Session:
         the spans."""
 
         async def ask(known: Range, low: bytes, high: bytes | None) -> list[Position]:
-            return await self._resolve(start, low, high)
+            return await span_positions(
+                self._cluster, self._routes, start, low, high, deadline=self._deadline()
+            )
 
         return self._loop.call(self._each(spans, ask))
 
@@ -143,19 +146,15 @@ class Session:
     async def _pages(
         self, span: Span, consistency: Consistency, of: Vector
     ) -> AsyncGenerator[SpanPage, None]:
-        pages = span_pages(
-            self._cluster, self._routes, span, consistency=consistency, timeout=self._timeout
+        pages = ahead(
+            span_pages(
+                self._cluster, self._routes, span, consistency=consistency, timeout=self._timeout
+            )
         )
-        coming = asyncio.ensure_future(_next(pages))
-        try:
-            while (page := await coming) is not None:
+        async with contextlib.aclosing(pages):
+            async for page in pages:
                 check_log(self._cluster, self._routes, of)
-                coming = asyncio.ensure_future(_next(pages))
                 yield page
-        finally:
-            coming.cancel()
-            await asyncio.gather(coming, return_exceptions=True)
-            await pages.aclose()
 
     def deliver(self, name: str, batches: Iterable[Sequence[Record]], first_number: int) -> int:
         """Append the records as the named producer, with consecutive numbers from `first_number`
@@ -193,22 +192,6 @@ class Session:
             )
         return count
 
-    async def _resolve(self, start: Any, low: bytes, high: bytes | None) -> list[Position]:
-        found: list[Position] = []
-        at: bytes | None = low
-        while at is not None:
-            body = {"key": None, "start": start, "start_key": at, "end_key": high}
-            answer, known = await self._cluster.call(
-                self._routes, at, RESOLVE, body, deadline=self._deadline()
-            )
-            until = _least(_least(answer.get("end_key"), known.end), high)
-            seq = answer.get("seq")
-            if type(seq) is not int or (until is not None and until <= at):
-                raise RemoteProtocolError("the position of a snapshot is not valid")
-            found.append((at, until, seq))
-            at = _following(until, high)
-        return found
-
     async def _each(
         self,
         spans: Sequence[KeySpan],
@@ -223,7 +206,7 @@ class Session:
                 return await ask(known, low, high)
 
         asked = [
-            one(known, max(low, known.start), _least(high, known.end))
+            one(known, max(low, known.start), least(high, known.end))
             for low, high in spans for known in await self._ranges((low, high))
         ]  # fmt: skip
         return [row for rows in await asyncio.gather(*asked) for row in rows]
@@ -251,14 +234,6 @@ class Session:
 async def _submit(producer: AsyncProducer, records: Sequence[Record], number: int) -> None:
     for at, (key, value, headers, snapshot) in enumerate(records):
         await producer.submit(key, value, headers=headers, number=number + at, snapshot=snapshot)
-
-
-async def _next(pages: AsyncIterator[SpanPage]) -> SpanPage | None:
-    return await anext(pages, None)
-
-
-def _least(one: bytes | None, other: bytes | None) -> bytes | None:
-    return min((end for end in (one, other) if end is not None), default=None)
 
 
 def _following(until: bytes | None, end: bytes | None) -> bytes | None:

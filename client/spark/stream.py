@@ -18,12 +18,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from ..span_positions import Position, overlay
 from ..vector import Vector
 from . import offsets
 from .loss import check_loss
 from .offsets import Offset
 from .options import ReadOptions
-from .planning import Position, Task, overlay, positions
+from .planning import Task, positions
 from .reader import read_piece
 from .session import Session
 

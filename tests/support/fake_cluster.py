@@ -612,13 +612,14 @@ class FakeNode:
 
 
 def export(entries: list[Stored], body: dict[str, Any], file_seqs: int) -> dict[str, Any]:
-    """Pages of three, file by file in the order of key, as `BandReads` has them."""
+    """Pages of up to three, file by file in the order of key, as `BandReads` has them."""
     start, end = body["start_key"], body["end_key"]
     own = [e for e in entries if e.key >= start and (end is None or e.key < end)]
     bands, following = body["position"] or [[], 1]
     bands = [tuple(band) for band in bands]
     found: list[Stored] = []
-    while len(found) < 3:
+    size = min(3, body["limit"])
+    while len(found) < size:
         if not bands:
             first = min((e.seq for e in own if e.seq >= following), default=None)
             if first is None:
@@ -632,7 +633,7 @@ def export(entries: list[Stored], body: dict[str, Any], file_seqs: int) -> dict[
             continue
         rows = [e for e in own if first <= e.seq < last and (e.key, e.seq) >= (key, seq)]
         rows.sort(key=lambda e: (e.key, e.seq))
-        room = 3 - len(found)
+        room = size - len(found)
         found += rows[:room]
         if rows[room:]:
             bands.insert(0, (first, last, rows[room].key, rows[room].seq))

@@ -6,9 +6,9 @@ import random
 import pytest
 
 from lognode.client.protocol.errors import InvalidArgument
+from lognode.client.span_positions import Position
 from lognode.client.spark import offsets
 from lognode.client.spark.offsets import Area, admitted, advanced, areas, lost, tasks
-from lognode.client.spark.planning import Position
 from lognode.client.spark.planning import positions as read_up_to
 from lognode.client.vector import Vector
 

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from lognode.client.span_positions import overlay
 from lognode.client.spark import planning
-from lognode.client.spark.planning import Task, hull, overlaps, overlay, plan_batch
+from lognode.client.spark.planning import Task, hull, overlaps, plan_batch
 from lognode.client.vector import Part, Vector
 
 ALL = ((b"", None),)

@@ -10,10 +10,32 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ..protocol.chunks import ABSENT, Chunk
+from .protocol.chunks import ABSENT, Chunk
 
 MILLISECONDS: Final = pa.timestamp("ms", "UTC")
+_HEADER: Final = pa.struct([
+    pa.field("key", pa.binary(), nullable=False),
+    pa.field("value", pa.binary(), nullable=False),
+])  # fmt: skip
+SCHEMA: Final = pa.schema([
+    pa.field("key", pa.binary(), nullable=False),
+    pa.field("seq", pa.int64(), nullable=False),
+    pa.field("timestamp", MILLISECONDS, nullable=False),
+    pa.field("value", pa.binary()),
+    pa.field("headers", pa.list_(_HEADER)),
+    pa.field("snapshot", pa.bool_(), nullable=False),
+])  # fmt: skip
+"""The columns of a record batch that holds every column of a chunk."""
 Numbers = np.ndarray[Any, np.dtype[Any]]
+
+
+def record_batch(chunk: Chunk) -> pa.RecordBatch:
+    """Return all columns of the entries."""
+    columns = [
+        keys(chunk), seqs(chunk), timestamps(chunk), values(chunk),
+        headers(chunk, SCHEMA.field("headers").type), snapshots(chunk),
+    ]  # fmt: skip
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def keys(chunk: Chunk) -> pa.Array:
