@@ -79,9 +79,7 @@ class BandReads(SpanReads):
         )  # fmt: skip
         reader = _Reader(self, view, (start, page.end_key or end), view.ending(end_seq), page)
         at: Position | None = position
-        for _ in range(_STEPS):
-            if at is None or page.full:
-                break
+        while at is not None and reader.steps_left and not page.full:
             try:
                 at = reader.step(at)
             except (TurnOver, NotPrepared):
@@ -89,6 +87,12 @@ class BandReads(SpanReads):
                     raise
                 break
         return page, at
+
+
+def _behind(block: Block) -> tuple[bytes, int]:
+    """Return the place after the last entry of a block."""
+    key, seq = block.last
+    return key, seq + 1
 
 
 class _Reader:
@@ -102,12 +106,14 @@ class _Reader:
         self._span = span
         self._end_seq = end_seq
         self._page = page
+        self.steps_left = _STEPS
 
     def step(self, position: Position) -> Position | None:
-        """Read one block or part of a memtable, or only find a better position.
+        """Read neighbouring blocks or part of a memtable, or only find a better position.
 
         Return the position.
         """
+        self.steps_left -= 1
         if not position.bands:
             fresh = self._band_from(position.next)
             return None if fresh is None else Position((fresh,), fresh.end)
@@ -122,7 +128,7 @@ class _Reader:
         if isinstance(home, Memtable):
             following = self._put_some(home, band)
         else:
-            following = self._put_block(self._reads.store.segment(home), band)
+            following = self._put_blocks(self._reads.store.segment(home), band)
         if following is not None:
             behind.insert(0, band._replace(key=following[0], seq=following[1]))
         return Position(tuple(behind), position.next)
@@ -170,19 +176,38 @@ class _Reader:
                 return key, seq
         return None
 
-    def _put_block(self, segment: Segment, band: Band) -> tuple[bytes, int] | None:
-        """Put entries of one block of a file. Return as `_put_some` does."""
-        start, end = self._span
+    def _put_blocks(self, segment: Segment, band: Band) -> tuple[bytes, int] | None:
+        """Put entries of some neighbouring blocks of a file. Return as `_put_some` does."""
+        start = self._span[0]
         key, seq = (band.key, band.seq) if band.key >= start else (start, 0)
         ordinal = segment.find(key, seq)
         block = segment.block(ordinal)
         low = block.slice(key, seq, None)[0] if key else 0
-        if low == block.count:
-            following = segment.following(ordinal)
-            if following is None:
-                return None
-            block, low = segment.block(following), 0
-        stop = block.count if end is None or block.keys[-1] < end else block.span(end)[0]
+        place: tuple[bytes, int] | None = None
+        while True:
+            try:
+                if low == block.count:
+                    after = segment.following(ordinal)
+                    if after is None:
+                        return None
+                    ordinal, low = after, 0
+                    block = segment.block(ordinal)
+                place = self._put_block(segment, block, low, band)
+            except (TurnOver, NotPrepared):
+                if place is None:
+                    raise
+                return place
+            if place != _behind(block) or self._page.full or not self.steps_left:
+                return place
+            self.steps_left -= 1
+            low = block.count
+
+    def _put_block(
+        self, segment: Segment, block: Block, low: int, band: Band
+    ) -> tuple[bytes, int] | None:
+        """Put entries of a block from a position on. Return as `_put_some` does."""
+        end = self._span[1]
+        stop = block.count if end is None or block.last[0] < end else block.span(end)[0]
         high = min(stop, low + self._page.entries_left)
         # All runs are found before any is put: a lookup may have to wait for another turn.
         for begin, behind in list(self._visible(segment, block, low, high, band)):
@@ -193,8 +218,7 @@ class _Reader:
             return block.key_at(high), block.seq(high)
         if stop < block.count or block.next_first_key is None:
             return None
-        last, seq = block.last
-        return last, seq + 1
+        return _behind(block)
 
     def _take(self, block: Block, begin: int, end: int) -> int:
         """Put entries of a block into the page. Return the position of the first without room."""

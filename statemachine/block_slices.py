@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from ..client.protocol.chunks import Chunk, joined
+from ..client.protocol.chunks import Chunk, Chunks
 from ..client.protocol.types import Entry
 from .page import Page
 from .room import CHUNK_BYTES, Room, chunk_bytes, entry_bytes
@@ -58,7 +58,7 @@ class Portion(Room):
 
     def to_wire(self) -> dict[str, Any]:
         """The portion as it travels."""
-        body: dict[str, Any] = {"chunks": joined(self.chunks())}
+        body: dict[str, Any] = {"chunks": Chunks(self.chunks())}
         if self.end_key is not None:
             body["end_key"] = self.end_key
         return body

@@ -16,7 +16,7 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import add, sub
 from typing import Final
 
@@ -70,26 +70,31 @@ class Codec:
                 return self.mode, packed
         return RAW, values
 
-    def unpack(self, data: bytes, mode: int, size: int) -> bytes:
+    def unpack(self, data: bytes | memoryview, mode: int, size: int) -> bytes:
         """Undo `pack_head` or `pack_values`. Raises ValueError."""
         if mode != RAW:
             return decompress(data, size, self._decompressor)
         if len(data) != size:
             raise ValueError(f"the block has {len(data)} bytes instead of {size}")
-        return data
+        return bytes(data)
 
 
 class Block:
-    """A decoded block: columns over its entries, sorted by (key, seq)."""
+    """A decoded block: columns over its entries, sorted by (key, seq).
+
+    A read of everything passes the columns on as they are. Only reads by key make a list of the
+    keys, and of the places of the values.
+    """
 
     __slots__ = (
-        "_absent", "_data", "_ends", "_first_ms", "_first_seq", "_lengths", "_seqs", "_starts",
-        "_timestamps", "count", "headers", "keys", "next_first_key", "size", "snapshots",
+        "_absent", "_data", "_first_ms", "_first_seq", "_key_data", "_key_lengths", "_lengths",
+        "_made_ends", "_made_keys", "_seqs", "_starts", "_timestamps", "count", "headers",
+        "next_first_key", "size", "snapshots",
     )  # fmt: skip
 
     def __init__(self, data: Stored, codec: Codec, ordinal: int) -> None:
         """Decode the block. Raises CorruptData."""
-        body = unseal(data, BLOCK, ordinal)
+        body = memoryview(unseal(data, BLOCK, ordinal))
         try:
             (
                 mode, wide, self.count, distinct, self._first_seq, self._first_ms, key_bytes,
@@ -103,8 +108,6 @@ class Block:
             self._decode_head(head, wide, distinct, key_bytes)
         except Exception as error:  # msgpack raises half a dozen unrelated classes
             raise CorruptData(f"a segment block does not decode: {error}") from None
-        if self._ends[-1] != len(self._data) or self._starts[-1] != self.count:
-            raise CorruptData("a segment block has columns of different lengths")
         self.size = (
             len(head) + value_bytes
             + _KEY_OVERHEAD_BYTES * distinct + _ENTRY_OVERHEAD_BYTES * self.count
@@ -126,7 +129,7 @@ class Block:
                 raise ValueError("a column is too short")
             return numbers
 
-        key_ends = list(accumulate(column("H", distinct)))
+        self._key_lengths = column("H", distinct)
         if distinct == count:
             self._starts: Sequence[int] = range(count + 1)
         else:
@@ -137,27 +140,52 @@ class Block:
         self._absent: frozenset[int] = frozenset()
         if max(lengths) == ABSENT:
             self._absent = frozenset(i for i, n in enumerate(lengths) if n == ABSENT)
-            lengths = array("I", [0 if n == ABSENT else n for n in lengths])
-        self._ends = array("I", accumulate(lengths, initial=0))
-        if key_ends[-1] != key_bytes or at + key_bytes > len(head):
+        if sum(lengths) - ABSENT * len(self._absent) != len(self._data):
+            raise ValueError("the values have another length")
+        if self._starts[-1] != count:
+            raise ValueError("the columns have different lengths")
+        if sum(self._key_lengths) != key_bytes or at + key_bytes > len(head):
             raise ValueError("the keys end too early")
-        self.keys = [head[at + a : at + b] for a, b in zip([0, *key_ends], key_ends, strict=False)]
+        self._key_data = head[at : at + key_bytes]
+        self._made_keys: list[bytes] | None = None
+        self._made_ends: array[int] | None = None
         tail = msgpack.unpackb(head[at + key_bytes :], strict_map_key=False)
         self.next_first_key: bytes | None = tail[0]
         self.headers: dict[int, Headers] = tail[1] or {}
         self.snapshots: frozenset[int] = frozenset(tail[2] or ())
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The distinct keys, in order."""
+        found = self._made_keys
+        if found is None:
+            data, ends = self._key_data, accumulate(self._key_lengths, initial=0)
+            found = self._made_keys = [data[a:b] for a, b in pairwise(ends)]
+        return found
+
+    @property
+    def _ends(self) -> "array[int]":
+        """The place of each value among the values, and of their end."""
+        found = self._made_ends
+        if found is None:
+            lengths = self._lengths
+            if self._absent:
+                lengths = array("I", [0 if n == ABSENT else n for n in lengths])
+            found = self._made_ends = array("I", accumulate(lengths, initial=0))
+        return found
 
     # Positions.
 
     @property
     def first(self) -> tuple[bytes, int]:
         """The key and seq of the first entry."""
-        return self.keys[0], self.seq(0)
+        return self._key_data[: self._key_lengths[0]], self.seq(0)
 
     @property
     def last(self) -> tuple[bytes, int]:
         """The key and seq of the last entry."""
-        return self.keys[-1], self.seq(self.count - 1)
+        begin = len(self._key_data) - self._key_lengths[-1]
+        return self._key_data[begin:], self.seq(self.count - 1)
 
     def seq(self, at: int) -> int:
         """Return the seq of the entry at a position."""
@@ -189,12 +217,14 @@ class Block:
         """Return the value at a position."""
         if at in self._absent:
             return None
-        return self._data[self._ends[at] : self._ends[at + 1]]
+        ends = self._ends
+        return self._data[ends[at] : ends[at + 1]]
 
     def sizes(self, begin: int, end: int) -> list[tuple[bytes, int]]:
         """Return the keys at these positions, each with the bytes of its keys and values there."""
+        ends = self._ends
         return [
-            (key, (high - low) * len(key) + self._ends[high] - self._ends[low])
+            (key, (high - low) * len(key) + ends[high] - ends[low])
             for key, low, high in self.runs(begin, end)
         ]
 
@@ -219,6 +249,8 @@ class Block:
 
     def chunk(self, begin: int, end: int) -> Chunk:
         """Return the entries at these positions, at least one, in the form of the block."""
+        if not begin and end == self.count:
+            return self._whole()
         keys, repeats = self.keys[begin:end], None
         if not isinstance(self._starts, range):
             low = bisect_right(self._starts, begin) - 1
@@ -233,6 +265,18 @@ class Block:
             self._seqs[begin:end].tobytes(), self._timestamps[begin:end].tobytes(),
             self._lengths[begin:end].tobytes(), self._data[self._ends[begin] : self._ends[end]],
             headers or None, snapshots or None,
+        )  # fmt: skip
+
+    def _whole(self) -> Chunk:
+        repeats = None
+        if not isinstance(self._starts, range):
+            starts = self._starts
+            repeats = array("I", map(sub, starts[1:], starts)).tobytes()
+        return Chunk(
+            self.count, self._first_seq, self._first_ms, self._key_lengths.tobytes(), repeats,
+            self._key_data, self._seqs.tobytes(), self._timestamps.tobytes(),
+            self._lengths.tobytes(), self._data, self.headers or None,
+            sorted(self.snapshots) or None,
         )  # fmt: skip
 
     def fitting(self, begin: int, end: int, bytes_max: int) -> int:

@@ -11,7 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain, groupby, pairwise, repeat
 from typing import Any, Final, NamedTuple, Self
 
+import msgpack
+
 from .errors import RemoteProtocolError
+from .frame import Piecewise
 from .types import Headers
 
 ABSENT: Final = 0xFFFFFFFF
@@ -148,9 +151,26 @@ def numbers(code: str, column: bytes) -> "array[int]":
     return found
 
 
-def joined(chunks: Iterable[Chunk]) -> list[Chunk]:
-    """Join chunks to as few chunks as possible, with the same entries."""
-    return [_join(list(alike)) for _, alike in groupby(chunks, _form)]
+class Chunks(list[Chunk], Piecewise):
+    """The chunks of a page. In a frame they are joined to as few chunks as possible, with the same
+    entries."""
+
+    def pieces(self) -> list[bytes]:
+        """Return the joined chunks in msgpack. The columns are pieces as they are: joining them
+        first would copy each byte once more."""
+        groups = [list(alike) for _, alike in groupby(self, _form)]
+        packer = msgpack.Packer()
+        found = [packer.pack_array_header(len(groups))]
+        for group in groups:
+            columns = _columns(group)
+            found.append(packer.pack_array_header(len(columns)))
+            for column in columns:
+                if type(column) is tuple:
+                    found.append(_bytes_header(sum(map(len, column))))
+                    found += column
+                else:
+                    found.append(packer.pack(column))
+        return found
 
 
 def of_page(page: Body) -> list[Chunk]:
@@ -189,13 +209,12 @@ def _form(chunk: Chunk) -> tuple[int, int, str, str]:
     return chunk.first_seq, chunk.first_ms, chunk.seq_code, chunk.timestamp_code
 
 
-def _join(chunks: Sequence[Chunk]) -> Chunk:
+def _columns(chunks: Sequence[Chunk]) -> list[Any]:
+    """Return the fields of the chunk that has the entries of all; bytes in pieces, as a tuple."""
     first = chunks[0]
-    if len(chunks) == 1:
-        return first
     repeats = None
     if any(chunk.repeats is not None for chunk in chunks):
-        repeats = b"".join(
+        repeats = tuple(
             array("I", [1]).tobytes() * chunk.rows if chunk.repeats is None else chunk.repeats
             for chunk in chunks
         )
@@ -207,14 +226,23 @@ def _join(chunks: Sequence[Chunk]) -> Chunk:
         snapshots += map(count.__add__, chunk.snapshots or ())
         count += chunk.rows
 
-    def column(name: str) -> bytes:
-        return b"".join(getattr(chunk, name) for chunk in chunks)
+    def column(name: str) -> tuple[bytes, ...]:
+        return tuple(getattr(chunk, name) for chunk in chunks)
 
-    return Chunk(
+    return [
         count, first.first_seq, first.first_ms, column("key_lengths"), repeats, column("keys"),
         column("seqs"), column("timestamps"), column("value_lengths"), column("values"),
         headers or None, snapshots or None,
-    )  # fmt: skip
+    ]  # fmt: skip
+
+
+def _bytes_header(size: int) -> bytes:
+    """Return what msgpack writes before so many bytes."""
+    if size < 1 << 8:
+        return bytes((0xC4, size))
+    if size < 1 << 16:
+        return b"\xc5" + size.to_bytes(2, "big")
+    return b"\xc6" + size.to_bytes(4, "big")
 
 
 def _cut(data: bytes, code: str, lengths: bytes) -> list[bytes]:

@@ -13,7 +13,9 @@ payload in steps of at most a few milliseconds (see `packed`), one for each call
 """
 
 import struct
-from collections.abc import Generator
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
 import google_crc32c
@@ -47,6 +49,18 @@ class Broken(NamedTuple):
 Event = Frame | Broken
 
 
+class Piecewise(ABC):
+    """A field that packs itself."""
+
+    @abstractmethod
+    def pieces(self) -> list[bytes]:
+        """Return the field in msgpack, in pieces."""
+
+
+class Spliced(dict[str, Any]):
+    """A body some of whose fields are `Piecewise`."""
+
+
 def encode(request_id: int, kind: int, body: Any) -> bytes:
     """Return the frame of one message.
 
@@ -54,6 +68,8 @@ def encode(request_id: int, kind: int, body: Any) -> bytes:
     and for a text that is not valid Unicode.
     """
     try:
+        if type(body) is Spliced:
+            return _joined(kind, _pieces(request_id, kind, body))
         payload: bytes = msgpack.packb((request_id, kind, body))
     except OverflowError:
         raise InvalidArgument(
@@ -65,14 +81,37 @@ def encode(request_id: int, kind: int, body: Any) -> bytes:
             f"a text in {name_of(kind)} is not valid Unicode: {error.object!r:.100}; remove "
             "its lone surrogates", what=name_of(kind),
         ) from None  # fmt: skip
-    size = len(payload)
+    _check_size(kind, len(payload))
+    return HEADER.pack(len(payload), google_crc32c.value(payload)) + payload
+
+
+def _pieces(request_id: int, kind: int, body: Mapping[str, Any]) -> list[bytes]:
+    """Return the payload of a message in pieces, in the bytes of msgpack."""
+    packer = msgpack.Packer()
+    found = [packer.pack_array_header(3), packer.pack(request_id), packer.pack(kind)]
+    found.append(packer.pack_map_header(len(body)))
+    for name, value in body.items():
+        found.append(packer.pack(name))
+        found += value.pieces() if isinstance(value, Piecewise) else [packer.pack(value)]
+    return found
+
+
+def _joined(kind: int, pieces: list[bytes]) -> bytes:
+    """Return a frame of these pieces, each copied once: a large page has most of its cost in
+    copies to fresh memory."""
+    size = sum(map(len, pieces))
+    _check_size(kind, size)
+    checksum = reduce(google_crc32c.extend, pieces, 0)
+    return b"".join([HEADER.pack(size, checksum), *pieces])
+
+
+def _check_size(kind: int, size: int) -> None:
     if size > limits.frame_bytes_max:
         raise LimitExceeded(
             f"the {name_of(kind)} frame has {size} bytes; at most {limits.frame_bytes_max} are "
             "allowed",
             limit="frame_bytes_max", value=size, allowed=limits.frame_bytes_max,
         )  # fmt: skip
-    return HEADER.pack(size, google_crc32c.value(payload)) + payload
 
 
 class Decoder:

@@ -308,7 +308,9 @@ def _decompressor() -> "zstandard.ZstdDecompressor":
     return made
 
 
-def decompress(data: bytes, size: int, by: "zstandard.ZstdDecompressor | None" = None) -> bytes:
+def decompress(
+    data: bytes | memoryview, size: int, by: "zstandard.ZstdDecompressor | None" = None
+) -> bytes:
     """Return the content of a zstandard frame of exactly `size` bytes. Raises ValueError.
 
     `by` decompresses a frame with a dictionary.

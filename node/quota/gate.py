@@ -76,9 +76,10 @@ class _Answer:
 def count_answer(payer: Payer, size: int, body: Body) -> None:
     """Charge a frame of an answer that was sent."""
     payer.use(READ_BYTES, size)
-    seqs = body.get("page", body).get("seqs")
-    if seqs:
-        payer.use(READ_RECORDS, len(seqs))
+    records = len(body.get("page", body).get("seqs") or ())
+    records += sum(chunk.rows for chunk in body.get("chunks") or ())
+    if records:
+        payer.use(READ_RECORDS, records)
 
 
 def pause_s(payer: Payer) -> float:

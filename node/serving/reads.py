@@ -21,6 +21,7 @@ from typing import Any, Final
 from ...client.protocol import Operation, limits
 from ...client.protocol.appends import PRODUCER_NUMBER
 from ...client.protocol.errors import GenerationMismatch, InvalidArgument
+from ...client.protocol.frame import Spliced
 from ...client.protocol.reads import (
     COUNT_ENTRIES,
     EXPORT,
@@ -164,7 +165,7 @@ async def export(replica: RangeReplica, body: Body) -> Body:
         return page.full or following is None or parts >= _PARTS_MAX
 
     applied = await _in_parts(replica, part)
-    return {**page.to_wire(), "position": following, "applied": applied}
+    return Spliced({**page.to_wire(), "position": following, "applied": applied})
 
 
 async def resolve(replica: RangeReplica, body: Body) -> Body:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from lognode.client.pages import entries_of
-from lognode.client.protocol import chunks
-from lognode.client.protocol.chunks import Chunk, joined
-from lognode.client.protocol.errors import RemoteProtocolError
+from lognode.client.protocol import chunks, frame, frames
+from lognode.client.protocol.chunks import Chunk, Chunks
+from lognode.client.protocol.errors import LimitExceeded, RemoteProtocolError
+from lognode.client.protocol.frame import Decoder, Frame, Spliced
 from lognode.client.protocol.reads import EXPORT
 from lognode.client.protocol.types import Entry
 from lognode.statemachine.block_output import BlockEncoder
@@ -54,9 +55,18 @@ def block_of(entries: list[Entry], bases: Bases) -> Block:
 
 
 def received(portion: Portion) -> list[Entry]:
-    """What a client makes of it."""
-    body = msgpack.unpackb(msgpack.packb(portion.to_wire()), strict_map_key=False)
-    return entries_of(chunks.unpacked(body))
+    """What a client makes of the frame of it."""
+    body = Spliced({**portion.to_wire(), "position": None})
+    (message,) = Decoder().feed(frame.encode(7, frames.OK, body))
+    assert isinstance(message, Frame)
+    assert (message.request_id, message.kind) == (7, frames.OK)
+    assert frame.encode(7, frames.OK, message.body) == frame.encode(7, frames.OK, body)
+    return entries_of(chunks.unpacked(message.body))
+
+
+def joined(*parts: Chunk) -> list[Chunk]:
+    """The chunks as which these travel."""
+    return answered(msgpack.unpackb(b"".join(Chunks(parts).pieces()), strict_map_key=False))
 
 
 def test_parts_of_blocks_and_single_entries_come_as_they_were_put_in() -> None:
@@ -86,10 +96,23 @@ def test_parts_of_blocks_and_single_entries_come_as_they_were_put_in() -> None:
 def test_blocks_of_one_file_travel_as_one_chunk() -> None:
     bases = Bases(1, 5_000, "I", "I")
     parts = [block_of(made_up(random.Random(at), 20, 1 + 20 * at), bases) for at in range(5)]
-    (one,) = joined(part.chunk(0, part.count) for part in parts)
+    (one,) = joined(*(part.chunk(0, part.count) for part in parts))
     assert one.rows == 100
     other = block_of(made_up(random.Random(9), 20, 200), Bases(7, 5_000, "I", "I"))
-    assert len(joined([one, other.chunk(3, 9), one])) == 3
+    assert len(joined(one, other.chunk(3, 9), one)) == 3
+
+
+def test_a_large_page_is_one_frame_and_one_over_the_limit_is_refused() -> None:
+    """Columns of each of the lengths that msgpack tells apart."""
+    for size in (0, 1, 255, 256, 65_535, 65_536, 1 << 20):
+        entry = Entry(b"k", 1, 5, {b"h": b"x"}, bytes(size), True)
+        portion = Portion()
+        for at in range(3):
+            portion.take(block_of([entry._replace(seq=1 + at)], Bases(1, 5, "I", "I")).chunk(0, 1))
+        assert received(portion) == [entry._replace(seq=1 + at) for at in range(3)]
+    part = block_of([Entry(b"k", 1, 5, None, bytes(1 << 20))], Bases(1, 5, "I", "I")).chunk(0, 1)
+    with pytest.raises(LimitExceeded, match=r"frame has 943\d{4} bytes; at most 9437184"):
+        frame.encode(7, frames.OK, Spliced({"chunks": Chunks([part] * 9)}))
 
 
 def test_values_that_are_absent_are_none_and_empty_ones_are_not() -> None:
