@@ -6,8 +6,9 @@ from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
-from .pages import check_lengths, entries_in
+from .pages import check_lengths
 from .protocol.chunks import Chunk
+from .protocol.entry_rows import entries_in
 from .protocol.errors import Unsupported
 from .protocol.types import Entry, Headers
 

@@ -1,11 +1,12 @@
 """Pages of entries: columns on the wire, entries for the reader."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from itertools import repeat
 from typing import Any, NamedTuple
 
+from .protocol.entry_rows import entries_in
 from .protocol.errors import RemoteProtocolError
-from .protocol.types import Entry, Headers
+from .protocol.types import Entry
 
 
 class ReadPage(NamedTuple):
@@ -43,26 +44,3 @@ def check_lengths(page: Mapping[Any, Any]) -> None:
         columns.append(page["keys"])
     if len(set(map(len, columns))) > 1:
         raise RemoteProtocolError("a page has columns of different lengths")
-
-
-def entries_in(
-    keys: Iterable[bytes],
-    seqs: Sequence[int],
-    timestamps: Sequence[int],
-    values: Sequence[bytes | None],
-    headers: Mapping[int, Headers],
-    snapshots: Iterable[int],
-) -> list[Entry]:
-    """Return the entries of columns of equal length; `headers` and `snapshots` are by position.
-
-    No Python runs for each entry.
-    """
-    headers_column: Iterable[Headers | None] = repeat(None)
-    if headers:
-        headers_column = map(headers.get, range(len(seqs)))
-    marks: Iterable[bool] = repeat(False)
-    if snapshots:
-        marks = map(frozenset(snapshots).__contains__, range(len(seqs)))
-    columns = keys, seqs, timestamps, headers_column, values, marks  # some have no end
-    rows = zip(*columns, strict=False)
-    return list(map(tuple.__new__, repeat(Entry), rows))

@@ -28,7 +28,7 @@ from .routing import Range
 from .span_positions import least
 
 page_bytes: Final = 4 * limits.page_bytes_default
-"""Page size for bulk reads: a page costs a round trip."""
+"""Page size of a read side by side, which holds some pages of each band."""
 _NO_MORE: Final = (1 << 63) - 1
 """The `position` beyond the requested bands: nothing follows."""
 LINEARIZABLE: Final[Consistency] = "linearizable"
@@ -132,7 +132,10 @@ async def ordered_pages(
         while position is not None:
             if left <= 0:
                 return
-            page, until = await _page(cluster, routes, span, (start, end), position, how, left)
+            page, until = await _page(
+                cluster, routes, span, (start, end), position, how,
+                entries_max=left, bytes_max=limits.page_bytes_max,
+            )  # fmt: skip
             if until is not None and until != end:
                 rest.append((until, end, position))
                 end = until
@@ -145,13 +148,14 @@ async def ordered_pages(
 
 async def _page(
     cluster: Cluster, routes: LogRoutes, span: Span, keys: tuple[bytes, bytes | None],
-    position: Any, how: How, entries_max: int = limits.page_entries_max,
+    position: Any, how: How, *, entries_max: int = limits.page_entries_max,
+    bytes_max: int = page_bytes,
 ) -> tuple[Body, bytes | None]:  # fmt: skip
     """Return a page of these keys, and the end of the keys that the page and its position have."""
     start, end = keys
     body = {
         "start_key": start, "end_key": end, "as_of": span.lease, "position": position,
-        "limit": min(entries_max, limits.page_entries_max), "bytes": page_bytes,
+        "limit": min(entries_max, limits.page_entries_max), "bytes": bytes_max,
     }  # fmt: skip
     page, known = await _ask(cluster, routes, span, start, body, how)
     return page, least(end, known.end, progress.end_key(page, start))

@@ -10,16 +10,18 @@ may have other files. A band that lies in several homes there is cut where the f
 both parts go on from the same key.
 """
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
+from ..client.protocol.types import Entry
 from .block_slices import Portion
 from .floors import View
 from .memtable import Memtable
 from .segment_block import Block
 from .segment_reader import Segment
 from .span_reads import Sieve, SpanReads, least_trim
-from .spans import Span, has
+from .spans import Span
 from .turn_limits import ENTRIES_A_TURN, NotPrepared, TurnOver
 
 _STEPS: Final = 64
@@ -161,20 +163,32 @@ class _Reader:
 
         Return the key and seq to go on from; None: the band is done.
         """
-        sieve = Sieve(self._reads, self._view, self._span)
         begin = max(band.first, memtable.first_seq)
         self._reads.store.spend(_PLACE_COST * (band.end - begin))
-        places = ((memtable.key_at(seq), seq) for seq in range(begin, band.end))
-        wanted = (p for p in places if p >= (band.key, band.seq) and has(self._span, p[0]))
-        for at, (key, seq) in enumerate(sorted(wanted)):
+        start, end = self._span
+        # Tuples: by key, and then by seq, which no two entries of a memtable share.
+        entries: list[Any] = sorted(memtable.entries(begin, band.end))
+        low = bisect_left(entries, max((band.key, band.seq), (start, 0)))
+        high = len(entries) if end is None else bisect_left(entries, (end,))
+        entries = entries[low:high]
+        if self._view.hides:
+            done = self._put_visible(entries)
+        else:
+            done = self._page.add_all(entries)
+        return None if done == len(entries) else entries[done][:2]
+
+    def _put_visible(self, entries: Sequence[Entry]) -> int:
+        """Put the visible ones of these entries; return how many entries were passed."""
+        sieve = Sieve(self._reads, self._view, self._span)
+        for at, entry in enumerate(entries):
             try:
-                if not sieve.pass_on(memtable.entry(seq), self._page):
-                    return key, seq
+                if not sieve.pass_on(entry, self._page):
+                    return at
             except (TurnOver, NotPrepared):
                 if not at:
                     raise
-                return key, seq
-        return None
+                return at
+        return len(entries)
 
     def _put_blocks(self, segment: Segment, band: Band) -> tuple[bytes, int] | None:
         """Put entries of some neighbouring blocks of a file. Return as `_put_some` does."""

@@ -1,12 +1,15 @@
 """Portions: the answer of a read of everything, in the form of blocks, one object a block."""
 
 import sys
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from ..client.protocol.chunks import Chunk, Chunks
 from ..client.protocol.types import Entry
 from .page import Page
-from .room import CHUNK_BYTES, Room, chunk_bytes, entry_bytes
+from .room import CHUNK_BYTES, Room, chunk_bytes, entries_bytes, entry_bytes
 
 
 class Portion(Room):
@@ -35,6 +38,20 @@ class Portion(Room):
             return False
         self._rows.put(entry)
         return True
+
+    def add_all(self, entries: Sequence[Entry]) -> int:
+        """Append entries, the first ones that have room; return how many."""
+        some = entries[: self.entries_left]
+        head = 0 if self._rows.seqs else CHUNK_BYTES
+        ends = list(accumulate(entries_bytes(some), initial=head))
+        fitting = max(0, bisect_right(ends, self.bytes_left) - 1)
+        if not fitting and some and not self.begun:
+            fitting = 1
+        if fitting:
+            self.takes(ends[fitting], fitting)
+            self._rows.put_all(some[:fitting])
+        self.refused = self.refused or fitting < len(some)
+        return fitting
 
     def take(self, chunk: Chunk) -> bool:
         """Append entries of a block; return False where there is no room for all of them."""

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ..client.protocol import limits
+from ..client.protocol.entry_rows import entries_in
 from ..client.protocol.records import Batch
-from ..client.protocol.types import Entry
+from ..client.protocol.types import Entry, Headers
 from .column_cache import ColumnCache
 from .seq_index import SeqIndex
 from .sorted_keys import SortedKeys
@@ -137,6 +138,19 @@ class Memtable:
         batch, at = self._place(seq)
         return self._cache.columns(self._data[batch]).keys[at]
 
+    def entries(self, begin: int, end: int) -> list[Entry]:
+        """Return the entries of the held seqs in [begin, end), in the order of seq."""
+        found: list[Entry] = []
+        position, behind = begin - self.first_seq, end - self.first_seq
+        batch = bisect_right(self._starts, position) - 1
+        while position < behind:
+            start = self._starts[batch]
+            stop = self._starts[batch + 1] if batch + 1 < len(self._starts) else len(self)
+            stop = min(stop, behind)
+            found += self._entries_of(batch, position - start, stop - start)
+            position, batch = stop, batch + 1
+        return found
+
     def portion_end(self, seq: int, entries_max: int) -> int:
         """Return the end of the portion that is read together from a held `seq` on.
 
@@ -177,6 +191,25 @@ class Memtable:
         del self._data[-count:]
         has_keys, has_sorted = self._index.forget(count), self._keys.forget(count)
         return bool(self._data or has_keys or has_sorted)
+
+    def _entries_of(self, batch: int, low: int, high: int) -> list[Entry]:
+        """Return the entries at these positions among the new ones of a batch."""
+        columns = self._cache.columns(self._data[batch])
+        selected, headers = self._selected.get(batch), columns.headers
+        places: Sequence[int] = range(low, high) if selected is None else selected[low:high]
+        first = self.first_seq + self._starts[batch] + low
+        own: dict[int, Headers] = {}
+        if headers is not None:
+            named = enumerate(map(headers.__getitem__, places))
+            own = {at: found for at, found in named if found}
+        marks: list[int] = []
+        if columns.snapshots:
+            marks = [at for at, place in enumerate(places) if place in columns.snapshots]
+        return entries_in(
+            map(columns.keys.__getitem__, places), range(first, first + len(places)),
+            [self._timestamps[batch]] * len(places), list(map(columns.values.__getitem__, places)),
+            own, marks,
+        )  # fmt: skip
 
     def _place(self, seq: int) -> tuple[int, int]:
         """Return the batch that holds a seq, and the position in the batch."""

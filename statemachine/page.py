@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 from ..client.protocol.types import Entry, Headers
@@ -48,6 +49,21 @@ class Page(Room):
             self.headers[position] = entry.headers
         if entry.snapshot:
             self.snapshots.append(position)
+
+    def put_all(self, entries: Sequence[Entry]) -> None:
+        """Append entries that were already counted."""
+        if not entries:
+            return
+        begin = len(self.seqs)
+        keys, seqs, timestamps, headers, values, snapshots = zip(*entries, strict=True)
+        self.keys += keys
+        self.seqs += seqs
+        self.timestamps += timestamps
+        self.values += values
+        if any(headers):
+            self.headers.update((at, each) for at, each in enumerate(headers, begin) if each)
+        if any(snapshots):
+            self.snapshots += compress(range(begin, len(self.seqs)), snapshots)
 
     def extend(self, following: "Page") -> None:
         """Append a part, which was read next within the room left here.

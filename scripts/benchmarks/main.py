@@ -24,6 +24,7 @@ NAMES = {
     "readback": "readback",
     "reads": "reads",
     "restart": "restart",
+    "scan": "scan",
     "seal": "seal",
     "segments": "segments",
     "slow": "slow",

@@ -102,6 +102,28 @@ def test_blocks_of_one_file_travel_as_one_chunk() -> None:
     assert len(joined(one, other.chunk(3, 9), one)) == 3
 
 
+def test_entries_together_fill_a_portion_as_they_do_one_by_one() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        entries = made_up(rng, rng.randrange(1, 30), 10)
+        if rng.random() < 0.5:
+            entries = [entry._replace(headers=None) for entry in entries]
+        room: dict[str, Any] = {
+            "limit": rng.choice([1, 7, 99]), "bytes_max": rng.randrange(1, 2_000),
+            "begun": rng.random() < 0.3,
+        }  # fmt: skip
+        one_by_one, together = Portion(**room), Portion(**room)
+        before = rng.randrange(len(entries))
+        for entry in entries[:before]:
+            assert one_by_one.add(entry) == together.add(entry)
+        added = 0
+        while before + added < len(entries) and one_by_one.add(entries[before + added]):
+            added += 1
+        assert together.add_all(entries[before:]) == added, f"seed={seed}"
+        assert (together.size, together.full) == (one_by_one.size, one_by_one.full)
+        assert together.chunks() == one_by_one.chunks()
+
+
 def test_a_large_page_is_one_frame_and_one_over_the_limit_is_refused() -> None:
     """Columns of each of the lengths that msgpack tells apart."""
     for size in (0, 1, 255, 256, 65_535, 65_536, 1 << 20):

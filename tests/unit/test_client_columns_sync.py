@@ -202,7 +202,7 @@ def test_a_log_that_is_created_again_during_a_scan_ends_the_scan() -> None:
     run_sync(test)
 
 
-def test_what_only_a_scan_of_a_key_has_is_refused_for_a_span() -> None:
+def test_a_scan_of_a_span_refuses_what_only_a_scan_of_a_key_has() -> None:
     def test(cluster: FakeCluster, client: Client, log: Log) -> None:
         wrong: list[tuple[dict[str, Any], str]] = [
             ({"start": Tail(3)}, "a scan of many keys starts at a seq, 'earliest' or Timestamp"),

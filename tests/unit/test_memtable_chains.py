@@ -78,3 +78,26 @@ def test_chains_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert memtable.count(b"%02d" % number, 1, None) == 200
     assert list(memtable._index._kept) == [b"%02d" % number for number in range(15, 20)]
     assert memtable._index._kept_entries == 1_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_entries_that_are_read_together_are_those_read_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    memtable = Memtable(FIRST, ColumnCache(1 << 20))
+    for at in range(rng.randint(1, 6)):
+        size = rng.randint(1, 9)
+        keys = rng.choices([b"a", b"b", b"c"], k=size)
+        values = [rng.choice([None, b"", b"%d" % at]) for _ in keys]
+        headers = [rng.choice([None, {b"h": b"%d" % at}]) for _ in keys]
+        marks = [place for place in range(size) if rng.random() < 0.2]
+        data = encode_batch(
+            keys, values, headers=rng.choice([None, headers]), snapshots=marks,
+            producer=1, epoch=1, low=1, numbers=1,
+        )  # fmt: skip
+        chosen = sorted(rng.sample(range(size), rng.randint(1, size)))
+        memtable.add(decode_batch(data), data, rng.choice([None, chosen]), 50 + at)
+    one_by_one = list(map(memtable.entry, range(FIRST, memtable.end_seq)))
+    for begin in range(FIRST, memtable.end_seq):
+        for end in range(begin, memtable.end_seq + 1):
+            found = memtable.entries(begin, end)
+            assert found == one_by_one[begin - FIRST : end - FIRST], f"seed={seed}"

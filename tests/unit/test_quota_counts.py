@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 from metadata_log import Controller
 
+from lognode.client.protocol.chunks import Chunk, Chunks
 from lognode.client.protocol.errors import InvalidArgument, Overloaded
 from lognode.client.protocol.quotas import OF_CLASSES, OF_TENANTS
 from lognode.node.audit.usage_trail import UsageTrail
-from lognode.node.quota.quotas import Quotas
+from lognode.node.quota.gate import count_answer
+from lognode.node.quota.quotas import READ_BYTES, READ_RECORDS, Quotas
 from lognode.partitions.quota import changed
 
 KEY = b"0123456789abcdef"
@@ -35,6 +37,21 @@ def test_a_principal_has_as_many_connections_as_its_class_allows() -> None:
     assert caught.value.fields["retry_after"] > 0
     quotas.learn({})
     ann.check("connections", 3)
+
+
+def test_entries_count_as_read_in_every_form_in_which_they_travel() -> None:
+    quotas = Quotas(lambda: 0.0)
+    quotas.learn({"gold": {"read_records": 1_000}})
+    chunk = Chunk.of([b"k"] * 3, [1, 2, 3], [1, 1, 1], [b"v"] * 3, {}, [])
+    bodies: list[dict[str, Any]] = [
+        {"seqs": [1, 2, 3, 4, 5, 6]}, {"page": {"seqs": [1, 2, 3, 4, 5, 6]}},
+        {"chunks": Chunks([chunk, chunk])},
+    ]  # fmt: skip
+    for number, body in enumerate(bodies):
+        reader = quotas.principal(f"reader {number}", "gold")
+        payer = quotas.payer(reader, None)
+        count_answer(payer, 100, body)
+        assert (payer.used[READ_RECORDS], payer.used[READ_BYTES]) == (6, 100)
 
 
 def test_follows_count_for_the_principal_and_the_tenant_until_they_end() -> None:
