@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,28 @@ def shown(snapshot: lognode.Snapshot, prefix: bytes | None = None) -> Shown:
     return found
 
 
+def in_columns(source: Iterable[lognode.EntryColumns]) -> Shown:
+    """The same of columns."""
+    found: Shown = {}
+    last: dict[bytes, int] = {}
+    for columns in source:
+        assert len(columns)
+        for key, seq, value in zip(columns.keys, columns.seqs, columns.values, strict=True):
+            assert last.get(key, 0) < seq
+            last[key] = seq
+            found[key, seq] = value
+    return found
+
+
+def check_scan(log: lognode.Log, load: Load) -> None:
+    """A scan of the log has what was acknowledged before it began (S7), unless it was removed."""
+    acked = dict(load.told.acked_seq)
+    found = in_columns(log.scan_columns())
+    gone = {**load.told.gone, **load.told.maybe_gone}
+    for key, seq in acked.items():
+        assert (key, seq) in found or seq < gone.get(key, 0), (key, seq)
+
+
 def test_S5_S6_x14_a_snapshot_reads_the_same_through_splits_merges_removal_and_a_kill(
     three: testing.LocalCluster,
 ) -> None:
@@ -48,6 +71,8 @@ def test_S5_S6_x14_a_snapshot_reads_the_same_through_splits_merges_removal_and_a
         for (key, seq), _ in first.items():
             part = max((p for p in ends.values() if p.start <= key), key=lambda p: p.start)
             assert seq <= part.through_seq
+        assert in_columns(snapshot.read_columns()) == first
+        check_scan(log, load)
 
         client.admin.split("shots", at=b"ox", timeout=60)
         client.admin.split("shots", at=b"still 100", timeout=60)
@@ -62,10 +87,12 @@ def test_S5_S6_x14_a_snapshot_reads_the_same_through_splits_merges_removal_and_a
         testing.wait_healthy(three)
         client.admin.merge("shots", at=b"ox", timeout=60)
         load.go_on(200)
+        check_scan(log, load)
         saved = snapshot.to_json()
         with lognode.Client(three.servers, timeout=20) as other:
             opened = other.log("shots").open_snapshot(saved)
             assert shown(opened) == first
+            assert sum(batch.num_rows for batch in opened.read_arrow()) == len(first)
             of_still = {row: value for row, value in first.items() if row[0].startswith(b"still")}
             assert len(of_still) == 10 * len(STILL)
             assert shown(opened, prefix=b"still") == of_still

@@ -47,6 +47,8 @@ def test_own_keys_are_appended_and_read_over_the_ranges_that_have_them() -> None
         await log.append_many([(key, b"v") for key in keys])
         assert sorted(entry.key for entry in cluster.entries()) == keys
         assert [len(await listed(log.scan(key))) for key in keys] == [1] * 5
+        of_u = [key for batch in await listed(log.scan_columns(prefix="u")) for key in batch.keys]
+        assert sorted(of_u) == keys[1:]
         assert await listed(log.keys(prefix="u")) == keys[1:]
         assert await listed(log.keys(prefix="d")) == keys[:1]
         assert await listed(log.keys(prefix="d", start_after="z")) == []
@@ -83,6 +85,7 @@ def test_requests_about_the_whole_log_are_refused() -> None:
     async def test(cluster: FakeCluster, client: lognode.AsyncClient) -> None:
         log = client.log("log")
         await refused(listed(log.keys()))
+        await refused(listed(log.scan_columns()))
         await refused(log.follow().open())
         await refused(log.snapshot())
 
