@@ -22,6 +22,7 @@ from lognode.client import loop_thread
 from lognode.client.accepting.request import Request
 from lognode.client.loop_thread import LoopThread
 from lognode.client.protocol.errors import LocalProtocolError, Sealed
+from lognode.client.protocol.reads import EXPORT
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +42,20 @@ def test_the_generated_code_is_up_to_date() -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_columns_are_pulled_page_by_page_whatever_their_number() -> None:
+    """A page may have megabytes: portions that grow would fill the memory."""
+
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        log.append_many([(b"k", b"%d" % n) for n in range(60)])
+        columns = log.snapshot().read_columns()
+        for _ in range(4):
+            assert len(next(columns)) == 3
+        assert cluster.count(EXPORT) <= 4 + 1, "more than the next page was fetched"
+        assert sum(map(len, columns)) == 60 - 4 * 3
+
+    run_sync(test)
 
 
 def test_ctrl_c_ends_the_call_and_leaves_the_client_usable() -> None:
