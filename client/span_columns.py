@@ -77,7 +77,7 @@ async def _present_spans(
     async def positions(of: object) -> list[Position]:
         return await span_positions(
             cluster, routes, of, *keys, deadline=cluster.now() + how.timeout,
-            consistency=how.consistency, node=how.node,
+            consistency=how.consistency, node=how.node, through=how.through,
         )  # fmt: skip
 
     async def bound(given: int | Timestamp) -> list[Position]:

@@ -21,22 +21,24 @@ Other = TypeVar("Other")
 async def span_positions(
     cluster: Cluster, routes: LogRoutes, start: Any, low: bytes, high: bytes | None, *,
     deadline: float, consistency: Consistency = "linearizable", node: int | None = None,
+    through: int | None = None,
 ) -> list[Position]:  # fmt: skip
     """Return the seqs of a start, `latest`, `earliest` or `["ts", ms]`, for the keys in
     [low, high), in the order of keys.
 
-    Raises LogNotFound, Unavailable, Timeout, and NodeNotFound when `node` has no replica.
+    `node`: only the replica there answers. `through`: a replica answers once it has applied that
+    seq. Raises LogNotFound, Unavailable, Timeout, and NodeNotFound when `node` has no replica.
     """
     found: list[Position] = []
     at: bytes | None = low
     while at is not None and (high is None or at < high):
         body = {
             "key": None, "start": start, "start_key": at, "end_key": high,
-            "consistency": consistency, "node": node,
+            "consistency": consistency, "node": node, "through": through,
         }  # fmt: skip
         answer, known = await cluster.call(
             routes, at, RESOLVE, body, deadline=deadline, node=node,
-            any_replica=consistency == "prefix",
+            any_replica=consistency == "prefix", waits=through is not None,
         )  # fmt: skip
         until = least(known.end, high, progress.end_key(answer, at))
         found.append((at, until, answer["seq"]))

@@ -12,7 +12,7 @@ from sdk_runs import run_sync
 
 import lognode
 from lognode import Client, Entry, EntryColumns, Log, Tail, Timestamp
-from lognode.client.protocol.reads import EXPORT
+from lognode.client.protocol.reads import EXPORT, RESOLVE
 from lognode.client.protocol.types import Consistency
 
 
@@ -168,6 +168,21 @@ def test_S7_a_scan_of_a_span_has_what_was_acknowledged_before_it_and_ends() -> N
             log.append_many([(key, b"later") for key in ("a", "k", "x")] * 3)
             assert len(batches) < 99, "the scan follows the appends"
         assert in_order(entries_of(batches)) == made
+
+    run_sync(test)
+
+
+def test_a_scan_of_a_span_waits_for_a_seq_wherever_it_asks() -> None:
+    """Also where it asks for the last seq: a replica that lags would end the scan early."""
+
+    def test(cluster: FakeCluster, client: Client, log: Log) -> None:
+        made = fill(log, 2)
+        seq = max(entry.seq for entry in made if entry.key < b"m")
+        found = [c for c in log.scan_columns(node=2, through=seq, consistency="prefix")]
+        assert in_order(entries_of(found)) == made
+        reads = [body for _, asked, body in cluster.requests if asked in (RESOLVE, EXPORT)]
+        assert {body["node"] for body in reads} == {2}
+        assert min(body["through"] for body in reads) >= seq
 
     run_sync(test)
 
