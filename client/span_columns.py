@@ -40,8 +40,10 @@ async def scan_span(
     deleted meanwhile.
     """
     check_consistency(how.consistency)
-    spans = await _present_spans(cluster, routes, keys, start, end, how)
+    await cluster.routed(routes, cluster.now() + how.timeout)
     check = _same_log(routes)
+    spans = await _present_spans(cluster, routes, keys, start, end, how)
+    check()
     async with aclosing(columns_of_spans(cluster, routes, spans, how, check, limit=limit)) as found:
         async for columns in found:
             yield columns
