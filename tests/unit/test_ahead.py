@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
+import lognode.client
 from lognode.client.ahead import ahead
 from lognode.client.entry_columns import EntryColumns, columns_of
 from lognode.client.protocol.chunks import Chunk
@@ -79,6 +80,7 @@ def test_columns_need_no_pyarrow_until_they_are_asked_for_as_arrow(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "lognode.client.arrow_columns", raising=False)
+    monkeypatch.delattr(lognode.client, "arrow_columns", raising=False)
     columns = EntryColumns(Chunk.of([b"k"], [1], [2], [b"v"], {}, []))
     assert columns.values == [b"v"]
     with pytest.raises(Unsupported, match=r"Arrow batches need pyarrow.*pip install 'pyarrow>=18'"):
