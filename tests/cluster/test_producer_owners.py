@@ -21,7 +21,7 @@ from lognode.client.protocol.appends import (
     PRODUCER_NUMBER,
 )  # fmt: skip
 from lognode.client.protocol.cluster import METADATA, PRODUCER_OPEN
-from lognode.client.protocol.errors import from_wire
+from lognode.client.protocol.errors import Unavailable, from_wire
 from lognode.client.protocol.reads import COUNT_ENTRIES
 from lognode.client.protocol.records import encode_batch
 
@@ -56,9 +56,18 @@ class Session:
         self.grant: bytes | None = None
 
     async def ask(self, operation: Any, **body: Any) -> Body:
-        deadline = asyncio.get_running_loop().time() + 10
-        answer: Body = await self.connection.request(operation, body, deadline=deadline)
-        return answer
+        """Ask again while the node says so: it may not know the key of the grants yet."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 10
+        while True:
+            try:
+                answer: Body = await self.connection.request(operation, body, deadline=deadline)
+            except Unavailable:
+                if self.connection.lost is not None or loop.time() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
+            else:
+                return answer
 
     async def append(self, producer: int, number: int, grant: bytes | None) -> Body:
         """The result of one record. Raises what refused it."""
@@ -85,8 +94,10 @@ async def session(cluster: testing.LocalCluster, secret: str) -> AsyncIterator[S
     first.connection.close()
     host, _, port = address.rpartition(":")
     connection = await dial(host, int(port), token=secret)
-    yield Session(connection, {"range": range_["id"], "generation": range_["generation"]})
-    connection.close()
+    try:
+        yield Session(connection, {"range": range_["id"], "generation": range_["generation"]})
+    finally:
+        connection.close()
 
 
 def test_S8_nobody_else_appends_closes_or_fences_a_producer(cluster: testing.LocalCluster) -> None:
