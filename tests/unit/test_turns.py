@@ -520,7 +520,7 @@ def test_S9_the_conditions_of_an_entry_are_looked_up_a_bounded_number_a_turn(
 
 
 @pytest.mark.parametrize("body", [{"keys": {b"a": 1, b"c": 1}}, {"prefix": b"a"}], ids=str)
-def test_x28_a_follower_reads_files_that_a_thread_has_hashed(
+def test_x28_a_follower_reads_files_that_a_thread_has_opened(
     tmp_path: Path, on_loop: list[str], body: dict[str, Any]
 ) -> None:
     async def test(node: StorageNode, replica: RangeReplica) -> None:
