@@ -22,6 +22,7 @@ from . import (
     verbs_read,
     verbs_recover,
     verbs_tokens,
+    verbs_top,
     verbs_write,
 )
 from .parser import UsageError
@@ -33,7 +34,7 @@ VERBS = {
     for verb in (
         *verbs_logs.VERBS, *verbs_write.VERBS, *verbs_read.VERBS, *verbs_ranges.VERBS,
         *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_producers.VERBS, *verbs_quotas.VERBS,
-        *verbs_cluster.VERBS,
+        *verbs_cluster.VERBS, *verbs_top.VERBS,
         *verbs_tokens.VERBS,
         *verbs_bench.VERBS,
     )

@@ -85,7 +85,7 @@ class Printer:
         self._write(str(value) if self.tables else to_json(value))
 
     def _aligned(self, rows: list[Row], columns: Sequence[str]) -> None:
-        cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+        cells = [[cell(row.get(column)) for column in columns] for row in rows]
         heads = [column.upper() for column in columns]
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         head = "  ".join(c.ljust(w) for c, w in zip(heads, widths, strict=True)).rstrip()
@@ -95,19 +95,20 @@ class Printer:
             self._write(text.rstrip())
 
     def _tabbed(self, row: Row, columns: Sequence[str]) -> None:
-        self._write("\t".join(_cell(row.get(column)) for column in columns))
+        self._write("\t".join(cell(row.get(column)) for column in columns))
 
     def _write(self, line: str) -> None:
         self._out.write(line + "\n")
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """Return a value as one line of text: `-` for nothing, control characters escaped."""
     if value in (None, b"", ""):
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
-        return ",".join(map(_cell, value)) or "-"
+        return ",".join(map(cell, value)) or "-"
     if isinstance(value, bytes):
         text = printable(value)
         value = text if isinstance(text, str) else json.dumps(text)
