@@ -5,7 +5,7 @@ The checkers of the same name read the records of a workload.
 - `append`: unique values to keys by many producers, polls, reads and scans by many readers;
 - `follow`: followers of a key, of a prefix and of the log, beside producers;
 - `register`: conditional appends to keys that several clients compete for;
-- `set`: adds to a key, and reads of whole keys;
+- `set` (`sets`): adds to a key, and reads of whole keys;
 - `exactly_once`: named producers that resend what was not acknowledged;
 - `snapshots`: snapshots that are taken and read several times, beside producers.
 

@@ -3,6 +3,9 @@
     shape       keys and values; a value can be checked from itself
     pace        when calls are due: an open loop at a rate, or a window of calls in flight
     report      latencies and rates, as JSON
+    samples     acknowledged records that are read back at the end
+    fairness    how long callers wait that compete for keys, and in which order
+    garbage     rare garbage collections in a process that makes records by the million
     appending, contending, polling, following       one workload each, together in `mixed`
 
 Contract:

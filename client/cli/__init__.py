@@ -1,6 +1,15 @@
 """client/cli: the verbs of the program `lognode` that talk to a cluster.
 
-`parser` defines the command line, `printer` the output, and the `verbs_*` the work of each verb,
-which uses only the async SDK; `rows` and `load` read files. Results go to stdout, everything else
-to stderr.
+    main                     find the verb, run the verb, report errors by line and exit code
+    verb                     what a verb is
+    parser, quantities       the command line; sizes and ages for people
+    printer, progress        results as tables or JSON; the progress bar
+    top_screen               the screen of `lognode top` as lines
+    load, import_files       `lognode import`; rows from CSV, JSON lines and Parquet files
+    verbs_logs, verbs_write, verbs_read, verbs_producers    logs and their entries
+    verbs_ranges, verbs_recover, verbs_nodes, verbs_cluster, verbs_top    the cluster
+    verbs_tokens, verbs_quotas    who may do what, and how much
+    verbs_bench              load, by `client/bench/`
+
+The contract: verbs use only the async SDK. Results go to stdout, everything else to stderr.
 """

@@ -12,8 +12,8 @@ from typing import Final
 
 from ..producer import AsyncProducer
 from ..protocol.errors import InvalidArgument, LognodeError
+from .import_files import Row, Source
 from .progress import Progress
-from .rows import Row, Source
 from .verb import Call
 
 _PORTION_ROWS: Final = 500

@@ -2,6 +2,7 @@
 
     options       option strings -> checked values; no pyspark
     planning      a vector -> pieces of even size; offsets of a stream; no pyspark
+    loss          entries that retention removed before they were read
     session       one blocking connection for drivers and tasks; no pyspark
     arrow         pages -> record batches in one order; record batches -> records; no pyspark
     schema        the columns

@@ -54,6 +54,13 @@ ROOMS = (
 """Of node/: each uses only those that follow it, and `config` and `metrics`."""
 
 
+SAYS_NOTHING = {
+    "bugs", "cooling", "data", "held", "helpers", "hot", "large", "loads", "marks", "misc", "portion",
+    "rows", "shares", "small", "steps", "things", "turns", "util", "utils",
+}  # fmt: skip
+"""Names of files that do not say what the file is about."""
+
+
 def modules() -> list[Path]:
     found = [ROOT / "__init__.py", ROOT / "testing.py"]
     for folder in FOLDERS:
@@ -228,6 +235,11 @@ def test_private_functions_are_used() -> None:
                 if private and f"{name_of(path)}:{node.name}" not in CALLED_FROM_OUTSIDE:
                     uses = len(re.findall(rf"\b{node.name}\b", text))
                     assert uses > 1, f"{path}: {node.name} is unused"
+
+
+def test_the_name_of_a_file_says_what_the_file_is_about() -> None:
+    vague = [str(path.relative_to(ROOT)) for path in modules() if path.stem in SAYS_NOTHING]
+    assert not vague, "give each a name by which a stranger finds it"
 
 
 def test_every_package_is_listed() -> None:

@@ -1,6 +1,6 @@
 """client/spark/jobs/: whole jobs of Spark over logs: export, aggregate, replay, fold.
 
-    cli         the command line that all jobs share; starts and ends Spark
+    main, cli   the verb; the command line that all jobs share, which starts and ends Spark
     place       small files beside the data, on any file system that Spark knows
     manifest    the exports of a place: a manifest each, which names a vector and a directory
     export, aggregate, replay, fold    one job each; each can be given to spark-submit too

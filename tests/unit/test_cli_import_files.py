@@ -9,7 +9,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from lognode.client.cli.rows import Row, Source
+from lognode.client.cli.import_files import Row, Source
 from lognode.client.protocol.errors import InvalidArgument
 
 CSV = 'tailnum,note\nN1,a\n,b\nNA,c\nN2,"d\ne"\n'
