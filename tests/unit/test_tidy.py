@@ -55,8 +55,8 @@ ROOMS = (
 
 
 SAYS_NOTHING = {
-    "bugs", "cooling", "data", "held", "helpers", "hot", "large", "loads", "marks", "misc", "portion",
-    "rows", "shares", "small", "steps", "things", "turns", "util", "utils",
+    "bugs", "cooling", "data", "held", "helpers", "hot", "large", "loads", "marks", "misc",
+    "portion", "rows", "shares", "small", "steps", "things", "turns", "util", "utils",
 }  # fmt: skip
 """Names of files that do not say what the file is about."""
 
