@@ -1,6 +1,7 @@
 """client/bench/: load for any cluster, checked and measured; `lognode bench` runs it.
 
     shape       keys and values; a value can be checked from itself
+    digits      decimal numbers as keys, many at a time
     pace        when calls are due: an open loop at a rate, or a window of calls in flight
     report      latencies and rates, as JSON
     samples     acknowledged records that are read back at the end

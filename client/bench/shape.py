@@ -1,15 +1,15 @@
 """Keys and values: zero-padded numbers, and values that can be checked from themselves."""
 
 import random
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, repeat
-from operator import add, mod
+from itertools import accumulate
+from operator import add
 from typing import Final
 
 from ..protocol.errors import CorruptData, InvalidArgument
 from ..protocol.limits import key_bytes_max, value_bytes_max
+from .digits import drawn
 
 key_bytes_default: Final = 16
 value_bytes_default: Final = 128
@@ -102,8 +102,7 @@ class Shape:
         if self._weights is not None:
             return rng.choices(self._pool, cum_weights=self._weights, k=count)
         # Built anew: fetching one of a million from memory takes twice as long.
-        numbers = map(mod, array("Q", rng.randbytes(8 * count)), repeat(self.keys))
-        return list(map((b"%%0%dd" % self.key_bytes).__mod__, numbers))
+        return drawn(rng.randbytes(8 * count), self.keys, self.key_bytes)
 
     def in_order(self, first: int, count: int) -> list[bytes]:
         """Return the keys from `first` on; after the last key the first one follows."""

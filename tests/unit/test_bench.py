@@ -4,6 +4,7 @@ import asyncio
 import gc
 import random
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,6 +48,19 @@ def test_keys_in_order_and_by_zipf() -> None:
     assert drawn[zipf.key(0)] > 2 * drawn[zipf.key(2)] > 4 * drawn[zipf.key(50)] > 0
     huge = Shape(10_000_000)
     assert set(map(len, huge.draw(10, random.Random(3)))) == {16}
+
+
+@pytest.mark.parametrize(
+    ("keys", "key_bytes"),
+    [(1, 1), (10, 1), (11, 2), (1_000_000, 6), (1_000_000, 16), (10**9 + 7, 17), (1 << 40, 480)],
+)
+def test_keys_are_the_decimal_numbers_that_the_seed_draws(keys: int, key_bytes: int) -> None:
+    """So a load keeps its keys from version to version, and every system gets the same."""
+    shape = Shape(keys, key_bytes=key_bytes, value_bytes=key_bytes + 20)
+    drawn = array("Q", random.Random(7).randbytes(8 * 1_000))
+    wanted = [shape.key(number % keys) for number in drawn]
+    for count in (1, 49, 50, 1_000):
+        assert shape.draw(count, random.Random(7)) == wanted[:count]
 
 
 @pytest.mark.parametrize(
