@@ -38,6 +38,7 @@ class AppendBatch:
         "atomic",
         "attempts",
         "bytes",
+        "chosen",
         "data",
         "done",
         "duplicates",
@@ -61,7 +62,10 @@ class AppendBatch:
     def __init__(self, attempts: Attempts, done: "asyncio.Future[None]") -> None:
         self.keys: list[bytes] = []
         self.values: list[bytes | None] = []
-        self.numbers: list[int] = []
+        self.chosen: list[int] = []
+        """The numbers of records that came with numbers; then all records of the batch do."""
+        self.numbers: Sequence[int] = self.chosen
+        """Ascending. Empty until the batch closes, if the records came without numbers."""
         self.headers: list[Headers | None] | None = None
         self.expects: list[int] | None = None
         self.snapshots: list[int] | None = None
@@ -118,13 +122,15 @@ class AppendBatch:
         self.first_key = min(self.keys)
         self.last_key = max(self.keys)
 
-    def add(self, number: int, key: bytes, value: bytes | None, headers: Headers | None,
+    def add(self, number: int | None, key: bytes, value: bytes | None, headers: Headers | None,
             expect: int, *, snapshot: bool) -> int:  # fmt: skip
-        """Append a record to the batch; return its position."""
+        """Append a record to the batch; return its position. `number` None: the record gets its
+        number when the batch closes."""
         position = len(self.keys)
         self.keys.append(key)
         self.values.append(value)
-        self.numbers.append(number)
+        if number is not None:
+            self.chosen.append(number)
         if headers or self.headers is not None:
             if self.headers is None:
                 self.headers = [None] * position
@@ -497,19 +503,16 @@ class Columns:
             return sum(self.sizes[positions.start : positions.stop])
         return sum(map(self.sizes.__getitem__, positions))
 
-    def fill(self, batch: AppendBatch, positions: Sequence[int], first_number: int) -> None:
-        """Append these records to a batch; record 0 of these columns has the number
-        `first_number`."""
+    def fill(self, batch: AppendBatch, positions: Sequence[int]) -> None:
+        """Append these records to a batch, which gives them numbers when it closes."""
         before = len(batch)
         if isinstance(positions, range):
             span = slice(positions.start, positions.stop)
             batch.keys += self.keys[span]
             batch.values += self.values[span]
-            batch.numbers += range(first_number + span.start, first_number + span.stop)
         else:
             batch.keys += map(self.keys.__getitem__, positions)
             batch.values += map(self.values.__getitem__, positions)
-            batch.numbers += map(first_number.__add__, positions)
         batch.bytes += self.size(positions)
         headers = _picked(self.headers, positions)
         if headers is not None and any(headers):

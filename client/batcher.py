@@ -72,7 +72,11 @@ class Batcher:
         snapshot: bool = False,
     ) -> tuple[AppendBatch, int]:
         """Put one checked record into the open batch of its range; return the batch and the
-        position of the record."""
+        position of the record.
+
+        `number`: a number above all before, for all records of this producer or for none. Without
+        numbers, the records of a batch get consecutive numbers when the batch closes.
+        """
         lane = self._lane_of(key)
         batch = lane.open
         if (
@@ -82,7 +86,10 @@ class Batcher:
         ):
             batch = self._open_batch(lane, deadline)
         window = self._window
-        number = window.take(1) if number is None else window.take_own(number)
+        if number is None:
+            window.reserve(1)
+        else:
+            window.take_own(number)
         position = batch.add(number, key, value, headers, expect, snapshot=snapshot)
         batch.bytes += size
         if batch.attempts.deadline < deadline:
@@ -98,7 +105,8 @@ class Batcher:
         """Add records of one range that are applied all or not at all; they travel as their own
         batch. `expect` is the condition of the first record."""
         batch = self._new_batch(deadline)
-        columns.fill(batch, range(len(columns)), self._window.take(len(columns)))
+        columns.fill(batch, range(len(columns)))
+        self._window.reserve(len(columns))
         batch.atomic = True
         if expect != EXPECT_ANY:
             batch.expects = [expect, *repeat(EXPECT_ANY, len(columns) - 1)]
@@ -122,17 +130,17 @@ class Batcher:
         share batches while requests are in flight.
         """
         batches: list[tuple[AppendBatch, int, Sequence[int]]] = []
-        first = self._window.take(len(columns))
+        self._window.reserve(len(columns))
         for group in columns.by_start(self._log.table.starts):
             for positions in columns.cut(group):
-                batches.append((*self._join(columns, positions, first, deadline), positions))
+                batches.append((*self._join(columns, positions, deadline), positions))
         return batches
 
     def _join(
-        self, columns: Columns, positions: Sequence[int], first: int, deadline: float
+        self, columns: Columns, positions: Sequence[int], deadline: float
     ) -> tuple[AppendBatch, int]:
         """Put records of one range into its open batch or a new batch; return the batch and
-        their first position. `first` is the number of the record 0 of `columns`."""
+        their first position."""
         lane = self._lane_of(columns.keys[positions[0]])
         size = columns.size(positions)
         batch = lane.open
@@ -143,7 +151,7 @@ class Batcher:
         ):
             batch = self._open_batch(lane, deadline)
         at = len(batch)
-        columns.fill(batch, positions, first)
+        columns.fill(batch, positions)
         batch.attempts.deadline = max(batch.attempts.deadline, deadline)
         if at == 0:
             self._window.begin(batch)
@@ -211,10 +219,15 @@ class Batcher:
         self._on_ready(lane)
 
     def _close(self, batch: AppendBatch) -> None:
-        """Close the batch and fix its `prevs`. The batches of a key close in the order of numbers.
+        """Close the batch: give its records numbers, unless they have numbers, and fix its `prevs`.
+
+        The batches of a key close in the order of their records, so the numbers of a key rise. The
+        numbers of a batch are consecutive, which each member remembers as two integers.
 
         No record follows a record with a condition, since a refused record is never applied.
         """
+        if not batch.numbers:
+            batch.numbers = self._window.take(len(batch))
         batch.close()
         last = self._last
         prevs = self._window.not_given_up(last.before(batch.keys))

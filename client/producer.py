@@ -103,6 +103,8 @@ class AsyncProducer:
         window = sender.window
         if window.fatal is not None or not window.has_room(number):
             await window.room(deadline, number)
+        if number is None:  # the ticket shows the number at once
+            number = window.next_number
         batch, position = sender.batcher.add(
             key, value, headers, size, deadline, number, snapshot=snapshot
         )

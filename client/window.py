@@ -53,7 +53,10 @@ class Window:
         self._given_up: dict[int, int] = {}
         """Numbers given up, at or above `low`, each with its prev, which replaces the number as
         a prev."""
-        self._next_number = 1
+        self.next_number = 1
+        """The number after all numbers that were given out."""
+        self._reserved = 0
+        """Records whose batches are open, and give them numbers when they close."""
         self._low: int | None = None
         """Cached until the next batch is settled."""
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -64,8 +67,8 @@ class Window:
     def low(self) -> int:
         """The smallest unsettled number, or the next number when all are settled."""
         if self._low is None:
-            firsts = (batch.numbers[0] for batch in self._unsettled)
-            self._low = min(firsts, default=self._next_number)
+            firsts = (batch.numbers[0] for batch in self._unsettled if batch.numbers)
+            self._low = min(firsts, default=self.next_number)
         return self._low
 
     @property
@@ -75,7 +78,7 @@ class Window:
 
     def has_room(self, number: int | None = None, count: int = 1) -> bool:
         """Return whether the windows of bytes and of numbers have room for `count` records."""
-        end = (number or self._next_number) + count
+        end = (number or self.next_number + self._reserved) + count
         return not self._unsettled or (
             self._unacked_bytes < self._unacked_bytes_max
             and end - self.low <= limits.producer_window_max
@@ -96,21 +99,25 @@ class Window:
         if self.fatal is not None:
             raise copied(self.fatal, "not_applied")
 
-    def take(self, count: int) -> int:
-        """Give out `count` consecutive numbers; return the first."""
-        first = self._next_number
-        self._next_number = first + count
-        return first
+    def reserve(self, count: int) -> None:
+        """Count records that get their numbers when their batches close."""
+        self._reserved += count
 
-    def take_own(self, number: int) -> int:
-        """Take a number that the caller chose, above all before; return the number."""
-        self._next_number = number + 1
-        return number
+    def take(self, count: int) -> range:
+        """Give consecutive numbers to `count` records that were counted by `reserve`."""
+        first = self.next_number
+        self.next_number = first + count
+        self._reserved -= count
+        return range(first, self.next_number)
+
+    def take_own(self, number: int) -> None:
+        """Take a number that the caller chose, above all before."""
+        self.next_number = number + 1
 
     def begin(self, batch: AppendBatch) -> None:
         """Count a batch with its first record as unsettled."""
         if not self._unsettled:
-            self._low = batch.numbers[0]
+            self._low = batch.numbers[0] if batch.numbers else self.next_number
         self._unsettled.add(batch)
 
     def hold(self, size: int) -> None:
