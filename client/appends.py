@@ -6,8 +6,9 @@ only its place in a few lists.
 
 import asyncio
 from bisect import bisect_left, bisect_right
+from collections import defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate, count, repeat
 from operator import add, itemgetter
 from typing import Any, TypeVar
 
@@ -410,6 +411,8 @@ class Columns:
             raise InvalidArgument(
                 "a record is (key, value) or (key, value, headers)", what="records"
             )
+        self.each: int | None = None
+        """The size of every record, when all records have one size."""
         self.keys: list[bytes] = list(map(itemgetter(0), rows))
         self.values: list[bytes | None] = list(map(itemgetter(1), rows))
         self.headers: list[Headers | None] | None = None
@@ -434,19 +437,24 @@ class Columns:
         if kinds - {bytes, type(None)}:
             for value in self.values:
                 check_types(value, None)
-        lengths = list(map(len, self.keys))
+        # No value: as many bytes as an empty value.
+        texts: list[Any] = self.values
         if type(None) in kinds:
-            sizes = [0 if value is None else len(value) for value in self.values]
-        else:
-            sizes = list(map(len, self.values))  # type: ignore[arg-type]  # none is None
+            texts = [value or b"" for value in self.values]
+        # Most records of a call have one size, so their sizes are not added one by one.
+        lengths, widths = set(map(len, self.keys)), set(map(len, texts))
         if lengths and (
             min(lengths) < 1
             or max(lengths) > limits.key_bytes_max
-            or max(sizes) > limits.value_bytes_max
+            or max(widths) > limits.value_bytes_max
         ):
             for key, value in zip(self.keys, self.values, strict=True):
                 check_record(key, value)
-        self.sizes = list(map(add, lengths, sizes))
+        if len(lengths) == len(widths) == 1 and self.headers is None:
+            self.each = lengths.pop() + widths.pop()
+            self.sizes = [self.each] * len(self.keys)
+        else:
+            self.sizes = list(map(add, map(len, self.keys), map(len, texts)))
         for position, headers in enumerate(self.headers or ()):
             if headers:
                 check_types(None, headers)
@@ -469,7 +477,7 @@ class Columns:
     def _slice(self, span: slice) -> "Columns":
         piece = object.__new__(Columns)
         piece.keys, piece.values = self.keys[span], self.values[span]
-        piece.sizes = self.sizes[span]
+        piece.sizes, piece.each = self.sizes[span], self.each
         piece.headers = self.headers[span] if self.headers is not None else None
         piece.expects = self.expects[span] if self.expects is not None else None
         return piece
@@ -479,16 +487,19 @@ class Columns:
         if len(starts) <= 1:
             yield range(len(self.keys))
             return
-        groups: dict[int, list[int]] = {}
-        for position, group in enumerate(map(bisect_right, repeat(starts), self.keys)):
-            if group in groups:
-                groups[group].append(position)
-            else:
-                groups[group] = [position]
+        groups: defaultdict[int, list[int]] = defaultdict(list)
+        found = map(groups.__getitem__, map(bisect_right, repeat(starts), self.keys))
+        consume(map(list.append, found, count()))
         yield from groups.values()
 
     def cut(self, positions: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield the positions in runs, each small enough for one batch."""
+        if (
+            len(positions) <= limits.batch_records_max
+            and self.size(positions) <= limits.batch_bytes_max
+        ):
+            yield positions
+            return
         ends = list(accumulate(map(self.sizes.__getitem__, positions)))
         at, before = 0, 0
         while at < len(positions):
@@ -499,30 +510,25 @@ class Columns:
 
     def size(self, positions: Sequence[int]) -> int:
         """Return the bytes of these records, as they count for a batch."""
-        if isinstance(positions, range):
-            return sum(self.sizes[positions.start : positions.stop])
-        return sum(map(self.sizes.__getitem__, positions))
+        if self.each is not None:
+            return self.each * len(positions)
+        return sum(_picked(self.sizes, positions))
 
     def fill(self, batch: AppendBatch, positions: Sequence[int]) -> None:
         """Append these records to a batch, which gives them numbers when it closes."""
         before = len(batch)
-        if isinstance(positions, range):
-            span = slice(positions.start, positions.stop)
-            batch.keys += self.keys[span]
-            batch.values += self.values[span]
-        else:
-            batch.keys += map(self.keys.__getitem__, positions)
-            batch.values += map(self.values.__getitem__, positions)
+        batch.keys += _picked(self.keys, positions)
+        batch.values += _picked(self.values, positions)
         batch.bytes += self.size(positions)
-        headers = _picked(self.headers, positions)
+        headers = self.headers and _picked(self.headers, positions)
         if headers is not None and any(headers):
             if batch.headers is None:
                 batch.headers = [None] * before
             batch.headers += headers
         elif batch.headers is not None:
             batch.headers += repeat(None, len(positions))
-        expects = _picked(self.expects, positions)
-        if expects is not None:
+        expects = self.expects and _picked(self.expects, positions)
+        if expects:
             if batch.expects is None:
                 batch.expects = [EXPECT_ANY] * before
             batch.expects += expects
@@ -530,13 +536,19 @@ class Columns:
             batch.expects += repeat(EXPECT_ANY, len(positions))
 
 
-def _picked(column: list[C] | None, positions: Sequence[int]) -> list[C] | None:
-    """Return the elements of a column at the positions; None for no column."""
-    if column is None:
-        return None
+def _picked(column: list[C], positions: Sequence[int]) -> Sequence[C]:
+    """Return the elements of a column at the positions, of which there is at least one."""
     if isinstance(positions, range):
         return column[positions.start : positions.stop]
-    return list(map(column.__getitem__, positions))
+    if len(positions) == 1:  # `itemgetter` returns a single element by itself
+        return (column[positions[0]],)
+    picked: tuple[C, ...] = itemgetter(*positions)(column)
+    return picked
+
+
+def consume(calls: Iterator[object]) -> None:
+    """Make all calls of a `map`, and drop what they return."""
+    deque(calls, maxlen=0)
 
 
 def check_one_batch(columns: Columns) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from itertools import repeat
+from operator import setitem
 from typing import Any, Final
 
 from . import progress
@@ -12,6 +13,7 @@ from .appends import (
     check_one_batch,
     checked_key,
     checked_record,
+    consume,
     to_expect,
     to_key,
 )
@@ -172,8 +174,7 @@ class AsyncLog:
             if isinstance(positions, range):
                 results[positions.start : positions.stop] = acks
             else:
-                for position, ack in zip(positions, acks, strict=True):
-                    results[position] = ack
+                consume(map(setitem, repeat(results), positions, acks))
         return results
 
     async def append_batch(self, records: Sequence[Record], *, timeout: float | None = None) -> Ack:
