@@ -14,8 +14,11 @@ _SWITCH_S: Final = 0.0005
 """How long a thread that returns from the disk waits for the interpreter while the loop is busy.
 With CPython's 5 ms each WAL round waited up to four times as long: to begin, to write, to sync, and
 to report (Beazley, "Understanding the Python GIL", 2010: the convoy effect)."""
-_M_MMAP_THRESHOLD: Final = -3
-_MMAP_BYTES: Final = 500 * 1024
+_MMAP_BYTES: Final = 1 << 20
+_TRIM_BYTES: Final = 64 << 20
+_MALLOC: Final = (("M_TRIM_THRESHOLD", -1, _TRIM_BYTES), ("M_MMAP_THRESHOLD", -3, _MMAP_BYTES),
+                  ("M_ARENA_MAX", -8, 1))  # fmt: skip
+"""Settings of glibc: names, numbers and values, see mallopt(3)."""
 
 
 def run(main: Coroutine[Any, Any, int]) -> int:
@@ -28,16 +31,24 @@ def run(main: Coroutine[Any, Any, int]) -> int:
 def _tune() -> None:
     only_the_young()
     sys.setswitchinterval(_SWITCH_S)
-    _give_memory_back()
+    _set_malloc()
 
 
-def _give_memory_back() -> None:
-    """Give large blocks pages of their own, which return to the system when they are freed.
+def _set_malloc() -> None:
+    """Have large blocks return to the system, and batches use memory that is there already.
 
-    glibc raises its threshold to the size of each freed block (mallopt(3), M_MMAP_THRESHOLD), up to
-    32 MiB. Later batches, pages and frames then lie in the heap between small blocks that stay, and
-    a node kept 450 MiB that it had freed. Do nothing where the C library has no mallopt.
+    glibc raises M_MMAP_THRESHOLD to the size of each freed block, up to 32 MiB. Later pages and
+    frames then lie in the heap between small blocks that stay, and a node kept 450 MiB that it had
+    freed. So the threshold is fixed: a larger block has pages of its own while it is in use.
+
+    A request brings some hundred KiB, and is unpacked, written and sent within milliseconds. Such
+    blocks stay in the heap, whose free end is kept up to M_TRIM_THRESHOLD. With 500 KiB and glibc's
+    128 KiB the system cleared a page for every second record. One heap serves all threads, since
+    they take turns at the interpreter, and what one of them frees another uses.
+
+    Does nothing where the C library has no mallopt.
     """
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        for _, number, value in _MALLOC:
+            libc.mallopt(number, value)
