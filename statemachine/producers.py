@@ -144,11 +144,13 @@ class Producers:
             )  # fmt: skip
         prevs = batch.prevs
         if numbers[0] > row.highest and numbers[0] >= low:
-            # All new, as nearly always: few records follow an unsettled record of their key.
+            # All new, as nearly always: few records follow an unsettled record of their key, and
+            # the others have 0 as their prev.
+            followed = list(filter(None, prevs or ()))
             end = low + limits.producer_window_max
-            wanted = {prev + _SECRET for prev in prevs or () if low <= prev < end}
+            wanted = {prev + _SECRET for prev in followed if low <= prev < end}
             seqs = (row.seq_of(key - _SECRET) for key in wanted)
-            if max(prevs or (0,)) < end and None not in seqs:
+            if max(followed, default=0) < end and None not in seqs:
                 return None
         fresh: list[int] = []
         earlier: set[int] = set()
