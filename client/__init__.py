@@ -28,8 +28,9 @@ Modules of these layers. In the SDK:
   span_positions, span_pages, ahead: reads of whole spans of keys: where the ranges begin and end,
     page by page, the next page ahead
   span_columns, entry_columns, arrow_columns: many entries as lists, and as Arrow arrays
-  follow_span, follow_shared, positions: one reader of a follow; streams that many follows share;
-    the position of each key
+  follow_span, follow_queue, follow_streams, follow_shared: one reader of a follow; what was read;
+    the streams of one follow; streams that many follows share
+  follow_ends, positions: where a follow of keys begins; the position of each key
   snapshot, vector: snapshots, and the value that describes a snapshot
   loop_thread: the thread and event loop behind the blocking SDK
   timer: a call of the loop at a time that stays known

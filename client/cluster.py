@@ -40,6 +40,7 @@ from .routing import Range, RangeTable
 from .session import Session
 
 if TYPE_CHECKING:
+    from .follow_ends import RangeEnds
     from .follow_shared import SharedFollows
 
 T = TypeVar("T")
@@ -59,6 +60,8 @@ class LogRoutes:
         self.begin(None)
         self.shared_follows: SharedFollows | None = None
         """The streams that follows of few keys share, if there were any such follows."""
+        self.range_ends: RangeEnds | None = None
+        """The questions for the ends of ranges, if a follow of keys has asked."""
         self.locating: asyncio.Task[Body] | None = None
         """The request under way for the range of a key; requests for other keys wait for it
         first."""
@@ -191,7 +194,7 @@ class Cluster:
 
     def _refreshed(self, asked: tuple[str, bytes | None], task: "asyncio.Task[Body]") -> None:
         self._refreshing.pop(asked, None)
-        _retrieve(task)
+        retrieve(task)
 
     async def _log_page(self, name: str, key: bytes) -> Body:
         return await self._fetch(METADATA, {"log": name, "start_key": key}, name)
@@ -296,7 +299,7 @@ class Cluster:
             if task is None or task.done():
                 own, task = True, asyncio.create_task(self.refresh(log.name, deadline, key=key))
                 log.locating = task
-                task.add_done_callback(_retrieve)
+                task.add_done_callback(retrieve)
             await self._before(deadline, shared(task))
             found = log.table.find(key)
             if found is None and own:
@@ -592,7 +595,7 @@ def _span_of(row: Sequence[Any]) -> Span:
     return start, end
 
 
-def _retrieve(task: "asyncio.Task[Body]") -> None:
+def retrieve(task: "asyncio.Task[Any]") -> None:
     """Retrieve the exception of a task on which nobody waits any more, to avoid asyncio's
     warning."""
     if not task.cancelled():

@@ -8,28 +8,26 @@ when the caller has taken the batch, so a cursor never runs ahead of its reader.
 
 import asyncio
 import math
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from . import progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
-from .follow_shared import SharedFollows, Sharer, shared_from, shared_keys_max
-from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
-from .pages import read_page
+from .follow_ends import RangeEnds
+from .follow_queue import PushQueue
+from .follow_shared import SharedFollows, shared_from, shared_keys_max
+from .follow_span import FollowSpan, Push
+from .follow_streams import OwnStreams
 from .positions import Positions
 from .protocol import limits
-from .protocol.errors import InvalidArgument, LognodeError, Timeout, Unavailable
+from .protocol.errors import InvalidArgument, LognodeError
 from .protocol.key_spans import prefix_span
-from .protocol.reads import FOLLOW, RESOLVE
+from .protocol.reads import RESOLVE
 from .protocol.types import Cursor, Entry, FollowBatch, FollowStart, Tail, Timestamp
-from .retry import Attempts
 from .routing import Range
 
-credit_bytes_min: Final = 64 * limits.KIB
-queued_pushes_max: Final = 4
 resolves_at_once: Final = 16
 
 
@@ -58,11 +56,11 @@ class AsyncFeed:
         self._log = log
         self._start = start
         self._timeout = timeout
-        self._keys = None if keys is None else list(dict.fromkeys(map(checked_key, keys)))
+        self._keys = None if keys is None else tuple(dict.fromkeys(map(checked_key, keys)))
         if isinstance(start, Cursor) and start.keys is not None:
             self._start = start.keys
         if self._keys is None and isinstance(self._start, Mapping):
-            self._keys = list(map(checked_key, self._start))
+            self._keys = tuple(map(checked_key, self._start))
         if self._keys is not None and not self._keys:
             raise InvalidArgument("follow got no keys; give at least one key", what="keys")
         if self._keys is not None and isinstance(start, Cursor) and start.keys is None:
@@ -76,16 +74,13 @@ class AsyncFeed:
         self._prefix = to_key(prefix or b"")
         self._positions = Positions({})
         self._spans: list[FollowSpan] = []
-        self._queue: asyncio.Queue[Push | LognodeError | None] = asyncio.Queue(queued_pushes_max)
-        """The item None: the feed was closed."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._readers: dict[FollowSpan, asyncio.Task[None]] = {}
-        self._spans_on: Counter[tuple[int, int]] = Counter()
-        """The number of spans read from each range and generation."""
-        self._shared: set[FollowSpan] = set()
-        """The spans that are read with streams of several follows."""
-        self._parked: set[FollowSpan] = set()
-        """Shared spans for which there was no room: they are read on when the queue is empty."""
+        self._queue = PushQueue()
+        self._streams: OwnStreams | None = None
+        """The streams of this follow alone, once there is one."""
+        self._sharer: _FeedSharer | None = None
+        """How shared streams hand entries over, if spans are read with shared streams."""
+        self._parked = False
+        """Whether a shared span is parked."""
         self._counted: SharedFollows | None = None
         self._opened = False
         self._closed = False
@@ -111,14 +106,15 @@ class AsyncFeed:
             ranges = await self._cluster.all_ranges(self._log, deadline, asked)
             await self._begin_spans(ranges, deadline)
         self._opened = True
-        self._spans_on[0, 0] = len(self._spans)
         sharing = self._sharing()
+        if sharing is None:
+            for span in list(self._spans):
+                self._own_streams().run(span)
+            return
+        self._sharer = _FeedSharer(self)
         for span in self._spans:
-            if sharing is None:
-                self._run(span)
-            else:
-                self._shared.add(span)
-                sharing.add(span, Sharer(self._hand_over, self._read_alone))
+            span.shared = True
+            sharing.add(span, self._sharer)
 
     async def close(self) -> None:
         """End the follow; the cursor of the last batch says where to continue. The iteration
@@ -128,15 +124,9 @@ class AsyncFeed:
             for span in self._shared:
                 self._counted.remove(span)
         self._closed = True
-        self._wake_reader()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _wake_reader(self) -> None:
-        if self._queue.empty():  # else nobody waits
-            self._queue.put_nowait(None)
+        self._queue.wake_readers()
+        if self._streams is not None:
+            await self._streams.close()
 
     @property
     def cursor(self) -> Cursor:
@@ -166,20 +156,20 @@ class AsyncFeed:
         while True:
             if self._closed:
                 raise StopAsyncIteration
-            push = await self._queue.get()
-            if push is None:
-                self._wake_reader()  # another task may wait too
+            if not self._queue.qsize():
+                await self._queue.news()
                 continue
+            push = self._queue.get_nowait()
             if isinstance(push, LognodeError):
                 raise push
-            if self._parked and self._queue.empty():
+            if self._parked and not self._queue.qsize():
                 self._unpark()
             was = self.caught_up
             push.span.caught_up = push.caught_up
             push.span.taken(push, push.cuts)
             if self._keys is not None:
                 self._positions.advance((entry.key, entry.seq + 1) for entry in push.entries)
-            if push.caught_up and self._queue.empty():
+            if push.caught_up and self._streams is not None and not self._queue.qsize():
                 self._join(push.span)
             if push.entries or self.caught_up != was:
                 return FollowBatch(
@@ -190,6 +180,17 @@ class AsyncFeed:
         if push.fresh_at is None:
             return None
         return max(0, math.ceil(1000 * (self._cluster.now() - push.fresh_at)))
+
+    def _own_streams(self) -> OwnStreams:
+        if self._streams is None:
+            self._streams = OwnStreams(
+                self._cluster, self._log, self._spans, self._queue, self._prefix, self._timeout
+            )
+        return self._streams
+
+    def _join(self, span: FollowSpan) -> None:
+        if not self._shared:
+            self._own_streams().join(span)
 
     @property
     def caught_up(self) -> bool:
@@ -206,7 +207,9 @@ class AsyncFeed:
 
     # Where to begin.
 
-    async def _begin_keys(self, keys: list[bytes], ranges: list[Range], deadline: float) -> None:
+    async def _begin_keys(
+        self, keys: Sequence[bytes], ranges: list[Range], deadline: float
+    ) -> None:
         start = self._start
         if isinstance(start, Mapping):
             given = {to_key(key): seq for key, seq in start.items()}
@@ -226,7 +229,10 @@ class AsyncFeed:
             for known in ranges:
                 own = [key for key in keys if known.contains(key)]
                 if own:
-                    seq, _ = await self._resolve(known.start, deadline)
+                    if start == "latest":
+                        seq = await self._ends().end_of(known, deadline)
+                    else:
+                        seq, _ = await self._resolve(known.start, deadline)
                     positions.update(dict.fromkeys(own, seq))
         self._positions = Positions(positions)
         for known in ranges:
@@ -236,8 +242,13 @@ class AsyncFeed:
                 keyed = {key: positions[key] for key in some}
                 self._spans.append(FollowSpan(some[0], None, keys=keyed, reached_keys=dict(keyed)))
 
+    def _ends(self) -> RangeEnds:
+        if self._log.range_ends is None:
+            self._log.range_ends = RangeEnds(self._cluster, self._log)
+        return self._log.range_ends
+
     async def _resolve_keys(
-        self, keys: list[bytes], start: Any, deadline: float
+        self, keys: Sequence[bytes], start: Any, deadline: float
     ) -> dict[bytes, int]:
         gate = asyncio.Semaphore(resolves_at_once)
 
@@ -300,165 +311,57 @@ class AsyncFeed:
         self._counted.follows += 1
         return self._counted if self._counted.follows > shared_from else None
 
+    @property
+    def _shared(self) -> list[FollowSpan]:
+        """The spans that are read with streams of several follows."""
+        return [span for span in self._spans if span.shared]
+
     def _hand_over(
         self, span: FollowSpan, entries: list[Entry], *, caught_up: bool, fresh_at: float | None
     ) -> bool:
         """Take entries of a shared stream; False: the queue is full, and nothing was taken."""
         if self._queue.full():
-            self._parked.add(span)
+            self._parked = span.parked = True
             return False
         self._queue.put_nowait(Push(span, len(span.rests), entries, span.next, caught_up, fresh_at))
-        self._advance(span, entries)
+        span.read_to(entries)
         span.told_caught_up = caught_up
         return True
 
     def _read_alone(self, span: FollowSpan) -> None:
         """Read the span with a stream of its own from now on."""
-        self._shared.discard(span)
+        span.shared = span.parked = False
         if not self._closed:
-            self._run(span)
+            self._own_streams().run(span)
 
     def _unpark(self) -> None:
+        """Read the parked spans on."""
         assert self._counted is not None
-        parked, self._parked = self._parked, set()
-        for span in parked:
-            self._counted.add(span, Sharer(self._hand_over, self._read_alone))
+        assert self._sharer is not None
+        self._parked = False
+        for span in self._spans:
+            if span.parked:
+                span.parked = False
+                self._counted.add(span, self._sharer)
 
-    def _advance(self, span: FollowSpan, entries: list[Entry]) -> None:
-        """Note that the reader of the span has these entries."""
-        if span.keys is not None:
-            span.keys.update((entry.key, entry.seq + 1) for entry in entries)
-            span.moves += len(entries)
 
-    # Reading.
+class _FeedSharer:
+    """A feed as the shared streams know it."""
 
-    def _run(self, span: FollowSpan) -> None:
-        task = self._readers[span] = asyncio.create_task(self._read(span))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    __slots__ = ("_feed",)
 
-    def _stop(self, span: FollowSpan) -> None:
-        """Stop the reader of the span, which hands nothing over from now on."""
-        self._readers.pop(span).cancel()
+    def __init__(self, feed: AsyncFeed) -> None:
+        self._feed = feed
 
-    def _divided(self, rest: FollowSpan) -> None:
-        """Start a reader for the rest of a span that was cut."""
-        self._spans.append(rest)
-        self._spans_on[rest.on] += 1
-        self._run(rest)
+    def hand_over(
+        self, span: FollowSpan, entries: list[Entry], *, caught_up: bool, fresh_at: float | None
+    ) -> bool:
+        """Take entries of a span; return False when there is no room, and nothing was taken."""
+        return self._feed._hand_over(span, entries, caught_up=caught_up, fresh_at=fresh_at)
 
-    def _settle(self, span: FollowSpan, on: tuple[int, int]) -> None:
-        """Note that the span is read from this generation; (0, 0) for no generation."""
-        self._spans_on[span.on] -= 1
-        if not self._spans_on[span.on]:
-            del self._spans_on[span.on]
-        span.on = on
-        self._spans_on[on] += 1
-
-    def _join(self, span: FollowSpan) -> None:
-        """Join the span with another span of the same range, now that no push of either is on
-        its way to the caller."""
-        if self._spans_on[span.on] < 2 or self._shared:
-            return
-        for other in self._spans:
-            if other is span or not may_join(span, other):
-                continue
-            lower = min(span, other, key=lambda each: each.reached)
-            if abs(span.reached - other.reached) <= joined_seqs_max:
-                for each in (span, other):
-                    self._stop(each)
-                    self._settle(each, (0, 0))
-                    self._spans.remove(each)
-                self._divided(joined(span, other))
-            elif not lower.asked:
-                lower.asked = True  # a span without new entries reports its position when it opens
-                self._stop(lower)
-                self._run(lower)
-            return
-
-    async def _read(self, span: FollowSpan) -> None:
-        """Follow one span for ever; errors that cannot be retried go to the caller."""
-        attempts = self._fresh_attempts()
-        while True:
-            known, tried, before = None, 0, (span.next, span.moves)
-            now = self._cluster.now()
-            try:
-                known = await self._cluster.locate(self._log, span.start, now + self._timeout)
-                if not span.within(known):
-                    self._divided(span.cut(known))
-                self._settle(span, (known.range_id, known.generation))
-                tried = self._cluster.target(known)
-                await self._read_from(span, known, tried)
-                continue
-            except LognodeError as error:
-                if isinstance(error, (Unavailable, Timeout)) and span.told_caught_up:
-                    await self._lost(span)
-                if (span.next, span.moves) != before:
-                    attempts = self._fresh_attempts()  # the follow made progress
-                news = known is not None and self._cluster.heed(self._log, known, tried, error)
-                try:
-                    step = attempts.failed(error, self._cluster.now(), news=news)
-                    if known is not None:
-                        await self._cluster.prepare(
-                            self._log, known, tried, step, self._cluster.now() + self._timeout
-                        )
-                    elif step.delay_s:
-                        await asyncio.sleep(step.delay_s)
-                except LognodeError as final:
-                    await self._queue.put(final)
-                    return
-            except Exception as error:  # a bug: the caller must not wait for ever
-                await self._queue.put(LognodeError(f"internal error: {error!r}"))
-                raise
-
-    async def _lost(self, span: FollowSpan) -> None:
-        """Report that the span is no longer known to be caught up."""
-        span.told_caught_up = False
-        await self._queue.put(Push(span, len(span.rests), [], span.next, False))
-
-    def _fresh_attempts(self) -> Attempts:
-        return Attempts(f"follow of log {self._log.name!r}", float("inf"), writes=False)
-
-    async def _read_from(self, span: FollowSpan, known: Range, node: int) -> None:
-        credit = max(credit_bytes_min, limits.follow_credit_bytes_max // len(self._spans))
-        body = {
-            "keys": span.keys,
-            "prefix": self._prefix,
-            "start_key": span.start,
-            "end_key": span.end,
-            "from_seq": span.next,
-        }
-        deadline = self._cluster.now() + self._timeout
-        stream = await self._cluster.stream(
-            known, FOLLOW, body, deadline, node=node, credit_bytes=credit
-        )
-        try:
-            async for push in stream:
-                page = read_page(push["page"])
-                self._narrow(span, progress.end_key(push, span.start))
-                self._cluster.remember(self._log, known, push)
-                following = push["next"]
-                if type(following) is dict:  # positions per key: the entries carry them too
-                    following = span.next
-                entries = span.fresh(page.entries)
-                staleness_ms, caught_up = push.get("staleness_ms"), push["caught_up"]
-                fresh_at = (
-                    None if staleness_ms is None else self._cluster.now() - staleness_ms / 1000
-                )
-                made = Push(span, len(span.rests), entries, following, caught_up, fresh_at)
-                await self._queue.put(made)
-                span.told_caught_up = caught_up
-                span.next = following
-                self._advance(span, page.entries)
-        finally:
-            stream.cancel()
-        raise Unavailable(f"the node ended the follow of {known}", reason="ended")
-
-    def _narrow(self, span: FollowSpan, end_key: bytes | None) -> None:
-        """Read the merged range in the order of seq only up to this key: beyond it, entries from
-        before the merge have their own seqs."""
-        if end_key is not None and (span.end is None or end_key < span.end):
-            self._divided(span.cut_at(end_key))
+    def read_alone(self, span: FollowSpan) -> None:
+        """Read the span with a stream of its own from now on."""
+        self._feed._read_alone(span)
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

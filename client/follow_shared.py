@@ -10,11 +10,17 @@ memory. When its queue is full it leaves the group, which drops its entries from
 back, with its own position, when the caller has emptied the queue. Every follow keeps its own
 position, and takes from a stream only entries from there on: none is skipped and none comes twice,
 whatever group it is in. Errors that end a follow are told to the follow by a stream of its own.
+
+Nothing is done for a follow to which nothing happens. A page that leaves entries for the next page
+tells only the follows whose entries it has. All follows of a group are told when the whole stream
+is behind or lost, a slice of them in each turn of the loop.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, Protocol
 
 from .cluster import Cluster, LogRoutes
 from .follow_span import FollowSpan
@@ -34,26 +40,27 @@ groups_max: Final = 192
 """Groups of a log before new groups take over others of their range."""
 credit_bytes_min: Final = 64 * limits.KIB
 gather_s: Final = 0.005
+groups_gathered: Final = 16
+"""New follows are gathered for `gather_s`, and as long again for each time that there are so many
+groups: thousands of follows that open one after the other get fewer and larger groups."""
 behind_s: Final = 0.5
-"""A stream that is behind for this long tells all its followers; shorter delays only those that get
+"""A member that is behind for this long tells all its followers; shorter delays only those that get
 entries. It is below the time within which a batch that says `caught_up` may be stale."""
+told_a_turn: Final = 256
+"""Follows that are told in one turn of the loop that their stream is behind: 3 to 5 ms."""
 attempt_s: Final = 10.0
 
 
-class HandOver(Protocol):
-    """Gives a span entries; returns False when there is no room, and nothing was taken."""
-
-    def __call__(
-        self, span: FollowSpan, entries: list[Entry], *, caught_up: bool, fresh_at: float | None
-    ) -> bool: ...
-
-
-class Sharer(NamedTuple):
+class Sharer(Protocol):
     """A follow that shares streams."""
 
-    hand_over: HandOver
-    read_alone: Callable[[FollowSpan], None]
-    """Reads the span with a stream of its own from now on."""
+    def hand_over(
+        self, span: FollowSpan, entries: list[Entry], *, caught_up: bool, fresh_at: float | None
+    ) -> bool:
+        """Take entries of a span; return False when there is no room, and nothing was taken."""
+
+    def read_alone(self, span: FollowSpan) -> None:
+        """Read the span with a stream of its own from now on."""
 
 
 class _Group:
@@ -72,7 +79,13 @@ class _Group:
         """What the stream has said last about being caught up."""
         self.behind = {span for span in members if not span.told_caught_up}
         """The spans whose callers were not told that they are caught up."""
-        self.timer: asyncio.TimerHandle | None = None
+        self.lags = False
+        """Whether the last page said that the member is behind, and not merely that more pages
+        follow."""
+        self.telling: Iterator[FollowSpan] | None = None
+        """The spans that are still to be told that the stream is behind, if it is."""
+        self.timer: asyncio.Handle | None = None
+        """Of the next telling."""
 
     @property
     def size(self) -> int:
@@ -96,11 +109,14 @@ class _Group:
             if not spans:
                 del self.by_key[key]
 
-    def deliver(self, entries: list[Entry], *, caught_up: bool, fresh_at: float | None) -> None:
+    def deliver(
+        self, entries: list[Entry], *, more: bool, caught_up: bool, fresh_at: float | None
+    ) -> None:
         """Hand the entries over; spans without room leave the group.
 
-        A stream of thousands of keys often has more for some of them. The others are told that they
-        are not caught up only when that lasts: `behind_s`.
+        `more`: more entries of some keys come with the next page, which says nothing about the
+        other keys. A page that is neither caught up nor followed by more is of a member that is
+        behind. All spans are told so when that lasts: `behind_s`.
         """
         parts: dict[FollowSpan, list[Entry]] = {}
         for entry in entries:
@@ -108,31 +124,55 @@ class _Group:
                 if span.keys is not None and entry.seq >= span.keys[entry.key]:
                     parts.setdefault(span, []).append(entry)
         self.told = caught_up
+        self.lags = not caught_up and not more
         if caught_up:
+            self.telling = None
             for span in self.behind:
                 parts.setdefault(span, [])
-        elif self.timer is None:
+        elif self.lags and self.timer is None:
             loop = asyncio.get_running_loop()
             self.timer = loop.call_later(behind_s, self._tell_behind, fresh_at)
         self._hand_over(parts, caught_up=caught_up, fresh_at=fresh_at)
 
     def lost(self) -> None:
         """Tell all spans that they are no longer known to be caught up."""
-        self._hand_over(self._told_caught_up(), caught_up=False, fresh_at=None)
+        self._tell_all(None)
 
     def end(self) -> None:
         """Hand over nothing from now on."""
-        self.members, self.by_key, self.behind = {}, {}, set()
         if self.timer is not None:
             self.timer.cancel()
+        if self.telling is not None:  # the next stream may take long to come
+            self._tell(self.telling, None)
+        self.members, self.by_key, self.behind = {}, {}, set()
 
     def _tell_behind(self, fresh_at: float | None) -> None:
         self.timer = None
-        if self.told is False:
-            self._hand_over(self._told_caught_up(), caught_up=False, fresh_at=fresh_at)
+        if self.lags:
+            self._tell_all(fresh_at)
 
-    def _told_caught_up(self) -> dict[FollowSpan, list[Entry]]:
-        return {span: [] for span in self.members if span not in self.behind}
+    def _tell_all(self, fresh_at: float | None) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.telling = iter([span for span in self.members if span not in self.behind])
+        self._tell_some(fresh_at)
+
+    def _tell_some(self, fresh_at: float | None) -> None:
+        self.timer = None
+        if self.telling is not None and self._tell(islice(self.telling, told_a_turn), fresh_at):
+            loop = asyncio.get_running_loop()
+            self.timer = loop.call_soon(self._tell_some, fresh_at)
+        else:
+            self.telling = None
+
+    def _tell(self, spans: Iterator[FollowSpan], fresh_at: float | None) -> int:
+        """Tell these spans that they are behind; return how many there were."""
+        asked = list(spans)
+        parts: dict[FollowSpan, list[Entry]] = {
+            span: [] for span in asked if span in self.members and span not in self.behind
+        }
+        self._hand_over(parts, caught_up=False, fresh_at=fresh_at)
+        return len(asked)
 
     def _hand_over(
         self, parts: dict[FollowSpan, list[Entry]], *, caught_up: bool, fresh_at: float | None
@@ -168,7 +208,8 @@ class SharedFollows:
             group.drop(span)
         self._waiting[span] = sharer
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(gather_s, self._gather)
+            delay_s = gather_s * (1 + len(self._groups) // groups_gathered)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._gather)
 
     def remove(self, span: FollowSpan) -> None:
         """Hand nothing of the span over from now on."""
@@ -203,11 +244,16 @@ class SharedFollows:
                     final, ranges = found, []
         # Some may have been removed or placed meanwhile, and others have come, which are not asked.
         placed = {span: self._waiting.pop(span) for span in asked if span in self._waiting}
-        for known in ranges:
-            own = {span: placed.pop(span) for span in list(placed) if span.within(known)}
-            if own:
-                self._begin(known, own)
-        self._read_alone(placed)  # after a final error, and with keys of several ranges
+        starts = [known.start for known in ranges]
+        own: dict[int, dict[FollowSpan, Sharer]] = {}
+        alone: dict[FollowSpan, Sharer] = {}  # after a final error, and with keys of several ranges
+        for span, sharer in placed.items():
+            at = bisect_right(starts, span.start) - 1
+            fits = at >= 0 and span.within(ranges[at])
+            (own.setdefault(at, {}) if fits else alone)[span] = sharer
+        for at, members in own.items():
+            self._begin(ranges[at], members)
+        self._read_alone(alone)
 
     def _begin(self, known: Range, members: dict[FollowSpan, Sharer]) -> None:
         """Begin groups of these spans, which take over smaller groups of the range."""
@@ -323,7 +369,9 @@ class SharedFollows:
                 fresh_at = (
                     None if staleness_ms is None else self._cluster.now() - staleness_ms / 1000
                 )
-                group.deliver(page.entries, caught_up=push["caught_up"], fresh_at=fresh_at)
+                group.deliver(
+                    page.entries, more=page.more, caught_up=push["caught_up"], fresh_at=fresh_at
+                )
                 if 2 * group.size < len(positions):
                     return
                 await asyncio.sleep(0)  # the callers take what they got before more comes

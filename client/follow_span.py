@@ -6,7 +6,7 @@ and leaves out entries that come again for the keys ahead of it (x2.20: joining 
 position would skip entries, joining at the lower position without this rule would repeat entries).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -33,9 +33,9 @@ class FollowSpan:
     reached: int = 1
     """The position up to which the caller has taken entries; `next` is the reader's position."""
     reached_keys: dict[bytes, int] = field(default_factory=dict)
-    rests: list["FollowSpan"] = field(default_factory=list)
+    rests: tuple["FollowSpan", ...] = ()
     """The spans that were cut off, in the order of the cuts."""
-    ahead: list[Piece] = field(default_factory=list)
+    ahead: Sequence[Piece] = ()
     """Parts that were ahead when spans were joined, sorted."""
     on: tuple[int, int] = (0, 0)
     """The range and the generation from which the span is read; (0, 0): not yet."""
@@ -45,6 +45,10 @@ class FollowSpan:
     """Whether the last push said caught up, even if the caller has not taken that push yet."""
     asked: bool = False
     """Whether the span was reopened to learn its position."""
+    shared: bool = False
+    """Whether the span is read with streams of several follows."""
+    parked: bool = False
+    """Whether there was no room for its entries: it is read on when the queue is empty."""
 
     def within(self, known: Range) -> bool:
         """Return whether the range holds all keys of the span."""
@@ -62,7 +66,7 @@ class FollowSpan:
         self.keys = {key: n for key, n in self.keys.items() if key not in rest}
         new = FollowSpan(min(rest), None, keys=rest)
         new.reached_keys = {key: self.reached_keys.pop(key) for key in rest}
-        self.rests.append(new)
+        self.rests += (new,)
         return new
 
     def cut_at(self, boundary: bytes) -> "FollowSpan":
@@ -71,7 +75,7 @@ class FollowSpan:
         new.ahead = _clipped(self.ahead, boundary, self.end)
         self.ahead = _clipped(self.ahead, self.start, boundary)
         self.end = boundary
-        self.rests.append(new)
+        self.rests += (new,)
         return new
 
     def fresh(self, entries: list[Entry]) -> list[Entry]:
@@ -86,6 +90,12 @@ class FollowSpan:
                 for start, end, until in self.ahead
             )
         ]
+
+    def read_to(self, entries: list[Entry]) -> None:
+        """Note that the reader has these entries."""
+        if self.keys is not None and entries:
+            self.keys.update((entry.key, entry.seq + 1) for entry in entries)
+            self.moves += len(entries)
 
     def taken(self, push: "Push", cuts: int = 0) -> None:
         """Note that the caller has taken a push, made after `cuts` cuts: every span that was
@@ -160,7 +170,7 @@ def joined(one: FollowSpan, other: FollowSpan) -> FollowSpan:
     return both
 
 
-def _clipped(pieces: list[Piece], start: bytes, end: bytes | None) -> list[Piece]:
+def _clipped(pieces: Sequence[Piece], start: bytes, end: bytes | None) -> list[Piece]:
     found = []
     for first, last, until in pieces:
         low = max(first, start)

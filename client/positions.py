@@ -22,9 +22,12 @@ class Positions:
     def __init__(self, at: Mapping[bytes, int]) -> None:
         self._now = dict(at)
         self._lock = threading.Lock()
-        self._newest = _Moment(self)
-        self._alive: WeakSet[_Moment] = WeakSet()
+        self._newest: _Moment | None = None
+        """None for a table that is copied."""
+        self._alive: WeakSet[_Moment] | None = None
         """Moments that the caller may still read, without a table of their own."""
+        if len(self._now) > copied_keys_max:
+            self._newest, self._alive = _Moment(self), WeakSet()
         self._changes = 0
         """The changes since the last time that moments got tables."""
 
@@ -38,7 +41,7 @@ class Positions:
                 if before is not None:
                     undo.setdefault(key, before)
                     now[key] = position
-            if not undo:
+            if not undo or self._newest is None or self._alive is None:
                 return
             last, self._newest = self._newest, _Moment(self)
             if last.table is None:
@@ -54,7 +57,7 @@ class Positions:
     def view(self) -> Mapping[bytes, int]:
         """Return the positions as they are now, for as long as the caller wants."""
         with self._lock:
-            if len(self._now) <= copied_keys_max:
+            if self._newest is None or self._alive is None:
                 return dict(self._now)
             self._alive.add(self._newest)
             return View(self._newest)
@@ -63,7 +66,8 @@ class Positions:
         """Return the positions at a moment."""
         with self._lock:
             moment.keep_table()
-            self._alive.discard(moment)
+            if self._alive is not None:
+                self._alive.discard(moment)
             assert moment.table is not None
             return moment.table
 

@@ -81,6 +81,10 @@ class Page(Room):
         self.joined(following)
         self.next, self.more = following.next, following.more
 
+    def ends(self, *, more: bool) -> None:
+        """Note that the page takes no more entries, and whether there are more."""
+        self.more = more
+
     def entries(self) -> list[Entry]:
         """The page as entries."""
         snapshots = frozenset(self.snapshots)

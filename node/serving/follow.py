@@ -184,7 +184,8 @@ class Follow:
                 break
             if at % _KEYS_A_TURN == 0:
                 await asyncio.sleep(0)
-        return page, bool(self._ready)
+        page.ends(more=bool(self._ready))
+        return page, page.more
 
     def _push_body(self, page: Page, *, caught_up: bool) -> dict[str, Any]:
         following: int | dict[bytes, int] = self._from_seq

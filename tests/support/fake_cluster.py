@@ -600,7 +600,8 @@ class FakeNode:
                 at = new[-1].seq + 1 if new else at
                 await request.wait_credit()
                 caught_up = len(new) < 3
-                request.push({"page": page(new, at, False), "caught_up": caught_up, "next": at})
+                part = page(new, at, not caught_up)
+                request.push({"page": part, "caught_up": caught_up, "next": at})
                 first = False
             else:
                 await changed.wait()

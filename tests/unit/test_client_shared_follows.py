@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 import pytest
 from fake_cluster import Drop, FakeCluster, FakeNode, fake_cluster
 
-from lognode import AsyncClient, AsyncFeed, LognodeError, Unauthorized
-from lognode.client import follow, follow_shared
+from lognode import AsyncClient, AsyncFeed, Entry, LognodeError, Unauthorized
+from lognode.client import follow, follow_queue, follow_shared
 from lognode.client.accepting.request import Request
+from lognode.client.follow_span import FollowSpan
 from lognode.client.protocol.reads import FOLLOW
 
 KEYS = [b"%04d" % n for n in range(200)]
@@ -137,7 +138,7 @@ def test_L3_a_caller_that_stands_still_slows_no_other_and_misses_nothing() -> No
                 await log.append_many([(key, b"%d" % n) for key in KEYS[:40]])
                 for feed in feeds[1:]:
                     assert await take(feed, 1) == [b"%d" % n]
-            assert feeds[0]._queue.qsize() <= follow.queued_pushes_max
+            assert feeds[0]._queue.qsize() <= follow_queue.queued_pushes_max
             assert await take(feeds[0], 60) == [b"%d" % n for n in range(60)]
 
     asyncio.run(run())
@@ -259,5 +260,102 @@ def test_few_follows_have_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) 
             )
             async with many:
                 assert not many._shared
+
+    asyncio.run(run())
+
+
+def group_of(count: int) -> tuple[follow_shared._Group, list[tuple[FollowSpan, bool]]]:
+    """Return a group of follows of one key each that were told caught up, and what they get."""
+    told: list[tuple[FollowSpan, bool]] = []
+
+    class Caller:
+        def hand_over(
+            self, span: FollowSpan, entries: list[Entry], *, caught_up: bool, fresh_at: float | None
+        ) -> bool:
+            told.append((span, caught_up))
+            span.read_to(entries)
+            span.told_caught_up = caught_up
+            return True
+
+        def read_alone(self, span: FollowSpan) -> None:
+            raise AssertionError
+
+    keys = [b"%06d" % n for n in range(count)]
+    group = follow_shared._Group({FollowSpan(key, None, keys={key: 1}): Caller() for key in keys})
+    group.deliver([], more=False, caught_up=True, fresh_at=None)
+    assert len(told) == count
+    told.clear()
+    return group, told
+
+
+async def told_to(count: int, told: list[tuple[FollowSpan, bool]]) -> None:
+    async with asyncio.timeout(20):
+        while len(told) < count:  # noqa: ASYNC110  each turn tells a slice
+            await asyncio.sleep(0)
+
+
+def test_P4_pages_followed_by_more_tell_only_the_follows_whose_entries_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follow_shared, "behind_s", 0.0)
+
+    async def run() -> None:
+        group, told = group_of(1_000)
+        for seq in (1, 2, 3):
+            entry = Entry(b"000007", seq, 0, {}, b"x", False)
+            group.deliver([entry], more=True, caught_up=False, fresh_at=None)
+            await asyncio.sleep(0.01)
+        group.deliver([], more=False, caught_up=True, fresh_at=None)
+        span = group.by_key[b"000007"][0]
+        assert told == [(span, False)] * 3 + [(span, True)]
+
+    asyncio.run(run())
+
+
+def test_S7_a_member_that_is_behind_for_long_tells_all_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follow_shared, "behind_s", 0.0)
+
+    async def run() -> None:
+        group, told = group_of(1_000)
+        group.deliver([], more=False, caught_up=False, fresh_at=None)
+        await told_to(1_000, told)
+        assert told == [(span, False) for span in group.members]
+
+    asyncio.run(run())
+
+
+def test_S7_all_follows_of_a_lost_stream_are_told_in_slices() -> None:
+    async def run() -> None:
+        group, told = group_of(1_000)
+        group.lost()
+        assert len(told) == follow_shared.told_a_turn
+        await told_to(1_000, told)
+        assert told == [(span, False) for span in group.members]
+
+    asyncio.run(run())
+
+
+def test_S7_a_group_that_ends_tells_the_rest_at_once() -> None:
+    async def run() -> None:
+        group, told = group_of(1_000)
+        spans = list(group.members)
+        group.lost()
+        group.end()
+        assert told == [(span, False) for span in spans]
+
+    asyncio.run(run())
+
+
+def test_P4_a_stream_that_is_back_spares_the_follows_that_were_not_told() -> None:
+    async def run() -> None:
+        group, told = group_of(1_000)
+        group.lost()
+        group.deliver([], more=False, caught_up=True, fresh_at=None)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(told) == 2 * follow_shared.told_a_turn
+        assert all(span.told_caught_up for span in group.members)
 
     asyncio.run(run())

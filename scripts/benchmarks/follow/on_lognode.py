@@ -15,7 +15,7 @@ from .plan import Plan
 
 LOG = "follow"
 MODES = ("together", "each")
-_OPENED_AT_ONCE = 64
+_OPENED_AT_ONCE = 4_096
 _ALL_OPEN_S = 600.0
 
 

@@ -25,7 +25,8 @@ async def run(plan: Plan) -> None:
     keys = map(plan.stamps.key, plan.followed())
     delivered = Delivered(plan.stamps, keys, plan.warmup_s)
     following = SYSTEMS[plan.system].Following(plan, delivered)
-    begun, before = time.perf_counter(), resident([os.getpid()])
+    begun, used = time.perf_counter(), time.process_time()
+    before = resident([os.getpid()])
     try:
         try:
             await following.open()
@@ -33,7 +34,10 @@ async def run(plan: Plan) -> None:
             _say({"refused": _first_text(error)})
             return
         opened_s = round(time.perf_counter() - begun, 3)
-        _say({"opened_s": opened_s, "grown_bytes": resident([os.getpid()]) - before})
+        grown = resident([os.getpid()]) - before
+        _say(
+            {"opened_s": opened_s, "processor_s": time.process_time() - used, "grown_bytes": grown}
+        )
         reading = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
         await asyncio.wait({reading, following.failed}, return_when=asyncio.FIRST_COMPLETED)
         if following.failed.done():

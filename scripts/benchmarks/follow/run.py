@@ -136,6 +136,7 @@ def _measure(plan: Plan, members: Members) -> dict[str, Any]:
         **delivered,
         **{f"{name} ms": spread.get(name) for name in ("p50", "p99", "max")},
         "opened s": opened["opened_s"],
+        "processor s of it": round(opened["processor_s"], 2),
         "server KiB a follower": round(grown / 1024 / plan.followers, 2),
         "client KiB a follower": round(opened["grown_bytes"] / 1024 / plan.followers, 2),
         **watch.budget(interval, records),
