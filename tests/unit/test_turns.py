@@ -23,6 +23,7 @@ from lognode.client.protocol.reads import FOLLOW, SCAN
 from lognode.client.protocol.records import encode_batch
 from lognode.node.replicas.range_replica import RangeReplica
 from lognode.node.replicas.read_turns import in_turns
+from lognode.node.serving import follow as follow_module
 from lognode.node.serving import reads
 from lognode.node.serving.follow import Follow
 from lognode.statemachine import commands, seq_index, turn_limits
@@ -535,6 +536,24 @@ def test_x28_a_follower_reads_files_that_a_thread_has_opened(
         expected = [1, 3, 5, 7, 9, 11] if "prefix" in body else [1, 3, 4, 5, 7, 8, 9, 11, 12]
         assert sorted(seqs) == expected
         assert on_loop == []
+
+    on_node(tmp_path, test)
+
+
+def test_P4_a_page_of_a_follow_says_whether_other_keys_have_more(
+    tmp_path: Path, on_loop: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_module, "_KEYS_A_PAGE", 1)
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        body = asked(FOLLOW, keys={b"a": 1, b"c": 1})
+        follow = Follow(replica, SimpleNamespace(body=body))  # type: ignore[arg-type]
+        await follow._look_for_unread()
+        told, more = [], True
+        while more:
+            page, more = await follow._next_page()
+            told.append(page.more)
+        assert told == [True] * (len(told) - 1) + [False]
 
     on_node(tmp_path, test)
 
