@@ -105,13 +105,12 @@ class Rounds:
         self._host.pump()
 
     def when_durable(self, action: Callable[[], None]) -> None:
-        """Call back when everything queued so far is synced."""
-        if self.wal.dirty:
-            self._waiters.append((self.wal.open_round, action))
-        elif self._writing is not None:
-            self._waiters.append((self._writing.number, action))
-        else:
+        """Call back when everything queued so far is synced, as `Rounds.durable` of a node."""
+        if self.wal.all_synced:
             self._host.later(0.0, action)
+            return
+        self._waiters.append((self.wal.require_sync(), action))
+        self._host.later(0.0, self.begin)
 
     def _mark_idle(self) -> None:
         if not self.wal.dirty and self._writing is None:

@@ -1,11 +1,19 @@
 """A simulated machine dies as a real one does."""
 
+import random
+from collections.abc import Callable
+from unittest.mock import Mock
+
 import pytest
 
+from lognode.chaos.sim.disk import SimDisk
 from lognode.chaos.sim.options import Options
+from lognode.chaos.sim.rounds import Rounds
 from lognode.chaos.sim.violation import Violation
 from lognode.chaos.sim.world import World
 from lognode.node.directory import meta_keys
+from lognode.raft.types import GroupId
+from lognode.raft.wal import Wal
 from lognode.statemachine.range_state import Base
 
 
@@ -33,6 +41,34 @@ def test_a_process_dies_with_a_round_under_way_on_a_full_disk(seed: int) -> None
     host.fill_disk(full=False)
     host.start()
     assert host.alive
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_steps_behind_a_sync_wait_for_a_round_that_is_synced(written: bool) -> None:
+    """A round without anything that must be synced was written, not synced, and called durable."""
+    host, due = Mock(sync_mean_s=0.01, rng=random.Random(1)), list[Callable[[], None]]()
+    host.later.side_effect = lambda _, action: due.append(action)
+    disk = SimDisk(host.rng)
+    wal = Wal.open(disk, entropy=host.rng.randbytes, file_bytes=1 << 20)
+    rounds = Rounds(host, wal, collected=Mock(), synced=Mock())
+    log = wal.create_group(GroupId(1, 1))
+    rounds.run_now()
+    log.write_state(must_sync=False)
+    number = wal.open_round
+    rounds.begin()  # puts the item off
+    if written:
+        while wal.dirty or wal.open_round == number:
+            due.pop(0)()
+            rounds.begin()
+        while rounds._writing is not None:
+            due.pop(0)()
+        assert wal.synced_round < number
+    done = Mock()
+    rounds.when_durable(done)
+    while not done.called:
+        due.pop(0)()
+    assert wal.synced_round >= number
+    assert wal.all_synced
 
 
 @pytest.mark.parametrize("rotten", [False, True])
