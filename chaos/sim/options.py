@@ -183,7 +183,7 @@ def _churning(seed: int, drawn: Options) -> Options:
     return replace(
         drawn,
         churn_seconds=rng.choice((0.6, 1.2)),
-        client_loss=rng.choice((0.0, 0.12)),
+        client_loss=rng.choice((0.0, 0.3)),
         groups=2,
         keys=max(drawn.keys, 2),
     )
