@@ -259,8 +259,8 @@ class Node:
         """Make the parts that replicas run on."""
         identity, node_id = self.identity, self.identity.node_id
         self._turn_ends = TurnEnds(
-            begin_round=lambda: self._rounds.begin(), flush=lambda: self._links.flush_queued(),
-            on_broken=self.shutdown.fail,
+            propose=lambda: self._rounds.propose(), flush=lambda: self._links.flush_queued(),
+            begin_round=lambda: self._rounds.begin(), on_broken=self.shutdown.fail,
         )  # fmt: skip
         self._links = PeerLinks(
             who=lambda: (identity.cluster_id, node_id, identity.incarnation),

@@ -107,32 +107,35 @@ class Rounds:
             self._idle_mark.cancel()
         self._none_late()
 
+    def propose(self) -> None:
+        """Let waiting replicas propose at the end of a turn, if no round is under way."""
+        if not self._in_flight and not self._stopped:
+            # The gathered appends are lost after an error: it is not safe to continue.
+            guarded(self._propose, self._give_up)()
+
     def begin(self) -> None:
         """Begin a round at the end of a turn, if there is anything to write and none under way."""
-        if self._in_flight or self._stopped:
-            return
-        try:
-            current = self._collect()
-        except Exception as error:  # the gathered appends are lost: not safe to continue
-            self._give_up(error)
-            return
-        if current is None:
-            return
-        self._in_flight = True
-        self._began_at = time.monotonic()
-        self._thread.submit(partial(self._wal.write, current), partial(self._written, current))
+        if not self._in_flight and not self._stopped:
+            guarded(self._begin, self._give_up)()
 
-    def _collect(self) -> Round | None:
+    def _propose(self) -> None:
         self._light_went = not self._light_went and self._propose_light()
         if not self._light_went:
             waiting, self._waiting = self._waiting, {}
             for replica in waiting:
                 replica.propose_gathered()
+
+    def _begin(self) -> None:
         if self._wal.dirty and not (self._wal.urgent or self._overdue or self._waiters):
             self._put_off()
-            return None
+            return
         self._none_late()
-        return self._wal.collect()
+        current = self._wal.collect()
+        if current is None:
+            return
+        self._in_flight = True
+        self._began_at = time.monotonic()
+        self._thread.submit(partial(self._wal.write, current), partial(self._written, current))
 
     def _propose_light(self) -> bool:
         """Begin a light round; return whether it has anything to write.

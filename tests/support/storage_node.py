@@ -89,8 +89,9 @@ class StorageNode:
         if isinstance(self.merger, InlineMerger):
             self.merger.store = self.store
         turn_ends = TurnEnds(
-            begin_round=lambda: self.rounds.begin(), flush=lambda: None, on_broken=self._fail
-        )
+            propose=lambda: self.rounds.propose(), flush=lambda: None,
+            begin_round=lambda: self.rounds.begin(), on_broken=self._fail,
+        )  # fmt: skip
         self.rounds = Rounds(
             self.wal, self.sync,
             on_synced=lambda gids: self.host.synced(gids), on_failure=self._fail,

@@ -1,4 +1,4 @@
-"""The end of a turn: who is pumped when, which WAL round begins, and what waits for one."""
+"""The end of a turn: who is pumped when, what leaves before a WAL round, and what waits for one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -40,12 +40,12 @@ class Turn:
         self.broken: list[BaseException] = []
         self.proposing: list[Pumped] = []
         self.turns = TurnEnds(
-            begin_round=self.begin, flush=lambda: self.order.append("flush"),
-            on_broken=self.broken.append,
+            propose=self.propose, flush=lambda: self.order.append("flush"),
+            begin_round=lambda: self.order.append("round"), on_broken=self.broken.append,
         )  # fmt: skip
 
-    def begin(self) -> None:
-        self.order.append("round")
+    def propose(self) -> None:
+        self.order.append("propose")
         for replica in self.proposing:
             self.turns.wake(replica)
         self.proposing = []
@@ -64,9 +64,9 @@ def test_work_woken_in_a_turn_runs_in_one_pass() -> None:
         turn.proposing = [c]
         assert turn.order == []
         await asyncio.sleep(0)
-        assert turn.order == ["a", "b", "round", "c", "flush"]
+        assert turn.order == ["a", "b", "propose", "c", "flush", "round"]
         await asyncio.sleep(0)
-        assert turn.order[5:] == [], "nothing woke anybody since"
+        assert turn.order[6:] == [], "nothing woke anybody since"
 
     asyncio.run(main())
 
@@ -79,12 +79,12 @@ def test_an_unfinished_group_is_pumped_after_a_turn_of_the_other_groups() -> Non
         turn.proposing = [b]
         turn.turns.wake(a)
         await asyncio.sleep(0)
-        assert turn.order == ["a", "round", "b", "flush"]
+        assert turn.order == ["a", "propose", "b", "flush", "round"]
         asyncio.get_running_loop().call_soon(turn.turns.wake, c)
         await asyncio.sleep(0)
-        assert turn.order[4:] == ["a", "round", "flush"]
+        assert turn.order[5:] == ["a", "propose", "flush", "round"]
         await asyncio.sleep(0)
-        assert turn.order[7:] == ["c", "round", "flush"]
+        assert turn.order[9:] == ["c", "propose", "flush", "round"]
 
     asyncio.run(main())
 
@@ -94,9 +94,9 @@ def test_a_call_that_is_a_turn_ends_with_it() -> None:
         turn = Turn()
         (a,) = turn.replicas("a")
         turn.turns.turn(lambda: turn.turns.wake(a))
-        assert turn.order == ["a", "round", "flush"]
+        assert turn.order == ["a", "propose", "flush", "round"]
         await asyncio.sleep(0)
-        assert len(turn.order) == 3
+        assert len(turn.order) == 4
 
     asyncio.run(main())
 
@@ -110,7 +110,9 @@ def test_a_bug_at_the_end_of_a_turn_ends_the_node() -> None:
         def broken() -> None:
             raise error
 
-        turn.turns = TurnEnds(begin_round=broken, flush=broken, on_broken=turn.broken.append)
+        turn.turns = TurnEnds(
+            propose=broken, flush=broken, begin_round=broken, on_broken=turn.broken.append
+        )
         turn.turns.wake(a)
         await asyncio.sleep(0)
         assert turn.broken == [error]
@@ -126,6 +128,7 @@ class Disk:
     rounds: Rounds
     log: GroupLog
     failures: list[BaseException]
+    on_flush: Callable[[], None] = lambda: None
 
     def append(self, index: int) -> None:
         self.log.append(index, 1, b"\x00%d" % index)
@@ -145,16 +148,17 @@ def with_disk(
         thread = SyncThread("wal")
         failures: list[BaseException] = []
         turn_ends = TurnEnds(
-            begin_round=lambda: rounds.begin(), flush=lambda: None, on_broken=failures.append
-        )
+            propose=lambda: rounds.propose(), flush=lambda: disk.on_flush(),
+            begin_round=lambda: rounds.begin(), on_broken=failures.append,
+        )  # fmt: skip
         rounds = Rounds(
             wal, thread, on_synced=lambda _: None, on_failure=failures.append,
             on_file_begun=on_file_begun, turn_ends=turn_ends, metrics=Metrics(),
         )  # fmt: skip
-        log = wal.create_group(gid)
+        disk = Disk(wal, rounds, wal.create_group(gid), failures)
         await rounds.durable()
         async with asyncio.timeout(10):
-            await test(Disk(wal, rounds, log, failures))
+            await test(disk)
         rounds.stop()
         thread.close()
         assert failures == []
@@ -168,6 +172,54 @@ def with_disk(
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110
         await asyncio.sleep(0.001)
+
+
+class Leader:
+    """A replica with one gathered append, whose entry it proposes to the followers and the WAL."""
+
+    def __init__(self, disk: Disk, sent: list[str]) -> None:
+        self._disk = disk
+        self._sent = sent
+
+    def propose_gathered(self) -> None:
+        self._disk.log.append(2, 1, b"\x00")
+        self._sent.append("entry")
+
+    def propose_light(self) -> bool:
+        return False
+
+
+def test_an_entry_leaves_for_the_followers_before_its_own_round_begins(tmp_path: Path) -> None:
+    sent: list[str] = []
+    left: list[tuple[bool, list[str]]] = []
+
+    async def test(disk: Disk) -> None:
+        disk.on_flush = lambda: left.append((disk.wal.dirty, list(sent)))
+        disk.rounds.gather(Leader(disk, sent))
+        await until(lambda: (disk.log.last_index, disk.log.durable_index) == (2, 2))
+        assert left[0] == (True, ["entry"]), "the entry leaves while its round is still open"
+
+    with_disk(tmp_path, test)
+
+
+def test_a_bug_of_a_replica_that_proposes_ends_the_rounds(tmp_path: Path) -> None:
+    error = RuntimeError("a bug")
+
+    class Broken(Leader):
+        def propose_gathered(self) -> None:
+            raise error
+
+    async def test(disk: Disk) -> None:
+        disk.rounds.gather(Broken(disk, []))
+        await until(lambda: disk.failures != [])
+        number = disk.wal.open_round
+        disk.append(2)
+        disk.rounds.begin()
+        assert disk.wal.open_round == number, "a round began after the bug"
+        assert disk.failures == [error]
+        disk.failures.clear()
+
+    with_disk(tmp_path, test)
 
 
 def test_a_commit_index_goes_with_the_next_round_that_is_synced(tmp_path: Path) -> None:
