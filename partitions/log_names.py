@@ -1,13 +1,19 @@
-"""The names that a log may have: texts without blanks that people can type and read."""
+"""The names that a log may have: texts without blanks that people can type and read.
 
-from ..client.protocol import limits
+`check` is what apply asks; `check_new` is stricter, and is asked before the name goes into the log.
+"""
+
+from ..client.protocol import characters, limits
 from ..client.protocol.errors import InvalidArgument, LimitExceeded
 from ..client.protocol.kinds import shown
 
 
 def check(name: object) -> None:
-    """Raise InvalidArgument or LimitExceeded unless the name is a valid log name."""
-    if not isinstance(name, str) or not name.strip():
+    """Raise InvalidArgument or LimitExceeded unless the name is a valid log name.
+
+    The answer is the same in every version of Python.
+    """
+    if not isinstance(name, str) or not name:
         raise InvalidArgument(
             f"the log name is {shown(name)}; give a name of 1 to {limits.log_name_bytes_max} bytes",
             what="name",
@@ -19,8 +25,21 @@ def check(name: object) -> None:
             limit="log_name_bytes_max", value=len(name.encode()),
             allowed=limits.log_name_bytes_max,
         )  # fmt: skip
-    if any(character.isspace() or not character.isprintable() for character in name):
+    if not characters.is_fit(name):
         raise InvalidArgument(
             f"log name {name!r} has a blank or an unprintable character; use letters, digits and "
             "`/ - _ .`", what="name",
+        )  # fmt: skip
+
+
+def check_new(name: object) -> None:
+    """Raise InvalidArgument or LimitExceeded unless a command may bring this name into the log.
+
+    Members of every version of lognode and of Python accept the name.
+    """
+    check(name)
+    if not characters.is_printable(str(name)):
+        raise InvalidArgument(
+            f"log name {name!a} has a character that Unicode 14 does not print; use letters, "
+            "digits and `/ - _ .`", what="name",
         )  # fmt: skip

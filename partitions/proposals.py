@@ -25,7 +25,7 @@ from ..client.protocol.kinds import (
     shown,
 )
 from ..client.protocol.record import OMIT, Optional, Record, Shape
-from . import allocate, commands, levels, lifecycle, log_names, policy
+from . import allocate, commands, levels, lifecycle, log_names, policy, reasons, tokens
 from .generation_commands import REASON_CHARS_MAX
 from .metadata import NODE_STATES
 from .model import NodeRecord
@@ -143,11 +143,26 @@ def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Comm
         _check_registration(found, nodes)
     elif op == commands.CREATE_LOG:
         _check_log(found)
+    elif op == commands.SET_QUOTA:
+        log_names.check_new(found["name"])
+    elif op == commands.CREATE_TOKEN:
+        tokens.check_new(found)
+    elif op == commands.FOUND and found["token"]:
+        tokens.check_new(found["token"])
     elif op == commands.FINALIZE:
         levels.check_known(found["level"])
     elif op == commands.ALTER_LOG:
         policy.check_changes(found["changes"])
     return found
+
+
+def check_alike(command: Command, level: int) -> None:
+    """Raise InvalidArgument for a command of which members could keep different records.
+
+    `level` is the feature level of the metadata. See `reasons.check_key`.
+    """
+    if command["op"] in (commands.SPLIT, commands.MERGE):
+        reasons.check_key(level, command["at"])
 
 
 def _check_registration(command: Command, nodes: Mapping[int, NodeRecord]) -> None:
@@ -165,7 +180,7 @@ def _check_registration(command: Command, nodes: Mapping[int, NodeRecord]) -> No
 
 
 def _check_log(command: Command) -> None:
-    log_names.check(command["name"])
+    log_names.check_new(command["name"])
     if command["split_at"] is not None:
         allocate.check_keys(command["split_at"])
     policy.of_request(command)

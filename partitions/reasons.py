@@ -12,9 +12,10 @@ Below feature level 3 apply wrote texts, and a member of any version writes the 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 
+from ..client.protocol.errors import InvalidArgument
 from ..client.protocol.levels import CAUSES_FROM
 from .model import Cause
-from .spans import printable
+from .spans import is_alike, printable
 
 MOVED: Final = 1
 """An operator moves the range: from this node, to this node."""
@@ -63,6 +64,20 @@ class Reason(NamedTuple):
             return self._replace(causes=(*self.causes, cause))
         shown = [printable(each) if isinstance(each, bytes) else each for each in cause.values]
         return self._replace(text=self.text + _TEXTS[cause.code].format(*shown))
+
+
+def check_key(level: int, key: bytes) -> None:
+    """Raise InvalidArgument for a key that members could write differently into their records.
+
+    Only below level 3 apply writes keys into texts, and members of earlier versions ask their
+    Python which keys are printable. The leader asks this before it proposes a split or a merge.
+    """
+    if level < CAUSES_FROM and not is_alike(key):
+        raise InvalidArgument(
+            f"key 0x{key.hex()} has a character that Unicode 14 lacks, and the cluster is at "
+            f"feature level {level}; choose another key, or raise the level: "
+            "`lognode cluster finalize`", what="at",
+        )  # fmt: skip
 
 
 def are_causes(told: Any) -> bool:

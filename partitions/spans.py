@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from ..client.protocol import characters
 from .model import Span
 
 
@@ -22,4 +23,21 @@ def printable(key: bytes) -> str:
         text = key.decode()
     except UnicodeDecodeError:
         return f"0x{key.hex()}"
-    return repr(text) if text.isprintable() else f"0x{key.hex()}"
+    return repr(text) if _is_printable(text) else f"0x{key.hex()}"
+
+
+def is_alike(key: bytes) -> bool:
+    """Whether every version of lognode and of Python gives the key this written form.
+
+    Earlier versions ask Python whether the key is printable, and versions of Python differ in the
+    characters that Unicode 14 lacks.
+    """
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return True
+    return _is_printable(text) or not characters.is_fit(text.replace(" ", ""))
+
+
+def _is_printable(text: str) -> bool:
+    return characters.is_printable(text.replace(" ", ""))

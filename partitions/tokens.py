@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgpack
 
-from ..client.protocol import limits
+from ..client.protocol import characters, limits
 from ..client.protocol.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
 from ..client.protocol.principal import DEFAULT_CLASS, check_principal_name
 from ..client.protocol.scopes import VERBS, Scope, scopes_of
+from ..client.protocol.scopes import check_new as check_new_scope
 from ..client.tokens import is_id
 from .command_fields import number, text
 
@@ -142,6 +143,18 @@ def check_digest(digest: object) -> bytes:
     return digest
 
 
+def check_new(command: Command) -> None:
+    """Raise InvalidArgument unless the command may bring the names of this token into the log.
+
+    Members of every version of lognode and of Python accept the names.
+    """
+    for row in command["scopes"]:
+        check_new_scope(Scope.from_wire(row))
+    quota_class = text(command, "quota_class")
+    if not characters.is_printable(quota_class.replace(" ", "")):
+        raise _bad_class(quota_class)
+
+
 def first_token(token_id: str, digest: bytes, principal: str = "admin") -> Command:
     """Return the command that creates a cluster's first token: it allows everything for ever."""
     everything = Scope(frozenset(VERBS))
@@ -176,10 +189,9 @@ def _record(command: Command) -> TokenRecord:
             what="expires_ms",
         )
     quota_class = text(command, "quota_class") or DEFAULT_CLASS
-    if len(quota_class) > limits.quota_class_chars_max or not quota_class.isprintable():
-        raise InvalidArgument(
-            f"the quota class {quota_class[:80]!r} is not allowed", what="quota_class"
-        )
+    fit = characters.is_fit(quota_class.replace(" ", ""))
+    if len(quota_class) > limits.quota_class_chars_max or not fit:
+        raise _bad_class(quota_class)
     return TokenRecord(
         token_id=token_id,
         principal=check_principal_name(text(command, "principal")),
@@ -190,6 +202,13 @@ def _record(command: Command) -> TokenRecord:
         expires_ms=expires_ms,
         quota_class=quota_class,
     )
+
+
+def _bad_class(quota_class: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"the quota class {quota_class[:80]!a} is not allowed; use 1 to "
+        f"{limits.quota_class_chars_max} letters, digits and `- _ .`", what="quota_class",
+    )  # fmt: skip
 
 
 def _same(known: TokenRecord, asked: TokenRecord) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from . import limits
+from . import characters, limits
 from .errors import InvalidArgument
 from .key_spans import Span, prefix_span
 
@@ -139,6 +139,18 @@ def scopes_of(given: Iterable[Scope | str]) -> tuple[Scope, ...]:
     return found
 
 
+def check_new(scope: Scope) -> None:
+    """Raise InvalidArgument unless a command may bring this scope into the log.
+
+    Members of every version of lognode and of Python accept the scope.
+    """
+    if not characters.is_printable(scope.log):
+        raise _wrong(
+            f"the scope has the log {scope.log!a}; Unicode 14 does not print one of its "
+            "characters. Use letters, digits and `/ - _ .`"
+        )
+
+
 def common_tenant(scopes: Iterable[Scope]) -> str | None:
     """Return the tenant that all scopes are confined to, or None."""
     tenants = {scope.tenant for scope in scopes}
@@ -147,7 +159,7 @@ def common_tenant(scopes: Iterable[Scope]) -> str | None:
 
 def _is_name(pattern: str) -> bool:
     within = len(pattern.encode("utf-8", "replace")) <= limits.log_name_bytes_max + 1
-    return within and pattern.isprintable() and not any(map(str.isspace, pattern))
+    return within and characters.is_fit(pattern)
 
 
 def _shown(keys: bytes) -> str:

@@ -91,6 +91,7 @@ class ControllerReplica(Replica):
         (`partitions.overtaken`), or Timeout with outcome unknown.
         """
         command = proposals.checked(command, self.metadata.nodes)
+        proposals.check_alike(command, self.metadata.feature_level)
         since: int | None = command.pop("since", None)
         await self.lead_settled()
         if not self.leads:

@@ -146,7 +146,8 @@ def test_X7_a_command_whose_asker_has_left_is_not_recorded_as_done() -> None:
 
     async def main() -> None:
         replica: Any = SimpleNamespace(
-            metadata=SimpleNamespace(nodes={}), lead_settled=lambda: asyncio.sleep(0),
+            metadata=SimpleNamespace(nodes={}, feature_level=1),
+            lead_settled=lambda: asyncio.sleep(0),
             leads=True, _answer=forever, _on_command=partial(kept.audit.commanded, 3),
         )  # fmt: skip
         command = {"op": commands.DELETE_LOG, "name": "x"}

@@ -155,7 +155,7 @@ METADATA = Work(
         "partitions/metadata.py": after(
             "    commands.REVOKE_INVITE:", "    commands.DUMMY: lambda metadata, command: {},\n"
         ),
-        "tests/unit/test_proposals.py": after(
+        "tests/support/sound_commands.py": after(
             '    commands.SEALING: {"operation": 1},', '    commands.DUMMY: {"operation": 1},\n'
         ),
     },
