@@ -261,6 +261,7 @@ def test_x3_reclaimed_files_take_no_vote_with_them() -> None:
         reclaim(wal)
         sync(wal)
     assert len(disk.names()) <= 3
+    assert not wal.was_retired(GroupId(9, 1)), "the open WAL forgets with the file"
     again = open_wal(disk)
     assert (again.groups[G1].term, again.groups[G1].vote) == (7, 3)
     assert not again.was_retired(GroupId(9, 1)), "the record went with its file"

@@ -384,6 +384,8 @@ def test_x3_records_of_groups_that_are_over_go_with_their_files() -> None:
             recovered = open_wal(disk)
             assert set(recovered.groups) == {BUSY}, "a group that was over is back"
             most = max(most, len(recovered.recovery.retired))
+            kept = sum(wal.was_retired(GroupId(each, 1)) for each in range(100, number + 1))
+            assert kept < 50, "the open WAL remembers retired groups whose files are gone"
     assert 0 < most < 50
 
 
