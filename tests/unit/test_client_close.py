@@ -1,12 +1,12 @@
 """Closing a client while others of its callers wait (L4): each gets an error, and soon."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 from fake_cluster import Drop, FakeNode, fake_cluster
+from live_nodes import until
 
 import lognode
 from lognode import AsyncClient, AsyncLog
@@ -127,29 +127,41 @@ def test_L4_a_reader_of_a_feed_does_not_wait_for_ever_on_a_closed_client() -> No
     asyncio.run(main())
 
 
-def test_L4_close_gives_all_logs_together_its_timeout() -> None:
+def test_L4_close_gives_all_logs_together_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each log had the whole timeout, one after the other; and a log that came meanwhile raised
     RuntimeError."""
+    refused: set[int] = set()
+    begun: list[float] = []
+    begun_at_an_end: list[int] = []
+    close = AsyncLog.close
 
     def refuse(node: FakeNode, request: Request, when: str) -> None:
         if when == "before":
+            refused.add(request.body["range"])
             raise Sealed("for ever")
 
+    async def counted(log: AsyncLog, timeout: float) -> None:
+        begun.append(timeout)
+        await close(log, timeout)
+        begun_at_an_end.append(len(begun))
+
+    monkeypatch.setattr(AsyncLog, "close", counted)
+
     async def main() -> None:
-        async with fake_cluster() as cluster, asyncio.timeout(10):
+        async with fake_cluster() as cluster:
             names = [f"log{n}" for n in range(5)]
             for name in (*names, "late"):
                 cluster.create(name)
             cluster.faults.append(refuse)
-            client = AsyncClient(cluster.address, timeout=60)
+            client = AsyncClient(cluster.address, timeout=600)
             calls = [asyncio.ensure_future(client.log(name).append("k", b"v")) for name in names]
-            await asyncio.sleep(0.1)
-            began = time.monotonic()
+            await until(lambda: len(refused) == len(names), "a refusal of each append")
             closing = asyncio.ensure_future(client.close(0.5))
-            await asyncio.sleep(0.1)
+            await until(lambda: begun, "the begin of the close")
             late = asyncio.ensure_future(client.log("late").append("k", b"v"))
             await closing
-            assert time.monotonic() - began < 1.4
+            assert begun == [0.5] * len(names)
+            assert begun_at_an_end == [len(names)] * len(names), "the logs close together"
             for call in (*calls, late):
                 with pytest.raises(Unavailable, match="closed") as caught:
                     await call
