@@ -7,8 +7,9 @@ and on the resulting state. Each such pair, a configuration, is therefore visite
 stored as the bits of an integer.
 
 Two kinds of orders are skipped. A read that fits the current state is placed at once, since it
-changes nothing. Of two equal operations that may never have happened, the one that was invoked
-first is placed first. An operation that may never have happened need not be placed at all.
+changes nothing. When two equal operations may never have happened, the search first places the
+operation that was invoked first. An operation that may never have happened need not be placed at
+all.
 """
 
 import time
@@ -73,7 +74,7 @@ class Search:
         self._seen: set[tuple[int, Any]] = set(self._stack)
         self._furthest = -1
         self.stuck: Call | None = None
-        """Of the calls that must be placed, the one whose completion no order has passed so far."""
+        """The call that must be placed and whose completion no order has passed so far."""
         self.states: set[Any] = set()
         """The possible states with all calls placed that ended before the end of `stuck`."""
 

@@ -1,7 +1,7 @@
 """Turns of the clients that update a key: one client at a time, in the order of their requests.
 
 An update reads the last entry of a key and appends on the condition that no other entry has come
-between. Of clients that read at the same moment, all but one are refused, and a client near the
+between. When clients read at the same moment, all but one are refused, and a client near the
 leader wins most of the time. So the leader answers these reads one after another: the next read
 after the next entry of the key, or after `TURN_S` when the client appends nothing.
 

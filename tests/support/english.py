@@ -55,6 +55,18 @@ MESSAGES: Mapping[str, str] = {
 }
 """Further patterns that no sentence of a message has."""
 
+DOCSTRINGS: Mapping[str, str] = {
+    r"^of ": "begin with the subject",
+    r"^that (?:is|are|was|were|means|costs|goes|has|the|a)\b": "name the noun again",
+}
+"""Further patterns that no sentence of a docstring has, outside of tests.
+
+A docstring of a value may be a noun clause: `What a node reports of itself.`
+"""
+
+DOCUMENTS: Mapping[str, str] = {**DOCSTRINGS, r"^what ": "begin with the subject"}
+"""Further patterns that no sentence of a page has."""
+
 MESSAGE_WORDS_MAX = 20
 """Words of a sentence of an error, a log line or a help text; a placeholder is one word."""
 
@@ -129,6 +141,21 @@ def messages(tree: ast.AST) -> Iterator[Text]:
 def sentences(words: str) -> list[str]:
     """Return the sentences of a message. A semicolon ends a sentence, too."""
     return [each.strip() for each in re.split(r"[.;!?](?:\s|$)", words) if each.strip()]
+
+
+def told(words: str) -> list[str]:
+    """Return the sentences of a paragraph, without the mark of a list item. Tables have none."""
+    if words.startswith(("|", "#")):
+        return []
+    plain = re.sub(r"^(?:[-*>]|\d+\.)\s+", "", words)
+    return [each.lstrip("*_") for each in re.split(r"(?<=[^.][.!?])\s+", plain)]
+
+
+def docstrings(tree: ast.AST) -> Iterator[Text]:
+    """Yield the docstrings of modules, classes, functions and values."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield Text(node.lineno, _written(node.value))
 
 
 def parts(sentence: str) -> list[str]:

@@ -81,6 +81,47 @@ def test_messages_have_short_sentences_that_begin_with_a_noun() -> None:
     assert not found, "\n" + "\n".join(found)
 
 
+def test_sentences_of_pages_and_docstrings_begin_with_a_noun() -> None:
+    found = []
+    for path in files():
+        source = path.read_text("utf-8")
+        if path.suffix == ".md":
+            texts, rules = english.texts(path.name, source), english.DOCUMENTS
+        elif path.suffix == ".py" and "tests" not in path.relative_to(ROOT).parts:
+            texts, rules = english.docstrings(ast.parse(source)), english.DOCSTRINGS
+        else:
+            continue
+        for text in texts:
+            for sentence in english.told(text.words):
+                found += [_told(path, text, each) for each in english.offences(sentence, rules)]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("words", "phrase"),
+    [
+        ("- What came together passed together. So it was.", "what"),
+        ("The range splits. Of its keys half go.", "of"),
+        ("The disk was full. That is why files are kept.", "that is"),
+    ],
+)
+def test_a_sentence_of_a_page_that_begins_without_a_noun_is_found(words: str, phrase: str) -> None:
+    found = [
+        each for part in english.told(words) for each in english.offences(part, english.DOCUMENTS)
+    ]
+    assert [each.split("`")[1] for each in found] == [phrase]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["| what | share |", "## What each step costs", "That token may do everything.",
+     "The node shows what it found."],
+)  # fmt: skip
+def test_a_sentence_of_a_page_that_begins_with_a_noun_passes(words: str) -> None:
+    for part in english.told(words):
+        assert not list(english.offences(part, english.DOCUMENTS))
+
+
 @pytest.mark.parametrize(
     ("words", "phrase"),
     [
