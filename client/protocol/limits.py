@@ -273,6 +273,14 @@ page_bytes_default: Final = 256 * KIB
 page_bytes_max: Final = 4 * MIB
 page_entries_max: Final = 20_000
 keys_page_max: Final = 10_000
+patterns_max: Final = 16
+"""Patterns in a list. This and the next two limits keep it under 5 ms to make the expression of a
+list, and to match a thousand of the longest keys."""
+patterns_bytes_max: Final = 1_024
+"""Bytes of all patterns of a list together."""
+pattern_levels_max: Final = 16
+separator_bytes_max: Final = 8
+"""Bytes of the separator of a log's hierarchy."""
 export_bands_max: Final = 1_024
 """Bands of seqs in the position of an export."""
 layout_rows_max: Final = 8_192
