@@ -13,7 +13,14 @@ from .cluster import Cluster
 from .log import AsyncLog
 from .protocol import Operation, address, limits
 from .protocol.cluster import ALTER_LOG, CREATE_LOG, DELETE_LOG, HEALTH, STATUS
-from .protocol.errors import InvalidArgument, LimitExceeded, LogNotFound, RemoteProtocolError
+from .protocol.errors import (
+    Conflict,
+    InvalidArgument,
+    LimitExceeded,
+    LogNotFound,
+    RemoteProtocolError,
+)
+from .protocol.patterns import check_separator
 from .protocol.tls import ClientTls, Tls
 from .protocol.types import UNCHANGED, Unchanged
 
@@ -102,6 +109,7 @@ class AsyncClient:
         snapshot_delay_ms: int | None = None,
         split_bytes: int | None = limits.split_bytes_default,
         split_rate: int | None = limits.split_rate_default,
+        hierarchy: bytes | str | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> AsyncLog:
@@ -118,24 +126,14 @@ class AsyncClient:
         `split_bytes`: a range with more bytes of segments is split automatically; None: never.
         `split_rate`: a range that handles more appended records and reads a second than this, for
         ten seconds, is split at the key that halves the load; at least 100. None: never.
+        `hierarchy`: the separator of the levels of keys, 1 to 8 bytes, by which patterns choose
+        keys; it never changes. None: a key is one level. Needs feature level 4.
         A retry after a lost answer recognises the log that the same call created.
-        Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
+        Raises LogExists unless `exist_ok`, Conflict for a log that exists with another hierarchy,
+        Unsupported at a lower feature level, LimitExceeded, InvalidArgument.
         """
         log = self.log(name)
-        if ranges is not None and split_at is not None:
-            raise InvalidArgument(
-                "ranges and split_at are both given; give only one of the two", what="ranges"
-            )
-        if ranges is not None and not 1 <= ranges <= limits.ranges_per_log_max:
-            raise LimitExceeded(
-                f"{ranges} ranges; 1 to {limits.ranges_per_log_max} are allowed",
-                limit="ranges_per_log_max", value=ranges, allowed=limits.ranges_per_log_max,
-            )  # fmt: skip
-        if not 1 <= replicas <= limits.replicas_max:
-            raise LimitExceeded(
-                f"{replicas} replicas; 1 to {limits.replicas_max} are allowed",
-                limit="replicas_max", value=replicas, allowed=limits.replicas_max,
-            )  # fmt: skip
+        _check_shape(ranges, split_at, replicas)
         body = {
             "name": name,
             "ranges": ranges,
@@ -151,7 +149,12 @@ class AsyncClient:
             "exist_ok": exist_ok,
             "creation": os.urandom(limits.creation_bytes),
         }
-        await self._ask(CREATE_LOG, body, timeout)
+        separator = None if hierarchy is None else to_key(hierarchy)
+        if separator is not None:
+            check_separator(separator)
+            body["hierarchy"] = separator
+        answer = await self._ask(CREATE_LOG, body, timeout)
+        _check_hierarchy(name, answer["hierarchy"], separator)
         return log
 
     async def alter_log(
@@ -291,4 +294,32 @@ def _check_log_name(name: str) -> None:
             f"log name {name!r} is not allowed; a name has printable characters, at least "
             "one, and no blank at its ends",
             what="log",
+        )
+
+
+def _check_shape(ranges: int | None, split_at: Sequence[bytes | str] | None, replicas: int) -> None:
+    """Raise InvalidArgument or LimitExceeded for ranges and replicas that no log can have."""
+    if ranges is not None and split_at is not None:
+        raise InvalidArgument(
+            "ranges and split_at are both given; give only one of the two", what="ranges"
+        )
+    if ranges is not None and not 1 <= ranges <= limits.ranges_per_log_max:
+        raise LimitExceeded(
+            f"{ranges} ranges; 1 to {limits.ranges_per_log_max} are allowed",
+            limit="ranges_per_log_max", value=ranges, allowed=limits.ranges_per_log_max,
+        )  # fmt: skip
+    if not 1 <= replicas <= limits.replicas_max:
+        raise LimitExceeded(
+            f"{replicas} replicas; 1 to {limits.replicas_max} are allowed",
+            limit="replicas_max", value=replicas, allowed=limits.replicas_max,
+        )  # fmt: skip
+
+
+def _check_hierarchy(name: str, found: bytes | None, wanted: bytes | None) -> None:
+    """Raise Conflict for a log that has not the wanted hierarchy; None: any hierarchy fits."""
+    if wanted is not None and found != wanted:
+        raise Conflict(
+            f"the log {name!r} has the hierarchy {found!r}, and {wanted!r} was asked for; a "
+            "hierarchy never changes. Use another name, or delete the log and create it again at "
+            "feature level 4"
         )

@@ -72,6 +72,8 @@ class LogRoutes:
         self.table = RangeTable()
         self.session = Session()
         """The positions that reads of the log have seen."""
+        self.hierarchy = b""
+        """The separator of the levels of keys; empty: no hierarchy. Known with the log's id."""
         self.spans: KeySpans | None = None
         """The keys that this client may use, from a node's newest answer; None: every key. Nodes
         do not report the ranges of other keys, so the table has holes there."""
@@ -253,7 +255,7 @@ class Cluster:
 
     def _learn(self, name: str | None, answer: Mapping[Any, Any]) -> None:
         """Learn the nodes from a page, and with `name` the ranges of that log."""
-        ids = {log["name"]: log["id"] for log in answer.get("logs", ())}
+        rows = {log["name"]: log for log in answer.get("logs", ())}
         ranges = [Range.from_wire(body) for body in answer["ranges"]]
         self.version = max(self.version, answer["version"])
         for node in answer.get("nodes", ()):
@@ -264,12 +266,12 @@ class Cluster:
                 self.nodes[node["id"]] = address
         if self.pool.cluster is None:
             self.pool.cluster = answer.get("cluster")
-        log_id = None if name is None else ids.get(name)
-        if name is None or log_id is None:
+        if name is None or name not in rows:
             return
-        log = self.log(name)
+        log, log_id = self.log(name), rows[name]["id"]
         if log.log_id != log_id:
             log.begin(log_id)
+        log.hierarchy = rows[name].get("hierarchy") or b""
         told = answer.get("keys")
         log.spans = None if told is None else KeySpans(map(_span_of, told))
         log.table.insert_all(

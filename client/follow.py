@@ -20,12 +20,14 @@ from .follow_queue import PushQueue
 from .follow_shared import SharedFollows, shared_from, shared_keys_max
 from .follow_span import FollowSpan, Push
 from .follow_streams import OwnStreams
+from .key_choice import KeyChoice, check_one_choice, chosen
 from .positions import Positions
 from .protocol import limits
 from .protocol.errors import InvalidArgument, LognodeError
-from .protocol.key_spans import prefix_span
+from .protocol.key_spans import Span
+from .protocol.patterns import Patterns
 from .protocol.reads import RESOLVE
-from .protocol.types import Cursor, Entry, FollowBatch, FollowStart, Tail, Timestamp
+from .protocol.types import Cursor, Entry, FollowBatch, FollowStart, Pattern, Tail, Timestamp
 from .routing import Range
 
 resolves_at_once: Final = 16
@@ -45,9 +47,15 @@ class AsyncFeed:
         *,
         keys: Iterable[bytes | str] | None,
         prefix: bytes | str | None,
+        pattern: Pattern | None,
         start: FollowStart,
         timeout: float,
     ) -> None:
+        if keys is not None and pattern is not None:
+            raise InvalidArgument(
+                "keys and a pattern are both given; give only one of the two", what="pattern"
+            )
+        check_one_choice(prefix, pattern)
         if keys is not None and prefix is not None:
             raise InvalidArgument(
                 "keys and prefix are both given; give only one of the two", what="prefix"
@@ -71,7 +79,14 @@ class AsyncFeed:
             raise InvalidArgument("Tail(n) counts the entries of a key; give keys", what="start")
         if self._keys is None and self._start == "snapshot":
             raise InvalidArgument("`snapshot` is a position of a key; give keys", what="start")
+        if self._keys is not None and pattern is not None:
+            raise InvalidArgument(
+                "the start has keys, and a pattern is given; give a seq or a cursor of a span",
+                what="pattern",
+            )
         self._prefix = to_key(prefix or b"")
+        self._pattern = pattern
+        self._patterns: Patterns | None = None
         self._positions = Positions({})
         self._spans: list[FollowSpan] = []
         self._queue = PushQueue()
@@ -97,14 +112,10 @@ class AsyncFeed:
         if self._keys is not None:
             ranges = await self._cluster.ranges_of(self._log, self._keys, deadline)
             await self._begin_keys(self._keys, ranges, deadline)
-        elif isinstance(self._start, Cursor):
-            await self._cluster.routed(self._log, deadline)
-            spans = self._start.spans
-            self._spans = [FollowSpan(start, end, n, reached=n) for start, end, n in spans]
         else:
-            asked = prefix_span(self._prefix)
-            ranges = await self._cluster.all_ranges(self._log, deadline, asked)
-            await self._begin_spans(ranges, deadline)
+            choice = await chosen(self._cluster, self._log, self._prefix, self._pattern, deadline)
+            self._patterns = choice.patterns
+            await self._begin_choice(choice, deadline)
         self._opened = True
         sharing = self._sharing()
         if sharing is None:
@@ -184,7 +195,8 @@ class AsyncFeed:
     def _own_streams(self) -> OwnStreams:
         if self._streams is None:
             self._streams = OwnStreams(
-                self._cluster, self._log, self._spans, self._queue, self._prefix, self._timeout
+                self._cluster, self._log, self._spans, self._queue, self._prefix, self._patterns,
+                self._timeout,
             )
         return self._streams
 
@@ -265,8 +277,18 @@ class AsyncFeed:
 
         return dict(zip(keys, await asyncio.gather(*map(one, keys)), strict=True))
 
-    async def _begin_spans(self, ranges: list[Range], deadline: float) -> None:
-        first, end = self._prefix, prefix_end(self._prefix)
+    async def _begin_choice(self, choice: KeyChoice, deadline: float) -> None:
+        if isinstance(self._start, Cursor):
+            await self._cluster.routed(self._log, deadline)
+            spans = self._start.spans
+            self._spans = [FollowSpan(start, end, n, reached=n) for start, end, n in spans]
+            return
+        for asked in choice.spans:
+            ranges = await self._cluster.all_ranges(self._log, deadline, asked)
+            await self._begin_span(asked, ranges, deadline)
+
+    async def _begin_span(self, asked: Span, ranges: list[Range], deadline: float) -> None:
+        first, end = asked
         for known in ranges:
             if not known.overlaps(first, end):
                 continue
@@ -362,9 +384,3 @@ class _FeedSharer:
     def read_alone(self, span: FollowSpan) -> None:
         """Read the span with a stream of its own from now on."""
         self._feed._read_alone(span)
-
-
-def prefix_end(prefix: bytes) -> bytes | None:
-    """Return the first key after all keys with the prefix; None when no key follows."""
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections import Counter
-from typing import Final
+from collections.abc import Mapping
+from itertools import compress
+from typing import Any, Final
 
 from . import progress
 from .cluster import Cluster, LogRoutes
@@ -11,7 +13,9 @@ from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
 from .pages import read_page
 from .protocol import limits
 from .protocol.errors import LognodeError, Timeout, Unavailable
+from .protocol.patterns import Patterns
 from .protocol.reads import FOLLOW
+from .protocol.types import Entry
 from .retry import Attempts
 from .routing import Range
 
@@ -28,6 +32,7 @@ class OwnStreams:
         spans: list[FollowSpan],
         queue: PushQueue,
         prefix: bytes,
+        patterns: Patterns | None,
         timeout: float,
     ) -> None:
         self._cluster = cluster
@@ -35,6 +40,7 @@ class OwnStreams:
         self._spans = spans
         self._queue = queue
         self._prefix = prefix
+        self._patterns = patterns
         self._timeout = timeout
         self._tasks: set[asyncio.Task[None]] = set()
         self._readers: dict[FollowSpan, asyncio.Task[None]] = {}
@@ -144,6 +150,7 @@ class OwnStreams:
             "start_key": span.start,
             "end_key": span.end,
             "from_seq": span.next,
+            "patterns": None if self._patterns is None else self._patterns.to_wire(),
         }
         deadline = self._cluster.now() + self._timeout
         stream = await self._cluster.stream(
@@ -157,7 +164,7 @@ class OwnStreams:
                 following = push["next"]
                 if type(following) is dict:  # positions per key: the entries carry them too
                     following = span.next
-                entries = span.fresh(page.entries)
+                entries = span.fresh(self._matching(page.entries, push))
                 staleness_ms, caught_up = push.get("staleness_ms"), push["caught_up"]
                 fresh_at = (
                     None if staleness_ms is None else self._cluster.now() - staleness_ms / 1000
@@ -170,6 +177,13 @@ class OwnStreams:
         finally:
             stream.cancel()
         raise Unavailable(f"the node ended the follow of {known}", reason="ended")
+
+    def _matching(self, entries: list[Entry], push: Mapping[Any, Any]) -> list[Entry]:
+        """Return the entries that match: a node of an earlier version pushes others too."""
+        if self._patterns is None or push.get("matched"):
+            return entries
+        flags = self._patterns.flags([entry.key for entry in entries])
+        return list(compress(entries, flags))
 
     def _narrow(self, span: FollowSpan, end_key: bytes | None) -> None:
         """Read the merged range in the order of seq only up to this key: beyond it, entries from

@@ -20,7 +20,8 @@ from .appends import (
 from .cluster import Cluster
 from .durations import milliseconds
 from .entry_columns import EntryColumns, columns_of
-from .follow import AsyncFeed, prefix_end
+from .follow import AsyncFeed
+from .key_choice import KeyChoice, chosen
 from .pages import entries_of, read_page
 from .producer import AsyncProducer, delivery_timeout_s
 from .protocol import Operation, limits
@@ -28,6 +29,7 @@ from .protocol.appends import DELETE_KEYS, TRIM
 from .protocol.errors import (
     InvalidArgument,
     LognodeError,
+    LogNotFound,
     PartialFailure,
     RemoteProtocolError,
     Timeout,
@@ -43,6 +45,7 @@ from .protocol.types import (
     Expect,
     FollowStart,
     Headers,
+    Pattern,
     Start,
     Tail,
     Timestamp,
@@ -287,6 +290,7 @@ class AsyncLog:
         key: bytes | str | None = None,
         prefix: bytes | str | None = None,
         *,
+        pattern: Pattern | None = None,
         start: Start = "earliest",
         end: End = None,
         limit: int | None = None,
@@ -296,8 +300,8 @@ class AsyncLog:
         through: int | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[EntryColumns]:
-        """Yield entries of one key, of the keys with a prefix, or of all keys, as columns; each
-        key's in the order of seq.
+        """Yield entries of one key, of the keys with a prefix, of the keys that match a pattern
+        or a list of patterns, or of all keys, as columns; each key's in the order of seq.
 
         With a key, the entries and the arguments are those of `scan`. Without one, `start` is a
         seq, "earliest" or Timestamp(ms), and `reverse` is refused. Such a scan has all entries
@@ -308,7 +312,7 @@ class AsyncLog:
         A batch has at most 20,000 entries, usually some thousands. While the caller works on a
         batch of many keys, the next page is fetched.
         """
-        check_one_of(key, prefix)
+        check_one_of(key, prefix, pattern)
         how = How(consistency, self._timeout if timeout is None else timeout, node, through)
         if key is not None:
             bounds = checked_key(key), start, end, limit, reverse
@@ -324,8 +328,7 @@ class AsyncLog:
                 "key, or leave reverse out",
                 what="reverse",
             )
-        low = to_key(prefix or b"")
-        keys = low, prefix_end(low)
+        keys = await chosen(self._cluster, self._routes, prefix, pattern, self._deadline(timeout))
         async with aclosing(
             scan_span(self._cluster, self._routes, keys, start, end, how, limit=limit)
         ) as found:
@@ -399,33 +402,58 @@ class AsyncLog:
         self,
         *,
         prefix: bytes | str = b"",
+        pattern: Pattern | None = None,
         start_after: bytes | str | None = None,
         limit: int | None = None,
         consistency: Consistency = "linearizable",
         node: int | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[bytes]:
-        """Yield the log's keys that begin with `prefix` and follow `start_after`, in byte order."""
-        first = to_key(prefix)
-        end = prefix_end(first)
+        """Yield the log's keys that begin with `prefix`, or that match a pattern or a list of
+        patterns, and follow `start_after`, in byte order."""
+        choice = await chosen(self._cluster, self._routes, prefix, pattern, self._deadline(timeout))
+        log_id, left = self._routes.log_id, limit
         after = None if start_after is None else to_key(start_after)
+        for prefix_ in choice.prefixes:
+            part = choice._replace(prefixes=(prefix_,))
+            pages = self._key_pages(part, after, left, consistency, node, timeout)
+            async with aclosing(pages):
+                async for found in pages:
+                    if choice.patterns is not None and self._routes.log_id != log_id:
+                        raise LogNotFound(
+                            f"the log {self._name!r} was deleted during this read, and a log with "
+                            "this name was created later. Start the read again"
+                        )
+                    for key in found:
+                        yield key
+                    if left is not None:
+                        left -= len(found)
+
+    async def _key_pages(
+        self, choice: KeyChoice, after: bytes | None, left: int | None, consistency: Consistency,
+        node: int | None, timeout: float | None,
+    ) -> AsyncGenerator[list[bytes], None]:  # fmt: skip
+        """Yield the keys of one span, page by page; the first `left` of them."""
+        patterns = choice.patterns
+        (first, end), (prefix,) = choice.spans[0], choice.prefixes
         at = first if after is None else max(first, after)
-        left = limit
         while left is None or left > 0:
             if end is not None and at >= end:
                 return
-            wanted = min(left or limits.keys_page_max, limits.keys_page_max)
-            body = {"prefix": first, "start_after": after, "limit": wanted}
-            deadline = self._deadline(timeout)
+            body = {
+                "prefix": prefix, "start_after": after,
+                "limit": min(left or limits.keys_page_max, limits.keys_page_max),
+                "patterns": None if patterns is None else patterns.to_wire(),
+                "consistency": consistency, "node": node, "timeout_ms": _ms(timeout, self._timeout),
+            }  # fmt: skip
             answer, known = await self._cluster.call(
-                self._routes, at, KEYS,
-                {**body, "consistency": consistency, "node": node, "timeout_ms": _ms(timeout,
-                 self._timeout)},
-                deadline=deadline, node=node, any_replica=consistency == "prefix",
+                self._routes, at, KEYS, body, deadline=self._deadline(timeout), node=node,
+                any_replica=consistency == "prefix",
             )  # fmt: skip
-            found = answer["keys"]
-            for key in found:
-                yield key
+            found: list[bytes] = answer["keys"]
+            if patterns is not None and not answer.get("matched"):
+                found = patterns.matching(found)  # the node is of an earlier version
+            yield found
             if left is not None:
                 left -= len(found)
             if answer["more"]:  # more keys may follow a short or empty page
@@ -440,11 +468,12 @@ class AsyncLog:
         *,
         keys: Iterable[bytes | str] | None = None,
         prefix: bytes | str | None = None,
+        pattern: Pattern | None = None,
         start: FollowStart = "latest",
         timeout: float | None = None,
     ) -> AsyncFeed:
-        """Follow entries as they are committed: of `keys`, of all keys with `prefix`, or of the
-        log.
+        """Follow entries as they are committed: of `keys`, of all keys with `prefix`, of the keys
+        that match a pattern or a list of patterns, or of the log.
 
         `start`: a seq, "earliest", "latest", "snapshot" or Tail(n) (with keys), Timestamp(ms), a
         {key: seq} mapping, or a batch's cursor. `timeout` bounds only the opening. A client may
@@ -452,7 +481,7 @@ class AsyncLog:
         share streams, and a slow caller slows only its own follow.
         """
         return AsyncFeed(
-            self._cluster, self._routes, keys=keys, prefix=prefix, start=start,
+            self._cluster, self._routes, keys=keys, prefix=prefix, pattern=pattern, start=start,
             timeout=self._timeout if timeout is None else timeout,
         )  # fmt: skip
 
@@ -514,7 +543,8 @@ class AsyncLog:
     # The log itself.
 
     async def describe(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """Return `id`, `name`, `policy` and `ranges` of the log from the cluster's metadata."""
+        """Return `id`, `name`, `policy`, `hierarchy` and `ranges` of the log from the cluster's
+        metadata. `hierarchy`: the separator of the levels of keys, or None."""
         answer = await self._cluster.refresh(self._name, self._deadline(timeout))
         log = next((each for each in answer["logs"] if each["name"] == self._name), None)
         if log is None:
@@ -530,6 +560,7 @@ class AsyncLog:
             "id": log["id"],
             "name": self._name,
             "policy": log["policy"],
+            "hierarchy": log["hierarchy"],
             "ranges": sorted(ranges, key=lambda row: bytes(row["start"])),
         }
 

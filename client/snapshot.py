@@ -15,11 +15,11 @@ from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
 from . import progress
-from .appends import checked_key, to_key
+from .appends import checked_key
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
 from .entry_columns import ArrowBatch, EntryColumns, arrow, columns_of
-from .follow import prefix_end
+from .key_choice import chosen
 from .protocol import Operation, limits
 from .protocol.appends import LEASE_RELEASE, LEASE_TAKE
 from .protocol.errors import (
@@ -30,7 +30,7 @@ from .protocol.errors import (
     NotFound,
 )
 from .protocol.reads import SCAN
-from .protocol.types import Entry
+from .protocol.types import Entry, Pattern
 from .routing import Range
 from .span_columns import check_one_of, columns_of_spans
 from .span_pages import How, Span, lease_ended
@@ -85,14 +85,15 @@ class AsyncSnapshot:
         key: bytes | str | None = None,
         prefix: bytes | str | None = None,
         *,
+        pattern: Pattern | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[Entry]:
-        """Yield the entries of one key, of the keys with a prefix, or all entries; each key's in
-        the order of seq.
+        """Yield the entries of one key, of the keys with a prefix, of the keys that match a
+        pattern or a list of patterns, or all entries; each key's in the order of seq.
 
         Raises NotFound once the lease has ended, because its entries may be gone.
         """
-        async with aclosing(self._columns(key, prefix, timeout)) as found:
+        async with aclosing(self._columns(key, prefix, pattern, timeout)) as found:
             async for columns in found:
                 for entry in columns.entries():
                     yield entry
@@ -102,6 +103,7 @@ class AsyncSnapshot:
         key: bytes | str | None = None,
         prefix: bytes | str | None = None,
         *,
+        pattern: Pattern | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[EntryColumns]:
         """Yield the entries that `read` yields, in the same order, as columns.
@@ -109,7 +111,7 @@ class AsyncSnapshot:
         A batch has at most 20,000 entries, usually some thousands. While the caller works on a
         batch, the next page is fetched. Raises the errors of `read`.
         """
-        async with aclosing(self._columns(key, prefix, timeout)) as found:
+        async with aclosing(self._columns(key, prefix, pattern, timeout)) as found:
             async for columns in found:
                 yield columns
 
@@ -118,6 +120,7 @@ class AsyncSnapshot:
         key: bytes | str | None = None,
         prefix: bytes | str | None = None,
         *,
+        pattern: Pattern | None = None,
         timeout: float | None = None,
     ) -> AsyncIterator[ArrowBatch]:
         """Yield the batches of `read_columns` as `pyarrow.RecordBatch`; see
@@ -126,29 +129,34 @@ class AsyncSnapshot:
         Raises the errors of `read`, and Unsupported where pyarrow is not installed.
         """
         arrow()
-        async with aclosing(self._columns(key, prefix, timeout)) as found:
+        async with aclosing(self._columns(key, prefix, pattern, timeout)) as found:
             async for columns in found:
                 yield columns.to_arrow()
 
-    def _columns(
-        self, key: bytes | str | None, prefix: bytes | str | None, timeout: float | None
-    ) -> AsyncGenerator[EntryColumns, None]:
-        check_one_of(key, prefix)
-        if key is not None:
-            return self._columns_of_key(checked_key(key), timeout)
-        start = to_key(prefix or b"")
-        spans = [
-            Span(low, high, 1, through + 1, self._vector.lease)
-            for low, high, through, _ in overlay(
-                self._vector.parts, [(start, prefix_end(start), 0)]
-            )
-        ]
+    async def _columns(
+        self, key: bytes | str | None, prefix: bytes | str | None, pattern: Pattern | None,
+        timeout: float | None,
+    ) -> AsyncGenerator[EntryColumns, None]:  # fmt: skip
+        check_one_of(key, prefix, pattern)
         how = How("linearizable", self._timeout if timeout is None else timeout)
+        if key is not None:
+            found = self._columns_of_key(checked_key(key), timeout)
+        else:
+            choice = await chosen(
+                self._cluster, self._routes, prefix, pattern, self._deadline(timeout)
+            )
+            asked = [(low, high, 0) for low, high in choice.spans]
+            spans = [
+                Span(low, high, 1, through + 1, self._vector.lease, choice.patterns)
+                for low, high, through, _ in overlay(self._vector.parts, asked)
+            ]
+            found = columns_of_spans(self._cluster, self._routes, spans, how, self._check_log)
+        async with aclosing(found) as batches:
+            async for columns in batches:
+                yield columns
 
-        def check() -> None:
-            check_log(self._cluster, self._routes, self._vector)
-
-        return columns_of_spans(self._cluster, self._routes, spans, how, check)
+    def _check_log(self) -> None:
+        check_log(self._cluster, self._routes, self._vector)
 
     async def _columns_of_key(
         self, key: bytes, timeout: float | None

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from .ahead import ahead
 from .cluster import Cluster, LogRoutes
 from .entry_columns import EntryColumns
+from .key_choice import KeyChoice
 from .protocol.chunks import Chunk
 from .protocol.errors import InvalidArgument, LogNotFound
 from .protocol.types import End, Start, Timestamp
@@ -31,7 +32,7 @@ async def columns_of_spans(
 
 
 async def scan_span(
-    cluster: Cluster, routes: LogRoutes, keys: tuple[bytes, bytes | None], start: Start, end: End,
+    cluster: Cluster, routes: LogRoutes, keys: KeyChoice, start: Start, end: End,
     how: How, *, limit: int | None = None,
 ) -> AsyncGenerator[EntryColumns, None]:  # fmt: skip
     """Yield the present entries of keys in [start, end), as `columns_of_spans` does.
@@ -42,15 +43,22 @@ async def scan_span(
     check_consistency(how.consistency)
     await cluster.routed(routes, cluster.now() + how.timeout)
     check = _same_log(routes)
-    spans = await _present_spans(cluster, routes, keys, start, end, how)
+    spans: list[Span] = []
+    for each in keys.spans:
+        found_spans = await _present_spans(cluster, routes, each, start, end, how)
+        spans += [span._replace(patterns=keys.patterns) for span in found_spans]
     check()
     async with aclosing(columns_of_spans(cluster, routes, spans, how, check, limit=limit)) as found:
         async for columns in found:
             yield columns
 
 
-def check_one_of(key: object, prefix: object) -> None:
-    """Raise InvalidArgument when a read names both a key and a prefix."""
+def check_one_of(key: object, prefix: object, pattern: object) -> None:
+    """Raise InvalidArgument when a read names a key and a prefix or a pattern."""
+    if key is not None and pattern is not None:
+        raise InvalidArgument(
+            "a key and a pattern are both given; give only one of the two", what="pattern"
+        )
     if key is not None and prefix is not None:
         raise InvalidArgument(
             "a key and a prefix are both given; give only one of the two", what="prefix"

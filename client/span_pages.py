@@ -20,8 +20,9 @@ from . import progress
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
 from .protocol import limits
-from .protocol.chunks import Chunk, of_page
+from .protocol.chunks import Chunk, matching, of_page
 from .protocol.errors import NotFound
+from .protocol.patterns import Patterns
 from .protocol.reads import EXPORT
 from .protocol.types import Consistency
 from .routing import Range
@@ -38,14 +39,15 @@ Place = tuple[bytes, int]
 
 
 class Span(NamedTuple):
-    """Keys in [start, end), or from `start` on; seqs in [from_seq, to_seq). With a `lease` the
-    entries that it holds, else the present entries."""
+    """Keys in [start, end), or from `start` on, that match the `patterns`; seqs in
+    [from_seq, to_seq). With a `lease` the entries that it holds, else the present entries."""
 
     start: bytes
     end: bytes | None
     from_seq: int
     to_seq: int
     lease: str | None = None
+    patterns: Patterns | None = None
 
 
 class How(NamedTuple):
@@ -107,7 +109,7 @@ async def span_pages(
             if until is None or place[0] < until:
                 place = max(place, (key, 0))
                 heappush(rest, _Band(place, next(numbers), first, last, until))
-        yield SpanPage(of_page(page), rest[0].place if rest else None)
+        yield SpanPage(_chunks(page, span), rest[0].place if rest else None)
 
 
 async def ordered_pages(
@@ -139,7 +141,7 @@ async def ordered_pages(
             if until is not None and until != end:
                 rest.append((until, end, position))
                 end = until
-            found = of_page(page)
+            found = _chunks(page, span)
             if limit is not None:
                 left -= sum(chunk.rows for chunk in found)
             yield found
@@ -156,9 +158,18 @@ async def _page(
     body = {
         "start_key": start, "end_key": end, "as_of": span.lease, "position": position,
         "limit": min(entries_max, limits.page_entries_max), "bytes": bytes_max,
+        "patterns": None if span.patterns is None else span.patterns.to_wire(),
     }  # fmt: skip
     page, known = await _ask(cluster, routes, span, start, body, how)
     return page, least(end, known.end, progress.end_key(page, start))
+
+
+def _chunks(page: Body, span: Span) -> list[Chunk]:
+    """Return the entries of the page that match: a node of an earlier version sends others too."""
+    found = of_page(page)
+    if span.patterns is None or page.get("matched"):
+        return found
+    return matching(found, span.patterns)
 
 
 def _bands(page: Body) -> list[tuple[int, int, Place]]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client.protocol.errors import Conflict, InvalidArgument, Unsupported
-from ..client.protocol.levels import LEVEL_MAX, LEVEL_MIN, missing, span
+from ..client.protocol.levels import HIERARCHIES_FROM, LEVEL_MAX, LEVEL_MIN, missing, span
 from .command_fields import number
 from .model import NodeRecord
 
@@ -53,6 +53,16 @@ def check_known(level: int | None) -> None:
             f"no feature level {level} exists for this node: its version of lognode knows "
             f"{span(LEVEL_MIN, LEVEL_MAX)}", what="level",
         )  # fmt: skip
+
+
+def check_hierarchy(level: int, hierarchy: bytes) -> None:
+    """Raise Unsupported for a log with a hierarchy in a cluster at a level that has none."""
+    if hierarchy and level < HIERARCHIES_FROM:
+        raise Unsupported(
+            f"the log would have a hierarchy, and the cluster is at feature level {level}; "
+            f"hierarchies need level {HIERARCHIES_FROM}. Run `lognode cluster finalize`, or create "
+            "the log without a hierarchy"
+        )
 
 
 def finalize(metadata: "MetadataState", command: Command) -> dict[str, Any]:

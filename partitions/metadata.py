@@ -300,13 +300,14 @@ class Metadata(MetadataState):
         name = command["name"]
         log_names.check(name)
         policy = of_request(command)
-        creation = command.get("creation") or b""
+        creation, hierarchy = command.get("creation") or b"", command.get("hierarchy") or b""
+        levels.check_hierarchy(self.feature_level, hierarchy)
         if name in self.logs.ids:
-            log_id = self.logs.ids[name]
-            if creation and self.logs[log_id].creation == creation:
-                return {"log": log_id, "created": True}  # the answer to the first request was lost
+            known = self.logs[self.logs.ids[name]]
+            if creation and known.creation == creation:
+                return _made(known, created=True)  # the answer to the first request was lost
             if command.get("exist_ok"):
-                return {"log": log_id, "created": False}
+                return _made(known, created=False)
             raise LogExists(f"log {name!r} exists already", log=name)
         if self._ahead is not None and self._ahead.fits(self, command):
             ahead, self._ahead = self._ahead, None
@@ -323,12 +324,12 @@ class Metadata(MetadataState):
         bounds.check_replicas(self, active, count * group_size(policy.replicas, len(active)))
         log_id = self.next_id("log")
         policy = replace(policy, ranges_min=count)
-        self.logs[log_id] = LogRecord(log_id, name, policy, creation)
+        record = self.logs[log_id] = LogRecord(log_id, name, policy, creation, hierarchy)
         self.next_ids["range"] += count
         for range_ in ranges:
             self.ranges[range_.range_id] = range_
         self.check_log(log_id)
-        return {"log": log_id, "created": True}
+        return _made(record, created=True)
 
     def _alter_log(self, command: Command, *_: int) -> Answer:
         """Change the policy of a log. A repetition changes nothing."""
@@ -434,6 +435,14 @@ class Metadata(MetadataState):
         self.sealed = False
         self.version += 1
         self.settle()
+
+
+def _made(record: LogRecord, *, created: bool) -> Answer:
+    """Return the answer to `create_log`."""
+    answer: Answer = {"log": record.log_id, "created": created}
+    if record.hierarchy:
+        answer["hierarchy"] = record.hierarchy
+    return answer
 
 
 _ELSEWHERE: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {

@@ -178,24 +178,30 @@ class LogRecord:
     policy: Policy = field(default_factory=Policy)
     creation: bytes = b""
     """The identity of the log's creation, see `creations`; empty where the client gave none."""
+    hierarchy: bytes = b""
+    """The separator of the levels of keys (`client.protocol.patterns`); empty: no hierarchy."""
 
     def to_image(self) -> dict[str, Any]:
         """Return the record as msgpack values.
 
-        Without a creation, the format is that of older versions.
+        Without a creation and a hierarchy, the format is that of older versions.
         """
         body: dict[str, Any] = {
             "log_id": self.log_id, "name": self.name, "policy": self.policy.to_image(),
         }  # fmt: skip
         if self.creation:
             body["creation"] = self.creation
+        if self.hierarchy:
+            body["hierarchy"] = self.hierarchy
         return body
 
     @classmethod
     def from_image(cls, body: Mapping[str, Any]) -> Self:
         """Undo `to_image`. Raises KeyError, TypeError, ValueError."""
-        policy = Policy(**body["policy"])
-        return cls(int(body["log_id"]), body["name"], policy, body.get("creation", b""))
+        return cls(
+            int(body["log_id"]), body["name"], Policy(**body["policy"]),
+            body.get("creation", b""), body.get("hierarchy", b""),
+        )  # fmt: skip
 
 
 class Cause(NamedTuple):

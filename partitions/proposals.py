@@ -24,6 +24,7 @@ from ..client.protocol.kinds import (
     Text,
     shown,
 )
+from ..client.protocol.patterns import check_separator
 from ..client.protocol.record import OMIT, Optional, Record, Shape
 from . import allocate, commands, levels, lifecycle, log_names, policy, reasons, tokens
 from .generation_commands import REASON_CHARS_MAX
@@ -184,6 +185,8 @@ def _check_log(command: Command) -> None:
     if command["split_at"] is not None:
         allocate.check_keys(command["split_at"])
     policy.of_request(command)
+    if command.get("hierarchy"):
+        check_separator(command["hierarchy"])
 
 
 def readable(reason: str) -> str:

@@ -94,6 +94,9 @@ def _is_log(row: Any) -> bool:
     creation = row.get("creation", b"")
     if type(creation) is not bytes or len(creation) not in (0, limits.creation_bytes):
         return False
+    hierarchy = row.get("hierarchy", b"")
+    if type(hierarchy) is not bytes or len(hierarchy) > limits.separator_bytes_max:
+        return False
     policy = row["policy"]
     numbers = {type(policy.get(name)) for name in _RULES}
     return numbers <= {int, type(None)} and _has(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from ..client.protocol.chunks import Chunk, Chunks
+from ..client.protocol.chunks import Chunk, Chunks, matching
+from ..client.protocol.patterns import Patterns
 from ..client.protocol.types import Entry
 from .page import Page
 from .room import CHUNK_BYTES, Room, chunk_bytes, entries_bytes, entry_bytes
@@ -67,6 +68,15 @@ class Portion(Room):
         self._end_rows()
         self._chunks += following.chunks()
         self.joined(following)
+
+    def matching(self, patterns: Patterns, *, begun: bool) -> "Portion":
+        """Return the portion of the entries whose keys match. `begun`: whether the page of this
+        portion had an entry before."""
+        found = Portion(self.end_key, begun=begun)
+        for chunk in matching(self.chunks(), patterns):
+            found.take(chunk)
+        found.refused = self.refused
+        return found
 
     def chunks(self) -> list[Chunk]:
         """Return all entries as chunks."""

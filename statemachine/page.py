@@ -85,6 +85,25 @@ class Page(Room):
         """Note that the page takes no more entries, and whether there are more."""
         self.more = more
 
+    def of_positions(self, kept: Sequence[int]) -> "Page":
+        """Return the page of the entries at these positions, which are ascending; the read ends
+        where this page ends."""
+        if len(kept) == len(self.seqs):
+            return self
+        found = Page(next=self.next, more=self.more, end_key=self.end_key)
+        found.keys = [self.keys[at] for at in kept]
+        found.seqs = [self.seqs[at] for at in kept]
+        found.timestamps = [self.timestamps[at] for at in kept]
+        found.values = [self.values[at] for at in kept]
+        marked = set(self.snapshots)
+        for place, at in enumerate(kept):
+            if at in self.headers:
+                found.headers[place] = self.headers[at]
+            if at in marked:
+                found.snapshots.append(place)
+        found.count, found.begun = len(kept), self.begun
+        return found
+
     def entries(self) -> list[Entry]:
         """The page as entries."""
         snapshots = frozenset(self.snapshots)

@@ -41,7 +41,7 @@ _FIRST: Final = Rules(
     remembered_numbers_max=limits.remembered_numbers_max,
 )
 _SECOND: Final = _FIRST._replace(leases_max=limits.leases_level_2_max)
-BY_LEVEL: Final[Mapping[int, Rules]] = {1: _FIRST, 2: _SECOND, 3: _SECOND}
+BY_LEVEL: Final[Mapping[int, Rules]] = {1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _SECOND}
 """The rules of each level that this program knows. The rules of a level never change again."""
 
 

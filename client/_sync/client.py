@@ -68,6 +68,7 @@ class Client:
         snapshot_delay_ms: int | None = None,
         split_bytes: int | None = limits.split_bytes_default,
         split_rate: int | None = limits.split_rate_default,
+        hierarchy: bytes | str | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> Log:
@@ -84,8 +85,11 @@ class Client:
         `split_bytes`: a range with more bytes of segments is split automatically; None: never.
         `split_rate`: a range that handles more appended records and reads a second than this, for
         ten seconds, is split at the key that halves the load; at least 100. None: never.
+        `hierarchy`: the separator of the levels of keys, 1 to 8 bytes, by which patterns choose
+        keys; it never changes. None: a key is one level. Needs feature level 4.
         A retry after a lost answer recognises the log that the same call created.
-        Raises LogExists unless `exist_ok`, LimitExceeded, InvalidArgument.
+        Raises LogExists unless `exist_ok`, Conflict for a log that exists with another hierarchy,
+        Unsupported at a lower feature level, LimitExceeded, InvalidArgument.
         """
         return Log(
             self._loop,
@@ -102,6 +106,7 @@ class Client:
                     snapshot_delay_ms=snapshot_delay_ms,
                     split_bytes=split_bytes,
                     split_rate=split_rate,
+                    hierarchy=hierarchy,
                     exist_ok=exist_ok,
                     timeout=timeout,
                 )

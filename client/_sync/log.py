@@ -19,6 +19,7 @@ from ..protocol.types import (
     Expect,
     FollowStart,
     Headers,
+    Pattern,
     Start,
     Updated,
 )
@@ -186,6 +187,7 @@ class Log:
         key: bytes | str | None = None,
         prefix: bytes | str | None = None,
         *,
+        pattern: Pattern | None = None,
         start: Start = "earliest",
         end: End = None,
         limit: int | None = None,
@@ -195,8 +197,8 @@ class Log:
         through: int | None = None,
         timeout: float | None = None,
     ) -> Iterator[EntryColumns]:
-        """Yield entries of one key, of the keys with a prefix, or of all keys, as columns; each
-        key's in the order of seq.
+        """Yield entries of one key, of the keys with a prefix, of the keys that match a pattern
+        or a list of patterns, or of all keys, as columns; each key's in the order of seq.
 
         With a key, the entries and the arguments are those of `scan`. Without one, `start` is a
         seq, "earliest" or Timestamp(ms), and `reverse` is refused. Such a scan has all entries
@@ -211,6 +213,7 @@ class Log:
             lambda: self._twin.scan_columns(
                 key,
                 prefix,
+                pattern=pattern,
                 start=start,
                 end=end,
                 limit=limit,
@@ -268,16 +271,19 @@ class Log:
         self,
         *,
         prefix: bytes | str = b"",
+        pattern: Pattern | None = None,
         start_after: bytes | str | None = None,
         limit: int | None = None,
         consistency: Consistency = "linearizable",
         node: int | None = None,
         timeout: float | None = None,
     ) -> Iterator[bytes]:
-        """Yield the log's keys that begin with `prefix` and follow `start_after`, in byte order."""
+        """Yield the log's keys that begin with `prefix`, or that match a pattern or a list of
+        patterns, and follow `start_after`, in byte order."""
         return self._loop.iterate(
             lambda: self._twin.keys(
                 prefix=prefix,
+                pattern=pattern,
                 start_after=start_after,
                 limit=limit,
                 consistency=consistency,
@@ -291,11 +297,12 @@ class Log:
         *,
         keys: Iterable[bytes | str] | None = None,
         prefix: bytes | str | None = None,
+        pattern: Pattern | None = None,
         start: FollowStart = "latest",
         timeout: float | None = None,
     ) -> Feed:
-        """Follow entries as they are committed: of `keys`, of all keys with `prefix`, or of the
-        log.
+        """Follow entries as they are committed: of `keys`, of all keys with `prefix`, of the keys
+        that match a pattern or a list of patterns, or of the log.
 
         `start`: a seq, "earliest", "latest", "snapshot" or Tail(n) (with keys), Timestamp(ms), a
         {key: seq} mapping, or a batch's cursor. `timeout` bounds only the opening. A client may
@@ -305,7 +312,9 @@ class Log:
         return Feed(
             self._loop,
             self._loop.run(
-                lambda: self._twin.follow(keys=keys, prefix=prefix, start=start, timeout=timeout)
+                lambda: self._twin.follow(
+                    keys=keys, prefix=prefix, pattern=pattern, start=start, timeout=timeout
+                )
             ),
         )
 
@@ -347,7 +356,8 @@ class Log:
         self._loop.call(self._twin.delete_key(key, timeout=timeout))
 
     def describe(self, *, timeout: float | None = None) -> dict[str, Any]:
-        """Return `id`, `name`, `policy` and `ranges` of the log from the cluster's metadata."""
+        """Return `id`, `name`, `policy`, `hierarchy` and `ranges` of the log from the cluster's
+        metadata. `hierarchy`: the separator of the levels of keys, or None."""
         return self._loop.call(self._twin.describe(timeout=timeout))
 
     def close(self, timeout: float = 1.0) -> None:

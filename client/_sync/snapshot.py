@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..entry_columns import ArrowBatch, EntryColumns
 from ..loop_thread import LoopThread
-from ..protocol.types import Entry
+from ..protocol.types import Entry, Pattern
 from ..snapshot import AsyncSnapshot, lease_s_default
 from ..vector import Vector
 
@@ -45,14 +45,15 @@ class Snapshot:
         key: bytes | str | None = None,
         prefix: bytes | str | None = None,
         *,
+        pattern: Pattern | None = None,
         timeout: float | None = None,
     ) -> Iterator[Entry]:
-        """Yield the entries of one key, of the keys with a prefix, or all entries; each key's in
-        the order of seq.
+        """Yield the entries of one key, of the keys with a prefix, of the keys that match a
+        pattern or a list of patterns, or all entries; each key's in the order of seq.
 
         Raises NotFound once the lease has ended, because its entries may be gone.
         """
-        for columns in self.read_columns(key, prefix, timeout=timeout):
+        for columns in self.read_columns(key, prefix, pattern=pattern, timeout=timeout):
             yield from columns.entries()
 
     def read_columns(
@@ -60,6 +61,7 @@ class Snapshot:
         key: bytes | str | None = None,
         prefix: bytes | str | None = None,
         *,
+        pattern: Pattern | None = None,
         timeout: float | None = None,
     ) -> Iterator[EntryColumns]:
         """Yield the entries that `read` yields, in the same order, as columns.
@@ -68,7 +70,8 @@ class Snapshot:
         batch, the next page is fetched. Raises the errors of `read`.
         """
         return self._loop.iterate(
-            lambda: self._twin.read_columns(key, prefix, timeout=timeout), portion_max=1
+            lambda: self._twin.read_columns(key, prefix, pattern=pattern, timeout=timeout),
+            portion_max=1,
         )
 
     def read_arrow(
@@ -76,6 +79,7 @@ class Snapshot:
         key: bytes | str | None = None,
         prefix: bytes | str | None = None,
         *,
+        pattern: Pattern | None = None,
         timeout: float | None = None,
     ) -> Iterator[ArrowBatch]:
         """Yield the batches of `read_columns` as `pyarrow.RecordBatch`; see
@@ -84,7 +88,8 @@ class Snapshot:
         Raises the errors of `read`, and Unsupported where pyarrow is not installed.
         """
         return self._loop.iterate(
-            lambda: self._twin.read_arrow(key, prefix, timeout=timeout), portion_max=1
+            lambda: self._twin.read_arrow(key, prefix, pattern=pattern, timeout=timeout),
+            portion_max=1,
         )
 
     def renew(self, lease_s: float = lease_s_default, *, timeout: float | None = None) -> None:

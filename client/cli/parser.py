@@ -130,6 +130,15 @@ def add_members(parser: Parser) -> None:
     add_consistency(parser)
 
 
+def add_pattern(parser: Parser, verb: str) -> None:
+    """Add the flag for patterns of keys."""
+    parser.add_argument(
+        "--pattern", action="append", metavar="P",
+        help=f"{verb} only keys that match: `*` one level, `PREFIX*` within a level, `>` all "
+             "levels that follow, `!P` excludes; may be repeated",
+    )  # fmt: skip
+
+
 def add_consistency(parser: Parser) -> None:
     """Add the flag for the required freshness of an answer."""
     parser.add_argument(

@@ -7,8 +7,9 @@ from ..protocol import limits
 from ..protocol.types import UNCHANGED
 from .parser import Parser, UsageError, rule_bytes, rule_ms, rule_whole, whole
 from .verb import Call, Verb
+from .verbs_read import to_bytes
 
-_LOG = ("id", "name", "replicas", "retention_ms", "retention_bytes", "cleanup")
+_LOG = ("id", "name", "hierarchy", "replicas", "retention_ms", "retention_bytes", "cleanup")
 _POLICY = (*_LOG, "delete_retention_ms", "snapshot_delay_ms", "split_bytes", "split_rate")
 RANGE = ("id", "log", "start", "end", "generation", "members", "leader", "state")
 """Columns of ranges in tables."""
@@ -37,6 +38,10 @@ def _create_arguments(parser: Parser) -> None:
         help="number of replicas of each range (default 3)",
     )
     _policy_arguments(parser, None, "delete")
+    parser.add_argument(
+        "--hierarchy", metavar="SEP",
+        help="separator of the levels of keys, as /, by which patterns choose keys (default none)",
+    )  # fmt: skip
     parser.add_argument(
         "--exist-ok", action="store_true", help="succeed when the log exists already"
     )
@@ -119,6 +124,7 @@ async def _create(call: Call) -> None:
         split_at=None if options.split_at is None else options.split_at.split(","),
         replicas=options.replicas,
         **_policy(call),
+        hierarchy=None if options.hierarchy is None else to_bytes(options.hierarchy),
         exist_ok=options.exist_ok,
     )
     answer = await call.client.metadata(options.name)
@@ -167,7 +173,9 @@ def confirm(call: Call, question: str) -> None:
 
 
 def _row(log: dict[str, Any]) -> dict[str, Any]:
-    return {"id": log["id"], "name": log["name"], **log["policy"]}
+    return {
+        "id": log["id"], "name": log["name"], "hierarchy": log["hierarchy"], **log["policy"],
+    }  # fmt: skip
 
 
 VERBS = (

@@ -10,7 +10,17 @@ from ..protocol.errors import InvalidArgument
 from ..protocol.types import End, Entry, FollowStart, Start, Timestamp
 from ..snapshot import lease_s_default
 from ..vector import Part
-from .parser import Parser, UsageError, add_members, add_replica, age_s, bound, position, whole
+from .parser import (
+    Parser,
+    UsageError,
+    add_members,
+    add_pattern,
+    add_replica,
+    age_s,
+    bound,
+    position,
+    whole,
+)
 from .verb import Call, Verb
 
 _ENTRY = ("key", "seq", "timestamp_ms", "value")
@@ -35,6 +45,7 @@ def _key_arguments(parser: Parser) -> None:
 def _keys_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
     parser.add_argument("--prefix", default="", metavar="P", help="list only keys with this prefix")
+    add_pattern(parser, "list")
     parser.add_argument("--after", metavar="K", help="list only keys after this key")
     parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="list at most N keys")
     add_members(parser)
@@ -44,6 +55,7 @@ def _follow_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
     parser.add_argument("keys", nargs="*", metavar="KEY", help="keys to follow; none: all keys")
     parser.add_argument("--prefix", metavar="P", help="follow all keys with this prefix")
+    add_pattern(parser, "follow")
     parser.add_argument("--from", dest="start", type=position, default="latest", metavar="S",
                         help="position: earliest, latest (default), snapshot, a "
                              "seq, or -10m")  # fmt: skip
@@ -85,7 +97,8 @@ async def _count(call: Call) -> None:
 async def _keys(call: Call) -> None:
     options = call.options
     keys = call.client.log(options.log).keys(
-        prefix=to_bytes(options.prefix), limit=options.limit, **_members(options),
+        prefix=to_bytes(options.prefix), pattern=patterns(options), limit=options.limit,
+        **_members(options),
         start_after=None if options.after is None else to_bytes(options.after),
     )  # fmt: skip
 
@@ -98,8 +111,9 @@ async def _keys(call: Call) -> None:
 
 async def _follow(call: Call) -> None:
     options = call.options
-    if options.keys and options.prefix is not None:
-        raise UsageError("give KEYs or --prefix, not both")
+    given = [options.keys or None, options.prefix, options.pattern]
+    if sum(each is not None for each in given) > 1:
+        raise UsageError("give only one of KEYs, --prefix and --pattern")
     start: FollowStart = _start(options.start)
     left = options.limit
     if left == 0:
@@ -107,6 +121,7 @@ async def _follow(call: Call) -> None:
     async with call.client.log(options.log).follow(
         keys=list(map(to_bytes, options.keys)) or None,
         prefix=None if options.prefix is None else to_bytes(options.prefix),
+        pattern=patterns(options),
         start=start,
     ) as feed:
         async for entry in feed.entries():
@@ -144,6 +159,11 @@ def _start(given: int | str | tuple[str, int]) -> Start:
 
 def _end(given: int | tuple[str, int] | None) -> End:
     return Timestamp(int(time.time() * 1000) - given[1]) if isinstance(given, tuple) else given
+
+
+def patterns(options: Namespace) -> list[bytes] | None:
+    """Return the patterns of keys, None when no pattern is given."""
+    return None if options.pattern is None else list(map(to_bytes, options.pattern))
 
 
 def to_bytes(text: str) -> bytes:

@@ -8,13 +8,14 @@ reader of entries unpacks them. Numbers are little-endian, as in files.
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, chain, groupby, pairwise, repeat
+from itertools import accumulate, chain, compress, groupby, pairwise, repeat
 from typing import Any, Final, NamedTuple, Self
 
 import msgpack
 
 from .errors import RemoteProtocolError
 from .frame import Piecewise
+from .patterns import Patterns
 from .types import Headers
 
 ABSENT: Final = 0xFFFFFFFF
@@ -124,6 +125,34 @@ class Chunk(NamedTuple):
         """Return the timestamp of each entry, in milliseconds."""
         return _raised(numbers(self.timestamp_code, self.timestamps), self.first_ms)
 
+    def matching(self, patterns: Patterns) -> "Chunk | None":
+        """Return the entries whose keys match, or None if no key matches. Each key is matched once,
+        and no Python function runs for each entry."""
+        keys = _cut(self.keys, "H", self.key_lengths)
+        flags = patterns.flags(keys)
+        if all(flags):
+            return self
+        if not any(flags):
+            return None
+        rows, repeats = flags, None
+        if self.repeats is not None:
+            counts = numbers("I", self.repeats)
+            rows = list(chain.from_iterable(map(repeat, flags, counts)))
+            repeats = array("I", compress(counts, flags)).tobytes()
+
+        def kept(code: str, column: bytes, among: Sequence[bool] = rows) -> bytes:
+            return array(code, compress(numbers(code, column), among)).tobytes()
+
+        places = list(accumulate(rows, initial=0))
+        headers = {places[at]: found for at, found in (self.headers or {}).items() if rows[at]}
+        return Chunk(
+            places[-1], self.first_seq, self.first_ms, kept("H", self.key_lengths, flags), repeats,
+            b"".join(compress(keys, flags)), kept(self.seq_code, self.seqs),
+            kept(self.timestamp_code, self.timestamps), kept("I", self.value_lengths),
+            b"".join(filter(None, compress(self.unpacked_values(), rows))), headers or None,
+            [places[at] for at in self.snapshots or () if rows[at]] or None,
+        )  # fmt: skip
+
     def _check(self) -> None:
         count, lengths = self.rows, numbers("I", self.value_lengths)
         keys = numbers("H", self.key_lengths)
@@ -176,6 +205,12 @@ class Chunks(list[Chunk], Piecewise):
 def of_page(page: Body) -> list[Chunk]:
     """Return the chunks of a page of an export. Raises RemoteProtocolError."""
     return list(map(Chunk.from_wire, page["chunks"]))
+
+
+def matching(chunks: Iterable[Chunk], patterns: Patterns) -> list[Chunk]:
+    """Return the entries of the chunks whose keys match, as chunks."""
+    found = (chunk.matching(patterns) for chunk in chunks)
+    return [chunk for chunk in found if chunk is not None]
 
 
 def unpacked(page: Body) -> Body:

@@ -79,7 +79,11 @@ POLICY: Final = Record(
     loose=True,
 )
 """The rules of a log; nil: no such rule."""
-_LOG_ROW: Final = Record({"id": Integer(), "name": LOG_NAME, "policy": POLICY}, loose=True)
+_SEPARATOR: Final = Binary(limits.separator_bytes_max, 1, limit="separator_bytes_max")
+_LOG_ROW: Final = Record(
+    {"id": Integer(), "name": LOG_NAME, "policy": POLICY, "hierarchy": Optional(_SEPARATOR)},
+    loose=True,
+)
 _RULES: Final[Shape] = {
     "retention_ms": Optional(Nullable(Integer()), OMIT),
     "retention_bytes": Optional(Nullable(Integer()), OMIT),
@@ -200,9 +204,12 @@ CREATE_LOG: Final = Operation(
         **_RULES,
         "exist_ok": Optional(Flag(), False),
         "creation": Optional(Binary(limits.creation_bytes, limits.creation_bytes)),
+        "hierarchy": Optional(_SEPARATOR, OMIT),
         **SINCE,
     }),
-    Record({"log": Integer(), "created": Optional(Flag(), OMIT)}, loose=True), SMALL_BYTES,
+    Record({
+        "log": Integer(), "created": Optional(Flag(), OMIT), "hierarchy": Optional(_SEPARATOR),
+    }, loose=True), SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip
 ALTER_LOG: Final = Operation(

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from . import limits
-from .kinds import Binary, Column, Flag, Integer, Nullable, OneOf, Table, Text
+from .kinds import Binary, Column, Flag, Integer, Nullable, OneOf, Row, Table, Text
 from .record import OMIT, Optional, Record, Shape
 
 KEY: Final = Binary(limits.key_bytes_max, 1, limit="key_bytes_max")
@@ -50,6 +50,16 @@ PAGE_SIZE: Final[Shape] = {
     "limit": Optional(Integer(1, limits.page_entries_max), limits.page_entries_max),
     "bytes": Optional(Integer(1, limits.page_bytes_max), limits.page_bytes_default),
 }
+PATTERNS: Final[Shape] = {
+    "patterns": Optional(Row(
+        separator=Binary(limits.separator_bytes_max),
+        texts=Column(bytes, limits.patterns_max, low=1, high=limits.patterns_bytes_max),
+    ))
+}  # fmt: skip
+"""Patterns of keys (`patterns`), in a read of many keys."""
+MATCHED: Final[Shape] = {"matched": Optional(Flag(), False)}
+"""Whether the answer has only what the patterns of the request choose. A member of an earlier
+version drops the patterns and says nothing: the asker then chooses by itself."""
 HEADERS: Final = Table(Integer(0, limits.page_entries_max), Table(
     Binary(limits.header_bytes_max), Binary(limits.header_bytes_max), limits.headers_max,
 ), limits.page_entries_max)  # fmt: skip

@@ -10,10 +10,12 @@ from typing import Final
 
 LEVEL_MIN: Final = 1
 """The lowest level whose rules this program knows."""
-LEVEL_MAX: Final = 3
+LEVEL_MAX: Final = 4
 """The highest level whose rules this program knows. `statemachine.rules` has the rules."""
 CAUSES_FROM: Final = 3
 """The level from which the metadata keep causes of operations as codes, and not as texts."""
+HIERARCHIES_FROM: Final = 4
+"""The level from which a log may be created with a hierarchy."""
 LEVELS_END: Final = 1 << 31
 """A level in a message is below this number."""
 

@@ -69,6 +69,13 @@ SHARED: Final[Mapping[str, str]] = {
     "whichever node gets the request.",
     "operation": "The id of the operation that has begun.",
     "owner": "The principal that opened the name; empty: opened before the cluster had tokens.",
+    "hierarchy": "The separator of the levels of keys; nil and missing: the log has no hierarchy.",
+    "patterns": "Of many keys: choose the keys that these patterns match; nil: every key.",
+    "separator": "The separator of the log's hierarchy; empty: the log has none, and a "
+    "key is one level.",
+    "texts": "The patterns, as Patterns of keys says.",
+    "> matched": "The answer has only what the patterns choose. Missing with patterns: the node is "
+    "of an earlier version and has answered for every key, so the client chooses by itself.",
     "policy": "The rules of the log; nil: there is no such rule.",
     "prefix": "The read has keys that begin with these bytes alone.",
     "principal": "The name of the principal. Several tokens may have one.",
@@ -378,6 +385,8 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "split_rate": "A range with more appends and reads a second is split, "
         f"{limits.split_rate_min:,} at least; nil: never; missing: "
         f"{limits.split_rate_default:,}.",
+        "hierarchy": "The separator of the levels of keys, for ever; nil and missing: none. Needs "
+        "feature level 4.",
         "exist_ok": "Answer with the log that exists in place of LOG_EXISTS.",
         "> log": "The id of the log.",
         "> created": "Whether this request, or the one that it repeats, has created the log.",

@@ -3,7 +3,7 @@
 A position is the *next seq wanted*. Spans are half-open. The first seq is 1, and 0 names no entry.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -105,6 +105,8 @@ UNCHANGED: Final = Unchanged()
 Start = int | Literal["earliest", "latest", "snapshot"] | Tail | Timestamp
 """`snapshot`: the key's newest entry marked snapshot=True; its first when there is none."""
 End = int | Timestamp | None
+Pattern = bytes | str | Iterable[bytes | str]
+"""A pattern of keys, or a list of patterns; see `protocol.patterns`."""
 FollowStart = Start | Mapping[bytes, int] | Cursor
 Consistency = Literal["linearizable", "prefix"]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from ..follow import prefix_end
 from ..protocol import address, limits
 from ..protocol.errors import InvalidArgument
+from ..protocol.key_spans import prefix_span
 from ..protocol.types import Consistency
 from ..vector import Vector
 
@@ -90,7 +90,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
     if prefix is not None and keys is not None:
         raise _wrong("keys", "and keyPrefix are both given; give only one of the two")
     if prefix is not None:
-        values["spans"] = ((prefix, prefix_end(prefix)),)
+        values["spans"] = (prefix_span(prefix),)
     elif keys is not None:
         values["spans"] = keys
     values.pop("pushdown", None)

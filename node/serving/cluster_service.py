@@ -28,6 +28,7 @@ from ...client.protocol.errors import (
     Timeout,
     Unauthorized,
     Unavailable,
+    Unsupported,
 )
 from ...client.protocol.kinds import shown
 from ...partitions import commands, creations, levels, lifecycle, proposals
@@ -146,10 +147,20 @@ class ClusterService:
 
         `owner` in the body is the principal that asks; a node that asks for itself sends none.
         """
+        await self._check_hierarchy(body.get("hierarchy") or b"")
         creation = creations.tied(body["creation"], body.get("owner", ""))
         answer = await self.command({"op": commands.CREATE_LOG, **body, "creation": creation})
         await self.refresh()
         return answer
+
+    async def _check_hierarchy(self, hierarchy: bytes) -> None:
+        """Raise Unsupported where the cluster's level has no hierarchies: a controller of an
+        earlier version would drop the hierarchy and create the log."""
+        try:
+            levels.check_hierarchy(self._view.metadata.feature_level, hierarchy)
+        except Unsupported:
+            await self.refresh()  # the level may have been raised at another node
+            levels.check_hierarchy(self._view.metadata.feature_level, hierarchy)
 
     async def alter_log(self, body: Body) -> Body:
         """Change a log's policy; the answer has the whole new policy."""

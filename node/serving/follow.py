@@ -18,6 +18,7 @@ from typing import Any
 from ...client.accepting.request import Request
 from ...client.protocol import limits
 from ...client.protocol.errors import NotLeader, Sealed, Unavailable
+from ...client.protocol.patterns import Patterns
 from ...statemachine.page import Page
 from ...statemachine.turn_limits import ENTRIES_A_TURN
 from ..replicas.range_replica import RangeReplica
@@ -25,6 +26,9 @@ from ..replicas.read_turns import in_turns
 
 _KEYS_A_PAGE = 256
 _KEYS_A_TURN = 16
+_PASSED_MAX = 1_024
+"""Seqs that a follow passes without a push. A reader that opens the follow again elsewhere begins
+at the position of the last push."""
 _KEYS_A_LOOK = 4_096
 """Keys for which a turn looks whether they have entries to push: 2.5 to 4 ms."""
 
@@ -56,6 +60,9 @@ class Follow:
         ends = (body["end_key"], _after(prefix))
         self._end_key: bytes | None = min((end for end in ends if end is not None), default=None)
         self._from_seq: int = body["from_seq"]
+        self._told_seq = self._from_seq
+        """The position of the last push of a span."""
+        self._patterns = Patterns.from_wire(body["patterns"])
         self._narrowed_to: bytes | None = None
         """The narrower end of the span, until the asker is told; None if the end is the asker's."""
 
@@ -122,7 +129,8 @@ class Follow:
             # entry that this follower only knows to be committed.
             lags = not replica.leads and replica.applied_index < committed
             caught_up = not more and not lags and replica.group.in_contact
-            if len(page) or (not more and caught_up != told_caught_up):
+            has_passed = self._from_seq - self._told_seq > _PASSED_MAX
+            if len(page) or has_passed or (not more and caught_up != told_caught_up):
                 request.push(self._push_body(page, caught_up=caught_up))
                 replica.count_push()
                 told_caught_up = caught_up
@@ -167,6 +175,8 @@ class Follow:
                 # A base of another member has other rows: the asker starts again from here.
                 raise Sealed("the order of the entries of the follow has changed; follow again")
             self._from_seq = page.next
+            if self._patterns is not None:
+                page = page.of_positions(self._patterns.positions(page.keys))
             return page, page.more
         page = Page(limit=ENTRIES_A_TURN, bytes_max=limits.page_bytes_default)
         for at, key in enumerate(list(islice(self._ready, _KEYS_A_PAGE)), 1):
@@ -189,6 +199,7 @@ class Follow:
 
     def _push_body(self, page: Page, *, caught_up: bool) -> dict[str, Any]:
         following: int | dict[bytes, int] = self._from_seq
+        self._told_seq = self._from_seq
         if self._positions is not None:
             following = {key: self._positions[key] for key in dict.fromkeys(page.keys)}
         body = {
@@ -198,6 +209,8 @@ class Follow:
             "applied": self._replica.applied_index,
             "staleness_ms": self._staleness_ms(),
         }
+        if self._patterns is not None:
+            body["matched"] = True
         if self._narrowed_to is not None:
             body["end_key"], self._narrowed_to = self._narrowed_to, None
         return body

@@ -178,4 +178,7 @@ def _size(range_: Descriptor) -> int:
 
 
 def _log(record: LogRecord) -> Body:
-    return {"id": record.log_id, "name": record.name, "policy": record.policy.to_body()}
+    body: Body = {"id": record.log_id, "name": record.name, "policy": record.policy.to_body()}
+    if record.hierarchy:
+        body["hierarchy"] = record.hierarchy
+    return body

@@ -22,6 +22,7 @@ from ...client.protocol import Operation, limits
 from ...client.protocol.appends import PRODUCER_NUMBER
 from ...client.protocol.errors import GenerationMismatch, InvalidArgument
 from ...client.protocol.frame import Spliced
+from ...client.protocol.patterns import Patterns
 from ...client.protocol.reads import (
     COUNT_ENTRIES,
     EXPORT,
@@ -101,28 +102,41 @@ async def count(replica: RangeReplica, body: Body) -> Body:
 async def keys(replica: RangeReplica, body: Body) -> Body:
     """Return some of the range's keys, in order, maybe none; with `more`, go on after `after`.
 
-    The keys of a page have at most `page_bytes_max` bytes in a frame.
+    The keys of a page have at most `page_bytes_max` bytes in a frame. With patterns a page ends
+    after `_PARTS_MAX` parts, so that a client hears of progress where few keys match.
     """
     state, prefix = replica.state, body["prefix"]
     limit, after = body["limit"], body["start_after"]
+    patterns = Patterns.from_wire(body["patterns"])
     found: list[bytes] = []
     begun = more = False
+    parts = 0
     bytes_left = limits.page_bytes_max
 
     def part(end_seq: int) -> bool:
-        nonlocal begun, more, after, bytes_left
+        nonlocal begun, more, after, bytes_left, parts
         if begun and state.next_seq != end_seq:
             return True  # these keys and those found before were never visible at one moment
-        wanted = min(limit - len(found), bytes_left // _KEY_BYTES)
-        some, following = state.keys_page(prefix, after, limit=wanted)
+        left, room = limit - len(found), bytes_left // _KEY_BYTES
+        if patterns is None:
+            some, following = state.keys_page(prefix, after, limit=min(left, room))
+        else:
+            parts += 1
+            some, following = state.keys_page(prefix, after, limit=room)
+            some = patterns.matching(some)
+            if len(some) > left:
+                some = some[:left]
+                following = some[-1]
         found.extend(some)
         bytes_left -= sum(map(len, some)) + _KEY_HEAD_BYTES * len(some)
         begun, more = True, following is not None
         after = following or after
-        return not more or len(found) >= limit or bytes_left < _KEY_BYTES
+        is_full = len(found) >= limit or bytes_left < _KEY_BYTES or parts >= _PARTS_MAX
+        return not more or is_full
 
     applied = await _in_parts(replica, part)
-    return {"keys": found, "more": more, "after": after, "applied": applied}
+    answer = {"keys": found, "more": more, "after": after, "applied": applied}
+    return answer if patterns is None else {**answer, "matched": True}
 
 
 async def read_span(replica: RangeReplica, body: Body) -> Body:
@@ -150,6 +164,7 @@ async def export(replica: RangeReplica, body: Body) -> Body:
     """Return a page of the entries of a span of keys, in the order of the files."""
     state, span = replica.state, (body["start_key"], body["end_key"])
     as_of, at = body["as_of"], fields.position(body["position"])
+    patterns = Patterns.from_wire(body["patterns"])
     page = Portion(limit=body["limit"], bytes_max=body["bytes"])
     following: Position | None = at
     parts = 0
@@ -161,11 +176,12 @@ async def export(replica: RangeReplica, body: Body) -> Body:
             span[0], page.end_key or span[1], following or at, end_seq, limit=page.entries_left,
             bytes_max=page.bytes_left, begun=page.begun, as_of=as_of,
         )  # fmt: skip
-        page.extend(some)
+        page.extend(some if patterns is None else some.matching(patterns, begun=page.begun))
         return page.full or following is None or parts >= _PARTS_MAX
 
     applied = await _in_parts(replica, part)
-    return Spliced({**page.to_wire(), "position": following, "applied": applied})
+    answer = {**page.to_wire(), "position": following, "applied": applied}
+    return Spliced(answer if patterns is None else {**answer, "matched": True})
 
 
 async def resolve(replica: RangeReplica, body: Body) -> Body:

@@ -169,6 +169,8 @@ class FakeCluster:
         self.ranges: list[FakeRange] = []
         self.logs: dict[str, int] = {}
         self.policies: dict[str, dict[str, Any]] = {}
+        self.hierarchy: bytes | None = None
+        """The separator of all logs' hierarchies."""
         self.version = 1
         self.next_range = 1
         self.producers: dict[str, list[int]] = {}
@@ -400,7 +402,8 @@ class FakeNode:
             "cluster": "fake", "version": cluster.version,
             "nodes": [{"id": n.node_id, "address": n.address, "state": n.state,
                        "replicas": n.replicas} for n in cluster.nodes.values()],
-            "logs": [{"id": i, "name": name, "policy": cluster.policies.get(name, {})}
+            "logs": [{"id": i, "name": name, "policy": cluster.policies.get(name, {}),
+                      "hierarchy": cluster.hierarchy}
                      for name, i in cluster.logs.items()],
             "ranges": [self.describe(known) for known in cluster.ranges],
         }  # fmt: skip

@@ -138,6 +138,7 @@ CONSTANTS = {
     "client.protocol.limits.split_rate_default": 20_000,
     "client.protocol.limits.split_rate_min": 100,
     "client.protocol.levels.CAUSES_FROM": 3,
+    "client.protocol.levels.HIERARCHIES_FROM": 4,
     "statemachine.producer_row.SETTLED_KEPT": 64,
     "statemachine.producers._SHARES": 64,
     "statemachine.producers._FEW": 128,
