@@ -274,11 +274,15 @@ page_bytes_max: Final = 4 * MIB
 page_entries_max: Final = 20_000
 keys_page_max: Final = 10_000
 patterns_max: Final = 16
-"""Patterns in a list. This and the next two limits keep it under 5 ms to make the expression of a
+"""Patterns in a list. This and the next four limits keep it under 5 ms to make the expression of a
 list, and to match a thousand of the longest keys."""
 patterns_bytes_max: Final = 1_024
 """Bytes of all patterns of a list together."""
 pattern_levels_max: Final = 16
+patterns_levels_max: Final = 256
+"""Levels of all patterns of a list together, when the separator has one byte."""
+patterns_levels_long_max: Final = 48
+"""The same for a longer separator, at which a match takes several times as long."""
 separator_bytes_max: Final = 8
 """Bytes of the separator of a log's hierarchy."""
 export_bands_max: Final = 1_024

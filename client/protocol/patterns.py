@@ -134,6 +134,7 @@ def patterns_of(separator: bytes, given: "str | bytes | Iterable[str | bytes]") 
             "Use shorter patterns, or several reads",
             limit="patterns_bytes_max", value=size, allowed=limits.patterns_bytes_max,
         )  # fmt: skip
+    _check_levels(separator, texts)
     return _made(separator, texts)
 
 
@@ -151,6 +152,20 @@ def check_separator(separator: bytes) -> None:
             "the backslash have a meaning in patterns. Give a separator such as `/`",
             what="hierarchy",
         )
+
+
+def _check_levels(separator: bytes, texts: tuple[bytes, ...]) -> None:
+    """Raise LimitExceeded when the patterns have too many levels together."""
+    levels = sum(each.count(separator) + 1 for each in texts) if separator else len(texts)
+    limit = "patterns_levels_long_max" if len(separator) > 1 else "patterns_levels_max"
+    allowed = getattr(limits, limit)
+    if levels > allowed:
+        raise LimitExceeded(
+            f"the patterns have {levels} levels together; the limit for the separator "
+            f"{_shown(separator)} is {allowed}. End patterns with `>` at an earlier level, or use "
+            "several reads",
+            limit=limit, value=levels, allowed=allowed,
+        )  # fmt: skip
 
 
 @lru_cache(_CACHED_MAX)

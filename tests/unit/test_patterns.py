@@ -166,6 +166,13 @@ def test_lists_of_patterns_are_bounded(given_: list[str], limit: str) -> None:
     assert caught.value.fields["limit"] == limit
 
 
+def test_a_longer_separator_allows_fewer_levels() -> None:
+    given_ = ["::".join("*" * 16)] * 3
+    assert patterns_of(b"::", given_).matches(b"::" * 15)
+    with pytest.raises(LimitExceeded, match="have 49 levels together; the limit for the separator"):
+        patterns_of(b"::", [*given_, "a"])
+
+
 @pytest.mark.parametrize("separator", [b"", b"x" * 9, b"*", b"a>", b"!", b"\\"])
 def test_a_separator_has_its_bounds(separator: bytes) -> None:
     with pytest.raises(InvalidArgument, match="the separator of the hierarchy"):
