@@ -96,6 +96,7 @@ def test_reads_with_patterns_show_the_keys_that_match(
             if len(found) == 2:
                 break
         assert sorted(found) == [b"eu/1/new", b"eu/5/new"]
+    asyncio.run(follow_nothing(three.servers))
     more = [b"us/%d" % number for number in range(3_000)]
     check_reads(log, [*keys, *more, b"eu/1/new", b"eu/5/new"])
 
@@ -124,3 +125,25 @@ async def ask_by_hand(servers: str) -> None:
         )  # fmt: skip
         with pytest.raises(InvalidArgument):
             await anext(aiter(stream))
+
+
+async def follow_nothing(servers: str) -> None:
+    """Check that the position of a follow moves on where no entry of thousands matches."""
+    async with lognode.AsyncClient(servers, timeout=60) as client:
+        log = client.log("shop")
+        cluster, routes = log._cluster, log._routes
+        deadline = cluster.now() + 60
+        known = await cluster.locate(routes, b"us/", deadline)
+        stream = await cluster.stream(
+            known, FOLLOW, {"patterns": [b"/", [b"absent/>"]]}, deadline,
+            node=cluster.target(known), credit_bytes=1 << 20,
+        )  # fmt: skip
+        reached = [1]
+        async for push in stream:
+            assert (push["page"]["seqs"], push["matched"]) == ([], True)
+            reached.append(push["next"])
+            if push["caught_up"]:
+                break
+        stream.cancel()
+    assert reached[-1] > 3_000
+    assert len(reached) > 2, "the position moves before the follow has caught up"
