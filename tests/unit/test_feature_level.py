@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lognode.client.protocol.errors import Conflict, Unsupported
+from lognode.client.protocol.levels import LEVEL_MAX
 from lognode.node.directory import meta_keys
 from lognode.node.directory.feature_level import check_level, note, refused
 from lognode.node.joining.membership import check_not_refused
@@ -37,12 +38,13 @@ def test_an_earlier_version_finds_a_refusal_and_this_one_does_not(meta: LmdbMeta
 
 
 def test_a_version_that_does_not_know_the_level_does_not_start(meta: LmdbMeta) -> None:
-    note(meta, 4)
-    with pytest.raises(Unsupported, match="does not start: the cluster is at feature level 4, and "
-                       "this version of lognode knows levels 1 to 3: start a later"):  # fmt: skip
+    note(meta, LEVEL_MAX + 1)
+    with pytest.raises(Unsupported, match="does not start: the cluster is at feature "
+                       f"level {LEVEL_MAX + 1}, and this version of lognode knows levels 1 to "
+                       f"{LEVEL_MAX}: start a later"):  # fmt: skip
         check_not_refused(meta)
     with pytest.raises(Unsupported):
-        check_level(4)
+        check_level(LEVEL_MAX + 1)
 
 
 def test_x2_24_a_refusal_by_the_cluster_stays(meta: LmdbMeta) -> None:

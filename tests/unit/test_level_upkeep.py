@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.levels import LEVEL_MAX
 from lognode.node.directory import meta_keys
 from lognode.node.metrics import Metrics
 from lognode.node.runtime.sync_thread import SyncThread
@@ -130,8 +131,8 @@ def test_x2_24_a_refusal_after_the_level_was_noted_survives_a_start(upkeep: Upke
 
 
 def test_a_node_ends_at_a_level_that_its_program_does_not_know(upkeep: Upkeep) -> None:
-    upkeep.metadata.feature_level = 4
+    upkeep.metadata.feature_level = LEVEL_MAX + 1
     upkeep.look()
     (error,) = upkeep.ends
-    assert error.message.startswith("the cluster is at feature level 4, and this version of")
+    assert error.message.startswith(f"the cluster is at feature level {LEVEL_MAX + 1}, and this")
     assert (upkeep.led.proposed, upkeep.meta.get(meta_keys.LEVEL)) == ([], None)

@@ -72,9 +72,9 @@ def test_a_level_never_falls(member: Member) -> None:
 def test_a_member_stops_before_a_level_that_its_program_does_not_know(member: Member) -> None:
     member.do(commands.LEVEL, 2)
     before = (member.state.applied_index, member.state.state_hash, member.state.effects.to_wire())
-    with pytest.raises(UnknownCommandError, match="the change to feature level 4; this program "
-                       "knows 1, 2, 3"):  # fmt: skip
-        member.do(commands.LEVEL, 4)
+    with pytest.raises(UnknownCommandError, match="the change to feature level "
+                       f"{LEVEL_MAX + 1}; this program knows 1, 2, 3, 4"):  # fmt: skip
+        member.do(commands.LEVEL, LEVEL_MAX + 1)
     after = (member.state.applied_index, member.state.state_hash, member.state.effects.to_wire())
     assert after == before
 
@@ -131,9 +131,11 @@ def test_a_base_of_a_level_that_this_program_does_not_know_is_not_taken(
     base = member.base()
     assert received(base.to_wire()).tables["level"] == 2
     base.tables["level"] = LEVEL_MAX + 1
-    with pytest.raises(Unsupported, match=r"feature level 4, .* knows levels 1 to 3"):
+    with pytest.raises(
+        Unsupported, match=rf"feature level {LEVEL_MAX + 1}, .* knows levels 1 to {LEVEL_MAX}"
+    ):
         received(base.to_wire())
-    with pytest.raises(Unsupported, match="feature level 4"):
+    with pytest.raises(Unsupported, match=f"feature level {LEVEL_MAX + 1}"):
         Member(tmp_path, base)
     for bad in ("2", None, -1, 1.5):
         base.tables["level"] = bad
