@@ -195,7 +195,12 @@ class AsyncFeed:
     def _own_streams(self) -> OwnStreams:
         if self._streams is None:
             self._streams = OwnStreams(
-                self._cluster, self._log, self._spans, self._queue, self._prefix, self._patterns,
+                self._cluster,
+                self._log,
+                self._spans,
+                self._queue,
+                self._prefix,
+                self._patterns,
                 self._timeout,
             )
         return self._streams

@@ -48,6 +48,17 @@ have been removed."""
 LEVEL: Final = 13
 """payload: a feature level of the cluster. From the next entry on, members apply the rules of that
 level (`rules`). A lower or equal level changes nothing."""
+OPEN_CURSOR: Final = 14
+"""payload: [name, holder, spans], an array of [start, end or nil, first seq]. From now on the
+holder has the cursor in the spans; keys without a position begin at the first seq of their span.
+From feature level 4 on, as all commands of cursors."""
+COMMIT_CURSOR: Final = 15
+"""payload: [name, holder, spans, keys]: arrays of [start, end or nil, next seq] and of [key, next
+seq]. Positions below the present ones change nothing (x2.27)."""
+SET_CURSOR: Final = 16
+"""payload: as OPEN_CURSOR. The positions of the spans become those given, and may go back."""
+DELETE_CURSOR: Final = 17
+"""payload: [name, start, end or nil]."""
 
 COMPACT: Final = 1
 """Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
@@ -206,6 +217,52 @@ def _lease(payload: Any) -> bool:
     )
 
 
+def _cursor_name(value: Any) -> bool:
+    return type(value) is str and 1 <= len(value) <= limits.cursor_name_chars_max
+
+
+def _cursor_spans(rows: Any, least: int) -> bool:
+    return (
+        _are(rows, list)
+        and least <= len(rows) <= limits.cursor_commit_spans_max
+        and all(len(row) == 3 and _span(*row[:2]) and _number(row[2]) for row in rows)
+    )
+
+
+def _cursor_commit(payload: Any) -> bool:
+    if type(payload) is not list or len(payload) != 4:
+        return False
+    name, holder, spans, keys = payload
+    return (
+        _cursor_name(name)
+        and _number(holder)
+        and _cursor_spans(spans, 0)
+        and _are(keys, list)
+        and len(keys) <= limits.cursor_commit_keys_max
+        and all(len(row) == 2 and _key(row[0]) and _number(row[1]) for row in keys)
+    )
+
+
+def _cursor_open(payload: Any) -> bool:
+    return (
+        type(payload) is list
+        and len(payload) == 3
+        and _cursor_name(payload[0])
+        and _number(payload[1])
+        and payload[1] > 0
+        and _cursor_spans(payload[2], 1)
+    )
+
+
+def _cursor_delete(payload: Any) -> bool:
+    return (
+        type(payload) is list
+        and len(payload) == 3
+        and _cursor_name(payload[0])
+        and _span(payload[1], payload[2])
+    )
+
+
 NUMBER_MAX: Final = limits.number_max
 """The largest seq or time in a payload: sums and differences of such numbers still pack."""
 _FITS: Final[dict[int, Callable[[Any], bool]]] = {
@@ -224,6 +281,10 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
         type(payload) is list and len(payload) == 1 and _lease_id(payload[0])
     ),
     LEVEL: lambda payload: type(payload) is int and levels.LEVEL_MIN <= payload < levels.LEVELS_END,
+    OPEN_CURSOR: _cursor_open,
+    COMMIT_CURSOR: _cursor_commit,
+    SET_CURSOR: _cursor_open,
+    DELETE_CURSOR: _cursor_delete,
 }
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning

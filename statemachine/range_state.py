@@ -24,8 +24,9 @@ from ..client.protocol.errors import (
 from ..client.protocol.invariants import invariant
 from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.records import EXPECT_ANY, Batch, decode_batch
-from . import commands, removal_commands, rules
+from . import commands, cursor_commands, removal_commands, rules
 from .band_reads import BandReads
+from .cursors import Cursors
 from .effects import Effects, of_reply
 from .memtable import Memtable
 from .producer_capture import Capture
@@ -193,6 +194,7 @@ class RangeState(BandReads):
         sealed = tables.get("sealed")
         self.sealed: Seal | None = Seal(*sealed) if sealed else None
         self.producers = producers or Producers.from_wire(tables.get("producers", {}))
+        self.cursors = Cursors.from_wire(tables.get("cursors", {}))
         self.level = LEVEL_MIN
         """The range's feature level."""
         self._raise_level(tables.get("level", LEVEL_MIN))
@@ -282,6 +284,10 @@ class RangeState(BandReads):
             producer, epoch, token = command.payload
             full = self.producers.fence(producer, epoch, token, self.last_timestamp_ms)
             return full, self.producers.told(producer)
+        if command.kind in cursor_commands.KINDS:
+            span = self.start, self.end
+            refused = cursor_commands.apply(self.cursors, command, span, self.next_seq)
+            return refused, cursor_commands.told(self.cursors, command, span)
         refused = removal_commands.apply(
             self.removal, command, start=self.start, end=self.end,
             next_seq=self.next_seq, log_ms=self.last_timestamp_ms,
@@ -291,7 +297,7 @@ class RangeState(BandReads):
     def _raise_level(self, level: int) -> None:
         """Apply the rules of this level from now on."""
         self.level = level
-        self.removal.rules = self.producers.rules = rules.of_level(level)
+        self.removal.rules = self.producers.rules = self.cursors.rules = rules.of_level(level)
 
     def _note(self, effects: Sequence[Any]) -> None:
         """Hash the effects of an entry, along with values that follow from all entries."""
@@ -571,10 +577,12 @@ class RangeState(BandReads):
 
     def _tables(self, producers: Capture) -> dict[str, Any]:
         """Return the present tables; `producers` still has to make the rows of producers."""
-        # A table at the first level looks as older versions wrote it.
+        # A table at the first level, or without cursors, looks as older versions wrote it.
         level = {"level": self.level} if self.level > LEVEL_MIN else {}
+        cursors = {"cursors": self.cursors.to_wire()} if self.cursors.found else {}
         return {
             **level,
+            **cursors,
             "next_seq": self.next_seq,
             "last_timestamp_ms": self.last_timestamp_ms,
             "hash": self.state_hash,

@@ -19,6 +19,7 @@ _SEAL_FIELDS = 3
 _ROW_FIELDS = (6, 7)
 _ELDER_FIELDS = 5
 _LEASE_FIELDS = 7
+_CURSOR_FIELDS = 3
 
 
 def received(body: object) -> Base:
@@ -42,6 +43,7 @@ def received(body: object) -> Base:
         ("sealed", _is_seal(tables.get("sealed"))),
         ("producers", _are_producers(tables.get("producers", {}))),
         ("removal", _is_removal(tables.get("removal"))),
+        ("cursors", _are_cursors(tables.get("cursors", {}))),
         ("level", _are_small([tables.get("level", LEVEL_MIN)])),
     ):
         if not holds:
@@ -173,4 +175,24 @@ def _is_lease(row: Any) -> bool:
         and _are_numbers((through, expires_ms))
         and _are_marks(marks)
         and _are_floors(floors)
+    )
+
+
+def _are_cursors(table: Any) -> bool:
+    return (
+        type(table) is dict
+        and set(map(type, table)) <= {str}
+        and all(map(_is_cursor, table.values()))
+    )
+
+
+def _is_cursor(row: Any) -> bool:
+    if not isinstance(row, list | tuple) or len(row) != _CURSOR_FIELDS:
+        return False
+    starts, held, keys = row
+    return (
+        _are_steps([starts, held])
+        and all(isinstance(each, list | tuple) and len(each) == 2 for each in held)
+        and all(map(_are_small, held))
+        and _are_floors(keys)
     )

@@ -30,6 +30,12 @@ class Rules(NamedTuple):
     """Producers with a row."""
     remembered_numbers_max: int
     """Numbers of unsettled records, above which the largest producers are refused."""
+    cursors_max: int
+    """Cursors; 0 before the level that has cursors."""
+    cursor_spans_max: int
+    """Spans of keys in which a cursor has a position, over all cursors."""
+    cursor_keys_max: int
+    """Keys with a position of their own, over all cursors."""
 
 
 _FIRST: Final = Rules(
@@ -39,9 +45,17 @@ _FIRST: Final = Rules(
     lineage_spans_max=limits.lineage_spans_max,
     producers_max=limits.producers_per_range_max,
     remembered_numbers_max=limits.remembered_numbers_max,
+    cursors_max=0,
+    cursor_spans_max=0,
+    cursor_keys_max=0,
 )
 _SECOND: Final = _FIRST._replace(leases_max=limits.leases_level_2_max)
-BY_LEVEL: Final[Mapping[int, Rules]] = {1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _SECOND}
+_FOURTH: Final = _SECOND._replace(
+    cursors_max=limits.cursors_max,
+    cursor_spans_max=limits.cursor_spans_max,
+    cursor_keys_max=limits.cursor_keys_max,
+)
+BY_LEVEL: Final[Mapping[int, Rules]] = {1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _FOURTH}
 """The rules of each level that this program knows. The rules of a level never change again."""
 
 

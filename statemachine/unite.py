@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from ..client.protocol.invariants import invariant
 from ..client.protocol.levels import LEVEL_MIN
+from . import cursors
 from .floors import Marks
 from .leases import Lease
 from .producers import Table, united_rows
@@ -42,9 +43,10 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     The parents are two or more neighbours in the order of keys. The manifest has all their rows,
     clipped to their spans. Rows on both sides of a border for one file, since a split, become one
     row again, so that a merge undoes a split. Seqs go on after the largest, log time after the
-    latest; the feature level is the highest. Floors, marks and leases stay those of each parent's
-    keys (x12, x14), and the rows of producers follow x9 and x10. The result may exceed a limit, of
-    producers or spans, say: nothing is dropped for that, but the range accepts no more.
+    latest; the feature level is the highest. Floors, marks, leases and positions of cursors stay
+    those of each parent's keys (x12, x14, x2.20), and the rows of producers follow x9 and x10. The
+    result may exceed a limit, of producers or spans, say: nothing is dropped for that, but the
+    range accepts no more.
 
     A table that this function does not know is taken from the first parent, and the others' are
     lost: a new table needs a rule here.
@@ -61,6 +63,7 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     span = (parents[0].start, parents[-1].end)
     tables = [parent.base.tables for parent in parents]
     level = max(each.get("level", LEVEL_MIN) for each in tables)
+    found = cursors.united([(each.span, each.base.tables.get("cursors", {})) for each in parents])
     others = {name: table for each in reversed(tables) for name, table in each.items()}
     return Base(
         index,
@@ -75,6 +78,7 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
             "sealed": None,
             "producers": reduce(united_rows, map(_producers, parents)).rows,
             "removal": _removal(parents),
+            **({"cursors": found} if found else {}),
         },
     )
 

@@ -132,7 +132,8 @@ class SequenceMismatch(Conflict):
 
 
 class Fenced(Conflict):
-    """Another holder opened the producer's name later. Field: `epoch`."""
+    """Another holder opened the producer's name, or the cursor, later. Field: `epoch` of a
+    producer; `cursor` and `holder` of a cursor."""
 
     code = "FENCED"
 

@@ -16,6 +16,8 @@ CAUSES_FROM: Final = 3
 """The level from which the metadata keep causes of operations as codes, and not as texts."""
 HIERARCHIES_FROM: Final = 4
 """The level from which a log may be created with a hierarchy."""
+CURSORS_FROM: Final = 4
+"""The level from which ranges keep cursors."""
 LEVELS_END: Final = 1 << 31
 """A level in a message is below this number."""
 

@@ -214,6 +214,21 @@ timeout_ms_max: Final = 7 * 24 * 3_600 * 1_000
 lease_ms_max: Final = 7 * 24 * 3_600 * 1_000
 """A lease ends at the latest after this time, unless it is renewed."""
 
+# Cursors, per range, from feature level 4 on. All replicas refuse the same commands by these.
+cursors_max: Final = 256
+cursor_spans_max: Final = 4_096
+"""Spans of keys in which a cursor has a position, over all cursors."""
+cursor_keys_max: Final = 16_384
+"""Keys with a position of their own above that of their span, over all cursors: their rows stay in
+memory."""
+cursor_name_chars_max: Final = 128
+cursor_commit_spans_max: Final = 64
+"""Spans in one request that moves a cursor."""
+cursor_commit_keys_max: Final = 1_024
+"""Keys in one request that moves a cursor."""
+cursor_page_rows: Final = 1_000
+"""Spans, and as many keys, in a page of a cursor's positions."""
+
 # Memory of a node.
 memtable_bytes_max: Final = 64 * MIB
 memtable_hard_bytes_max: Final = 256 * MIB

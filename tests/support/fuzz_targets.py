@@ -439,6 +439,10 @@ def range_commands() -> list[tuple[int, Any]]:
         (commands.COMPACT_TO, [b"", b"z", 5, commands.COMPACT, 9]),
         (commands.TAKE_LEASE, ["lease", b"", None, 5, 9]), (commands.RELEASE_LEASE, ["lease"]),
         (commands.RENEW_LEASE, ["lease", b"", None, 5, 9]), (commands.LEVEL, 2),
+        (commands.OPEN_CURSOR, ["cursor", 5, [[b"", None, 1]]]),
+        (commands.COMMIT_CURSOR, ["cursor", 5, [[b"", b"z", 5]], [[b"k", 6]]]),
+        (commands.SET_CURSOR, ["cursor", 6, [[b"a", None, 5]]]),
+        (commands.DELETE_CURSOR, ["cursor", b"", None]),
     ]  # fmt: skip
 
 

@@ -59,6 +59,12 @@ CONSTANTS = {
     "statemachine.effects._DIGEST_BYTES": 16,
     "statemachine.range_state._FIRST_INDEX": 1,
     "statemachine.range_state._HASH_BYTES": 16,
+    "client.protocol.limits.cursors_max": 256,
+    "client.protocol.limits.cursor_spans_max": 4_096,
+    "client.protocol.limits.cursor_keys_max": 16_384,
+    "client.protocol.limits.cursor_name_chars_max": 128,
+    "client.protocol.limits.cursor_commit_spans_max": 64,
+    "client.protocol.limits.cursor_commit_keys_max": 1_024,
     # Read by the metadata.
     "client.protocol.levels.LEVEL_MIN": 1,
     "client.protocol.levels.LEVELS_END": 2_147_483_648,
