@@ -476,6 +476,7 @@ class Node:
             describe=cluster.catalog.describe_range, metrics=self._metrics,
             damaged=self._host.refusal, for_good=self._host.damaged.__contains__,
             on_damaged=self._repair.read_found,
+            level=lambda: self._view.metadata.feature_level,
         )  # fmt: skip
         self._auditing.append_with(data.append)
         self._raft_in = RaftIn(

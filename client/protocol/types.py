@@ -90,6 +90,19 @@ class Cursor:
     spans: tuple[tuple[bytes, bytes | None, int], ...] = ()
 
 
+class CursorInfo(NamedTuple):
+    """A cursor that the ranges of a log keep.
+
+    `holder`: the highest number of a reader that holds it. `next`: the lowest position of a span.
+    `keys`: how many keys have a position of their own.
+    """
+
+    name: str
+    holder: int
+    next: int
+    keys: int
+
+
 class Unchanged:
     """The type of UNCHANGED."""
 
@@ -108,6 +121,8 @@ End = int | Timestamp | None
 Pattern = bytes | str | Iterable[bytes | str]
 """A pattern of keys, or a list of patterns; see `protocol.patterns`."""
 FollowStart = Start | Mapping[bytes, int] | Cursor
+CursorStart = int | Literal["earliest", "latest"] | Timestamp
+"""Where a kept cursor begins."""
 Consistency = Literal["linearizable", "prefix"]
 
 

@@ -231,7 +231,10 @@ def _within(keys: KeySpans, body: Body, range_: Descriptor) -> bool:
     """Return whether the principal has the right to all keys that the request names."""
     if body.get("key") is not None:
         return keys.has(body["key"])
-    named = body.get("keys")
+    spans = body.get("spans")
+    if spans is not None and not all(keys.covers(start, end) for start, end, _ in spans):
+        return False
+    named = body.get("keys", None if spans is None else [])
     if named is not None:
         return keys.has_all(list(named) if type(named) is dict else [row[0] for row in named])
     asked = _common(

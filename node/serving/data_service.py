@@ -45,7 +45,8 @@ from ..replicas.key_turns import WAIT_S
 from ..replicas.range_replica import RangeReplica
 from ..runtime import fields
 from ..runtime.slices import InOrder
-from . import lease
+from . import cursor_service, lease
+from .cursor_service import CursorChanges
 from .floor_shares import FloorShares
 from .read_wait import BARRIER, wait_before
 from .reads import READS, Read, show
@@ -70,7 +71,8 @@ class DataService:
     `replica` returns the running replica of a range, of any generation. `describe` returns the
     descriptors that this node knows for the span of a range. `damaged` returns the reason why the
     replica of a generation does not serve, or None; `for_good` tells whether that replica never
-    will again. `on_damaged` is called with the damage that a read finds.
+    will again. `on_damaged` is called with the damage that a read finds. `level` returns the
+    feature level of the cluster.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class DataService:
         damaged: Callable[[GroupId], str | None],
         for_good: Callable[[GroupId], bool],
         on_damaged: Callable[[RangeReplica, CorruptData], None],
+        level: Callable[[], int],
         metrics: Metrics,
     ) -> None:
         self._node_id = node_id
@@ -97,11 +100,16 @@ class DataService:
             FENCE: self.fence,
             TRIM: partial(self._remove, commands.TRIM_KEYS),
             DELETE_KEYS: partial(self._remove, commands.DELETE_KEYS),
-            LEASE_TAKE: partial(self._lease, lease.Leases().take),
-            LEASE_RELEASE: partial(self._lease, lease.release),
+            LEASE_TAKE: partial(self._change, lease.Leases().take),
+            LEASE_RELEASE: partial(self._change, lease.release),
+            **{
+                operation: partial(self._change, change)
+                for operation, change in CursorChanges(level).changes.items()
+            },
         }
         self.reads: dict[Operation, PaidHandler] = {
-            operation: partial(self._read, read) for operation, read in READS.items()
+            operation: partial(self._read, read)
+            for operation, read in (*READS.items(), *cursor_service.READS.items())
         }
 
     def find(self, body: Body) -> RangeReplica:
@@ -201,8 +209,8 @@ class DataService:
             raise from_wire(reply["error"])
         return {}
 
-    async def _lease(self, change: Change, body: Body) -> Body:
-        """Take, renew or release a lease, on the leader. A repetition has no further effect."""
+    async def _change(self, change: Change, body: Body) -> Body:
+        """Change a lease or a cursor, on the leader. A repetition has no further effect."""
         return await change(self.find(body), body)
 
     # Producers.

@@ -44,7 +44,8 @@ def served(root: Path, test: Test) -> None:
         await node.leading(replica)
         service = DataService(
             node_id=1, replica=lambda _: replica, describe=lambda _: [], damaged=lambda _: None,
-            for_good=lambda _: False, on_damaged=lambda *_: None, metrics=Metrics(),
+            for_good=lambda _: False, on_damaged=lambda *_: None, level=lambda: 1,
+            metrics=Metrics(),
         )  # fmt: skip
         await test(service, replica)
 

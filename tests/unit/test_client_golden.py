@@ -41,6 +41,14 @@ from lognode.client.protocol.cluster import (
     RANGES,
     STATUS,
 )
+from lognode.client.protocol.cursors import (
+    CURSOR_COMMIT,
+    CURSOR_DELETE,
+    CURSOR_LIST,
+    CURSOR_OPEN,
+    CURSOR_READ,
+    CURSOR_SET,
+)
 from lognode.client.protocol.frame import Decoder, Frame
 from lognode.client.protocol.reads import (
     COUNT_ENTRIES,
@@ -121,6 +129,22 @@ def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
             "lease_ms": 3_600_000, "renew": False}),
         "lease answer": (3, frames.OK, {"end_key": b"m", "expires_ms": 3_601_000}),
         "release": (3, LEASE_RELEASE, {**WHERE, "lease": "job"}),
+        "cursor_open": (3, CURSOR_OPEN, {
+            **WHERE, "cursor": "billing", "holder": 5, "spans": [[b"", b"m", 1]]}),
+        "cursor_open answer": (3, frames.OK, {"end_key": b"m"}),
+        "cursor_commit": (3, CURSOR_COMMIT, {
+            **WHERE, "cursor": "billing", "holder": 5, "spans": [[b"", b"m", 9]],
+            "keys": [[b"k", 12]]}),
+        "cursor_set": (3, CURSOR_SET, {
+            **WHERE, "cursor": "billing", "holder": 6, "spans": [[b"", b"m", 1]]}),
+        "cursor_delete": (3, CURSOR_DELETE, {
+            **WHERE, "cursor": "billing", "start_key": b"", "end_key": None}),
+        "cursor_read": (3, CURSOR_READ, {**WHERE, "cursor": "billing", "start_key": b""}),
+        "cursor_read answer": (3, frames.OK, {
+            "spans": [[b"", b"m", 5, 9]], "keys": [[b"k", 12]], "end_key": None, "applied": 4}),
+        "cursor_list": (3, CURSOR_LIST, {**WHERE, "after": None, "start_key": b""}),
+        "cursor_list answer": (3, frames.OK, {
+            "cursors": [["billing", 5, 9, 1]], "after": None, "end_key": None, "applied": 4}),
         "delete_log": (4, DELETE_LOG, {"name": "flights", "id": 7}),
         "producer_open": (5, PRODUCER_OPEN, {"name": "import"}),
         "producer_open answer": (5, frames.OK, {"id": 5, "epoch": 1}),

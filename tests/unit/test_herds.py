@@ -44,7 +44,8 @@ def run(root: Path, test: Test) -> None:
 def data_service(replica: RangeReplica) -> DataService:
     return DataService(
         node_id=1, replica=lambda _: replica, describe=lambda _: [], damaged=lambda _: None,
-        for_good=lambda _: False, on_damaged=lambda *_: None, metrics=Metrics(),
+        for_good=lambda _: False, on_damaged=lambda *_: None, level=lambda: 1,
+            metrics=Metrics(),
     )  # fmt: skip
 
 
