@@ -11,10 +11,11 @@
 `AsyncClient` is the same for asyncio. Importing this loads the client only.
 """
 
-from .client._sync import Admin, Client, Feed, Log, Producer, Snapshot, Ticket
+from .client._sync import Admin, Client, Feed, KeptCursor, Log, Producer, Snapshot, Ticket
 from .client.admin import AsyncAdmin
 from .client.appends import AsyncTicket
 from .client.client import AsyncClient
+from .client.cursor import AsyncKeptCursor
 from .client.entry_columns import EntryColumns
 from .client.follow import AsyncFeed
 from .client.log import AsyncLog
@@ -56,6 +57,7 @@ from .client.protocol.types import (
     UNCHANGED,
     Ack,
     Cursor,
+    CursorInfo,
     Entry,
     FollowBatch,
     Tail,
@@ -75,6 +77,7 @@ __all__ = [
     "AsyncAdmin",
     "AsyncClient",
     "AsyncFeed",
+    "AsyncKeptCursor",
     "AsyncLog",
     "AsyncProducer",
     "AsyncSnapshot",
@@ -84,6 +87,7 @@ __all__ = [
     "Conflict",
     "CorruptData",
     "Cursor",
+    "CursorInfo",
     "Delivery",
     "Entry",
     "EntryColumns",
@@ -92,6 +96,7 @@ __all__ = [
     "FollowBatch",
     "GenerationMismatch",
     "InvalidArgument",
+    "KeptCursor",
     "LimitExceeded",
     "LocalProtocolError",
     "Log",

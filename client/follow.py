@@ -15,6 +15,8 @@ from typing import Any, Final, Self
 from . import progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
+from .cursor import AsyncKeptCursor
+from .cursor_commits import CursorCommits
 from .follow_ends import RangeEnds
 from .follow_queue import PushQueue
 from .follow_shared import SharedFollows, shared_from, shared_keys_max
@@ -50,6 +52,8 @@ class AsyncFeed:
         pattern: Pattern | None,
         start: FollowStart,
         timeout: float,
+        cursor: AsyncKeptCursor | None = None,
+        commit_every_ms: int | None = None,
     ) -> None:
         if keys is not None and pattern is not None:
             raise InvalidArgument(
@@ -87,6 +91,9 @@ class AsyncFeed:
         self._prefix = to_key(prefix or b"")
         self._pattern = pattern
         self._patterns: Patterns | None = None
+        self._kept: CursorCommits | None = None
+        if cursor is not None:
+            self._kept = CursorCommits(cursor, commit_every_ms, self._put_error)
         self._positions = Positions({})
         self._spans: list[FollowSpan] = []
         self._queue = PushQueue()
@@ -109,7 +116,11 @@ class AsyncFeed:
         if self._opened:
             return
         deadline = self._cluster.now() + self._timeout
-        if self._keys is not None:
+        kept = None if self._kept is None else await self._kept.begin(self._timeout)
+        if isinstance(kept, list):
+            self._spans = kept
+        elif self._keys is not None:
+            self._start = self._start if kept is None else kept
             ranges = await self._cluster.ranges_of(self._log, self._keys, deadline)
             await self._begin_keys(self._keys, ranges, deadline)
         else:
@@ -136,6 +147,8 @@ class AsyncFeed:
                 self._counted.remove(span)
         self._closed = True
         self._queue.wake_readers()
+        if self._kept is not None:
+            await self._kept.end()
         if self._streams is not None:
             await self._streams.close()
 
@@ -146,6 +159,21 @@ class AsyncFeed:
             return Cursor(keys=self._positions.view())
         spans = sorted(self._spans, key=lambda span: span.start)
         return Cursor(spans=tuple(piece for span in spans for piece in span.pieces))
+
+    async def commit(
+        self, batch: FollowBatch | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Keep the position behind the batch in the cursor of the follow; None: behind all batches
+        taken so far.
+
+        When the call returns, a majority has the position on disk. Raises the errors of
+        `AsyncKeptCursor.commit`, and InvalidArgument for a follow without `cursor`.
+        """
+        if self._kept is None:
+            raise InvalidArgument(
+                "the follow has no cursor to commit; give follow(cursor=NAME)", what="cursor"
+            )
+        await self._kept.cursor.commit(batch or self.cursor, timeout=timeout)
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -164,6 +192,8 @@ class AsyncFeed:
 
     async def __anext__(self) -> FollowBatch:
         await self.open()
+        if self._kept is not None:
+            self._kept.done(self.cursor)
         while True:
             if self._closed:
                 raise StopAsyncIteration
@@ -215,6 +245,9 @@ class AsyncFeed:
         False while a range is followed nowhere, and while its member is cut off from the other
         members."""
         return all(span.caught_up for span in self._spans)
+
+    async def _put_error(self, error: LognodeError) -> None:
+        await self._queue.put(error)
 
     async def entries(self) -> AsyncIterator[Entry]:
         """Yield the entries of all batches."""

@@ -18,6 +18,7 @@ from .appends import (
     to_key,
 )
 from .cluster import Cluster
+from .cursor import AsyncKeptCursor, checked_start, listed
 from .durations import milliseconds
 from .entry_columns import EntryColumns, columns_of
 from .follow import AsyncFeed
@@ -34,12 +35,15 @@ from .protocol.errors import (
     RemoteProtocolError,
     Timeout,
 )
+from .protocol.key_spans import prefix_span
 from .protocol.reads import COUNT_ENTRIES, KEYS, LATEST, RESOLVE, SCAN
 from .protocol.records import EXPECT_ANY
 from .protocol.types import (
     ANY,
     Ack,
     Consistency,
+    CursorInfo,
+    CursorStart,
     End,
     Entry,
     Expect,
@@ -470,20 +474,72 @@ class AsyncLog:
         prefix: bytes | str | None = None,
         pattern: Pattern | None = None,
         start: FollowStart = "latest",
+        cursor: str | None = None,
+        commit_every_ms: int | None = None,
         timeout: float | None = None,
     ) -> AsyncFeed:
         """Follow entries as they are committed: of `keys`, of all keys with `prefix`, of the keys
         that match a pattern or a list of patterns, or of the log.
+
+        `cursor`: the name of a cursor that the ranges keep. The follow opens the cursor, which
+        fences its other readers, and begins there; keys for which the cursor does not exist begin
+        at `start`, a seq, "earliest", "latest" or Timestamp(ms). `feed.commit()` keeps the
+        position. `commit_every_ms`, at least 10: the feed also commits at most this often, up to
+        the last batch that the caller has done; asking for the next batch says so. The feed raises
+        Fenced when it commits after another reader has opened the cursor.
 
         `start`: a seq, "earliest", "latest", "snapshot" or Tail(n) (with keys), Timestamp(ms), a
         {key: seq} mapping, or a batch's cursor. `timeout` bounds only the opening. A client may
         have tens of thousands of follows of a few keys each: beyond the first 64 of a log they
         share streams, and a slow caller slows only its own follow.
         """
+        kept = None
+        if cursor is not None and pattern is not None:
+            raise InvalidArgument(
+                "a cursor and a pattern are both given; give keys or a prefix with a cursor",
+                what="pattern",
+            )
+        if cursor is not None:
+            keys = None if keys is None else list(keys)
+            kept = self.cursor(cursor, keys=keys, prefix=prefix, start=checked_start(start))
+        elif commit_every_ms is not None:
+            raise InvalidArgument(
+                "commit_every_ms is given without a cursor; give cursor=NAME", what="cursor"
+            )
         return AsyncFeed(
-            self._cluster, self._routes, keys=keys, prefix=prefix, pattern=pattern, start=start,
+            self._cluster, self._routes, keys=keys, prefix=prefix, pattern=pattern,
+            start=start if kept is None else "latest", cursor=kept,
+            commit_every_ms=commit_every_ms,
             timeout=self._timeout if timeout is None else timeout,
         )  # fmt: skip
+
+    def cursor(
+        self,
+        name: str,
+        *,
+        keys: Iterable[bytes | str] | None = None,
+        prefix: bytes | str | None = None,
+        start: CursorStart = "earliest",
+    ) -> AsyncKeptCursor:
+        """Return a position that the ranges of the log keep for one reader at a time; see
+        AsyncKeptCursor.
+
+        The cursor has the keys, all keys with the prefix, or all keys. Readers of one cursor give
+        the same keys or prefix. `start`: where keys begin for which the cursor does not exist yet,
+        a seq, "earliest", "latest" or Timestamp(ms). Nothing is sent before the first use.
+        """
+        check_one_of(keys, prefix)
+        return AsyncKeptCursor(
+            self._cluster, self._routes, name, keys=keys, prefix=prefix, start=start,
+            timeout=self._timeout,
+        )  # fmt: skip
+
+    async def cursors(
+        self, *, prefix: bytes | str = b"", timeout: float | None = None
+    ) -> list[CursorInfo]:
+        """Return the cursors that have a position for some key with the prefix, by name."""
+        span = prefix_span(to_key(prefix))
+        return await listed(self._cluster, self._routes, span, self._deadline(timeout))
 
     async def snapshot(
         self, *, lease_s: float = lease_s_default, timeout: float | None = None

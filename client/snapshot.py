@@ -6,19 +6,19 @@ then. Seqs are never given twice (S5, S6), so the entries up to that seq stay th
 later range. Two reads of one snapshot show the same (x14).
 """
 
-import asyncio
 import contextlib
 import dataclasses
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from . import progress
 from .appends import checked_key
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
 from .entry_columns import ArrowBatch, EntryColumns, arrow, columns_of
+from .gathering import each
 from .key_choice import chosen
 from .protocol import Operation, limits
 from .protocol.appends import LEASE_RELEASE, LEASE_TAKE
@@ -38,13 +38,9 @@ from .span_positions import overlay, span_positions
 from .vector import Part, Vector
 
 lease_s_default: Final = 3_600.0
-asks_at_once: Final = 16
-"""Ranges that a call asks at the same time."""
 _GIVE_UP_S: Final = 1.0
 """Time limit for releasing the lease of a failed call."""
 Body = Mapping[Any, Any]
-Item = TypeVar("Item")
-Found = TypeVar("Found")
 
 
 class AsyncSnapshot:
@@ -250,7 +246,7 @@ async def _take(
         )
         return [Part(start, end, seq - 1) for start, end, seq in found]
 
-    found = await _each(await cluster.all_ranges(routes, deadline), ends)
+    found = await each(await cluster.all_ranges(routes, deadline), ends)
     vector = Vector(
         cluster.pool.cluster or "", routes.name, routes.log_id or 0, os.urandom(16).hex(), 0,
         tuple(part for parts in found for part in parts),
@@ -318,7 +314,7 @@ async def _lease(
             at = progress.end_key(answer, at)
         return min(expires_ms)
 
-    return min(await _each(vector.parts, one))
+    return min(await each(vector.parts, one))
 
 
 async def _release(cluster: Cluster, routes: LogRoutes, lease: str, deadline: float) -> None:
@@ -330,23 +326,4 @@ async def _release(cluster: Cluster, routes: LogRoutes, lease: str, deadline: fl
             )
             at = now.end
 
-    await _each(await cluster.all_ranges(routes, deadline), one)
-
-
-async def _each(items: Iterable[Item], ask: Callable[[Item], Awaitable[Found]]) -> list[Found]:
-    """Return the result of `ask` for each item, with bounded concurrency. A failure cancels the
-    other calls."""
-    gate = asyncio.Semaphore(asks_at_once)
-
-    async def one(item: Item) -> Found:
-        async with gate:
-            return await ask(item)
-
-    tasks = [asyncio.create_task(one(item)) for item in items]
-    try:
-        return await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        raise
+    await each(await cluster.all_ranges(routes, deadline), one)

@@ -5,9 +5,10 @@
 from .admin import Admin
 from .appends import Ticket
 from .client import Client
+from .cursor import KeptCursor
 from .follow import Feed
 from .log import Log
 from .producer import Producer
 from .snapshot import Snapshot
 
-__all__ = ["Admin", "Client", "Feed", "Log", "Producer", "Snapshot", "Ticket"]
+__all__ = ["Admin", "Client", "Feed", "KeptCursor", "Log", "Producer", "Snapshot", "Ticket"]

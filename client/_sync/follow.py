@@ -40,6 +40,15 @@ class Feed:
         """The position after every batch taken so far."""
         return self._loop.run(lambda: self._twin.cursor)
 
+    def commit(self, batch: FollowBatch | None = None, *, timeout: float | None = None) -> None:
+        """Keep the position behind the batch in the cursor of the follow; None: behind all batches
+        taken so far.
+
+        When the call returns, a majority has the position on disk. Raises the errors of
+        `KeptCursor.commit`, and InvalidArgument for a follow without `cursor`.
+        """
+        self._loop.call(self._twin.commit(batch, timeout=timeout))
+
     def __enter__(self) -> Self:
         self._loop.call(self._twin.__aenter__())
         return self

@@ -14,6 +14,8 @@ from ..protocol.types import (
     ANY,
     Ack,
     Consistency,
+    CursorInfo,
+    CursorStart,
     End,
     Entry,
     Expect,
@@ -26,6 +28,7 @@ from ..protocol.types import (
 from ..snapshot import lease_s_default
 from ..updates import Change
 from ..vector import Vector
+from .cursor import KeptCursor
 from .follow import Feed
 from .producer import Producer
 from .snapshot import Snapshot
@@ -299,10 +302,19 @@ class Log:
         prefix: bytes | str | None = None,
         pattern: Pattern | None = None,
         start: FollowStart = "latest",
+        cursor: str | None = None,
+        commit_every_ms: int | None = None,
         timeout: float | None = None,
     ) -> Feed:
         """Follow entries as they are committed: of `keys`, of all keys with `prefix`, of the keys
         that match a pattern or a list of patterns, or of the log.
+
+        `cursor`: the name of a cursor that the ranges keep. The follow opens the cursor, which
+        fences its other readers, and begins there; keys for which the cursor does not exist begin
+        at `start`, a seq, "earliest", "latest" or Timestamp(ms). `feed.commit()` keeps the
+        position. `commit_every_ms`, at least 10: the feed also commits at most this often, up to
+        the last batch that the caller has done; asking for the next batch says so. The feed raises
+        Fenced when it commits after another reader has opened the cursor.
 
         `start`: a seq, "earliest", "latest", "snapshot" or Tail(n) (with keys), Timestamp(ms), a
         {key: seq} mapping, or a batch's cursor. `timeout` bounds only the opening. A client may
@@ -313,10 +325,42 @@ class Log:
             self._loop,
             self._loop.run(
                 lambda: self._twin.follow(
-                    keys=keys, prefix=prefix, pattern=pattern, start=start, timeout=timeout
+                    keys=keys,
+                    prefix=prefix,
+                    pattern=pattern,
+                    start=start,
+                    cursor=cursor,
+                    commit_every_ms=commit_every_ms,
+                    timeout=timeout,
                 )
             ),
         )
+
+    def cursor(
+        self,
+        name: str,
+        *,
+        keys: Iterable[bytes | str] | None = None,
+        prefix: bytes | str | None = None,
+        start: CursorStart = "earliest",
+    ) -> KeptCursor:
+        """Return a position that the ranges of the log keep for one reader at a time; see
+        KeptCursor.
+
+        The cursor has the keys, all keys with the prefix, or all keys. Readers of one cursor give
+        the same keys or prefix. `start`: where keys begin for which the cursor does not exist yet,
+        a seq, "earliest", "latest" or Timestamp(ms). Nothing is sent before the first use.
+        """
+        return KeptCursor(
+            self._loop,
+            self._loop.run(lambda: self._twin.cursor(name, keys=keys, prefix=prefix, start=start)),
+        )
+
+    def cursors(
+        self, *, prefix: bytes | str = b"", timeout: float | None = None
+    ) -> list[CursorInfo]:
+        """Return the cursors that have a position for some key with the prefix, by name."""
+        return self._loop.call(self._twin.cursors(prefix=prefix, timeout=timeout))
 
     def snapshot(
         self, *, lease_s: float = lease_s_default, timeout: float | None = None

@@ -59,6 +59,9 @@ def _follow_arguments(parser: Parser) -> None:
     parser.add_argument("--from", dest="start", type=position, default="latest", metavar="S",
                         help="position: earliest, latest (default), snapshot, a "
                              "seq, or -10m")  # fmt: skip
+    parser.add_argument("--cursor", metavar="NAME",
+                        help="begin at this cursor, which the log keeps, and commit what was "
+                             "printed; --from: where a new cursor begins")  # fmt: skip
     parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="end after N entries")
 
 
@@ -123,13 +126,21 @@ async def _follow(call: Call) -> None:
         prefix=None if options.prefix is None else to_bytes(options.prefix),
         pattern=patterns(options),
         start=start,
+        cursor=options.cursor,
     ) as feed:
-        async for entry in feed.entries():
-            call.printer.line(_row(entry), _ENTRY)
+        async for batch in feed:
+            for entry in batch.entries[:left]:
+                call.printer.line(_row(entry), _ENTRY)
             if left is not None:
-                left -= 1
-                if left == 0:
+                left -= len(batch)
+                if left < 0 and options.cursor is not None:
+                    call.note(f"note: the last {-left} entries of the batch were not printed; the "
+                              "cursor stays before the batch")  # fmt: skip
                     return
+            if options.cursor is not None and batch.entries:
+                await feed.commit(batch)
+            if left is not None and left <= 0:
+                return
 
 
 async def _snapshot(call: Call) -> None:

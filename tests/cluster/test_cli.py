@@ -85,7 +85,8 @@ def test_every_verb_has_an_example() -> None:
     more = {
         "range move", "range split", "range merge", "range recover", "node drain", "node remove",
         "node rekey", "token create", "token list", "token revoke", "quota set", "quota list",
-        "quota delete", "usage", "node invite", "node invites", "node uninvite",
+        "quota delete", "usage", "cursor list", "cursor set", "cursor delete",
+        "node invite", "node invites", "node uninvite",
     }  # fmt: skip
     assert {*EXAMPLES, *more} == VERBS.keys(), "those have tests of their own"
 

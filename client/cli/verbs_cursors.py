@@ -1,0 +1,74 @@
+"""`lognode cursor list`, `set` and `delete`: the positions of readers that a log keeps."""
+
+import time
+
+from ..protocol.types import CursorInfo, CursorStart, Timestamp
+from .parser import Parser, UsageError, position
+from .verb import Call, Verb
+from .verbs_logs import confirm
+from .verbs_read import to_bytes
+
+
+def _list_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("--prefix", default="", metavar="P",
+                        help="list only cursors of keys with this prefix")  # fmt: skip
+
+
+def _cursor_arguments(parser: Parser) -> None:
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("cursor", metavar="CURSOR")
+    parser.add_argument("--prefix", metavar="P", help="only the keys with this prefix")
+
+
+def _set_arguments(parser: Parser) -> None:
+    _cursor_arguments(parser)
+    parser.add_argument("--to", dest="start", type=position, required=True, metavar="S",
+                        help="position: earliest, latest, a seq, or -10m")  # fmt: skip
+
+
+async def _list(call: Call) -> None:
+    options = call.options
+    found = await call.client.log(options.log).cursors(prefix=to_bytes(options.prefix))
+    call.printer.rows([info._asdict() for info in found], CursorInfo._fields)
+
+
+async def _set(call: Call) -> None:
+    options = call.options
+    start = _start(options.start)
+    confirm(
+        call, f"set cursor {options.cursor} of log {options.log}? Its reader is refused from then "
+        "on, and may read entries again or pass over entries.",
+    )  # fmt: skip
+    cursor = call.client.log(options.log).cursor(options.cursor, prefix=_prefix(options.prefix))
+    await cursor.set(start)
+
+
+async def _delete(call: Call) -> None:
+    options = call.options
+    confirm(call, f"delete cursor {options.cursor} of log {options.log}? Its position is lost.")
+    cursor = call.client.log(options.log).cursor(options.cursor, prefix=_prefix(options.prefix))
+    await cursor.delete()
+
+
+def _prefix(given: str | None) -> bytes | None:
+    return None if given is None else to_bytes(given)
+
+
+def _start(given: int | str | tuple[str, int]) -> CursorStart:
+    if isinstance(given, tuple):
+        return Timestamp(int(time.time() * 1000) - given[1])
+    if given == "earliest":
+        return "earliest"
+    if given == "latest":
+        return "latest"
+    if isinstance(given, int):
+        return given
+    raise UsageError(f"--to is {given}; a cursor has a seq, earliest, latest, or -10m")
+
+
+VERBS = (
+    Verb("cursor list", "list the cursors that a log keeps", _list, _list_arguments),
+    Verb("cursor set", "set a cursor to a position, forwards or back", _set, _set_arguments, True),
+    Verb("cursor delete", "forget a cursor", _delete, _cursor_arguments, True),
+)

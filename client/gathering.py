@@ -1,0 +1,29 @@
+"""Ask several ranges at once, a bounded number at a time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+asks_at_once: Final = 16
+"""Ranges that a call asks at the same time."""
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+async def each(items: Iterable[Item], ask: Callable[[Item], Awaitable[Found]]) -> list[Found]:
+    """Return the result of `ask` for each item, with bounded concurrency. A failure cancels the
+    other calls."""
+    gate = asyncio.Semaphore(asks_at_once)
+
+    async def one(item: Item) -> Found:
+        async with gate:
+            return await ask(item)
+
+    tasks = [asyncio.create_task(one(item)) for item in items]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
