@@ -116,7 +116,7 @@ def test_x8_x12_x14_tables_are_cut_by_key_and_kept_where_nobody_knows_how(parent
     parent.do(commands.SEAL, 1, ms=8)
     parent.flush()
     base = parent.state.durable_base
-    base.tables["cursors"] = {"c": [b"a", 1]}
+    base.tables["later"] = {"c": [b"a", 1]}
     before = msgpack.packb(base.to_wire())
     child = clipped(base, b"d", b"o")
     assert msgpack.packb(base.to_wire()) == before
