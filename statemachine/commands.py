@@ -15,6 +15,8 @@ import msgpack
 from ..client.protocol import levels, limits, packed
 from ..client.protocol.errors import CorruptData, InvalidArgument
 from ..client.protocol.packed import Census
+from .forms import NUMBER_MAX, are, is_key, is_number, is_span
+from .groups import forms as of_groups
 
 APPEND: Final = 1
 """payload: array of batches (bin), as the clients sent them."""
@@ -59,6 +61,23 @@ SET_CURSOR: Final = 16
 """payload: as OPEN_CURSOR. The positions of the spans become those given, and may go back."""
 DELETE_CURSOR: Final = 17
 """payload: [name, start, end or nil]."""
+GROUP_OPEN: Final = 20
+"""payload: [group, begin, waits]: a leader begins to lease keys of a group. The reply has the fence
+of its leases. `groups.forms` describes this payload and the next ones."""
+GROUP_ACK: Final = 21
+"""payload: [group, fence, array of [key, expected, through]]."""
+GROUP_NOTE: Final = 22
+"""payload: [group, fence, array of [key, expected, deliveries, parked, error], who]."""
+GROUP_FLOOR: Final = 23
+"""payload: [group, fence, start, end or nil, from, to, pinned keys, finished keys]."""
+GROUP_RETRY: Final = 24
+"""payload: [group, keys, who]."""
+GROUP_SKIP: Final = 25
+"""payload: [group, array of [key, expected, through], what, who, why]."""
+GROUP_RESET: Final = 26
+"""payload: [group, array of [start, end or nil, to], array of [key, to], who]."""
+GROUP_FORGET: Final = 27
+"""payload: [group]: the group was deleted."""
 
 COMPACT: Final = 1
 """Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
@@ -157,39 +176,19 @@ def _fits(kind: int, payload: Any) -> bool:
     return fits is None or fits(payload)
 
 
-def _are(payload: Any, element: type) -> bool:
-    return type(payload) is list and set(map(type, payload)) <= {element}
-
-
-def _number(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= NUMBER_MAX
-
-
-def _key(value: Any) -> bool:
-    return type(value) is bytes and 1 <= len(value) <= limits.key_bytes_max
-
-
-def _span(start: Any, end: Any) -> bool:
-    return (
-        type(start) is bytes
-        and (end is None or (type(end) is bytes and start < end))
-        and max(len(start), len(end or b"")) <= limits.key_bytes_max + 1
-    )
-
-
 def _span_trims(payload: Any) -> bool:
     return (
-        _are(payload, list)
+        are(payload, list)
         and 1 <= len(payload) <= limits.removal_keys_max
-        and all(len(p) == 3 and _span(p[0], p[1]) and _number(p[2]) for p in payload)
+        and all(len(p) == 3 and is_span(p[0], p[1]) and is_number(p[2]) for p in payload)
     )
 
 
 def _key_trims(payload: Any) -> bool:
     return (
-        _are(payload, list)
+        are(payload, list)
         and 1 <= len(payload) <= limits.removal_keys_max
-        and all(len(p) == 2 and _key(p[0]) and _number(p[1]) for p in payload)
+        and all(len(p) == 2 and is_key(p[0]) and is_number(p[1]) for p in payload)
     )
 
 
@@ -197,8 +196,8 @@ def _compaction(payload: Any) -> bool:
     return (
         type(payload) is list
         and len(payload) == 5
-        and _span(payload[0], payload[1])
-        and all(map(_number, payload[2:]))
+        and is_span(payload[0], payload[1])
+        and all(map(is_number, payload[2:]))
         and payload[3] in (COMPACT, SNAPSHOT)
     )
 
@@ -212,8 +211,8 @@ def _lease(payload: Any) -> bool:
         type(payload) is list
         and len(payload) == 5
         and _lease_id(payload[0])
-        and _span(payload[1], payload[2])
-        and all(map(_number, payload[3:]))
+        and is_span(payload[1], payload[2])
+        and all(map(is_number, payload[3:]))
     )
 
 
@@ -223,9 +222,9 @@ def _cursor_name(value: Any) -> bool:
 
 def _cursor_spans(rows: Any, least: int) -> bool:
     return (
-        _are(rows, list)
+        are(rows, list)
         and least <= len(rows) <= limits.cursor_commit_spans_max
-        and all(len(row) == 3 and _span(*row[:2]) and _number(row[2]) for row in rows)
+        and all(len(row) == 3 and is_span(*row[:2]) and is_number(row[2]) for row in rows)
     )
 
 
@@ -235,11 +234,11 @@ def _cursor_commit(payload: Any) -> bool:
     name, holder, spans, keys = payload
     return (
         _cursor_name(name)
-        and _number(holder)
+        and is_number(holder)
         and _cursor_spans(spans, 0)
-        and _are(keys, list)
+        and are(keys, list)
         and len(keys) <= limits.cursor_commit_keys_max
-        and all(len(row) == 2 and _key(row[0]) and _number(row[1]) for row in keys)
+        and all(len(row) == 2 and is_key(row[0]) and is_number(row[1]) for row in keys)
     )
 
 
@@ -248,7 +247,7 @@ def _cursor_open(payload: Any) -> bool:
         type(payload) is list
         and len(payload) == 3
         and _cursor_name(payload[0])
-        and _number(payload[1])
+        and is_number(payload[1])
         and payload[1] > 0
         and _cursor_spans(payload[2], 1)
     )
@@ -259,17 +258,15 @@ def _cursor_delete(payload: Any) -> bool:
         type(payload) is list
         and len(payload) == 3
         and _cursor_name(payload[0])
-        and _span(payload[1], payload[2])
+        and is_span(payload[1], payload[2])
     )
 
 
-NUMBER_MAX: Final = limits.number_max
-"""The largest seq or time in a payload: sums and differences of such numbers still pack."""
 _FITS: Final[dict[int, Callable[[Any], bool]]] = {
-    APPEND: lambda payload: _are(payload, bytes),
+    APPEND: lambda payload: are(payload, bytes),
     SEAL: lambda payload: type(payload) is int,
-    RETIRE_PRODUCERS: lambda payload: _are(payload, int),
-    FENCE: lambda payload: _are(payload, int) and len(payload) == 3,
+    RETIRE_PRODUCERS: lambda payload: are(payload, int),
+    FENCE: lambda payload: are(payload, int) and len(payload) == 3,
     FREEZE: lambda payload: payload is None,
     TRIM_SPANS: _span_trims,
     TRIM_KEYS: _key_trims,
@@ -285,6 +282,14 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     COMMIT_CURSOR: _cursor_commit,
     SET_CURSOR: _cursor_open,
     DELETE_CURSOR: _cursor_delete,
+    GROUP_OPEN: of_groups.is_open,
+    GROUP_ACK: of_groups.is_ack,
+    GROUP_NOTE: of_groups.is_note,
+    GROUP_FLOOR: of_groups.is_floor,
+    GROUP_RETRY: of_groups.is_retry,
+    GROUP_SKIP: of_groups.is_skip,
+    GROUP_RESET: of_groups.is_reset,
+    GROUP_FORGET: of_groups.is_forget,
 }
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning

@@ -28,6 +28,9 @@ from . import commands, cursor_commands, removal_commands, rules
 from .band_reads import BandReads
 from .cursors import Cursors
 from .effects import Effects, of_reply
+from .groups import apply as groups_apply
+from .groups import trims as groups_trims
+from .groups.table import Groups
 from .memtable import Memtable
 from .producer_capture import Capture
 from .producers import Producers
@@ -195,6 +198,7 @@ class RangeState(BandReads):
         self.sealed: Seal | None = Seal(*sealed) if sealed else None
         self.producers = producers or Producers.from_wire(tables.get("producers", {}))
         self.cursors = Cursors.from_wire(tables.get("cursors", {}))
+        self.groups = Groups(start, end, tables.get("groups", {}))
         self.level = LEVEL_MIN
         """The range's feature level."""
         self._raise_level(tables.get("level", LEVEL_MIN))
@@ -261,16 +265,22 @@ class RangeState(BandReads):
         if decoded.kind == commands.SEAL:
             self.sealed = Seal(decoded.payload, index, term)
         refused, changed = self._apply_other(decoded)
-        reply: Reply = {"status": "ok"} if refused is None else _refusal(refused)
+        if isinstance(refused, LognodeError):
+            reply = _refusal(refused)
+        else:
+            reply = {"status": "ok", **(refused or {})}
         self._note((of_reply(reply), changed))
         if decoded.kind == commands.FREEZE:
             self.freeze()  # the tables include the whole entry
         return Applied((reply,))
 
-    def _apply_other(self, command: commands.Command) -> tuple[LognodeError | None, object]:
+    def _apply_other(
+        self, command: commands.Command
+    ) -> tuple[LognodeError | Mapping[str, Any] | None, object]:
         """Apply a command that is not an append.
 
-        Returns the error that refused it, and the rows that it may have changed, as they are now.
+        Returns the error that refused it or what the reply adds to its status, and the rows that
+        the command may have changed, as they are now.
         """
         if command.kind in (commands.SEAL, commands.FREEZE):
             return None, None
@@ -288,10 +298,20 @@ class RangeState(BandReads):
             span = self.start, self.end
             refused = cursor_commands.apply(self.cursors, command, span, self.next_seq)
             return refused, cursor_commands.told(self.cursors, command, span)
+        if command.kind in groups_apply.KINDS:
+            answer = groups_apply.apply(
+                self.groups, command, next_seq=self.next_seq, log_ms=self.last_timestamp_ms,
+                rules=rules.of_level(self.level),
+            )  # fmt: skip
+            return answer, groups_apply.told(self.groups, command)
+        if self.groups:
+            command = groups_trims.held_back(self.groups, command)
         refused = removal_commands.apply(
             self.removal, command, start=self.start, end=self.end,
             next_seq=self.next_seq, log_ms=self.last_timestamp_ms,
         )  # fmt: skip
+        if self.groups and refused is None:
+            groups_trims.pass_removed(self.groups, command, self.next_seq, self.last_timestamp_ms)
         return refused, removal_commands.told(self.removal, command)
 
     def _raise_level(self, level: int) -> None:
@@ -580,9 +600,11 @@ class RangeState(BandReads):
         # A table at the first level, or without cursors, looks as older versions wrote it.
         level = {"level": self.level} if self.level > LEVEL_MIN else {}
         cursors = {"cursors": self.cursors.to_wire()} if self.cursors.found else {}
+        groups = {"groups": self.groups.to_wire()} if self.groups else {}
         return {
             **level,
             **cursors,
+            **groups,
             "next_seq": self.next_seq,
             "last_timestamp_ms": self.last_timestamp_ms,
             "hash": self.state_hash,

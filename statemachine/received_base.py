@@ -12,6 +12,7 @@ from typing import Any
 from ..client.protocol import limits
 from ..client.protocol.errors import CorruptData, Unsupported
 from ..client.protocol.levels import LEVEL_MIN, missing
+from .groups import stored
 from .range_state import Base
 
 _HASH_BYTES_MAX = 64
@@ -44,6 +45,7 @@ def received(body: object) -> Base:
         ("producers", _are_producers(tables.get("producers", {}))),
         ("removal", _is_removal(tables.get("removal"))),
         ("cursors", _are_cursors(tables.get("cursors", {}))),
+        ("groups", stored.are_groups(tables.get("groups", {}), _are_steps)),
         ("level", _are_small([tables.get("level", LEVEL_MIN)])),
     ):
         if not holds:

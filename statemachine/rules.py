@@ -36,6 +36,8 @@ class Rules(NamedTuple):
     """Spans of keys in which a cursor has a position, over all cursors."""
     cursor_keys_max: int
     """Keys with a position of their own, over all cursors."""
+    groups_max: int
+    """Consumer groups; 0 where members may not know the commands of groups."""
 
 
 _FIRST: Final = Rules(
@@ -48,12 +50,14 @@ _FIRST: Final = Rules(
     cursors_max=0,
     cursor_spans_max=0,
     cursor_keys_max=0,
+    groups_max=0,
 )
 _SECOND: Final = _FIRST._replace(leases_max=limits.leases_level_2_max)
 _FOURTH: Final = _SECOND._replace(
     cursors_max=limits.cursors_max,
     cursor_spans_max=limits.cursor_spans_max,
     cursor_keys_max=limits.cursor_keys_max,
+    groups_max=limits.groups_max,
 )
 BY_LEVEL: Final[Mapping[int, Rules]] = {1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _FOURTH}
 """The rules of each level that this program knows. The rules of a level never change again."""

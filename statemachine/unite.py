@@ -15,6 +15,7 @@ from ..client.protocol.invariants import invariant
 from ..client.protocol.levels import LEVEL_MIN
 from . import cursors
 from .floors import Marks
+from .groups import stored
 from .leases import Lease
 from .producers import Table, united_rows
 from .range_state import Base
@@ -43,9 +44,9 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     The parents are two or more neighbours in the order of keys. The manifest has all their rows,
     clipped to their spans. Rows on both sides of a border for one file, since a split, become one
     row again, so that a merge undoes a split. Seqs go on after the largest, log time after the
-    latest; the feature level is the highest. Floors, marks, leases and positions of cursors stay
-    those of each parent's keys (x12, x14, x2.20), and the rows of producers follow x9 and x10. The
-    result may exceed a limit, of producers or spans, say: nothing is dropped for that, but the
+    latest; the feature level is the highest. Floors, marks, leases, positions of cursors and groups
+    stay those of each parent's keys (x12, x14, x2.20), and the rows of producers follow x9 and x10.
+    The result may exceed a limit, of producers or spans, say: nothing is dropped for that, but the
     range accepts no more.
 
     A table that this function does not know is taken from the first parent, and the others' are
@@ -62,6 +63,9 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     )  # fmt: skip
     span = (parents[0].start, parents[-1].end)
     tables = [parent.base.tables for parent in parents]
+    groups = stored.united(
+        [(parent.span, parent.base.tables.get("groups", {})) for parent in parents]
+    )
     level = max(each.get("level", LEVEL_MIN) for each in tables)
     found = cursors.united([(each.span, each.base.tables.get("cursors", {})) for each in parents])
     others = {name: table for each in reversed(tables) for name, table in each.items()}
@@ -72,6 +76,7 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
         {
             **others,
             **({"level": level} if level > LEVEL_MIN else {}),
+            **({"groups": groups} if groups else {}),
             "next_seq": max(each.get("next_seq", 1) for each in tables),
             "last_timestamp_ms": max(each.get("last_timestamp_ms", 0) for each in tables),
             "hash": united_hash([each.get("hash", bytes(_HASH_BYTES)) for each in tables]),

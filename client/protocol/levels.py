@@ -18,6 +18,8 @@ HIERARCHIES_FROM: Final = 4
 """The level from which a log may be created with a hierarchy."""
 CURSORS_FROM: Final = 4
 """The level from which ranges keep cursors."""
+GROUPS_FROM: Final = 4
+"""The level from which ranges take the commands of consumer groups."""
 LEVELS_END: Final = 1 << 31
 """A level in a message is below this number."""
 

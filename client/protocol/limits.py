@@ -228,6 +228,19 @@ cursor_commit_keys_max: Final = 1_024
 """Keys in one request that moves a cursor."""
 cursor_page_rows: Final = 1_000
 """Spans, and as many keys, in a page of a cursor's positions."""
+# Consumer groups, per range. All replicas refuse the same commands by these limits.
+groups_max: Final = 16
+"""Groups with state in a range, from feature level 4 on."""
+group_rows_max: Final = 8_192
+"""Keys of a group with a row: in flight with failed deliveries, parked, or done above the floor."""
+group_window_max: Final = 1_048_576
+"""Seqs between the floor of a group and the newest acknowledged entry."""
+group_keys_a_command_max: Final = 1_024
+"""Keys that one command of a group names."""
+group_decisions_max: Final = 1_000
+"""Decisions that a group remembers in each range, the newest ones."""
+group_text_chars_max: Final = 128
+"""Characters of an error, of a reason or of a principal's name in the state of a group."""
 
 # Memory of a node.
 memtable_bytes_max: Final = 64 * MIB

@@ -54,6 +54,7 @@ from lognode.raft.messages import Ack, Append, PreVoteRequest, Vote
 from lognode.raft.read_rounds import ReadRounds
 from lognode.statemachine import commands
 from lognode.statemachine.admission import admit
+from lognode.statemachine.groups import forms as group_forms
 from lognode.statemachine.range_state import Ahead
 
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
@@ -443,6 +444,13 @@ def range_commands() -> list[tuple[int, Any]]:
         (commands.COMMIT_CURSOR, ["cursor", 5, [[b"", b"z", 5]], [[b"k", 6]]]),
         (commands.SET_CURSOR, ["cursor", 6, [[b"a", None, 5]]]),
         (commands.DELETE_CURSOR, ["cursor", b"", None]),
+        (commands.GROUP_OPEN, [7, 1, False]), (commands.GROUP_ACK, [7, 1, [[b"k", 1, 2]]]),
+        (commands.GROUP_NOTE, [7, 1, [[b"k", 1, 3, group_forms.PARK, "broken"]], "billing"]),
+        (commands.GROUP_FLOOR, [7, 1, b"", None, 1, 5, [b"k"], [b"a"]]),
+        (commands.GROUP_RETRY, [7, [b"k"], "ann"]),
+        (commands.GROUP_SKIP, [7, [[b"k", 1, 2]], group_forms.SKIP, "ann", "broken"]),
+        (commands.GROUP_RESET, [7, [[b"", None, 1]], [[b"k", 2]], "ann"]),
+        (commands.GROUP_FORGET, [7]),
     ]  # fmt: skip
 
 

@@ -65,6 +65,12 @@ CONSTANTS = {
     "client.protocol.limits.cursor_name_chars_max": 128,
     "client.protocol.limits.cursor_commit_spans_max": 64,
     "client.protocol.limits.cursor_commit_keys_max": 1_024,
+    "client.protocol.limits.groups_max": 16,
+    "client.protocol.limits.group_rows_max": 8_192,
+    "client.protocol.limits.group_window_max": 1_048_576,
+    "client.protocol.limits.group_keys_a_command_max": 1_024,
+    "client.protocol.limits.group_decisions_max": 1_000,
+    "client.protocol.limits.group_text_chars_max": 128,
     # Read by the metadata.
     "client.protocol.levels.LEVEL_MIN": 1,
     "client.protocol.levels.LEVELS_END": 2_147_483_648,

@@ -50,10 +50,10 @@ def member(tmp_path: Path) -> Member:
 
 def test_the_rules_of_every_level_are_known_and_those_of_the_first_are_as_ever() -> None:
     assert [*rules.BY_LEVEL] == [*range(LEVEL_MIN, LEVEL_MAX + 1)]
-    assert rules.BY_LEVEL[1] == (64, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, 0, 0, 0)
-    assert rules.BY_LEVEL[2] == (256, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, 0, 0, 0)
+    assert rules.BY_LEVEL[1] == (64, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, 0, 0, 0, 0)
+    assert rules.BY_LEVEL[2] == (256, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, 0, 0, 0, 0)
     assert rules.BY_LEVEL[3] == rules.BY_LEVEL[2]
-    assert rules.BY_LEVEL[4] == (*rules.BY_LEVEL[3][:6], 256, 4_096, 16_384)
+    assert rules.BY_LEVEL[4] == (*rules.BY_LEVEL[3][:6], 256, 4_096, 16_384, 16)
 
 
 def test_x2_22_a_level_holds_from_the_entry_after_its_own(member: Member) -> None:

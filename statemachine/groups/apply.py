@@ -1,0 +1,140 @@
+"""Applying the commands of groups, with the same result on every member of the range."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from ...client.protocol.errors import GenerationMismatch, LognodeError
+from .. import commands
+from ..commands import Command
+from ..rules import Rules
+from ..spans import common, covers, has
+from .group import Group, Refused
+from .table import Groups
+
+Answer = Mapping[str, Any]
+_Run = Callable[[Group, list[Any], Groups, int, int, Rules], LognodeError | Refused | None]
+
+
+def apply(
+    groups: Groups, command: Command, *, next_seq: int, log_ms: int, rules: Rules
+) -> LognodeError | Answer:
+    """Apply one of KINDS. Return what the reply adds to its status, or the error.
+
+    An error has changed nothing. An answer may name places of the command that were refused, each
+    with the position of that key: {"refused": [place], "actual": [position]}.
+    """
+    payload = command.payload
+    group_id = payload[0]
+    if command.kind == commands.GROUP_OPEN:
+        error = groups.open(group_id, payload[1], payload[2], next_seq, rules)
+        return error or {"fence": groups.by_id[group_id].fence}
+    if command.kind == commands.GROUP_FORGET:
+        groups.by_id.pop(group_id, None)
+        return {}
+    group = groups.found(group_id)
+    if not isinstance(group, Group):
+        return group
+    if command.kind in _FENCED:
+        stale = group.check_fence(payload[1])
+        if stale is not None:
+            return stale
+    if not all(has(groups.span, key) for key in _keys(command)):
+        return GenerationMismatch("a key is outside of the range", ranges=[])
+    done = _RUNS[command.kind](group, payload, groups, next_seq, log_ms, rules)
+    if isinstance(done, LognodeError):
+        return done
+    if not done:
+        return {}
+    return {"refused": [at for at, _ in done], "actual": [position for _, position in done]}
+
+
+def told(groups: Groups, command: Command) -> Any:
+    """Return the state that the command may have changed, for the hash of effects."""
+    group = groups.by_id.get(command.payload[0])
+    if group is None:
+        return None
+    rows = [group.rows.get(key) for key in _keys(command)]
+    return [group.fence, group.waits, group.floors.to_wire(), len(group.rows), rows,
+            len(group.decisions)]  # fmt: skip
+
+
+def _keys(command: Command) -> Iterable[bytes]:
+    """Return the keys that a command names."""
+    kind, payload = command.kind, command.payload
+    if kind in (commands.GROUP_ACK, commands.GROUP_NOTE):
+        return [row[0] for row in payload[2]]
+    if kind == commands.GROUP_FLOOR:
+        return [*payload[6], *payload[7]]
+    if kind == commands.GROUP_RETRY:
+        return list(payload[1])
+    if kind == commands.GROUP_SKIP:
+        return [row[0] for row in payload[1]]
+    if kind == commands.GROUP_RESET:
+        return [row[0] for row in payload[2]]
+    return ()
+
+
+def _ack(
+    group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
+) -> Refused:
+    return group.ack(payload[2], next_seq)
+
+
+def _note(
+    group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
+) -> Refused:
+    return group.note(payload[2], payload[3], log_ms)
+
+
+def _raise_floor(
+    group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
+) -> LognodeError | None:
+    start, end, begin, to, pinned, finished = payload[2:]
+    if not covers(groups.span, (start, end)) or not all(has((start, end), key) for key in pinned):
+        return GenerationMismatch("a span is outside of the range", ranges=[])
+    bounds = (begin, min(to, next_seq))
+    return group.raise_floor(
+        (start, end), bounds, pinned, finished, spans_max=rules.lineage_spans_max
+    )
+
+
+def _retry(
+    group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
+) -> Refused:
+    return group.retry(payload[1], payload[2], log_ms)
+
+
+def _skip(
+    group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
+) -> Refused:
+    _, skips, what, who, why = payload
+    return group.skip(skips, next_seq, what=what, who=who, why=why, at_ms=log_ms)
+
+
+def _reset(
+    group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
+) -> LognodeError | None:
+    _, given, keys, who = payload
+    spans = [
+        (*span, min(to, next_seq))
+        for start, end, to in given
+        if (span := common((start, end), groups.span)) is not None
+    ]
+    return group.reset(
+        spans, [(key, min(to, next_seq)) for key, to in keys], who=who, at_ms=log_ms,
+        spans_max=rules.lineage_spans_max,
+    )  # fmt: skip
+
+
+_RUNS: Final[Mapping[int, _Run]] = {
+    commands.GROUP_ACK: _ack,
+    commands.GROUP_NOTE: _note,
+    commands.GROUP_FLOOR: _raise_floor,
+    commands.GROUP_RETRY: _retry,
+    commands.GROUP_SKIP: _skip,
+    commands.GROUP_RESET: _reset,
+}
+_FENCED: Final = frozenset((commands.GROUP_ACK, commands.GROUP_NOTE, commands.GROUP_FLOOR))
+"""The commands that follow from leases: the fence of the leader's leases must be the present one.
+"""
+KINDS: Final = frozenset((*_RUNS, commands.GROUP_OPEN, commands.GROUP_FORGET))

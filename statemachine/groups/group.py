@@ -1,0 +1,283 @@
+"""One group in a range: the floors of spans, and the rows of keys that are elsewhere.
+
+Every method has checked everything before it changes anything. A method that takes many keys
+refuses the keys that do not fit and takes the others; it returns the refused places, each with the
+position of that key.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...client.protocol import limits
+from ...client.protocol.errors import Conflict, Fenced, LognodeError, Overloaded
+from ..span_map import Steps
+from ..spans import has
+from .forms import LOST, RESET, RETRY
+from .row import Decision, Row
+
+Refused = list[tuple[int, int]]
+Step = tuple[bytes, int, int]
+"""A key, the position that is expected, and the next position."""
+
+
+class Group:
+    """The state of a group in a range."""
+
+    def __init__(self) -> None:
+        self.fence = 0
+        """Rises when a leader begins to lease, and with a reset: older leases acknowledge nothing.
+        """
+        self.waits = False
+        """Whether trims by retention wait for this group."""
+        self.floors: Steps[int] = Steps([b""], [0])
+        self.rows: dict[bytes, Row] = {}
+        self.decisions: deque[Decision] = deque(maxlen=limits.group_decisions_max)
+
+    def position(self, key: bytes) -> int:
+        """Return the seq of the next entry that the group wants of the key; 0: not begun."""
+        row = self.rows.get(key)
+        return self.floors.at(key) if row is None else row.done
+
+    def check_fence(self, fence: int) -> LognodeError | None:
+        """Return the error of a command that an earlier leader's lease caused."""
+        if fence == self.fence:
+            return None
+        return Fenced(
+            f"the lease has fence {fence}, and the group is at {self.fence}: the group was reset "
+            "or has another leader; take the key again",
+            epoch=self.fence,
+        )
+
+    # Commands.
+
+    def open(self, begin: int, waits: bool, spans: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Begin to lease: raise the fence, and begin at `begin` where the group had not begun."""
+        self.fence += 1
+        self.waits = waits
+        for start, end in spans:
+            floors = self.floors
+            for first, last, floor in list(floors.within(start, end)):
+                if not floor:
+                    self.floors = self.floors.raised(first, last, begin, max)
+
+    def ack(self, acks: Sequence[Step], next_seq: int) -> Refused:
+        """Move keys from the expected position to the next."""
+        refused: Refused = []
+        for at, (key, expected, through) in enumerate(acks):
+            row = self.rows.get(key)
+            floor = self.floors.at(key)
+            if (
+                expected != (floor if row is None else row.done)
+                or through > min(next_seq, floor + limits.group_window_max)
+                or (row is not None and row.parked)
+                or not self._put(key, Row(through), floor)
+            ):
+                refused.append((at, self.position(key)))
+        return refused
+
+    def note(
+        self, notes: Sequence[tuple[bytes, int, int, int, str]], who: str, at_ms: int
+    ) -> Refused:
+        """Note failed deliveries of next entries, and park keys, which a decision records."""
+        refused: Refused = []
+        for at, (key, expected, deliveries, parked, error) in enumerate(notes):
+            row = self.rows.get(key)
+            floor = self.floors.at(key)
+            if (
+                not expected
+                or expected != (floor if row is None else row.done)
+                or (row is not None and row.parked)
+                or not self._put(key, Row(expected, deliveries, bool(parked), error), floor)
+            ):
+                refused.append((at, self.position(key)))
+            elif parked:
+                self.decide(at_ms, parked, who, key, expected, expected + 1, error)
+        return refused
+
+    def retry(self, keys: Sequence[bytes], who: str, at_ms: int) -> Refused:
+        """Let parked keys go on with the entry at which they stopped."""
+        refused: Refused = []
+        for at, key in enumerate(keys):
+            row = self.rows.get(key)
+            if row is None or not row.parked:
+                refused.append((at, self.position(key)))
+                continue
+            self._put(key, Row(row.done), self.floors.at(key))
+            self.decide(at_ms, RETRY, who, key, row.done, row.done, row.error)
+        return refused
+
+    def skip(
+        self, skips: Sequence[Step], next_seq: int, *, what: int, who: str, why: str, at_ms: int
+    ) -> Refused:
+        """Move keys, parked or not, without an acknowledgement; a decision records each."""
+        refused: Refused = []
+        for at, (key, expected, through) in enumerate(skips):
+            floor = self.floors.at(key)
+            if (
+                expected != self.position(key)
+                or through > min(next_seq, floor + limits.group_window_max)
+                or not self._put(key, Row(through), floor)
+            ):
+                refused.append((at, self.position(key)))
+                continue
+            self.decide(at_ms, what, who, key, expected, through, why)
+        return refused
+
+    def reset(
+        self,
+        spans: Sequence[tuple[bytes, bytes | None, int]],
+        keys: Sequence[tuple[bytes, int]],
+        *,
+        who: str,
+        at_ms: int,
+        spans_max: int,
+    ) -> LognodeError | None:
+        """Set the positions of spans, then of single keys, to these seqs; raise the fence."""
+        floors = self.floors
+        for start, end, to in spans:
+            floors = floors.raised(start, end, to, _second)
+        rows = {
+            key: row
+            for key, row in self.rows.items()
+            if not any(has((start, end), key) for start, end, _ in spans)
+        }
+        rows.update((key, Row(to)) for key, to in keys)
+        rows = {key: row for key, row in rows.items() if row != Row(floors.at(key))}
+        error = self._check_spans(floors, spans_max)
+        if len(rows) > limits.group_rows_max:
+            error = _full()
+        if any(not floors.at(key) for key, _ in keys):
+            error = Conflict("the group has not begun at a key; reset the span of the key too")
+        if error is not None:
+            return error
+        self.floors = floors
+        self.rows = rows
+        self.fence += 1
+        for start, end, to in spans:
+            self.decisions.append(Decision(at_ms, RESET, who, start, end, to, to, ""))
+        for key, to in keys:
+            self.decide(at_ms, RESET, who, key, to, to, "")
+        return None
+
+    def raise_floor(
+        self,
+        span: tuple[bytes, bytes | None],
+        bounds: tuple[int, int],
+        pinned: Sequence[bytes],
+        finished: Sequence[bytes],
+        *,
+        spans_max: int,
+    ) -> LognodeError | None:
+        """Raise the floor of a span by a claim about its entries in [bounds); see `claim`.
+
+        Pinned keys get a row at their position first. Rows go if the claim says that they have
+        nothing to do below the floor.
+        """
+        begin, to = bounds
+        for _, _, floor in self.floors.within(*span):
+            if not begin <= floor:
+                return Conflict(f"the floor is at {floor}; the claim begins at {begin}")
+        fresh = {key: Row(self.floors.at(key)) for key in pinned if key not in self.rows}
+        floors = self.floors.raised(*span, to, max)
+        error = self._check_spans(floors, spans_max)
+        if fresh and len(self.rows) + len(fresh) > limits.group_rows_max:
+            error = _full()
+        if error is not None:
+            return error
+        self.rows.update(fresh)
+        self.floors = floors
+        kept, ended = set(pinned), set(finished)
+        for key in [key for key, row in self.rows.items() if row.done <= to]:
+            row = self.rows[key]
+            named = key in ended or (row.done >= begin and key not in kept)
+            if named and not row.parked and has(span, key):
+                self._put(key, Row(to), floors.at(key))
+        return None
+
+    # Removal.
+
+    def pass_lost(self, start: bytes, end: bytes | None, before: int, at_ms: int) -> None:
+        """Raise the positions of a span's keys to `before`: retention removed what is below."""
+        raised = self.floors
+        for first, last, floor in list(self.floors.within(start, end)):
+            if 0 < floor < before:
+                self.decisions.append(Decision(at_ms, LOST, "", first, last, floor, before, ""))
+                raised = raised.raised(first, last, before, max)
+        rows = [key for key, row in self.rows.items() if row.done < before]
+        for key in rows:
+            if has((start, end), key):
+                self.pass_removed(key, before, at_ms, raised.at(key))
+        self.floors = raised
+        for key in [key for key, row in self.rows.items() if row == Row(before)]:
+            self._put(key, Row(before), raised.at(key))
+
+    def pass_removed(self, key: bytes, before: int, at_ms: int, floor: int) -> None:
+        """Move a row to `before`, since its key's entries below are removed; a decision records it.
+
+        The next entry is another entry: what was known of the removed entry goes.
+        """
+        row = self.rows[key]
+        if row.done < before:
+            self._put(key, Row(before), floor)
+            self.decide(at_ms, LOST, "", key, row.done, before, row.error)
+
+    # Rows.
+
+    def decide(
+        self, at_ms: int, what: int, who: str, key: bytes, begin: int, through: int, why: str
+    ) -> None:
+        """Record a decision about one key."""
+        end = key + b"\0"
+        self.decisions.append(Decision(at_ms, what, who, key, end, begin, through, why))
+
+    def _put(self, key: bytes, row: Row, floor: int) -> bool:
+        """Store a row, or drop it where the floor says the same. False: no room for a new row."""
+        if not floor:
+            return False
+        if row.done == floor and row.is_plain:
+            self.rows.pop(key, None)
+            return True
+        if key not in self.rows and len(self.rows) >= limits.group_rows_max:
+            return False
+        self.rows[key] = row
+        return True
+
+    def _check_spans(self, floors: Steps[int], spans_max: int) -> LognodeError | None:
+        """Return the error of floors with more spans than may be, unless a merge brought them."""
+        if len(floors.starts) > max(spans_max, len(self.floors.starts)):
+            return Overloaded(
+                f"the group would have floors of {len(floors.starts)} spans; the limit is "
+                f"{spans_max}. Reset wider spans.",
+                retry_after=60.0,
+            )
+        return None
+
+    # In tables.
+
+    def to_wire(self) -> list[Any]:
+        """Return a copy of the present state as tables store it (x16)."""
+        return [self.fence, self.waits, self.floors.to_wire(), dict(self.rows),
+                list(self.decisions)]  # fmt: skip
+
+    @classmethod
+    def from_wire(cls, body: Sequence[Any]) -> "Group":
+        """Undo `to_wire`."""
+        group = cls()
+        group.fence, group.waits, floors, rows, decisions = body
+        group.floors = Steps(*floors)
+        group.rows = {key: Row(*row) for key, row in rows.items()}
+        group.decisions.extend(Decision(*each) for each in decisions)
+        return group
+
+
+def _second(_: int, to: int) -> int:
+    return to
+
+
+def _full() -> Overloaded:
+    return Overloaded(
+        f"the group has {limits.group_rows_max} keys in the range that wait, failed or are done "
+        "above the floor, the limit; retry or skip parked keys",
+        retry_after=1.0,
+    )

@@ -1,0 +1,42 @@
+"""The rows of a group: keys with a position of their own, and decisions.
+
+Rows are never changed, only replaced: a copy of the table of a base is a copy of references (x16).
+"""
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """A key with a position of its own, and what is known of its next entry."""
+
+    done: int
+    """The position: the next seq wanted."""
+    deliveries: int = 0
+    """Failed deliveries of the next entry."""
+    parked: bool = False
+    """Whether the key is delivered to nobody until somebody says retry or skip."""
+    error: str = ""
+    """The last error of a consumer."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but the position is known."""
+        return not (self.deliveries or self.parked or self.error)
+
+
+class Decision(NamedTuple):
+    """Something that was decided about keys, other than an acknowledgement."""
+
+    at_ms: int
+    """Log time."""
+    what: int
+    """One of `forms.DECISIONS`."""
+    who: str
+    """Who decided; empty for the range itself."""
+    start: bytes
+    end: bytes | None
+    """The keys in [start, end); a single key ends at itself and a zero byte."""
+    begin: int
+    through: int
+    """The seqs in [begin, through) are concerned."""
+    why: str

@@ -1,0 +1,115 @@
+"""The entries of a range that a group has not done, found by reading the index step by step.
+
+Leaders only: apply reads no entries. A step reads one page, and raises NotPrepared and TurnOver in
+a bounded turn (see `SegmentStore.on_hand`); repeating the step makes progress.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from ...client.protocol import limits
+from ..range_state import RangeState
+from ..spans import Span, common, has
+from ..turn_limits import ENTRIES_A_TURN
+from .group import Group
+
+_BYTES_A_STEP: Final = limits.MIB
+
+
+class Undone(NamedTuple):
+    """The undone entries of one key, in the bounds of a search."""
+
+    first: int
+    """The seq of the oldest."""
+    oldest_ms: int
+    """The timestamp of the oldest."""
+    entries: int
+    bytes: int
+    """Keys and values."""
+
+
+class Search:
+    """Finds undone entries in a span of keys, from the floors up to `end_seq`, excluded.
+
+    The search is about the group at its begin: positions that move meanwhile are not seen. Entries
+    that are removed meanwhile are found or not; `disturbed` says whether there may be such.
+    """
+
+    def __init__(self, state: RangeState, group: Group, span: Span, end_seq: int) -> None:
+        self._state = state
+        self._removals = state.removal.changes
+        self.end_seq = end_seq
+        self.keys: dict[bytes, Undone] = {}
+        """The keys with undone entries."""
+        self.above: dict[bytes, int] = {}
+        """The first undone seq at or above the floor, of each key that has such an entry."""
+        self.begun = True
+        """Whether the group has begun on all keys of the span. The search leaves other keys out."""
+        self._rows = dict(group.rows)
+        self._floors = group.floors
+        self._spans: deque[tuple[bytes, bytes | None, int]] = deque()
+        whole = common(span, (state.start, state.end)) or (b"", b"")
+        for start, end, floor in group.floors.within(*whole):
+            if floor:
+                self._spans.append((start, end, floor))
+            else:
+                self.begun = False
+        self._behind = deque(
+            (key, row.done, min(floor, end_seq))
+            for key, row in self._rows.items()
+            if has(whole, key) and row.done < (floor := self._floors.at(key))
+        )
+        """Keys below their floors: each with the bounds of what is left to read."""
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to read."""
+        return not (self._spans or self._behind)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether entries may have been removed since the search began."""
+        return self._state.removal.changes != self._removals
+
+    def step(self) -> None:
+        """Read some entries."""
+        if self._behind:
+            self._read_behind()
+        elif self._spans:
+            self._read_page()
+
+    def _read_behind(self) -> None:
+        """Read some entries of a key below its floor."""
+        key, begin, end = self._behind[0]
+        page = self._state.scan(key, begin, end, limit=ENTRIES_A_TURN, bytes_max=_BYTES_A_STEP)
+        self._behind.popleft()
+        if page.more:
+            self._behind.appendleft((key, page.next, end))
+        for seq, timestamp_ms, value in zip(page.seqs, page.timestamps, page.values, strict=True):
+            self._add(key, seq, timestamp_ms, len(value or b""))
+
+    def _read_page(self) -> None:
+        """Read a page of the entries at or above a floor."""
+        start, end, seq = self._spans[0]
+        page = self._state.read_span(
+            start, end, seq, self.end_seq, limit=ENTRIES_A_TURN, bytes_max=_BYTES_A_STEP
+        )
+        self._spans.popleft()
+        if page.end_key is not None:
+            self._spans.appendleft((page.end_key, end, seq))
+        if page.more:
+            self._spans.appendleft((start, page.end_key or end, page.next))
+        columns = zip(page.keys, page.seqs, page.timestamps, page.values, strict=True)
+        for key, seq, timestamp_ms, value in columns:
+            row = self._rows.get(key)
+            if row is None or seq >= row.done:
+                self.above.setdefault(key, seq)
+                self._add(key, seq, timestamp_ms, len(value or b""))
+
+    def _add(self, key: bytes, seq: int, timestamp_ms: int, value_bytes: int) -> None:
+        size = len(key) + value_bytes
+        known = self.keys.get(key)
+        if known is None:
+            self.keys[key] = Undone(seq, timestamp_ms, 1, size)
+        else:
+            self.keys[key] = known._replace(entries=known.entries + 1, bytes=known.bytes + size)
