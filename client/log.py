@@ -528,7 +528,7 @@ class AsyncLog:
         the same keys or prefix. `start`: where keys begin for which the cursor does not exist yet,
         a seq, "earliest", "latest" or Timestamp(ms). Nothing is sent before the first use.
         """
-        check_one_of(keys, prefix)
+        check_one_of(keys, prefix, None)
         return AsyncKeptCursor(
             self._cluster, self._routes, name, keys=keys, prefix=prefix, start=start,
             timeout=self._timeout,
