@@ -2,11 +2,10 @@
 
 The plan joins eight neighbours of one size at a time, so that each byte is written again once for
 every eightfold growth. Small segments, which a range with little traffic makes by age, are joined
-at once. Full segments, each of a memtable that was at least half full, are left alone until they
-exceed the bound on a range's segments. Where compaction marks let superseded entries go, the oldest
-segments are joined as soon as the later ones together have the size of the first: so at most about
-half of a compacted range's bytes on disk are superseded. Every member with the same manifest and
-rules decides the same.
+at once. Full segments are left alone until they exceed the bound on a range's segments. Where
+compaction marks let superseded entries go, the oldest segments are joined as soon as the later ones
+together have the size of the first: so at most about half of a compacted range's bytes on disk are
+superseded. Every member with the same manifest and rules decides the same.
 
 After a merge of ranges the plan treats each run of rows with the same clip by itself: rows of two
 parents may have the same seqs, which one file cannot hold. Superseded entries of an older run stay
@@ -26,11 +25,8 @@ _CLIP: Final = attrgetter("clip")
 _JOINED: Final = 8
 _SMALLEST_BYTES: Final = limits.MIB
 """Segments below this size count as one size."""
-_FULL_BYTES: Final = limits.memtable_bytes_max // 2
-"""Segments of memtables from this size on are full: only the bound joins them."""
-_ENTRY_BYTES: Final = 64
-"""About the bytes of an entry in a memtable that no segment has: the object of its key, and the
-hashes that find it. They are half of a full memtable of small records."""
+_FULL_BYTES: Final = 32 * limits.MIB
+"""Segments from this size on are as large as a memtable makes them: only the bound joins them."""
 _SEGMENTS_MAX: Final = 32
 """Above this number full segments are joined, too."""
 _SEGMENTS_HARD_MAX: Final = 40
@@ -63,7 +59,7 @@ def _plan_run(run: Sequence[SegmentInfo], rules: Rules) -> tuple[int, int] | Non
     compacted = len(list(takewhile(rules.compacts, run)))
     if compacted > 1 and sum(sizes[1:compacted]) >= sizes[0]:
         return 0, compacted
-    found = min(_runs_of_small(run), default=None)
+    found = min(_runs_of_small(sizes), default=None)
     if found is None and len(sizes) > _SEGMENTS_MAX:
         found = min(_runs(list(map(_tier, sizes)), 0), default=None)
     if found is None and len(sizes) > _SEGMENTS_HARD_MAX:
@@ -81,15 +77,11 @@ def _tier(size: int) -> int:
     return tier
 
 
-def _is_full(info: SegmentInfo) -> bool:
-    return info.size + _ENTRY_BYTES * info.entries >= _FULL_BYTES
-
-
-def _runs_of_small(run: Sequence[SegmentInfo]) -> Iterator[tuple[int, int]]:
+def _runs_of_small(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the `_runs` of each stretch of segments that are not full."""
     begin = 0
-    for full, stretch in groupby(run, key=_is_full):
-        tiers = [_tier(info.size) for info in stretch]
+    for full, stretch in groupby(sizes, key=_FULL_BYTES.__le__):
+        tiers = list(map(_tier, stretch))
         if not full:
             yield from _runs(tiers, begin)
         begin += len(tiers)

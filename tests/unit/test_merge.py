@@ -11,17 +11,15 @@ import pytest
 
 from lognode.client.protocol import limits
 from lognode.client.protocol.errors import CorruptData, Unavailable
-from lognode.client.protocol.records import decode_batch, encode_batch
+from lognode.client.protocol.records import encode_batch
 from lognode.client.protocol.types import Entry
 from lognode.statemachine import merge_plan
 from lognode.statemachine.block_cache import BlockCache
-from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.floors import Compaction
-from lognode.statemachine.memtable import Memtable
 from lognode.statemachine.merge import Kept, merge
 from lognode.statemachine.merge_plan import plan
 from lognode.statemachine.merge_process import Merger, Task, run
-from lognode.statemachine.range_state import Base, RangeState, Sources
+from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.removal import Removal
 from lognode.statemachine.segment_reader import Segment
 from lognode.statemachine.segment_writer import SegmentInfo, Source, build
@@ -250,9 +248,6 @@ MIB = limits.MIB
         ([*[2 * MIB] * 8, *[1] * 8], (8, 16)),  # the cheaper one first
         ([*[1] * 7, 64 * MIB, *[1] * 7], None),
         ([64 * MIB] * 32, None),  # full ones, within the bound
-        ([32 * MIB] * 32, None),
-        ([32 * MIB] * 33, (0, 8)),
-        ([31 * MIB] * 8, (0, 8)),
         ([*[512 * MIB] * 3, *[60 * MIB] * 30], (3, 11)),
     ],
 )
@@ -260,29 +255,6 @@ def test_neighbours_of_one_size_are_joined_by_eight(
     sizes: list[int], expected: tuple[int, int] | None
 ) -> None:
     assert plan(of_size(FIRST, sizes), Rules.of({})) == expected
-
-
-@pytest.mark.parametrize("value_bytes", [0, 64])
-def test_P5_segments_of_full_memtables_are_not_written_again_below_the_bound(
-    tmp_path: Path, value_bytes: int
-) -> None:
-    """Even where the file has a fraction of the memtable's bytes, as with small records."""
-    rng = random.Random(value_bytes)
-    values = [rng.randbytes(value_bytes // 2).hex().encode() for _ in range(1_000)]
-    memtable = Memtable(1, ColumnCache(MIB))
-    while memtable.size < limits.memtable_bytes_max:
-        keys = [b"%016d" % rng.randrange(10**6) for _ in values]
-        data = encode_batch(keys, values, producer=1, epoch=1, low=1, numbers=1)
-        memtable.add(decode_batch(data), data, None, 1_000)
-    info = build(tmp_path / "segment", 1, Sources(memtable))
-    assert plan([info] * 32, Rules.of({})) is None
-    assert plan([info] * 33, Rules.of({})) == (0, 8)
-
-
-def test_P5_segments_of_half_full_memtables_are_full() -> None:
-    half = FIRST._replace(entries=300_000, size=32 * MIB - 300_000 * 64)
-    assert plan([half] * 32, Rules.of({})) is None
-    assert plan([half._replace(size=half.size - 1)] * 8, Rules.of({})) == (0, 8)
 
 
 @pytest.mark.parametrize("kind", ["full", "small", "mixed"])
