@@ -27,7 +27,8 @@ Modules of these layers. In the SDK:
     makes progress
   span_positions, span_pages, ahead: reads of whole spans of keys: where the ranges begin and end,
     page by page, the next page ahead
-  key_choice: the keys of a read of many keys: a prefix, patterns
+  key_choice, begins: the keys of a read of many keys: a prefix, patterns; where a read of one key
+    begins and ends
   span_columns, entry_columns, arrow_columns: many entries as lists, and as Arrow arrays
   follow_span, follow_queue, follow_streams, follow_shared: one reader of a follow; what was read;
     the streams of one follow; streams that many follows share

@@ -17,6 +17,7 @@ from .protocol.errors import (
     InvalidArgument,
     LimitExceeded,
     LognodeError,
+    PartialFailure,
     RemoteProtocolError,
     SequenceMismatch,
 )
@@ -567,3 +568,22 @@ def check_one_batch(columns: Columns) -> None:
                 f"atomic batch has at most {allowed}: use append_many, which is not atomic",
                 limit=limit, value=value, allowed=allowed,
             )  # fmt: skip
+
+
+def all_or_raise(results: list[Ack | LognodeError]) -> list[Ack]:
+    """Return the Acks of a call of many records. Raises the error that all records have, or
+    PartialFailure."""
+    if set(map(type, results)) == {Ack}:
+        return results  # type: ignore[return-value]  # all are Acks
+    acks = [result for result in results if isinstance(result, Ack)]
+    failures = [result for result in results if isinstance(result, LognodeError)]
+    reasons = {(error.code, error.outcome, error.message) for error in failures}
+    if not acks and len(reasons) == 1:
+        raise failures[0]
+    raise PartialFailure(
+        f"{len(failures)} of {len(results)} records were not acknowledged; the first error: "
+        f"{failures[0]}",
+        outcome="unknown" if any(e.outcome == "unknown" for e in failures) else "not_applied",
+        acks=[result if isinstance(result, Ack) else None for result in results],
+        errors=[result if isinstance(result, LognodeError) else None for result in results],
+    )

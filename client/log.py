@@ -10,6 +10,7 @@ from . import progress
 from .appends import (
     AppendBatch,
     Columns,
+    all_or_raise,
     check_one_batch,
     checked_key,
     checked_record,
@@ -17,6 +18,7 @@ from .appends import (
     to_expect,
     to_key,
 )
+from .begins import begin_of, checked_end
 from .cluster import Cluster
 from .cursor import AsyncKeptCursor, checked_start, listed
 from .durations import milliseconds
@@ -31,7 +33,6 @@ from .protocol.errors import (
     InvalidArgument,
     LognodeError,
     LogNotFound,
-    PartialFailure,
     RemoteProtocolError,
     Timeout,
 )
@@ -51,7 +52,6 @@ from .protocol.types import (
     Headers,
     Pattern,
     Start,
-    Tail,
     Timestamp,
     Updated,
 )
@@ -165,7 +165,7 @@ class AsyncLog:
                 results += [error] * (len(columns) - len(results))
                 break
             results += await self._append_part(sender, part, deadline)
-        return _all_or_raise(results)
+        return all_or_raise(results)
 
     async def _append_part(
         self, sender: Sender, columns: Columns, deadline: float
@@ -655,22 +655,9 @@ class AsyncLog:
         self, key: bytes, start: Start, timeout: float | None, consistency: Consistency,
         node: int | None,
     ) -> int:  # fmt: skip
-        if start == "earliest":
-            return 1
-        if isinstance(start, int):
-            return max(1, start)
-        if isinstance(start, Tail):
-            how: Any = ["tail", start.n]
-        elif isinstance(start, Timestamp):
-            how = ["ts", start.ms]
-        elif start in ("latest", "snapshot"):
-            how = start
-        else:
-            raise InvalidArgument(
-                f"start is {start!r}; give a seq, 'earliest', 'latest', 'snapshot', Tail or "
-                "Timestamp",
-                what="start",
-            )
+        how = begin_of(start)
+        if isinstance(how, int):
+            return how
         body, end = {"key": key, "start": how}, None
         while True:
             answer = await self._read(RESOLVE, key, body, timeout, consistency, node, None)
@@ -684,9 +671,7 @@ class AsyncLog:
     ) -> int | None:  # fmt: skip
         if isinstance(end, Timestamp):
             return await self._resolve(key, end, timeout, consistency, node)
-        if end is not None and not isinstance(end, int):
-            raise InvalidArgument(f"end is {end!r}; give a seq or Timestamp", what="end")
-        return end
+        return checked_end(end)
 
     async def _read(
         self, operation: Operation, key: bytes, body: dict[str, Any], timeout: float | None,
@@ -706,20 +691,3 @@ class AsyncLog:
 
 def _ms(timeout: float | None, default: float) -> int:
     return milliseconds(default if timeout is None else timeout)
-
-
-def _all_or_raise(results: list[Ack | LognodeError]) -> list[Ack]:
-    if set(map(type, results)) == {Ack}:
-        return results  # type: ignore[return-value]  # all are Acks
-    acks = [result for result in results if isinstance(result, Ack)]
-    failures = [result for result in results if isinstance(result, LognodeError)]
-    reasons = {(error.code, error.outcome, error.message) for error in failures}
-    if not acks and len(reasons) == 1:
-        raise failures[0]
-    raise PartialFailure(
-        f"{len(failures)} of {len(results)} records were not acknowledged; the first error: "
-        f"{failures[0]}",
-        outcome="unknown" if any(e.outcome == "unknown" for e in failures) else "not_applied",
-        acks=[result if isinstance(result, Ack) else None for result in results],
-        errors=[result if isinstance(result, LognodeError) else None for result in results],
-    )
