@@ -85,7 +85,7 @@ class _Group:
         self.telling: Iterator[FollowSpan] | None = None
         """The spans that are still to be told that the stream is behind, if it is."""
         self.timer: asyncio.Handle | None = None
-        """Of the next telling."""
+        """Begins the next telling."""
 
     @property
     def size(self) -> int:

@@ -18,8 +18,8 @@ def clipped(base: Base, start: bytes, end: bytes | None) -> Base:
     """Return the part of a base that concerns the keys in [start, end), at the same index and term.
 
     The manifest keeps the rows of segments that may hold such keys, in their order. A clip that has
-    all of the keys is dropped; any other clip is cut to them. Of the tables, only the removal
-    state, the cursors and the groups are cut: floors, marks, leases, positions and rows belong to
+    all of the keys is dropped; any other clip is cut to them. Only the removal state, the cursors
+    and the groups are cut among the tables: floors, marks, leases, positions and rows belong to
     keys. The child keeps all other tables of the parent, including tables that this function does
     not know. Extra data in a child does no harm (for producers see
     docs/design/ranges.md#producers); missing data is lost. A new table that is kept per key and

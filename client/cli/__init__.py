@@ -6,7 +6,8 @@
     printer, progress        results as tables or JSON; the progress bar
     top_screen               the screen of `lognode top` as lines
     load, import_files       `lognode import`; rows from CSV, JSON lines and Parquet files
-    verbs_logs, verbs_write, verbs_read, verbs_producers    logs and their entries
+    verbs_logs, verbs_write, verbs_read, verbs_producers,
+    verbs_cursors            logs, their entries and their readers
     verbs_ranges, verbs_recover, verbs_nodes, verbs_cluster, verbs_top    the cluster
     verbs_tokens, verbs_quotas    who may do what, and how much
     verbs_bench              load, by `client/bench/`

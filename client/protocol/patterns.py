@@ -25,6 +25,7 @@ from itertools import compress
 from typing import Final, Self
 
 from . import limits
+from .characters import is_printable
 from .errors import InvalidArgument, LimitExceeded
 from .key_spans import Span, prefix_span
 
@@ -294,7 +295,7 @@ def _hint(separator: bytes) -> str:
 
 def _shown(text: bytes) -> str:
     shown = text[:100].decode("utf-8", "backslashreplace")
-    return f"`{shown}`" if shown.isprintable() else repr(text[:100])
+    return f"`{shown}`" if is_printable(shown) else repr(text[:100])
 
 
 def _wrong(given: bytes, what: str, allowed: str) -> InvalidArgument:

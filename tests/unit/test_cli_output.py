@@ -115,7 +115,7 @@ def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> 
         (["append", "l", "k", "v", "--tombstone"], "give VALUE, - "),
         (["append", "l", "k", "-", "--expect", "3"], "needs a single VALUE"),
         (["append", "l", "k", "v", "--expect", "x"], "write any, absent or a seq"),
-        (["follow", "l", "k", "--prefix", "p"], "give KEYs or --prefix, not both"),
+        (["follow", "l", "k", "--prefix", "p"], "give only one of KEYs, --prefix and --pattern"),
         (["scan", "l", "k", "--to", "latest"], "write a seq, or -10m"),
         (["trim", "l", "k"], "the following arguments are required: --before"),
         (["trim", "l", "k", "--before", "-1"], "'-1' is not a whole number"),

@@ -11,7 +11,7 @@ import pytest
 from storage_node import StorageNode, descriptor, numbered_batch
 
 from lognode.client.protocol.errors import NotLeader, Sealed, Unavailable
-from lognode.client.protocol.reads import LATEST
+from lognode.client.protocol.reads import FOLLOW, LATEST
 from lognode.node.metrics import Metrics
 from lognode.node.replicas.range_replica import RangeReplica
 from lognode.node.serving.data_service import DataService
@@ -64,7 +64,7 @@ class Reader:
     """A follow, and what was pushed to its reader."""
 
     def __init__(self, replica: RangeReplica, **body: Any) -> None:
-        asked = {"keys": None, "prefix": b"", "start_key": b"", "end_key": None, "from_seq": 1}
+        asked = FOLLOW.request.check({"range": 1, "generation": 1, "from_seq": 1})
         self.pushed: list[dict[str, Any]] = []
         self.request: Any = SimpleNamespace(
             body=asked | body, answered=False, wait_credit=_no_wait, room=_no_wait,
