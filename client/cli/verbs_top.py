@@ -23,7 +23,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("--every", type=age_s, default=2.0, metavar="AGE",
                         help="time between two looks at the cluster (default 2s)")  # fmt: skip
     parser.add_argument("--sort", choices=SORTS, default=SORTS[0],
-                        help=f"order of the ranges, the largest first (default {SORTS[0]})")  # fmt: skip
+                        help=f"order of the ranges (default {SORTS[0]})")  # fmt: skip
     parser.add_argument("--once", action="store_true",
                         help="print one screen and end; the default where the output is not a "
                              "terminal")  # fmt: skip
