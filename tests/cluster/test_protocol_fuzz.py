@@ -106,6 +106,7 @@ def test_a_node_serves_every_operation_of_the_table(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with live(tmp_path) as cluster, lognode.AsyncClient(cluster.address) as client:
+            await client.admin.finalize()  # cursors need the newest feature level
             await (await client.create_log("orders")).append(b"k", b"v")
             rows = (await client.status())["ranges"]
             (of_log,) = (row for row in rows if row["log"] == "orders")
