@@ -15,7 +15,7 @@ _SWITCH_S: Final = 0.0005
 With CPython's 5 ms each WAL round waited up to four times as long: to begin, to write, to sync, and
 to report (Beazley, "Understanding the Python GIL", 2010: the convoy effect)."""
 _MMAP_BYTES: Final = 1 << 20
-_TRIM_BYTES: Final = 64 << 20
+_TRIM_BYTES: Final = 16 << 20
 _MALLOC: Final = (("M_TRIM_THRESHOLD", -1, _TRIM_BYTES), ("M_MMAP_THRESHOLD", -3, _MMAP_BYTES),
                   ("M_ARENA_MAX", -8, 1))  # fmt: skip
 """Settings of glibc: names, numbers and values, see mallopt(3)."""
@@ -44,7 +44,8 @@ def _set_malloc() -> None:
     A request brings some hundred KiB, and is unpacked, written and sent within milliseconds. Such
     blocks stay in the heap, whose free end is kept up to M_TRIM_THRESHOLD. With 500 KiB and glibc's
     128 KiB the system cleared a page for every second record. One heap serves all threads, since
-    they take turns at the interpreter, and what one of them frees another uses.
+    they take turns at the interpreter, and what one of them frees another uses. To give 64 MiB back
+    at once took the system over 20 ms of a turn, so the free end is at most 16 MiB.
 
     Does nothing where the C library has no mallopt.
     """
