@@ -35,7 +35,7 @@ Modules of these layers. In the SDK:
   follow_ends, positions: where a follow of keys begins; the position of each key
   cursor, cursor_rows, cursor_commits: positions that the ranges keep; their rows in requests; the
     commits of a follow
-  gathering: the same question to several ranges at once
+  gathering: several questions to the cluster at once
   snapshot, vector: snapshots, and the value that describes a snapshot
   loop_thread: the thread and event loop behind the blocking SDK
   timer: a call of the loop at a time that stays known

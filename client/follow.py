@@ -6,11 +6,10 @@ at the new place of the keys; no entry is skipped and none comes twice. A positi
 when the caller has taken the batch, so a cursor never runs ahead of its reader.
 """
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from . import progress
 from .appends import checked_key, to_key
@@ -22,6 +21,7 @@ from .follow_queue import PushQueue
 from .follow_shared import SharedFollows, shared_from, shared_keys_max
 from .follow_span import FollowSpan, Push
 from .follow_streams import OwnStreams
+from .gathering import each
 from .key_choice import KeyChoice, check_one_choice, chosen
 from .positions import Positions
 from .protocol import limits
@@ -31,8 +31,6 @@ from .protocol.patterns import Patterns
 from .protocol.reads import RESOLVE
 from .protocol.types import Cursor, Entry, FollowBatch, FollowStart, Pattern, Tail, Timestamp
 from .routing import Range
-
-resolves_at_once: Final = 16
 
 
 class AsyncFeed:
@@ -300,20 +298,17 @@ class AsyncFeed:
     async def _resolve_keys(
         self, keys: Sequence[bytes], start: Any, deadline: float
     ) -> dict[bytes, int]:
-        gate = asyncio.Semaphore(resolves_at_once)
-
         async def one(key: bytes) -> int:
-            async with gate:
-                body, end = {"key": key, "start": start}, None
-                while True:
-                    answer, _ = await self._cluster.call(
-                        self._log, key, RESOLVE, body, deadline=deadline
-                    )
-                    if not answer["more"]:
-                        return int(answer["seq"])
-                    body["end"] = end = progress.lower(answer, "seq", end)
+            body, end = {"key": key, "start": start}, None
+            while True:
+                answer, _ = await self._cluster.call(
+                    self._log, key, RESOLVE, body, deadline=deadline
+                )
+                if not answer["more"]:
+                    return int(answer["seq"])
+                body["end"] = end = progress.lower(answer, "seq", end)
 
-        return dict(zip(keys, await asyncio.gather(*map(one, keys)), strict=True))
+        return dict(zip(keys, await each(keys, one), strict=True))
 
     async def _begin_choice(self, choice: KeyChoice, deadline: float) -> None:
         if isinstance(self._start, Cursor):

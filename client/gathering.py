@@ -1,11 +1,11 @@
-"""Ask several ranges at once, a bounded number at a time."""
+"""Ask the cluster several questions at once, a bounded number at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 asks_at_once: Final = 16
-"""Ranges that a call asks at the same time."""
+"""Questions that a call asks at the same time."""
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 

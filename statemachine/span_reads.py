@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from itertools import groupby, repeat
 from operator import itemgetter
 
+from ..client.protocol.key_spans import prefix_span
 from ..client.protocol.types import Entry
 from .block_slices import Portion
 from .chains import nearest_edge
@@ -65,8 +66,8 @@ class SpanReads(Reads):
         as_of: str | None = None,
     ) -> tuple[list[bytes], bytes | None]:
         """Return some of the keys, maybe none, and the key to go on after; None: no more keys."""
-        view = self.view(prefix, _after(prefix), as_of)
-        span = self.within(prefix, _after(prefix))
+        view = self.view(*prefix_span(prefix), as_of)
+        span = self.within(*prefix_span(prefix))
         least = least_trim(view, *span)
         sources: list[Iterator[tuple[bytes, bool]]] = [
             self._keys_in(info, prefix, start_after, surely=_all_visible(info, view))
@@ -291,9 +292,3 @@ def _all_visible(info: SegmentInfo, view: View) -> bool:
 def least_trim(view: View, start: bytes, end: bytes | None) -> int:
     """Return a seq below which no entry of any key in [start, end) is visible."""
     return min((trim for *_, trim in view.marks.trims.within(start, end)), default=0)
-
-
-def _after(prefix: bytes) -> bytes | None:
-    """Return the first key above all keys with the prefix, or None without one."""
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

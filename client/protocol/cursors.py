@@ -18,14 +18,16 @@ _POSITION: Final = Row(start=BOUND, end=Nullable(KEY), next=SEQ)
 _SPANS: Final = Array(_POSITION, limits.cursor_commit_spans_max, limit="cursor_commit_spans_max")
 _ROW_BYTES: Final = 2 * limits.key_bytes_max + 32
 _TAKEN: Final = Record({"end_key": Optional(KEY)}, loose=True)
+_GIVEN: Final = Record({
+    **GROUP, "cursor": NAME, "holder": _HOLDER, "spans": _SPANS, "node": Optional(Integer()),
+})  # fmt: skip
 
 CURSOR_OPEN: Final = Operation(
     "cursor_open", 40,
     "Make a reader the holder of a cursor in some spans of keys. Older holders are refused from "
     "now on. Keys for which the cursor does not exist begin at the position of their span.",
     Sender.CLIENT, Permission.READ, Retry.IDEMPOTENT,
-    Record({**GROUP, "cursor": NAME, "holder": _HOLDER, "spans": _SPANS,
-            "node": Optional(Integer())}),
+    _GIVEN,
     _TAKEN, SMALL_BYTES,
     subject=Subject.KEYS,
 )  # fmt: skip
@@ -47,8 +49,7 @@ CURSOR_SET: Final = Operation(
     "Set positions of a cursor, which may go back, and make the sender the holder of these spans. "
     "The positions of single keys in the spans go.",
     Sender.CLIENT, Permission.READ, Retry.IDEMPOTENT,
-    Record({**GROUP, "cursor": NAME, "holder": _HOLDER, "spans": _SPANS,
-            "node": Optional(Integer())}),
+    _GIVEN,
     _TAKEN, SMALL_BYTES,
     subject=Subject.KEYS,
 )  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Any
 from ...client.accepting.request import Request
 from ...client.protocol import limits
 from ...client.protocol.errors import NotLeader, Sealed, Unavailable
+from ...client.protocol.key_spans import prefix_span
 from ...client.protocol.patterns import Patterns
 from ...statemachine.page import Page
 from ...statemachine.turn_limits import ENTRIES_A_TURN
@@ -57,7 +58,7 @@ class Follow:
         """Keys that may have entries to push, in the order of their turns."""
         prefix = body["prefix"]
         self._start_key = max(body["start_key"], prefix)
-        ends = (body["end_key"], _after(prefix))
+        ends = (body["end_key"], prefix_span(prefix)[1])
         self._end_key: bytes | None = min((end for end in ends if end is not None), default=None)
         self._from_seq: int = body["from_seq"]
         self._told_seq = self._from_seq
@@ -219,9 +220,3 @@ class Follow:
         """Return the staleness in ms, or None if this member has heard nothing yet."""
         staleness_s = self._replica.group.staleness_s
         return None if math.isinf(staleness_s) else math.ceil(1000 * staleness_s)
-
-
-def _after(prefix: bytes) -> bytes | None:
-    """Return the first key above all keys with the prefix, or None if there is no such key."""
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None
