@@ -163,12 +163,13 @@ class GroupLog:
             return
         if index <= self.last_index:
             self._truncate(index)
-        invariant(
-            index == self.last_index + 1 and term >= self.last_term,
-            "an append does not follow the end of the log",
-            gid=self.gid, index=index, term=term, last=self.last_index, last_term=self.last_term,
-        )  # fmt: skip
-        head = wal_format.encode_entry(self.gid, index, term, self.last_term, len(command))
+        last_term = self.last_term
+        if index != self.last_index + 1 or term < last_term:
+            invariant(
+                False, "an append does not follow the end of the log",
+                gid=self.gid, index=index, term=term, last=self.last_index, last_term=last_term,
+            )  # fmt: skip
+        head = wal_format.encode_entry(self.gid, index, term, last_term, len(command))
         place = Place(term, len(command), google_crc32c.value(command))
         self._places.append(place)
         self.last_index = index

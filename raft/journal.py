@@ -112,7 +112,8 @@ class EngineJournal:
 
     def add(self, command: bytes, index: int, term: int) -> None:
         """Append an entry; truncate at a real conflict, do nothing for an entry already there."""
-        invariant(index <= self.last_index + 1, "the journal would have a gap", index=index)
+        if index > self.last_index + 1:
+            invariant(False, "the journal would have a gap", index=index)
         self.log.append(index, term, bytes(command))
         if self._hidden_from is not None:
             self._hidden_from = index + 1 if index < self.log.last_index else None

@@ -1,13 +1,12 @@
 """Frames of Raft messages: whose count, and whose clocks, pings and boots are believed."""
 
-import gc
 import random
 import time
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from call_counts import Counting, Events
 from raft_wal import GID as LOGGED
 from raft_wal import open_wal
 
@@ -24,6 +23,8 @@ from lognode.raft.types import GroupId, RaftOptions
 
 GID = GroupId(7, 2)
 MESSAGE = [2, 1, 1, 5]
+CALLS_AN_ENTRY = 22
+LINES_AN_ENTRY = 46
 REGISTERED: dict[int, Boot] = {2: (5, 50)}
 
 
@@ -152,35 +153,34 @@ def test_the_largest_frame_of_a_node_is_accepted() -> None:
         parts.raft_in.take(2, body_of([strange]))
 
 
-@pytest.fixture
-def _no_garbage_collection() -> Iterator[None]:
-    """A node looks at what is old at moments of its own (`node.runtime.garbage`)."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
+def events_of_append(count: int) -> Events:
+    """The Python-level events in which a member takes an append of `count` small entries."""
+    log = open_wal(SimDisk(random.Random(1)), file_bytes=1 << 20).create_group(LOGGED)
+    group = Group(
+        log=log, node_id=1, members=(1, 2, 3), applied_index=0, clock=time.monotonic,
+        rng=random.Random(1), options=RaftOptions(),
+    )  # fmt: skip
+    group.start()
+    group.connected(2, 1)
+    parts = Parts()
+    replica = SimpleNamespace(fingerprint=b"f", receive=group.receive)
+    parts.raft_in._replica = {GID: replica}.get  # type: ignore[assignment]
+    entries = [[1, b"\0entry %d" % n] for n in range(count)]
+    body = body_of([[*append(0)[:-1], entries]])
+    with Counting().counted() as found:
+        parts.raft_in.take(2, body)
+    assert group.last_index == 1 + count
+    return Events(
+        sum(events.calls for events in found.values()),
+        sum(events.lines for events in found.values()),
+    )
 
 
-@pytest.mark.usefixtures("_no_garbage_collection")
-def test_the_largest_append_takes_a_short_turn() -> None:
-    """30,000 small entries in one message took 99 ms."""
-    took = []
-    for _ in range(3):
-        log = open_wal(SimDisk(random.Random(1)), file_bytes=1 << 20).create_group(LOGGED)
-        group = Group(
-            log=log, node_id=1, members=(1, 2, 3), applied_index=0, clock=time.monotonic,
-            rng=random.Random(1), options=RaftOptions(),
-        )  # fmt: skip
-        group.start()
-        group.connected(2, 1)
-        parts = Parts()
-        replica = SimpleNamespace(fingerprint=b"f", receive=group.receive)
-        parts.raft_in._replica = {GID: replica}.get  # type: ignore[assignment]
-        entries = [[1, b"\0entry %d" % n] for n in range(MOST)]
-        items = {"messages": [item(GID, b"f", [*append(0)[:-1], entries])]}
-        body = frame(items, boot=(5, 50), clock_ms=1, ping=[0, 0, []])
-        began = time.thread_time()
-        parts.raft_in.take(2, RAFT.request.check(body))
-        took.append(time.thread_time() - began)
-        assert group.last_index == 1 + MOST
-    assert min(took) < 0.03, took
+def test_an_entry_of_an_append_takes_few_lines_of_python() -> None:
+    """30,000 small entries in one message took 99 ms; the limit is MOST, 9 to 12 ms. This test does
+    not measure time, which doubles on a busy machine."""
+    few, many = events_of_append(MOST // 4), events_of_append(MOST)
+    entries = MOST - MOST // 4
+    calls, lines = (many.calls - few.calls) / entries, (many.lines - few.lines) / entries
+    assert calls < CALLS_AN_ENTRY, (calls, lines)
+    assert lines < LINES_AN_ENTRY, (calls, lines)
