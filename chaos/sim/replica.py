@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...client.protocol.errors import CorruptData, GenerationMismatch, LognodeError, NotFound
-from ...node.rules.flushing import cut_log, freeze_pending, may_freeze, may_seal
+from ...node.rules.flushing import cut_log, freeze_pending, may_freeze, may_propose
 from ...node.serving.read_wait import BARRIER, wait_before
 from ...partitions.model import Descriptor
 from ...raft.group_log import GroupLog
@@ -156,7 +156,7 @@ class RangeReplica(Member):
 
     def propose_seal(self, operation: int) -> None:
         """End the generation, as leader; once while this member leads."""
-        if may_seal(leads=self.leads, ended=self._has_ended, seal_proposed=self._seal_proposed):
+        if self._may_propose():
             self._propose_queue()
             command = commands.encode(commands.SEAL, self.host.wall_ms(), operation)
             self.propose(command, lambda _: None)
@@ -164,10 +164,15 @@ class RangeReplica(Member):
 
     def propose_level(self, level: int) -> bool:
         """As leader, propose the feature level of the cluster; False: it was not proposed."""
-        if not self.leads or self._has_ended or self._seal_proposed:
+        if not self._may_propose():
             return False
         self.propose(commands.encode(commands.LEVEL, self.host.wall_ms(), level), lambda _: None)
         return True
+
+    def _may_propose(self) -> bool:
+        return may_propose(
+            leads=self.leads, ended=self._has_ended, seal_proposed=self._seal_proposed
+        )
 
     # Member.
 

@@ -6,6 +6,7 @@ are told about each begin, base and damage.
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...client.protocol.errors import Unavailable
@@ -95,13 +96,8 @@ class Replicas:
         running = [
             replica.descriptor
             for replica in self.ranges()
-            if any(
-                info.content_id == content_id
-                for info in (
-                    *replica.store.state.durable_base.manifest, *replica.store.state.manifest
-                )
-            )
-        ]  # fmt: skip
+            if ending.need(replica.store.state, content_id) is not None
+        ]
         waiting = [aside.descriptor for aside in self.aside.values() if content_id in aside.files]
         return running + waiting
 
@@ -330,10 +326,9 @@ class Replicas:
         self._carry_out(ending.retire(over))
 
     def collect_garbage(self) -> None:
-        """Remove the segment files that no row names."""
-        named = [id_ for pinned in self.pinned.values() for id_ in pinned]
-        named += [info.content_id for r in self.ranges() for info in r.store.state.manifest]
-        self._host.durable.remove_orphans(named)
+        """Remove the segment files that nothing names."""
+        states = (replica.store.state for replica in self.ranges())
+        self._host.durable.remove_orphans(states, chain.from_iterable(self.pinned.values()))
 
     # Steps.
 

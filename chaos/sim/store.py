@@ -13,15 +13,14 @@ from ...client.protocol.invariants import invariant
 from ...client.protocol.levels import LEVEL_MIN
 from ...client.protocol.types import Entry
 from ...node.directory import feature_level, meta_keys
+from ...node.rules import merging
 from ...node.rules.durable_steps import Commit
-from ...node.rules.ending import files_of
+from ...node.rules.ending import needed
 from ...node.rules.flushing import store_base
 from ...partitions.model import Descriptor
 from ...statemachine.admission import admit
-from ...statemachine.merge_plan import is_oldest, plan
 from ...statemachine.meta import MemoryMeta
 from ...statemachine.range_state import Base, RangeState
-from ...statemachine.visibility import Rules
 from . import segments
 from .disk import SimDisk
 from .segments import Files, MemorySegment, MemorySegments
@@ -91,11 +90,10 @@ class Durable:
                 bad[name] = f"segment {name} is damaged"
         return bad
 
-    def remove_orphans(self, pinned: Iterable[str] = ()) -> None:
-        """Delete files that no row names and no duty has pinned."""
+    def remove_orphans(self, states: Iterable[RangeState] = (), pinned: Iterable[str] = ()) -> None:
+        """Delete files that no running replica, no row and no duty needs."""
         rows = [*self.meta.items(meta_keys.REPLICA), *self.meta.items(meta_keys.PREPARED)]
-        named = files_of(row for _, row in rows)
-        named.update(pinned)
+        named = needed(states, (row for _, row in rows), pinned)
         gone = [file for file in self.files if file not in named]
         for content_id in gone:
             del self.files[content_id]
@@ -155,24 +153,18 @@ class ReplicaStore:
         return base.applied_index
 
     def merge(self) -> bool:
-        """Remove files without visible entries, or replace the files of `merge_plan` by one.
-
-        The rules are those of the durable base. Return whether there were any such files.
-        """
-        base = self.state.durable_base
-        if self.state.sealed is not None:
-            return False  # the next generation is taking the state over
-        rules = Rules.of(base.tables, self.state.start, self.state.end)
-        gone = [info for info in base.manifest if rules.unneeded(info)]
+        """Carry out the merge that is due; return whether one was due."""
+        state = self.state
+        span = state.start, state.end
+        merge = merging.due(state.durable_base, span, ended=state.sealed is not None)
+        if merge is None:
+            return False
         merged = None
-        if not gone:
-            planned = plan(base.manifest, rules)
-            if planned is None:
-                return False
-            gone = base.manifest[slice(*planned)]
-            oldest = is_oldest(base.manifest, planned[0])
-            merged = segments.merge(self._durable.files, gone, rules, oldest=oldest)
-        base = self.state.base_merged(gone, merged)
+        if merge.writes:
+            merged = segments.merge(
+                self._durable.files, merge.inputs, merge.rules, oldest=merge.oldest
+            )
+        base = state.base_merged(merge.inputs, merged)
         self._store(base, self.state.merged)
         return True
 

@@ -20,7 +20,7 @@ from ...statemachine.admission import SenderCheck, admit, admit_steps
 from ...statemachine.range_state import Ahead, RangeState
 from ...statemachine.turn_limits import NotPrepared, TurnOver, Turns
 from ..quota.quotas import APPEND_RECORDS, Payer
-from ..rules.flushing import freeze_pending, may_freeze, may_seal
+from ..rules.flushing import freeze_pending, may_freeze, may_propose
 from ..runtime.waiters import Waiters
 from .contact_watch import ContactWatch
 from .gathered import Gathered, Waiting
@@ -278,7 +278,7 @@ class RangeReplica(Replica):
     def propose_seal(self, operation: int) -> None:
         """End this generation, if this member leads and has not done so yet (idempotent)."""
         ended = self.state.sealed is not None
-        if may_seal(leads=self.leads, ended=ended, seal_proposed=self._seal_proposed):
+        if may_propose(leads=self.leads, ended=ended, seal_proposed=self._seal_proposed):
             self.propose_gathered(all_of_it=True)
             self.propose(commands.proposal(commands.SEAL, self.services.stamp_ms(), operation), ())
             self._seal_proposed = True
@@ -351,7 +351,8 @@ class RangeReplica(Replica):
 
     def propose_in_passing(self, kind: int, payload: Any) -> bool:
         """As leader, propose a command without waiting for it; False: it was not proposed."""
-        if not self.leads or self.resigning or self.is_sealed or self._seal_proposed:
+        leads = self.leads and not self.resigning
+        if not may_propose(leads=leads, ended=self.is_sealed, seal_proposed=self._seal_proposed):
             return False
         try:
             self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), ())

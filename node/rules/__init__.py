@@ -11,6 +11,7 @@
     heartbeats               whom a node asks for news, and what the controller's leader keeps
     levels                   how a node and its ranges rise to the cluster's feature level
     flushing                 how memory becomes durable, how the log is cut and sealed
+    merging                  which files of a range become one
     repairing                how a damaged file is replaced by a peer's
     ending                   damage, retirement, and the files that nothing names any more
 

@@ -1,10 +1,12 @@
 """How replicas end: damaged in their generation, or retired with it; and which files then go."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...partitions.model import CONTROLLER_RANGE
 from ...raft.types import GroupId
+from ...statemachine.range_state import RangeState
+from ...statemachine.segment_format import SegmentInfo
 from ..directory import meta_keys
 from .durable_steps import CollectFiles, Commit, Damaged, RetireLogs, Steps, Stop
 
@@ -54,6 +56,32 @@ def retire(gids: Iterable[GroupId]) -> Steps:
 def files_of(rows: Iterable[Mapping[str, Any] | None]) -> set[str]:
     """Return the content ids that rows of replicas, or of prepared states, name in their base."""
     return {str(info[0]) for row in rows if row for info in row["base"]["manifest"]}
+
+
+def needed(
+    states: Iterable[RangeState], rows: Iterable[Mapping[str, Any] | None], pinned: Iterable[str]
+) -> set[str]:
+    """Return the content ids of the files that must stay.
+
+    `states` are those of running replicas: the files of the durable base, which a start reads, and
+    of the base that is about to become durable. `rows` are of replicas that do not run and of
+    prepared states. `pinned` are files that work in progress uses.
+    """
+    return {
+        *files_of(rows),
+        *pinned,
+        *(info.content_id for state in states for info in _files(state)),
+    }
+
+
+def need(state: RangeState, content_id: str) -> SegmentInfo | None:
+    """Return the file of this content id that a running replica needs, or None."""
+    return next((info for info in _files(state) if info.content_id == content_id), None)
+
+
+def _files(state: RangeState) -> Iterator[SegmentInfo]:
+    yield from state.durable_base.manifest
+    yield from state.manifest
 
 
 def before(generation: int, gids: Iterable[GroupId]) -> Sequence[GroupId]:

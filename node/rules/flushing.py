@@ -38,8 +38,9 @@ def cut_log(
     return (CutLog(gid, last),) if last > log.base_index else ()
 
 
-def may_seal(*, leads: bool, ended: bool, seal_proposed: bool) -> bool:
-    """Whether a member proposes the last entry of its generation: once while it leads."""
+def may_propose(*, leads: bool, ended: bool, seal_proposed: bool) -> bool:
+    """Whether a member proposes an entry by itself: it leads, its generation has not ended, and it
+    has not proposed the seal, the last entry of a generation."""
     return leads and not ended and not seal_proposed
 
 

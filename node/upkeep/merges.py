@@ -1,8 +1,6 @@
 """Tiered merge of segments: each node merges alone, in the background, one merge at a time.
 
-The plan follows from a replica's durable base: its manifest and its removal state. Removals since
-then do not count, because a restart applies them once more. So members with the same files reach
-the same files. Files without visible entries are just removed. The order makes crashes harmless, as
+`rules.merging` says which merge is due. The order makes crashes harmless, as
 in `flush`: the new file is durable before one meta transaction puts it in place of its inputs.
 Only then are the inputs removed, unless something else names or fetches them. A crash between two
 steps leaves a file that nothing names. Nothing that a reader can see changes (x13).
@@ -20,18 +18,17 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from ...client.protocol.errors import CorruptData, LognodeError, Unavailable
-from ...statemachine.merge_plan import is_oldest, plan
 from ...statemachine.merge_process import Merger, Task
 from ...statemachine.meta import MetaStore
 from ...statemachine.range_state import Base
 from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
-from ...statemachine.visibility import Rules
 from ..directory.disk_room import DiskRoom
 from ..metrics import Metrics
 from ..replicas.host import Host
 from ..replicas.prepare import open_ahead
 from ..replicas.range_replica import RangeReplica
+from ..rules import merging
 from ..rules.durable_steps import Commit
 from ..rules.flushing import store_base
 from ..runtime.slices import one_by_one
@@ -109,11 +106,14 @@ class Merges:
 
     async def _merge(self, replica: RangeReplica) -> bool:
         base = replica.state.durable_base
-        if self._seen.get(replica) is base or replica.stopped or replica.is_sealed:
-            return False  # the next generation takes over the files of a sealed one
-        rules = Rules.of(base.tables, *replica.descriptor.span)
-        gone = [info for info in base.manifest if rules.unneeded(info)]
-        if gone:
+        if self._seen.get(replica) is base or replica.stopped:
+            return False
+        merge = merging.due(base, replica.descriptor.span, ended=replica.is_sealed)
+        if merge is None:
+            self._seen[replica] = base
+            return False
+        if not merge.writes:
+            gone = merge.inputs
             await self._commit(replica, gone, None)
             await self._host.collect_garbage()
             self._metrics.segments_removed.inc(len(gone))
@@ -124,11 +124,7 @@ class Merges:
                                   "bytes": sum(info.size for info in gone)}},
             )  # fmt: skip
             return True
-        planned = plan(base.manifest, rules)
-        if planned is None:
-            self._seen[replica] = base
-            return False
-        inputs = base.manifest[slice(*planned)]
+        inputs = merge.inputs
         if not self._has_room(sum(info.size for info in inputs)):
             return False
         if any(self._store.is_suspended(info.content_id) for info in inputs):
@@ -137,8 +133,7 @@ class Merges:
         pin = object()
         self._host.pinned.pin(pin, [info.content_id for info in inputs])
         try:
-            oldest = is_oldest(base.manifest, planned[0])
-            merged = await self._replace(replica, inputs, rules, oldest=oldest)
+            merged = await self._replace(replica, merge)
         finally:
             self._host.pinned.unpin(pin)
         await self._host.collect_garbage()
@@ -177,26 +172,22 @@ class Merges:
                 else:
                     replica.state.merged(base)
 
-    async def _replace(
-        self, replica: RangeReplica, inputs: Sequence[SegmentInfo], rules: Rules, *, oldest: bool
-    ) -> SegmentInfo | None:
-        merged = await self._write(replica, inputs, rules, oldest=oldest)
+    async def _replace(self, replica: RangeReplica, merge: merging.Merge) -> SegmentInfo | None:
+        merged = await self._write(replica, merge)
         try:
-            await self._commit(replica, inputs, merged)
+            await self._commit(replica, merge.inputs, merged)
         finally:
             if merged is not None:
                 self._store.release(merged.content_id)
         return merged
 
-    async def _write(
-        self, replica: RangeReplica, inputs: Sequence[SegmentInfo], rules: Rules, *, oldest: bool
-    ) -> SegmentInfo | None:
+    async def _write(self, replica: RangeReplica, merge: merging.Merge) -> SegmentInfo | None:
         """Return the merged file in the store, held; None when nothing of the inputs is left."""
         # The process id is in the name: a merge may outlive a killed node by a moment.
         path = self._tmp / f"merge-{os.getpid()}-{next(self._numbers)}"
         span = replica.descriptor.span
-        files = [(self._store.path(info.content_id), info) for info in inputs]
-        task = Task(path, files, span.start, span.end, rules, oldest)
+        files = [(self._store.path(info.content_id), info) for info in merge.inputs]
+        task = Task(path, files, span.start, span.end, merge.rules, merge.oldest)
         merged = await asyncio.to_thread(self._merger.merge, task)
         if merged is not None:
             # Until a manifest in meta names the file, the end of a replica must not remove it.

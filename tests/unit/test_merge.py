@@ -13,6 +13,7 @@ from lognode.client.protocol import limits
 from lognode.client.protocol.errors import CorruptData, Unavailable
 from lognode.client.protocol.records import encode_batch
 from lognode.client.protocol.types import Entry
+from lognode.node.rules.merging import due
 from lognode.statemachine import merge_plan
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.floors import Compaction
@@ -107,6 +108,24 @@ def check_reads(state: RangeState, entries: list[Entry]) -> None:
     for ms in (0, 1000, 1400, 1777, 2200, 10**9):
         expected = next((e.seq for e in entries if e.timestamp_ms >= ms), None)
         assert state.seq_at_timestamp(ms) == (expected or state.memtable.end_seq, None)
+
+
+def test_files_without_visible_entries_go_before_others_are_merged(tmp_path: Path) -> None:
+    infos = [segment_of(tmp_path, [Entry(b"k", seq, 1_000, None, b"v")])[1] for seq in range(1, 10)]
+    base = Base(9, 1, infos, {"next_seq": infos[-1].end_seq})
+    everything = (b"", None)
+    merge = due(base, everything, ended=False)
+    assert merge is not None
+    assert (merge.inputs, merge.writes, merge.oldest) == (infos[:8], True, True)
+    assert due(base, everything, ended=True) is None, "the next generation takes the files over"
+    trimmed = Removal()
+    assert trimmed.trim_spans([(b"", None, infos[1].end_seq)]) is None
+    base.tables["removal"] = trimmed.to_wire(0)
+    merge = due(base, everything, ended=False)
+    assert merge is not None
+    assert (merge.inputs, merge.writes) == (infos[:2], False)
+    alone = Base(9, 1, infos[:1], {"next_seq": infos[0].end_seq})
+    assert due(alone, everything, ended=False) is None
 
 
 def test_S3_S6_a_merge_keeps_every_entry_as_it_is(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 from rule_machine import DESCRIPTOR, GID, Machine, rows_of
@@ -28,8 +29,8 @@ from lognode.node.rules.durable_steps import (
     Stop,
     SyncLogs,
 )
-from lognode.node.rules.ending import before, damage, files_of, retire
-from lognode.node.rules.flushing import cut_log, freeze_pending, may_freeze, may_seal, store_base
+from lognode.node.rules.ending import before, damage, files_of, need, needed, retire
+from lognode.node.rules.flushing import cut_log, freeze_pending, may_freeze, may_propose, store_base
 from lognode.node.rules.reinstalling import go_alone, reinstall
 from lognode.partitions.model import CONTROLLER_RANGE, Descriptor, Span
 from lognode.raft.types import GroupId
@@ -328,6 +329,20 @@ def test_files_that_rows_name_stay() -> None:
     assert files_of([row, None]) == {"one", "two"}
 
 
+def test_x2_10_files_of_the_durable_base_and_of_the_next_base_stay() -> None:
+    """A start reads the durable base, and the next base is about to take its place."""
+    old, both, new = (SimpleNamespace(content_id=name) for name in ("old", "both", "new"))
+    state: Any = SimpleNamespace(
+        durable_base=SimpleNamespace(manifest=[old, both]), manifest=[both, new]
+    )
+    row = {"base": {"manifest": [["prepared", 1]]}}
+    found = needed([state], [row, None], ["pinned"])
+    assert found == {"old", "both", "new", "prepared", "pinned"}
+    assert [need(state, name) for name in ("old", "both", "new", "prepared")] == [
+        old, both, new, None,
+    ]  # fmt: skip
+
+
 # Checkpoints.
 
 
@@ -363,10 +378,10 @@ def test_x2_18_x16_the_log_is_cut_behind_the_durable_base_commit_and_pins() -> N
 
 
 def test_x25_a_generation_is_sealed_once_by_its_leader() -> None:
-    assert may_seal(leads=True, ended=False, seal_proposed=False)
-    assert not may_seal(leads=False, ended=False, seal_proposed=False)
-    assert not may_seal(leads=True, ended=True, seal_proposed=False)
-    assert not may_seal(leads=True, ended=False, seal_proposed=True)
+    assert may_propose(leads=True, ended=False, seal_proposed=False)
+    assert not may_propose(leads=False, ended=False, seal_proposed=False)
+    assert not may_propose(leads=True, ended=True, seal_proposed=False)
+    assert not may_propose(leads=True, ended=False, seal_proposed=True)
 
 
 def test_members_freeze_at_one_entry_at_a_time() -> None:

@@ -1,0 +1,47 @@
+"""Which files of a range become one file, and which go without another.
+
+The plan follows from a replica's durable base: its manifest and its removal state. Removals since
+then do not count, because a restart applies them once more. So members with the same files reach
+the same files.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...statemachine.merge_plan import is_oldest, plan
+from ...statemachine.range_state import Base
+from ...statemachine.segment_format import SegmentInfo
+from ...statemachine.visibility import Rules
+
+Span = tuple[bytes, bytes | None]
+
+
+class Merge(NamedTuple):
+    """Files of a base that are replaced."""
+
+    inputs: Sequence[SegmentInfo]
+    rules: Rules
+    """What of the inputs is visible, by the removals that the base has."""
+    writes: bool
+    """Whether a file with the visible entries takes their place."""
+    oldest: bool
+    """Whether no earlier file of the base has a key of the inputs."""
+
+
+def due(base: Base, span: Span, *, ended: bool) -> Merge | None:
+    """Return the merge that the durable base of a range asks for, or None.
+
+    Files without visible entries go first. `ended`: the range's generation has ended, so that the
+    next generation takes the files over as they are.
+    """
+    if ended:
+        return None
+    rules = Rules.of(base.tables, *span)
+    gone = [info for info in base.manifest if rules.unneeded(info)]
+    if gone:
+        return Merge(gone, rules, writes=False, oldest=False)
+    planned = plan(base.manifest, rules)
+    if planned is None:
+        return None
+    inputs = base.manifest[slice(*planned)]
+    return Merge(inputs, rules, writes=True, oldest=is_oldest(base.manifest, planned[0]))
