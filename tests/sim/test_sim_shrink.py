@@ -18,6 +18,7 @@ def _drawn(plan: Plan, seed: int) -> tuple[Outcome, Case]:
     return outcome, Case(seed, plan.options(seed), schedule)
 
 
+@pytest.mark.slow
 def test_a_drawn_run_replays_exactly_from_its_schedule(tmp_path: Path) -> None:
     plan = Plan(0, 1000, Options())
     for seed in (3, 11, 57):

@@ -85,6 +85,7 @@ def test_a_run_leaves_nothing_of_its_nodes_in_memory() -> None:
     assert [each.__qualname__ for each in found if each.__qualname__ == "_Link._keep"] == []
 
 
+@pytest.mark.slow
 def test_printing_the_trace_does_not_change_the_run() -> None:
     lines: list[str] = []
     plan = Choice("append", ("kill",)).plan(3)

@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import background
 from lognode.statemachine.builder import Builder
@@ -26,6 +28,7 @@ def worked_by_niceness(builder: Builder, path: Path, *, gives_way: bool) -> dict
     return found
 
 
+@pytest.mark.slow
 def test_the_builder_gives_way_to_the_node_but_where_appends_wait_for_it(tmp_path: Path) -> None:
     """The one that there was went on giving way at the seal of a range: 1.4 s for 800 KB."""
     builder = Builder()

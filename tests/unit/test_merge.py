@@ -197,6 +197,7 @@ def test_nothing_is_left_of_segments_that_nobody_sees(tmp_path: Path) -> None:
         assert not (tmp_path / "merged").exists()
 
 
+@pytest.mark.slow
 def test_x13_a_merge_makes_the_same_bytes_in_every_process(tmp_path: Path) -> None:
     inputs, _ = inputs_of(tmp_path)
     made = [merge(tmp_path / "a", inputs, start=b"", end=b"key-005000", kept=None)]
@@ -207,6 +208,7 @@ def test_x13_a_merge_makes_the_same_bytes_in_every_process(tmp_path: Path) -> No
     assert (tmp_path / "a").read_bytes() == (tmp_path / "c").read_bytes()
 
 
+@pytest.mark.slow
 def test_S12_a_damaged_input_is_named_and_not_merged_over(tmp_path: Path) -> None:
     inputs, _ = inputs_of(tmp_path, 1, 200)
     path, info = inputs[2]

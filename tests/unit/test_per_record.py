@@ -26,6 +26,7 @@ from lognode.statemachine import range_state, segment_writer
 from lognode.statemachine.memtable import Memtable
 from lognode.statemachine.page import Page
 
+pytestmark = pytest.mark.slow
 SLACK: Final = 0.5
 """What a part may take above its bound: half of the least that Python does for a record."""
 Bounds = Mapping[str, tuple[float, float]]

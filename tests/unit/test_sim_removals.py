@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from lognode.chaos.sim import store
 from lognode.chaos.sim.history import History
 from lognode.chaos.sim.options import Options
 from lognode.chaos.sim.removed import Removal
@@ -14,6 +13,7 @@ from lognode.chaos.sim.replica import RangeReplica
 from lognode.chaos.sim.safety import SafetyChecker
 from lognode.chaos.sim.violation import Violation
 from lognode.chaos.sim.world import run_seed
+from lognode.node.rules import merging
 from lognode.raft.types import LogEntry
 from lognode.statemachine import removal_commands, visibility
 
@@ -142,6 +142,6 @@ def test_x14_a_merge_that_forgets_leases_is_found(monkeypatch: pytest.MonkeyPatc
             rules = visibility.Rules.of(tables, *span)
             return replace(rules, views=rules.views[:1])
 
-    monkeypatch.setattr(store, "Rules", Forgetful)
+    monkeypatch.setattr(merging, "Rules", Forgetful)
     violations = (run_seed(seed, CALM).violation for seed in range(40))
     assert any(found is not None and found.startswith("x14") for found in violations)

@@ -117,6 +117,7 @@ def test_S12_a_file_that_no_other_member_has_ends_the_replica() -> None:
     assert row["damaged"] == reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "power"])
 @pytest.mark.parametrize("at_start", [False, True], ids=["found later", "found by a start"])
 def test_S2_S12_x2_28_a_node_dies_before_each_disk_operation_of_a_repair(

@@ -121,6 +121,7 @@ class DyingBuilder(Builder):
         return self._process
 
 
+@pytest.mark.slow
 def test_S2_x8_a_builder_killed_at_each_of_its_steps_leaves_no_file_and_no_gap(
     tmp_path: Path,
 ) -> None:
