@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import lognode
@@ -118,6 +119,9 @@ class _Run:
                 sent = time.perf_counter()
                 await log.append(key, b"value")
                 latencies.append(time.perf_counter() - sent)
+            # Two members acknowledge an append; the third wakes a moment later.
+            awake_since = partial(self._awake_since, before)
+            await self._until("all members of the range are awake", awake_since)
             woken = self._wakes() - before
             if woken != _NODES:
                 raise lognode.CorruptData(f"one append woke {woken} members, not {_NODES}")
@@ -172,6 +176,9 @@ class _Run:
 
     def _all_rest(self) -> bool:
         return all(_metric(node, "idle_replicas") >= self._ranges for node in self._alive)
+
+    def _awake_since(self, before: int) -> bool:
+        return self._wakes() - before >= _NODES
 
     def _wakes(self, *roles: str) -> int:
         return int(
