@@ -11,7 +11,7 @@ from .admin import AsyncAdmin
 from .appends import to_key
 from .cluster import Cluster
 from .log import AsyncLog
-from .protocol import Operation, address, limits
+from .protocol import Operation, address, limits, log_names
 from .protocol.cluster import ALTER_LOG, CREATE_LOG, DELETE_LOG, HEALTH, STATUS
 from .protocol.errors import (
     Conflict,
@@ -90,7 +90,7 @@ class AsyncClient:
         name."""
         found = self._logs.get(name)
         if found is None:
-            _check_log_name(name)
+            log_names.check(name)
             found = AsyncLog(self._cluster, name, timeout=self._timeout)
             self._logs[name] = found
         return found
@@ -176,7 +176,7 @@ class AsyncClient:
         The call is idempotent. Raises LogNotFound, and InvalidArgument for a policy that
         contradicts itself.
         """
-        _check_log_name(name)
+        log_names.check(name)
         given = {
             "retention_ms": retention_ms,
             "retention_bytes": retention_bytes,
@@ -279,22 +279,6 @@ class AsyncClient:
         self, operation: Operation, body: dict[str, Any], timeout: float | None
     ) -> dict[str, Any]:
         return await self._cluster.call_any(operation, body, deadline=self._deadline(timeout))
-
-
-def _check_log_name(name: str) -> None:
-    size = len(name.encode())
-    if size > limits.log_name_bytes_max:
-        raise LimitExceeded(
-            f"the log name has {size} bytes; at most {limits.log_name_bytes_max} are "
-            "allowed. Give a shorter name",
-            limit="log_name_bytes_max", value=size, allowed=limits.log_name_bytes_max,
-        )  # fmt: skip
-    if not name or not name.isprintable() or name != name.strip():
-        raise InvalidArgument(
-            f"log name {name!r} is not allowed; a name has printable characters, at least "
-            "one, and no blank at its ends",
-            what="log",
-        )
 
 
 def _check_shape(ranges: int | None, split_at: Sequence[bytes | str] | None, replicas: int) -> None:

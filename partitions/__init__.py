@@ -28,8 +28,7 @@ Further parts:
     new_log: the ranges of a new log, which are made ahead
     levels: when the feature level of the cluster may rise
     reasons: why an operation was planned, as codes
-    creations, log_names, policy, quota, spans: logs: repeated creation, names, policies, quotas,
-        spans of keys
+    creations, policy, quota, spans: logs: repeated creation, policies, quotas, spans of keys
     producers, grants, tokens, invites: names of producers, grants of their ids, tokens, invitations
 
 Three rules hold for every change:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..client.protocol import limits
+from ..client.protocol import limits, log_names
 from ..client.protocol.errors import (
     Conflict,
     InvalidArgument,
@@ -35,7 +35,6 @@ from . import (
     invites,
     levels,
     lifecycle,
-    log_names,
     new_log,
     producers,
     quota,

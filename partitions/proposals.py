@@ -11,7 +11,7 @@ A field that is not in the record is left out, since no code could check it.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..client.protocol import cluster, limits, peers, quotas
+from ..client.protocol import cluster, limits, log_names, peers, quotas
 from ..client.protocol.common import KEY, LOG_NAME, NODE
 from ..client.protocol.errors import InvalidArgument, Unsupported
 from ..client.protocol.invites import INVITE_ID, INVITER, NODE_INVITE, NODE_UNINVITE
@@ -26,7 +26,7 @@ from ..client.protocol.kinds import (
 )
 from ..client.protocol.patterns import check_separator
 from ..client.protocol.record import OMIT, Optional, Record, Shape
-from . import allocate, commands, levels, lifecycle, log_names, policy, reasons, tokens
+from . import allocate, commands, levels, lifecycle, policy, reasons, tokens
 from .generation_commands import REASON_CHARS_MAX
 from .metadata import NODE_STATES
 from .model import NodeRecord

@@ -12,10 +12,9 @@ and follows hold on each node too; limits of logs and of producer names hold in 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..client.protocol import limits
+from ..client.protocol import limits, log_names
 from ..client.protocol.errors import InvalidArgument, LimitExceeded, NotFound
 from ..client.protocol.quotas import COUNTS, KINDS, OF_CLASSES, OF_TENANTS
-from . import log_names
 
 Limits = Mapping[str, int]
 Quotas = Mapping[str, Limits]

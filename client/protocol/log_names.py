@@ -3,9 +3,9 @@
 `check` is what apply asks; `check_new` is stricter, and is asked before the name goes into the log.
 """
 
-from ..client.protocol import characters, limits
-from ..client.protocol.errors import InvalidArgument, LimitExceeded
-from ..client.protocol.kinds import shown
+from . import characters, limits
+from .errors import InvalidArgument, LimitExceeded
+from .kinds import shown
 
 
 def check(name: object) -> None:
