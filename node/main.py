@@ -12,6 +12,7 @@ from pathlib import Path
 from ..client.cli import main as verbs
 from ..client.cli.parser import Parser, UsageError, whole
 from ..client.cli.printer import FORMATS, Printer
+from ..client.cli.words import verb_first
 from ..client.protocol.errors import LognodeError
 
 
@@ -19,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        arguments = verb_first(arguments)
         if not arguments or arguments[0].startswith("-"):
             return _run_node(arguments)
         if arguments[0] == "dev":

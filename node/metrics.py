@@ -1,8 +1,19 @@
 """The node's Prometheus metrics, in a registry of their own; labels are bounded, never by key."""
 
+import platform
 from functools import partial
+from importlib.metadata import version
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from ..client.accepting.budget import Budget
 from ..client.accepting.meter import NodeBudgets
@@ -20,6 +31,7 @@ class Metrics:
     def __init__(self) -> None:
         registry = CollectorRegistry()
         self.registry = registry
+        self._of_process(registry)
         self.appended_records = Counter(
             "lognode_appended_records", "Records in answered appends to ranges that this node "
                                         "leads.",
@@ -83,6 +95,13 @@ class Metrics:
         self._of_connections(registry)
         self._of_ranges(registry)
         self._of_storage(registry)
+
+    def _of_process(self, registry: CollectorRegistry) -> None:
+        # The times of creation would be a second series for each counter.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        ProcessCollector(registry=registry)
+        build = Info("lognode_build", "The versions of lognode and of Python.", registry=registry)
+        build.info({"version": version("lognode"), "python": platform.python_version()})
 
     def _add_loop(self, registry: CollectorRegistry) -> None:
         self.loop_lag_seconds = Gauge(

@@ -29,6 +29,7 @@ from . import (
 from .parser import UsageError
 from .printer import Printer
 from .verb import Call, Verb, client_of
+from .words import hint
 
 VERBS = {
     verb.name: verb
@@ -59,11 +60,14 @@ def _find(arguments: Sequence[str]) -> tuple[Verb, Sequence[str]]:
         verb = VERBS.get(" ".join(arguments[:words]))
         if verb is not None:
             return verb, arguments[words:]
-    first = arguments[0]
+    first, second = (*arguments, "")[:2]
     actions = [name.split()[1] for name in VERBS if name.startswith(first + " ")]
     if actions:
-        raise UsageError(f"`lognode {first}` needs a second word: {' or '.join(actions)}")
-    raise UsageError(f"there is no verb {first!r}; see `lognode --help`")
+        near = hint(second, actions) if second and not second.startswith("-") else ""
+        needed = f"`lognode {first}` needs a second word: {' or '.join(actions)}"
+        raise UsageError(needed + near)
+    known = hint(" ".join(arguments[:2]), VERBS) or hint(first, VERBS)
+    raise UsageError(f"there is no verb {first!r}{known or '; see `lognode --help`'}")
 
 
 async def _run(verb: Verb, options: Namespace) -> int:

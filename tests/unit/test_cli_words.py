@@ -1,0 +1,59 @@
+"""The words of a command line, and hints for those that are nearly right."""
+
+import pytest
+
+from lognode.client.cli import main
+from lognode.client.cli.parser import Parser, add_common
+from lognode.client.cli.words import SWITCHES, VALUE_FLAGS, hint, verb_first
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["log", "list"], ["log", "list"]),
+        (["--server", "h:1", "log", "list"], ["log", "list", "--server", "h:1"]),
+        (["--timeout=1s", "--yes", "log", "delete", "x"],
+         ["log", "delete", "x", "--timeout=1s", "--yes"]),
+        (["--server", "h:1", "append", "l", "--", "-k", "v"],
+         ["append", "l", "--server", "h:1", "--", "-k", "v"]),
+        (["--server", "h:1"], ["--server", "h:1"]),
+        (["--server"], ["--server"]),
+        (["--tls-key", "k", "--join", "h:1"], ["--tls-key", "k", "--join", "h:1"]),
+        (["--data", "d", "--join", "h:1"], ["--data", "d", "--join", "h:1"]),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_flags_of_all_verbs_may_stand_before_the_verb(
+    given: list[str], expected: list[str]
+) -> None:
+    assert verb_first(given) == expected
+
+
+def test_the_flags_are_those_of_all_verbs() -> None:
+    parser = Parser(add_help=False)
+    add_common(parser)
+    for flag in VALUE_FLAGS:
+        parser.parse([flag, "json" if flag == "--format" else "1s"])
+    parser.parse(list(SWITCHES))
+    usage = parser.format_usage().replace("]", " ").replace("[", " ").split()
+    assert {word for word in usage if word.startswith("--")} == {*VALUE_FLAGS, *SWITCHES}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["apend", "l", "k", "v"], "there is no verb 'apend'; did you mean `append`?"),
+        (["log", "lst"], "or delete; did you mean `list`?"),
+        (["lgo", "list"], "there is no verb 'lgo'; did you mean `log list`"),
+        (["frobnicate"], "there is no verb 'frobnicate'; see `lognode --help`"),
+    ],
+)
+def test_a_word_that_is_nearly_a_verb_gets_a_hint(
+    given: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(given) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_no_hint_without_a_likeness() -> None:
+    assert hint("xyz", ["append", "scan"]) == ""
