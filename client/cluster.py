@@ -235,8 +235,10 @@ class Cluster:
                 full = {**body, "at_least": max(at_least, self.version)}
                 answer = await connection.request(operation, full, deadline=deadline)
             except (Timeout, Unavailable) as error:
-                self.pool.suspect(address)
-                last = last or error
+                if not error.is_answer:
+                    self.pool.suspect(address)
+                if last is None or (error.is_answer and not last.is_answer):
+                    last = error  # an answer says more than the silence of other nodes
                 continue
             except LogNotFound as error:
                 last = error  # or that node does not know the log yet: ask the others too

@@ -44,7 +44,7 @@ class Identity:
         except TimeoutError:
             raise Timeout(
                 "no node gave a producer id in time: the controller has no leader, or no "
-                "node is reachable",
+                "node is reachable; `lognode health` says which nodes are down",
                 outcome="not_applied",
             ) from None
 

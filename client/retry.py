@@ -73,6 +73,8 @@ class Attempts:
         self.outcome: Outcome = "not_applied"
         self.failures = 0
         self.last: LognodeError | None = None
+        self._answer: LognodeError | None = None
+        """The last answer, unless it named a leader: it says more than the silence of others."""
         self._hints = 0
         self._backoff_s = limits.client_retry_backoff_first_s
         self._sealed_s = sealed_backoff_first_s
@@ -90,6 +92,8 @@ class Attempts:
         if self.writes and error.outcome == "unknown":
             self.outcome = "unknown"
         self.last = error
+        if error.is_answer:
+            self._answer = error if error.fields.get("hint") is None else None
         if isinstance(error, ClientClosed) or not isinstance(error, _RETRIED):
             raise self.settle(error)
         self.failures += 1
@@ -110,11 +114,14 @@ class Attempts:
         """Return the error of a call that is out of time, with the last failure if known."""
         if self.last is None:
             return Timeout(f"{self.what}: the deadline has passed", outcome=self.outcome)
-        if isinstance(self.last, Unavailable) and self.outcome == "not_applied":
-            return self.settle(self.last)
+        told = self.last
+        if not told.is_answer and self._answer is not None:
+            told = self._answer
+        if isinstance(told, Unavailable) and self.outcome == "not_applied":
+            return self.settle(told)
         return Timeout(
             f"{self.what}: the deadline has passed after {self.failures} attempts; the last "
-            f"error: {self.last}",
+            f"error: {told}",
             outcome=self.outcome,
         )
 

@@ -133,7 +133,7 @@ class GroupLog:
         if command is None:
             command = self._writer.read_place(place)
             if google_crc32c.value(command) != place.checksum:
-                raise CorruptData(f"WAL entry {index} of group {self.gid} has another checksum")
+                raise CorruptData(f"WAL entry {index} of {self.gid} has another checksum")
         return LogEntry(index, place.term, command)
 
     def entries(self, first: int, last: int, bytes_max: int | None = None) -> list[LogEntry]:

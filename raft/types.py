@@ -18,6 +18,10 @@ class GroupId(NamedTuple):
     range_id: int
     generation: int
 
+    def __str__(self) -> str:
+        what = f"range {self.range_id}" if self.range_id else "the controller"
+        return f"{what} in generation {self.generation}"
+
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:

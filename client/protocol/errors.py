@@ -60,6 +60,8 @@ class LognodeError(Exception):
         self.message = message or self.code
         self.outcome: Outcome = outcome or self.default_outcome
         self.fields: dict[str, Any] = fields
+        self.is_answer = False
+        """Whether a node sent the error. Otherwise no answer came, or nothing was asked."""
 
     def __getattr__(self, name: str) -> Any:
         # Only reached when the attribute does not exist: look among the error's fields.
@@ -300,4 +302,5 @@ def from_wire(body: Any) -> LognodeError:
     text = message if type(message) is str and message else code
     error = BY_CODE.get(code, LognodeError)(text[:message_chars_max], outcome=outcome)
     error.fields = {name: value for name, value in fields.items() if type(name) is str}
+    error.is_answer = True
     return error

@@ -348,10 +348,22 @@ class Replica:
         return None if liveness is not None and liveness.missing(leader) else leader
 
     def not_leader(self) -> NotLeader:
-        """Return the refusal, with the leader's id where it is known."""
+        """Return the refusal, with the leader's id or the members that are silent."""
         hint = self.leader_hint
-        known = "" if hint is not None else " and knows no live leader"
+        known = "" if hint is not None else f" and knows no live leader{self._silent()}"
         return NotLeader(f"node {self.services.node_id} does not lead {self.gid}{known}", hint=hint)
+
+    def _silent(self) -> str:
+        liveness = self.services.liveness
+        others = sorted(set(self.members) - {self.services.node_id})
+        silent = [node for node in others if liveness is not None and liveness.missing(node)]
+        if not silent:
+            return ""
+        needed = len(self.members) // 2 + 1
+        return (
+            f": the node hears nothing from {_nodes(silent)}, and {needed} of "
+            f"{_nodes(sorted(self.members))} must be up"
+        )
 
     # Proposals and reads.
 
@@ -568,3 +580,7 @@ def _fail(waiter: "asyncio.Future[Any]", error: LognodeError) -> None:
     if not waiter.done():
         waiter.set_exception(error)
         waiter.exception()  # the waiting caller may be gone: this must not log an unhandled error
+
+
+def _nodes(ids: Sequence[int]) -> str:
+    return f"node {ids[0]}" if len(ids) == 1 else f"nodes {', '.join(map(str, ids))}"

@@ -110,7 +110,7 @@ class ClusterService:
         self._rng = rng
         self._handover = handover
         self._prefer: int | None = None
-        self.catalog = MetadataService(view, self.refresh)
+        self.catalog = MetadataService(view, self.newest)
         self.producers = ProducerService(
             host=host, command=self.command, at_leader=self.at_leader, wall_ms=wall_ms
         )
@@ -498,11 +498,18 @@ class ClusterService:
         return await self.execute(command)
 
     async def refresh(self) -> None:
-        """Bring this node's image up to the controller leader's, to show the last commit."""
+        """Bring this node's image up to the controller leader's, if the leader answers."""
+        await self.newest()
+
+    async def newest(self) -> bool:
+        """Bring this node's image up to the controller leader's, to show the last commit.
+
+        Return False when no leader of the controller answers: the image may be old.
+        """
         replica = self._host.controller
         if replica is not None and replica.leads:
             self._view.follow_replica(replica.metadata)
-            return
+            return True
         for node in self._controllers():
             connection = self._connection(node)
             if connection is None:
@@ -511,7 +518,8 @@ class ClusterService:
                 await self._images.pull(connection, images.NEWEST)
             except LognodeError:
                 continue  # another node leads, or a heartbeat brings the image
-            return
+            return True
+        return False
 
     def _controllers(self) -> list[int]:
         """Return the nodes to ask for the image, the last known leader first."""

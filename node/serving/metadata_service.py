@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ...client.accepting.request import Room
 from ...client.protocol import Operation, cluster, limits
+from ...client.protocol.errors import Unavailable
 from ...client.protocol.key_spans import KeySpans
 from ...partitions.metadata import Metadata
 from ...partitions.model import Descriptor, LogRecord
@@ -29,12 +30,13 @@ PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 class MetadataService:
     """Serves pages of the metadata.
 
-    `refresh` brings this node's image up to the controller leader's.
+    `newest` brings this node's image up to the controller leader's, and returns whether the leader
+    answered.
     """
 
-    def __init__(self, view: View, refresh: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, view: View, newest: Callable[[], Awaitable[bool]]) -> None:
         self._view = view
-        self._refresh = refresh
+        self._newest = newest
         self._held = ((0, -1), Counter[int]())
         """The replicas of each node, and the generation and version of the image they are from."""
         self.paid_handlers: dict[Operation, PaidHandler] = {
@@ -46,11 +48,12 @@ class MetadataService:
         """Return a page of a log's ranges, or without `log` a page of the logs.
 
         See the table of operations. `spans` holds the keys of the log that the asker may know;
-        if missing or None, the asker may know every key. Raises LogNotFound."""
+        if missing or None, the asker may know every key. Raises LogNotFound, and Unavailable when
+        the log is unknown here and the controller's leader cannot be asked."""
         name = body["log"]
         await self._at_least(body)
         if name is not None and name not in self._view.metadata.logs.ids:
-            await self._refresh()
+            await self._ask_for(name)
         await room()
         metadata = self._view.metadata
         answer: Body = {"cluster": metadata.cluster_id, "version": metadata.version}
@@ -113,6 +116,17 @@ class MetadataService:
             self._held = self._view.known, metadata.replicas_by_node()
         return self._held[1]
 
+    async def _ask_for(self, name: str) -> None:
+        """Bring the image up to date for a log that the image lacks.
+
+        Raises Unavailable if that fails: the log may exist.
+        """
+        if not await self._newest() and name not in self._view.metadata.logs.ids:
+            raise Unavailable(
+                f"this node does not know log {name!r}, and no leader of the controller answers "
+                "that may know the log; ask again later"
+            )
+
     async def _at_least(self, body: Body) -> None:
         """Wait until the image has the requested version, or half a second. The answer names the
         version of the image."""
@@ -121,7 +135,7 @@ class MetadataService:
             return
         try:
             async with asyncio.timeout(_VERSION_WAIT_S):
-                await self._refresh()
+                await self._newest()
                 while self._view.metadata.version < version:
                     await self._view.changed(_VERSION_WAIT_S)
         except TimeoutError:

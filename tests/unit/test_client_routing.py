@@ -23,6 +23,8 @@ from lognode.client.protocol.errors import (
     Timeout,
     Unauthorized,
     Unavailable,
+    from_wire,
+    to_wire,
 )
 from lognode.client.retry import Attempts, Next
 from lognode.client.routing import Range, RangeTable
@@ -208,6 +210,24 @@ def test_a_read_is_never_applied() -> None:
 def test_nobody_reachable_says_so_instead_of_timing_out() -> None:
     with pytest.raises(Unavailable, match="refused"):
         attempts(1.0).failed(Unavailable("h:1: Connection refused"), 1.0)
+
+
+def test_an_answer_says_more_than_the_silence_of_other_members() -> None:
+    silence = Unavailable("h:1: Connection refused")
+    call = attempts(1.0)
+    call.failed(answered(NotLeader("node 3 knows no live leader", hint=None)), 0.1)
+    with pytest.raises(Timeout, match="after 2 attempts; the last error: node 3 knows no live"):
+        call.failed(silence, 1.0)
+    led = attempts(1.0)
+    led.failed(answered(NotLeader("node 3 knows no live leader", hint=None)), 0.1)
+    led.failed(answered(NotLeader("node 2 does not lead", hint=1)), 0.2)
+    with pytest.raises(Unavailable, match="refused"):
+        led.failed(silence, 1.0)
+
+
+def answered(error: LognodeError) -> LognodeError:
+    """The error as a node sends it."""
+    return from_wire(to_wire(error))
 
 
 def test_out_of_order_tries_again_at_once_then_waits() -> None:

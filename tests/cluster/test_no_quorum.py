@@ -1,0 +1,58 @@
+"""Without a majority of a range's members, errors say which nodes must come back."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import lognode
+from lognode import testing
+
+pytestmark = pytest.mark.cluster
+
+
+def test_errors_without_a_quorum_name_the_silent_nodes(tmp_path: Path) -> None:
+    """They said `GroupId(range_id=1, generation=1)`, or that a connection was refused."""
+    with testing.cluster(tmp_path, 3) as three:
+        with lognode.Client(three.servers, timeout=20) as client:
+            log = client.create_log("l", ranges=1)
+            log.append("k", b"v")
+            for node in three.nodes:
+                with lognode.Client(node.address, timeout=20) as other:  # the node knows the log
+                    assert other.log("l").latest("k") is not None
+        for node in three.nodes[:2]:
+            node.kill()
+        with lognode.Client(three.servers, timeout=8) as client:
+            said = ""
+            deadline = time.monotonic() + 60
+            while "must be up" not in said:  # the third node has to miss the others first
+                assert time.monotonic() < deadline, said
+                with pytest.raises(lognode.LognodeError) as caught:
+                    client.log("l").latest("k")
+                said = caught.value.message
+                assert caught.value.outcome == "not_applied"
+        assert "lead range 1 in generation 1 and knows no live leader: the node hears" in said
+        assert "nothing from nodes 1, 2, and 2 of nodes 1, 2, 3 must be up" in said
+        done = subprocess.run(
+            [sys.executable, "-m", "lognode.node.main", "append", "l", "k", "v", "--timeout", "5s",
+             "--server", three.servers],
+            capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert "`lognode health` says which nodes are down" in done.stderr
+
+
+def test_S11_a_node_that_may_not_know_a_new_log_does_not_say_that_the_log_is_missing(
+    tmp_path: Path,
+) -> None:
+    """A node that had not heard of the log yet said `log 'l' does not exist`."""
+    with testing.cluster(tmp_path, 3) as three:
+        for node in three.nodes[:2]:
+            node.kill()
+        with (
+            lognode.Client(three.servers, timeout=4) as client,
+            pytest.raises(lognode.Unavailable, match="does not know log 'other'"),
+        ):
+            client.log("other").latest("k")
