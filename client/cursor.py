@@ -61,14 +61,14 @@ class AsyncKeptCursor:
     def __init__(
         self, cluster: Cluster, routes: LogRoutes, name: str, *,
         keys: Iterable[bytes | str] | None, prefix: bytes | str | None, start: CursorStart,
-        timeout: float, pattern: Pattern | None = None,
+        timeout: float, pattern: Pattern | None = None, holder: int = 0,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._routes = routes
         self._name = checked_name(name)
         self._start = checked_start(start)
         self._timeout = timeout
-        self._holder = 0
+        self._holder = holder
         self.keys = None if keys is None else sorted(set(map(checked_key, keys)))
         """The keys of the cursor, in order; None: all keys of its spans."""
         if self.keys is not None and not 1 <= len(self.keys) <= keys_max:
@@ -92,6 +92,11 @@ class AsyncKeptCursor:
         """The name of the cursor."""
         return self._name
 
+    @property
+    def holder(self) -> int:
+        """The number of this reader, or 0 before it has opened the cursor."""
+        return self._holder
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -111,10 +116,10 @@ class AsyncKeptCursor:
         Fenced when another reader opens the cursor at the same time and wins, and LimitExceeded
         when a range has too many cursors.
         """
-        if self._holder:
-            return
         deadline = self._deadline(timeout)
         await self._find_spans(deadline)
+        if self._holder:
+            return
         holder = await self._next_holder(deadline)
         rows = await self._rows_of_start(self._start, deadline)
         await self._send(CURSOR_OPEN, {"holder": holder}, rows, deadline)

@@ -66,6 +66,10 @@ class Patterns:
     def __repr__(self) -> str:
         return f"<Patterns {' '.join(map(_shown, self.given))}>"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy by the arguments: the expressions are made again, or taken from the cache."""
+        return patterns_of, (self.separator, self.given)
+
     @property
     def spans(self) -> list[Span]:
         """The spans of the prefixes: disjoint, in the order of keys."""
