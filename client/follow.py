@@ -355,7 +355,9 @@ class AsyncFeed:
                 "Timestamp, a mapping or a cursor",
                 what="start",
             )
-        body = {"key": None, "start": how, "start_key": key, "end_key": end_key}
+        body: dict[str, Any] = {"key": None, "start": how, "start_key": key, "end_key": end_key}
+        if self._patterns is not None:
+            body["patterns"] = self._patterns.to_wire()
         answer, _ = await self._cluster.call(self._log, key, RESOLVE, body, deadline=deadline)
         return answer["seq"], progress.end_key(answer, key)
 

@@ -90,7 +90,7 @@ def test_cursor_verbs_print_and_change_cursors(run: Any, log: lognode.Log, clust
     for to, next_ in (("earliest", 1), ("latest", 21), ("-10m", 1)):
         run("cursor", "set", "shop", "eu", "--prefix", "eu/", "--to", to, "--yes")
         assert listed("--prefix", "eu/")[1]["next"] == next_
-    # Delete a part, then all of it; a repetition is no error.
+    # Delete a part, then the whole cursor; a repetition succeeds too.
     assert run("cursor", "delete", "shop", "all", "--prefix", "us/", "--yes") == ("", "")
     assert [row["name"] for row in listed("--prefix", "us/")] == []
     assert [row["name"] for row in listed()] == ["all", "eu"]
