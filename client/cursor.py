@@ -14,8 +14,9 @@ from typing import Any, Final, Self
 from . import progress
 from .appends import checked_key, to_key
 from .cluster import Cluster, LogRoutes
-from .cursor_rows import Rows, missing, of_keys, of_position
+from .cursor_rows import Rows, missing, of_keys, of_position, without_seams
 from .gathering import each
+from .key_choice import chosen
 from .protocol import Operation, limits
 from .protocol.cursors import (
     CURSOR_COMMIT,
@@ -26,8 +27,16 @@ from .protocol.cursors import (
     CURSOR_SET,
 )
 from .protocol.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
-from .protocol.key_spans import Span, prefix_span
-from .protocol.types import Cursor, CursorInfo, CursorStart, FollowBatch, FollowStart, Timestamp
+from .protocol.key_spans import Span
+from .protocol.types import (
+    Cursor,
+    CursorInfo,
+    CursorStart,
+    FollowBatch,
+    FollowStart,
+    Pattern,
+    Timestamp,
+)
 from .routing import Range
 from .span_positions import Position, least, span_positions
 
@@ -52,24 +61,26 @@ class AsyncKeptCursor:
     def __init__(
         self, cluster: Cluster, routes: LogRoutes, name: str, *,
         keys: Iterable[bytes | str] | None, prefix: bytes | str | None, start: CursorStart,
-        timeout: float,
+        timeout: float, pattern: Pattern | None = None, holder: int = 0,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._routes = routes
         self._name = checked_name(name)
         self._start = checked_start(start)
         self._timeout = timeout
-        self._holder = 0
+        self._holder = holder
         self.keys = None if keys is None else sorted(set(map(checked_key, keys)))
-        """The keys of the cursor, in order; None: all keys with the prefix."""
+        """The keys of the cursor, in order; None: all keys of its spans."""
         if self.keys is not None and not 1 <= len(self.keys) <= keys_max:
             raise LimitExceeded(
                 f"the cursor has {len(self.keys):,} keys; 1 to {keys_max:,} are allowed. Give a "
                 "prefix, or use several cursors",
                 limit="keys_max", value=len(self.keys), allowed=keys_max,
             )  # fmt: skip
-        span = prefix_span(to_key(prefix or b""))
-        self._spans = [span] if self.keys is None else of_keys(self.keys)
+        self._prefix = to_key(prefix or b"")
+        self._pattern = pattern
+        self._spans: list[Span] = []
+        """Disjoint, in the order of keys; empty: not found yet."""
         self._committed = Rows()
         """The rows of the last commit that every range has acknowledged."""
 
@@ -80,6 +91,11 @@ class AsyncKeptCursor:
     def name(self) -> str:
         """The name of the cursor."""
         return self._name
+
+    @property
+    def holder(self) -> int:
+        """The number of this reader, or 0 before it has opened the cursor."""
+        return self._holder
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -100,9 +116,10 @@ class AsyncKeptCursor:
         Fenced when another reader opens the cursor at the same time and wins, and LimitExceeded
         when a range has too many cursors.
         """
+        deadline = self._deadline(timeout)
+        await self._find_spans(deadline)
         if self._holder:
             return
-        deadline = self._deadline(timeout)
         holder = await self._next_holder(deadline)
         rows = await self._rows_of_start(self._start, deadline)
         await self._send(CURSOR_OPEN, {"holder": holder}, rows, deadline)
@@ -136,7 +153,9 @@ class AsyncKeptCursor:
         """Return the positions as the ranges keep them: spans (start, end, next seq), and keys
         with a higher position of their own (key, next seq), each in the order of keys. Raises
         NotFound as `position` does."""
-        found = await self._read(self._deadline(timeout))
+        deadline = self._deadline(timeout)
+        await self._find_spans(deadline)
+        found = await self._read(deadline)
         spans = [(start, end, next_) for start, end, _, next_ in found[0]]
         part = missing(spans, self._spans)
         if part is not None:
@@ -178,8 +197,9 @@ class AsyncKeptCursor:
         `start`: a seq, "earliest", "latest" or Timestamp(ms). A cursor that does not exist begins
         to exist. This reader does not become the holder.
         """
-        deadline = self._deadline(timeout)
-        rows = await self._rows_of_start(checked_start(start), deadline)
+        begin, deadline = checked_start(start), self._deadline(timeout)
+        await self._find_spans(deadline)
+        rows = await self._rows_of_start(begin, deadline)
         holder = await self._next_holder(deadline)
         self._holder, self._committed = 0, Rows()
         await self._send(CURSOR_SET, {"holder": holder}, rows, deadline)
@@ -188,6 +208,7 @@ class AsyncKeptCursor:
         """Forget the cursor. A commit of its holder then raises NotFound. A failed call may be made
         again."""
         deadline = self._deadline(timeout)
+        await self._find_spans(deadline)
         self._holder, self._committed = 0, Rows()
 
         async def one(span: Span) -> None:
@@ -206,6 +227,16 @@ class AsyncKeptCursor:
     def _deadline(self, timeout: float | None) -> float:
         return self._cluster.now() + (self._timeout if timeout is None else timeout)
 
+    async def _find_spans(self, deadline: float) -> None:
+        """Find the spans of the cursor: for patterns they depend on the hierarchy of the log."""
+        if self._spans:
+            return
+        if self.keys is not None:
+            self._spans = of_keys(self.keys)
+            return
+        choice = await chosen(self._cluster, self._routes, self._prefix, self._pattern, deadline)
+        self._spans = without_seams(choice.spans)
+
     async def _parts(self, deadline: float) -> list[Span]:
         """Return the spans of the cursor, cut where the ranges end that this client knows."""
         ranges = await self._ranges(deadline)
@@ -216,18 +247,25 @@ class AsyncKeptCursor:
         """Return the ranges that have the keys of the cursor, in order."""
         if self.keys is not None:
             return await self._cluster.ranges_of(self._routes, self.keys, deadline)
-        return await self._cluster.all_ranges(self._routes, deadline, self._spans[0])
+        found: dict[bytes, Range] = {}
+        for span in self._spans:
+            for known in await self._cluster.all_ranges(self._routes, deadline, span):
+                found[known.start] = known
+        return list(found.values())
 
     def _check_own(self, rows: Rows) -> None:
         """Raise InvalidArgument for rows with other keys than those of the cursor."""
         if self.keys is not None:
             strange = bool(rows.spans) or not {key for key, _ in rows.keys} <= {*self.keys}
         else:
-            strange = rows.within(*self._spans[0]) != rows
+            own = Rows()
+            for span in self._spans:
+                own = own.joined(rows.within(*span))
+            strange = own != rows
         if strange:
             raise InvalidArgument(
                 f"the position has keys that cursor {self._name!r} does not have; give a position "
-                "of the keys, or of the prefix, of the cursor",
+                "of the keys, the prefix or the patterns of the cursor",
                 what="position",
             )
 

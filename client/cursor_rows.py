@@ -54,6 +54,17 @@ def of_keys(keys: Iterable[bytes]) -> list[Span]:
     return [(key, key + b"\0") for key in sorted(set(keys))]
 
 
+def without_seams(spans: Iterable[Span]) -> list[Span]:
+    """Return the same keys without seams between neighbours: a follow joins the spans there, and
+    its positions then have no bound there. The spans are disjoint, in the order of keys."""
+    found: list[Span] = []
+    for start, end in spans:
+        if found and found[-1][1] == start:
+            start = found.pop()[0]
+        found.append((start, end))
+    return found
+
+
 def of_position(position: Cursor | Mapping[bytes, int] | Mapping[str, int]) -> Rows:
     """Return the rows that commit a position.
 

@@ -116,6 +116,8 @@ class AsyncFeed:
         deadline = self._cluster.now() + self._timeout
         kept = None if self._kept is None else await self._kept.begin(self._timeout)
         if isinstance(kept, list):
+            choice = await chosen(self._cluster, self._log, self._prefix, self._pattern, deadline)
+            self._patterns = choice.patterns
             self._spans = kept
         elif self._keys is not None:
             self._start = self._start if kept is None else kept
@@ -205,6 +207,7 @@ class AsyncFeed:
                 self._unpark()
             was = self.caught_up
             push.span.caught_up = push.caught_up
+            reached = push.span.reached
             push.span.taken(push, push.cuts)
             if self._keys is not None:
                 self._positions.advance((entry.key, entry.seq + 1) for entry in push.entries)
@@ -214,6 +217,8 @@ class AsyncFeed:
                 return FollowBatch(
                     tuple(push.entries), self.caught_up, self.cursor, self._staleness_ms(push)
                 )
+            if self._kept is not None and push.span.reached > reached:
+                self._kept.done(self.cursor)  # no entry matches up to here
 
     def _staleness_ms(self, push: Push) -> int | None:
         if push.fresh_at is None:
@@ -350,7 +355,9 @@ class AsyncFeed:
                 "Timestamp, a mapping or a cursor",
                 what="start",
             )
-        body = {"key": None, "start": how, "start_key": key, "end_key": end_key}
+        body: dict[str, Any] = {"key": None, "start": how, "start_key": key, "end_key": end_key}
+        if self._patterns is not None:
+            body["patterns"] = self._patterns.to_wire()
         answer, _ = await self._cluster.call(self._log, key, RESOLVE, body, deadline=deadline)
         return answer["seq"], progress.end_key(answer, key)
 

@@ -24,7 +24,7 @@ from .cursor import AsyncKeptCursor, checked_start, listed
 from .durations import milliseconds
 from .entry_columns import EntryColumns, columns_of
 from .follow import AsyncFeed
-from .key_choice import KeyChoice, chosen
+from .key_choice import KeyChoice, check_one_choice, chosen
 from .pages import entries_of, read_page
 from .producer import AsyncProducer, delivery_timeout_s
 from .protocol import Operation, limits
@@ -494,14 +494,13 @@ class AsyncLog:
         share streams, and a slow caller slows only its own follow.
         """
         kept = None
-        if cursor is not None and pattern is not None:
-            raise InvalidArgument(
-                "a cursor and a pattern are both given; give keys or a prefix with a cursor",
-                what="pattern",
-            )
+        if pattern is not None and not isinstance(pattern, bytes | str):
+            pattern = list(pattern)
         if cursor is not None:
             keys = None if keys is None else list(keys)
-            kept = self.cursor(cursor, keys=keys, prefix=prefix, start=checked_start(start))
+            kept = self.cursor(
+                cursor, keys=keys, prefix=prefix, pattern=pattern, start=checked_start(start)
+            )
         elif commit_every_ms is not None:
             raise InvalidArgument(
                 "commit_every_ms is given without a cursor; give cursor=NAME", what="cursor"
@@ -519,19 +518,25 @@ class AsyncLog:
         *,
         keys: Iterable[bytes | str] | None = None,
         prefix: bytes | str | None = None,
+        pattern: Pattern | None = None,
         start: CursorStart = "earliest",
     ) -> AsyncKeptCursor:
         """Return a position that the ranges of the log keep for one reader at a time; see
         AsyncKeptCursor.
 
-        The cursor has the keys, all keys with the prefix, or all keys. Readers of one cursor give
-        the same keys or prefix. `start`: where keys begin for which the cursor does not exist yet,
-        a seq, "earliest", "latest" or Timestamp(ms). Nothing is sent before the first use.
+        The cursor has the keys, all keys with the prefix, or all keys. With a pattern or a list of
+        patterns the cursor has all keys that begin as the patterns begin, up to the first wildcard;
+        the position then says that the reader is done with the matching entries below. Readers of
+        one cursor give the same keys, prefix or patterns: a cursor keeps a position, and does not
+        keep what its reader has chosen. `start`: where keys begin for which the cursor does not
+        exist yet, a seq, "earliest", "latest" or Timestamp(ms). Nothing is sent before the first
+        use.
         """
-        check_one_of(keys, prefix, None)
+        check_one_of(keys, prefix, pattern)
+        check_one_choice(prefix, pattern)
         return AsyncKeptCursor(
-            self._cluster, self._routes, name, keys=keys, prefix=prefix, start=start,
-            timeout=self._timeout,
+            self._cluster, self._routes, name, keys=keys, prefix=prefix, pattern=pattern,
+            start=start, timeout=self._timeout,
         )  # fmt: skip
 
     async def cursors(

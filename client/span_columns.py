@@ -9,6 +9,7 @@ from .entry_columns import EntryColumns
 from .key_choice import KeyChoice
 from .protocol.chunks import Chunk
 from .protocol.errors import InvalidArgument, LogNotFound
+from .protocol.patterns import Patterns
 from .protocol.types import End, Start, Timestamp
 from .span_pages import How, Span, ordered_pages
 from .span_positions import Position, overlay, span_positions
@@ -45,7 +46,7 @@ async def scan_span(
     check = _same_log(routes)
     spans: list[Span] = []
     for each in keys.spans:
-        found_spans = await _present_spans(cluster, routes, each, start, end, how)
+        found_spans = await _present_spans(cluster, routes, each, keys.patterns, start, end, how)
         spans += [span._replace(patterns=keys.patterns) for span in found_spans]
     check()
     async with aclosing(columns_of_spans(cluster, routes, spans, how, check, limit=limit)) as found:
@@ -75,8 +76,8 @@ def check_consistency(consistency: str) -> None:
 
 
 async def _present_spans(
-    cluster: Cluster, routes: LogRoutes, keys: tuple[bytes, bytes | None], start: Start, end: End,
-    how: How,
+    cluster: Cluster, routes: LogRoutes, keys: tuple[bytes, bytes | None],
+    patterns: Patterns | None, start: Start, end: End, how: How,
 ) -> list[Span]:  # fmt: skip
     """Return the spans of the entries that these keys have now, with seqs in [start, end).
 
@@ -87,7 +88,7 @@ async def _present_spans(
     async def positions(of: object) -> list[Position]:
         return await span_positions(
             cluster, routes, of, *keys, deadline=cluster.now() + how.timeout,
-            consistency=how.consistency, node=how.node, through=how.through,
+            consistency=how.consistency, node=how.node, through=how.through, patterns=patterns,
         )  # fmt: skip
 
     async def bound(given: int | Timestamp) -> list[Position]:

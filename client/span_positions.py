@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from . import progress
 from .cluster import Cluster, LogRoutes
+from .protocol.patterns import Patterns
 from .protocol.reads import RESOLVE
 from .protocol.types import Consistency
 
@@ -21,13 +22,14 @@ Other = TypeVar("Other")
 async def span_positions(
     cluster: Cluster, routes: LogRoutes, start: Any, low: bytes, high: bytes | None, *,
     deadline: float, consistency: Consistency = "linearizable", node: int | None = None,
-    through: int | None = None,
+    through: int | None = None, patterns: Patterns | None = None,
 ) -> list[Position]:  # fmt: skip
     """Return the seqs of a start, `latest`, `earliest` or `["ts", ms]`, for the keys in
     [low, high), in the order of keys.
 
     `node`: only the replica there answers. `through`: a replica answers once it has applied that
-    seq. Raises LogNotFound, Unavailable, Timeout, and NodeNotFound when `node` has no replica.
+    seq. `patterns`: what the caller reads of the keys, for its permission. Raises LogNotFound,
+    Unavailable, Timeout, and NodeNotFound when `node` has no replica.
     """
     found: list[Position] = []
     at: bytes | None = low
@@ -35,6 +37,7 @@ async def span_positions(
         body = {
             "key": None, "start": start, "start_key": at, "end_key": high,
             "consistency": consistency, "node": node, "through": through,
+            "patterns": None if patterns is None else patterns.to_wire(),
         }  # fmt: skip
         answer, known = await cluster.call(
             routes, at, RESOLVE, body, deadline=deadline, node=node,

@@ -7,11 +7,12 @@ refuses the command if a node has joined or started since. Both orders are safe.
 after the command is checked against the new level.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client.protocol.errors import Conflict, InvalidArgument, Unsupported
 from ..client.protocol.levels import HIERARCHIES_FROM, LEVEL_MAX, LEVEL_MIN, missing, span
+from ..client.protocol.scopes import Scope
 from .command_fields import number
 from .model import NodeRecord
 
@@ -62,6 +63,16 @@ def check_hierarchy(level: int, hierarchy: bytes) -> None:
             f"the log would have a hierarchy, and the cluster is at feature level {level}; "
             f"hierarchies need level {HIERARCHIES_FROM}. Run `lognode cluster finalize`, or create "
             "the log without a hierarchy"
+        )
+
+
+def check_pattern_scopes(level: int, scopes: Iterable[Scope]) -> None:
+    """Raise Unsupported for a scope with a pattern in a cluster at a level without hierarchies."""
+    if level < HIERARCHIES_FROM and any(scope.by_pattern for scope in scopes):
+        raise Unsupported(
+            f"the token would have a scope with a pattern, and the cluster is at feature level "
+            f"{level}; patterns need level {HIERARCHIES_FROM}. Run `lognode cluster finalize`, or "
+            "give keys or a prefix of keys"
         )
 
 

@@ -129,7 +129,9 @@ def _is_access(row: Any) -> bool:
         return False
     key, value = row
     if key == "tokens":
-        return type(value) is list and all(_has(each, _TOKEN) for each in value)
+        return type(value) is list and all(
+            _has(each, _TOKEN) and type(each.get("patterns", [])) is list for each in value
+        )
     if key == "producer_key":
         return type(value) is bytes and len(value) == KEY_BYTES
     return key == "version" and _are_ids([value])

@@ -18,9 +18,10 @@ import msgpack
 from ..client.protocol import characters, limits
 from ..client.protocol.errors import Conflict, InvalidArgument, LimitExceeded, NotFound
 from ..client.protocol.principal import DEFAULT_CLASS, check_principal_name
-from ..client.protocol.scopes import VERBS, Scope, scopes_of
+from ..client.protocol.scopes import VERBS, Scope, from_rows, scopes_of, to_rows
 from ..client.protocol.scopes import check_new as check_new_scope
 from ..client.tokens import is_id
+from . import levels
 from .command_fields import number, text
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class TokenRecord:
         return {
             "id": self.token_id,
             "principal": self.principal,
-            "scopes": [scope.to_wire() for scope in self.scopes],
+            **to_rows(self.scopes),
             "digest": self.digest,
             "certificate": self.certificate,
             "created_ms": self.created_ms,
@@ -75,9 +76,8 @@ class TokenRecord:
     def from_image(cls, body: dict[str, Any]) -> Self:
         """Undo `to_image`. Raises KeyError, TypeError, InvalidArgument."""
         return cls(
-            body["id"], body["principal"], tuple(map(Scope.from_wire, body["scopes"])),
-            body["digest"], body["certificate"], body["created_ms"], body["expires_ms"],
-            body["quota_class"],
+            body["id"], body["principal"], from_rows(body), body["digest"], body["certificate"],
+            body["created_ms"], body["expires_ms"], body["quota_class"],
         )  # fmt: skip
 
     def to_row(self) -> dict[str, Any]:
@@ -90,14 +90,18 @@ class TokenRecord:
 def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:
     """Add the token. A repetition changes nothing.
 
-    Raises InvalidArgument and LimitExceeded. Raises Conflict for an id or a certificate that has
+    Raises InvalidArgument and LimitExceeded, and Unsupported for patterns below their feature
+    level. Raises Conflict for an id or a certificate that has
     another record, and for a first token that does not rule for ever.
     """
     record = _record(command)
+    levels.check_pattern_scopes(metadata.feature_level, record.scopes)
+    patterns = sum(scope.by_pattern for scope in record.scopes)
+    answer = {"patterns": patterns} if patterns else {}
     known = metadata.tokens.get(record.token_id)
     if known is not None:
         if _same(known, record):
-            return {"id": known.token_id, "version": metadata.version}
+            return {"id": known.token_id, "version": metadata.version, **answer}
         raise Conflict(f"token {record.token_id} exists already; draw another id")
     if not metadata.has_auth and not record.rules_for_ever:
         raise Conflict(
@@ -113,7 +117,7 @@ def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:
         )
     metadata.tokens = {each.token_id: each for each in (*kept, record)}
     metadata.tokens_version = metadata.version + 1
-    return {"id": record.token_id, "version": metadata.version + 1}
+    return {"id": record.token_id, "version": metadata.version + 1, **answer}
 
 
 def revoke(metadata: "MetadataState", command: Command) -> dict[str, Any]:
@@ -148,8 +152,8 @@ def check_new(command: Command) -> None:
 
     Members of every version of lognode and of Python accept the names.
     """
-    for row in command["scopes"]:
-        check_new_scope(Scope.from_wire(row))
+    for scope in from_rows(command):
+        check_new_scope(scope)
     quota_class = text(command, "quota_class")
     if not characters.is_printable(quota_class.replace(" ", "")):
         raise _bad_class(quota_class)
@@ -195,7 +199,7 @@ def _record(command: Command) -> TokenRecord:
     return TokenRecord(
         token_id=token_id,
         principal=check_principal_name(text(command, "principal")),
-        scopes=scopes_of(map(Scope.from_wire, command["scopes"])),
+        scopes=scopes_of(from_rows(command)),
         digest=b"" if certificate else check_digest(digest),
         certificate=certificate,
         created_ms=created_ms,

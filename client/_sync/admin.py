@@ -273,15 +273,16 @@ class Admin:
     ) -> dict[str, Any]:
         """Create a token for a principal, or give the rights to the holder of a certificate.
 
-        `scopes`: the rights, each a `Scope` or its text (`read,append acme/* user-*`), 1 to
-        `token_scopes_max`. `expires_s`: seconds from now; None: never. `quota_class` names the
-        quota that limits the principal. `certificate`: `client NAME` for a certificate of `lognode
-        ca client`, else `name COMMON-NAME`.
+        `scopes`: the rights, each a `Scope` or its text (`read,append acme/* user-*`, `read shop
+        pattern:eu/*/orders/>`), 1 to `token_scopes_max`. `expires_s`: seconds from now; None:
+        never. `quota_class` names the quota that limits the principal. `certificate`: `client NAME`
+        for a certificate of `lognode ca client`, else `name COMMON-NAME`.
         Returns `id`, `principal`, and `token`, the text to give to `lognode.Client`. The cluster
         keeps only a digest, so nobody can read the text again. `token` is None when `certificate`
         is given.
         The first token of a cluster turns authorisation on for ever. It must allow everything
-        (`all`) without expiry. Raises InvalidArgument, LimitExceeded, Conflict, Unauthorized.
+        (`all`) without expiry. Raises InvalidArgument, LimitExceeded, Conflict, Unauthorized, and
+        Unsupported for a pattern below feature level 4.
         """
         return self._loop.call(
             self._twin.create_token(

@@ -37,6 +37,11 @@ class KeptCursor:
         """The name of the cursor."""
         return self._twin.name
 
+    @property
+    def holder(self) -> int:
+        """The number of this reader, or 0 before it has opened the cursor."""
+        return self._twin.holder
+
     def __enter__(self) -> Self:
         self._loop.call(self._twin.__aenter__())
         return self

@@ -342,18 +342,27 @@ class Log:
         *,
         keys: Iterable[bytes | str] | None = None,
         prefix: bytes | str | None = None,
+        pattern: Pattern | None = None,
         start: CursorStart = "earliest",
     ) -> KeptCursor:
         """Return a position that the ranges of the log keep for one reader at a time; see
         KeptCursor.
 
-        The cursor has the keys, all keys with the prefix, or all keys. Readers of one cursor give
-        the same keys or prefix. `start`: where keys begin for which the cursor does not exist yet,
-        a seq, "earliest", "latest" or Timestamp(ms). Nothing is sent before the first use.
+        The cursor has the keys, all keys with the prefix, or all keys. With a pattern or a list of
+        patterns the cursor has all keys that begin as the patterns begin, up to the first wildcard;
+        the position then says that the reader is done with the matching entries below. Readers of
+        one cursor give the same keys, prefix or patterns: a cursor keeps a position, and does not
+        keep what its reader has chosen. `start`: where keys begin for which the cursor does not
+        exist yet, a seq, "earliest", "latest" or Timestamp(ms). Nothing is sent before the first
+        use.
         """
         return KeptCursor(
             self._loop,
-            self._loop.run(lambda: self._twin.cursor(name, keys=keys, prefix=prefix, start=start)),
+            self._loop.run(
+                lambda: self._twin.cursor(
+                    name, keys=keys, prefix=prefix, pattern=pattern, start=start
+                )
+            ),
         )
 
     def cursors(

@@ -1,20 +1,27 @@
 """The rights of an accepted connection."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..protocol import Operation
 from ..protocol.errors import Unauthorized
-from ..protocol.key_spans import KeySpans
 from ..protocol.principal import Principal
 
 if TYPE_CHECKING:
     from ..protocol.records import Batch
 
 
+class Keys(Protocol):
+    """Some keys of a log."""
+
+    def has_all(self, keys: Sequence[bytes]) -> bool:
+        """Return whether all of these keys are among them."""
+
+
 class Allowed(NamedTuple):
     """The permitted content of the batches of one request."""
 
-    keys: KeySpans | None
+    keys: Keys | None
     """The permitted keys of their records; None: every key."""
     producers: range
     """The permitted producer ids, besides 0 for records without numbers."""

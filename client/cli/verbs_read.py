@@ -137,7 +137,7 @@ async def _follow(call: Call) -> None:
                     call.note(f"note: the last {-left} entries of the batch were not printed; the "
                               "cursor stays before the batch")  # fmt: skip
                     return
-            if options.cursor is not None and batch.entries:
+            if options.cursor is not None:
                 await feed.commit(batch)
             if left is not None and left <= 0:
                 return

@@ -400,12 +400,16 @@ TOKEN_CREATE: Final = Operation(
         "digest": Optional(Binary(32, 32)),
         "certificate": Optional(Text(limits.certificate_holder_chars_max, 1, chars=True)),
         "principal": _PRINCIPAL,
-        "scopes": Array(_SCOPE, limits.token_scopes_max, 1),
+        "scopes": Array(_SCOPE, limits.token_scopes_max),
+        "patterns": Optional(Array(_SCOPE, limits.token_scopes_max, 1), OMIT),
         "expires_ms": Optional(Integer(1)),
         "quota_class": Optional(Text(limits.quota_class_chars_max, 1, chars=True), DEFAULT_CLASS),
         **SINCE,
     }),
-    Record({"id": _TOKEN_ID, "version": Integer()}, loose=True), SMALL_BYTES,
+    Record(
+        {"id": _TOKEN_ID, "version": Integer(), "patterns": Optional(Integer(), OMIT)}, loose=True
+    ),
+    SMALL_BYTES,
 )  # fmt: skip
 _TOKEN_ROW: Final = Record(
     {
@@ -413,6 +417,7 @@ _TOKEN_ROW: Final = Record(
         "principal": _PRINCIPAL,
         "certificate": Optional(Text(limits.certificate_holder_chars_max, chars=True), ""),
         "scopes": Array(_SCOPE, limits.token_scopes_max),
+        "patterns": Optional(Array(_SCOPE, limits.token_scopes_max), OMIT),
         "created_ms": Integer(),
         "expires_ms": Optional(Integer()),
         "quota_class": Text(limits.quota_class_chars_max, chars=True),

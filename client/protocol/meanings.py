@@ -270,6 +270,8 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "key, for which `key` has to be given.",
         "start.value": "Unix time in milliseconds, or how many entries.",
         "end": "Of `snapshot`: look below this seq; nil: below the newest.",
+        "patterns": "What the asker reads of the keys of the span: a token may allow only this. "
+        "The answer is the same without patterns.",
         "> seq": "The seq: an inclusive start.",
         "> more": "Of `snapshot`: nothing was found from `seq` on; ask again with it as `end`.",
     },
@@ -487,7 +489,14 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "certificate": "`client NAME`, `name COMMON-NAME` or `key FINGERPRINT`.",
         "scopes[].log": "The name of a log, or a begin of names and `*`.",
         "scopes[].keys": "A key, or a begin of keys and `*`.",
+        "patterns": "More scopes, whose keys are a pattern of the levels of a log's hierarchy. "
+        "`scopes` and `patterns` have 1 to 16 elements together.",
+        "patterns[].log": "The name of a log, or a begin of names and `*`.",
+        "patterns[].keys": "A pattern that excludes nothing. The scope allows nothing in a log "
+        "without a hierarchy.",
         "> id": "The id of the token.",
+        "> patterns": "The number of scopes with a pattern that the token has. Missing: none; an "
+        "earlier version has left them out.",
     },
     "token_list": {
         "after": "The `next` of the page before; nil: the first page.",
@@ -497,6 +506,9 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> tokens[].certificate": "The holder of the certificate; empty: it is a token.",
         "> tokens[].scopes[].log": "The name of a log, or a begin of names and `*`.",
         "> tokens[].scopes[].keys": "A key, or a begin of keys and `*`.",
+        "> tokens[].patterns": "More scopes, whose keys are a pattern.",
+        "> tokens[].patterns[].log": "The name of a log, or a begin of names and `*`.",
+        "> tokens[].patterns[].keys": "A pattern of the levels of a log's hierarchy.",
     },
     "token_revoke": {"id": "The id of the token."},
     "quota_set": {

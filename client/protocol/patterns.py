@@ -19,9 +19,9 @@ bytes of the key, for every pattern. The bounds below keep making the expression
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import compress
+from itertools import compress, filterfalse
 from typing import Final, Self
 
 from . import limits
@@ -41,7 +41,7 @@ class Patterns:
     Made by `patterns_of`.
     """
 
-    __slots__ = ("_is_match", "given", "prefixes", "separator")
+    __slots__ = ("_excluded", "_is_match", "_wanted", "given", "prefixes", "separator")
 
     def __init__(self, separator: bytes, given: tuple[bytes, ...]) -> None:
         self.separator = separator
@@ -54,6 +54,7 @@ class Patterns:
                 excluded.append(_parsed(each, each[1:], separator))
             else:
                 wanted.append(_parsed(each, each, separator))
+        self._wanted, self._excluded = wanted, excluded
         self.prefixes = _outermost(each.prefix for each in wanted) if wanted else (b"",)
         """The literal beginnings of the matching keys, in order; none begins with another."""
         expression = b"|".join(each.expression for each in wanted) or b".*+"
@@ -65,6 +66,10 @@ class Patterns:
 
     def __repr__(self) -> str:
         return f"<Patterns {' '.join(map(_shown, self.given))}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copy by the arguments: the expressions are made again, or taken from the cache."""
+        return patterns_of, (self.separator, self.given)
 
     @property
     def spans(self) -> list[Span]:
@@ -87,6 +92,38 @@ class Patterns:
     def positions(self, keys: Sequence[bytes]) -> list[int]:
         """Return the positions of the keys that match; equal keys are matched once."""
         return list(compress(range(len(keys)), self.flags(keys)))
+
+    def others(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Return the keys that do not match, in their order, as `matching` does."""
+        return list(filterfalse(self._is_match, keys))
+
+    @property
+    def whole_spans(self) -> list[Span] | None:
+        """The spans of which every key matches, if these have all keys that match; otherwise None.
+
+        Such patterns end with `>` and have no other wildcard.
+        """
+        wanted = self._wanted or [_EVERYTHING]
+        if self._excluded or not all(each.is_whole_span for each in wanted):
+            return None
+        return [each.span for each in wanted]
+
+    def lies_within(
+        self, allowed: "Sequence[Patterns]", has_span: Callable[[bytes, bytes | None], bool]
+    ) -> bool:
+        """Return whether each wanted pattern lies within a pattern of `allowed`, or in a span that
+        `has_span` has.
+
+        Then every key that matches is in these patterns and spans. False may be wrong: a pattern
+        may lie within several patterns together, and only without the keys that it excludes.
+        `allowed` excludes nothing.
+        """
+        fit = [each for other in allowed if other.separator == self.separator
+               for each in other._wanted if not other._excluded]  # fmt: skip
+        return all(
+            any(_lies_within(one, each) for each in fit) or has_span(*one.span)
+            for one in self._wanted or [_EVERYTHING]
+        )
 
     def to_wire(self) -> list[object]:
         """Return the separator and the patterns as an array."""
@@ -175,13 +212,48 @@ def _made(separator: bytes, given: tuple[bytes, ...]) -> Patterns:
 
 
 class _Pattern:
-    """One pattern: a regular expression for whole keys, and the bytes before the first wildcard."""
+    """One pattern: a regular expression for whole keys, and the bytes before the first wildcard.
 
-    __slots__ = ("expression", "prefix")
+    `levels`: the literal bytes of each level, and whether any bytes may follow in the level.
+    `is_open`: whether at least one more level follows, of any bytes.
+    """
 
-    def __init__(self, expression: bytes, prefix: bytes) -> None:
+    __slots__ = ("expression", "is_open", "levels", "prefix")
+
+    def __init__(
+        self, expression: bytes, prefix: bytes, levels: Sequence[tuple[bytes, bool]], is_open: bool
+    ) -> None:
         self.expression = expression
         self.prefix = prefix
+        self.levels = levels
+        self.is_open = is_open
+
+    @property
+    def span(self) -> Span:
+        """The span of all keys that begin as the pattern begins."""
+        return prefix_span(self.prefix)
+
+    @property
+    def is_whole_span(self) -> bool:
+        """Whether every key of the span matches."""
+        return self.is_open and not any(ends_open for _, ends_open in self.levels)
+
+
+_EVERYTHING: Final = _Pattern(b".*+", b"", (), True)
+
+
+def _lies_within(one: _Pattern, other: _Pattern) -> bool:
+    """Return whether every key that matches the one pattern matches the other: its levels do."""
+    count = len(other.levels)
+    if other.is_open:
+        if len(one.levels) < count + (not one.is_open):
+            return False
+    elif one.is_open or len(one.levels) != count:
+        return False
+    return all(
+        mine.startswith(literal) if ends_open else (mine == literal and not is_any)
+        for (mine, is_any), (literal, ends_open) in zip(one.levels, other.levels, strict=False)
+    )
 
 
 def _parsed(given: bytes, text: bytes, separator: bytes) -> _Pattern:
@@ -197,12 +269,15 @@ def _parsed(given: bytes, text: bytes, separator: bytes) -> _Pattern:
         )  # fmt: skip
     any_level = _any_level(separator)
     expressions, literals, is_literal = [], [], True
+    parts: list[tuple[bytes, bool]] = []
+    is_open = False
     for at, level in enumerate(levels):
         if level == b">" and at == len(levels) - 1:
             expressions.append(b".*+")
-            literal, ends_open = b"", True
+            literal, ends_open, is_open = b"", True, True
         else:
             literal, ends_open = _level(given, level, separator)
+            parts.append((literal, ends_open))
             expression = re.escape(literal)
             if ends_open:
                 expression += _no_separator_across(literal, separator) + any_level
@@ -216,7 +291,8 @@ def _parsed(given: bytes, text: bytes, separator: bytes) -> _Pattern:
             given, f"has {len(prefix)} bytes before the first wildcard",
             f"keys have at most {limits.key_bytes_max} bytes. Shorten the pattern",
         )  # fmt: skip
-    return _Pattern(b"(?:%s)" % re.escape(separator).join(expressions), prefix)
+    expression = b"(?:%s)" % re.escape(separator).join(expressions)
+    return _Pattern(expression, prefix, parts, is_open)
 
 
 def _level(given: bytes, level: bytes, separator: bytes) -> tuple[bytes, bool]:

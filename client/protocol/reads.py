@@ -124,7 +124,7 @@ RESOLVE: Final = _read(
     "milliseconds]: the first entry that is not older. [`tail`, count]: this number of "
     "entries before the end of a key. `snapshot`: the newest logical snapshot of a key "
     "below `end`.",
-    {"key": Optional(KEY), "start": _START, "end": Optional(SEQ), **_SPAN},
+    {"key": Optional(KEY), "start": _START, "end": Optional(SEQ), **_SPAN, **PATTERNS},
     Record({
         "seq": SEQ,
         "more": Optional(Flag(), False),

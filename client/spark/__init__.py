@@ -3,6 +3,8 @@
     options       option strings -> checked values; no pyspark
     planning      a vector -> pieces of even size; offsets of a stream; no pyspark
     loss          entries that retention removed before they were read
+    wanted        the keys of a query: patterns need the hierarchy of the log; no pyspark
+    cursors       kept cursors: where a query begins, the progress of a stream; no pyspark
     session       one blocking connection for drivers and tasks; no pyspark
     arrow         pages -> record batches in one order; record batches -> records; no pyspark
     schema        the columns

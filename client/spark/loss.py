@@ -20,12 +20,17 @@ def check_loss(session: Session, tasks: Sequence[Task], log: str, why: str, allo
         return
     found = lost(tasks, session.positions("earliest", hull(spans)))
     if found is not None:
-        start, first, seq = found
-        raise NotFound(
-            f"retention has removed unread entries of log {log!r}: for keys from {start!r} on, "
-            f"the entries below seq {seq} are gone, and {why.format(first=first)}. Give {allow} "
-            "to continue without them"
-        )
+        raise lost_entries(log, *found, why, allow)
+
+
+def lost_entries(log: str, start: bytes, first: int, seq: int, why: str, allow: str) -> NotFound:
+    """Return the error of a read from the seq `first` on, of keys from `start` on, where the
+    entries below `seq` are gone."""
+    return NotFound(
+        f"retention has removed unread entries of log {log!r}: for keys from {start!r} on, "
+        f"the entries below seq {seq} are gone, and {why.format(first=first)}. Give {allow} "
+        "to continue without them"
+    )
 
 
 def maybe_from(begins: Sequence[Position], earliest: Sequence[Position]) -> list[Position]:

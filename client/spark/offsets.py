@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..protocol.errors import InvalidArgument
+from ..protocol.patterns import Patterns
 from ..span_pages import Span
 from ..span_positions import Position, overlay
 from ..vector import Part, Vector
@@ -116,9 +117,12 @@ def lost(of: Iterable[Task], earliest: Sequence[Position]) -> tuple[bytes, int, 
     return None
 
 
-def tasks(start: Vector, end: Vector, wanted: Sequence[KeySpan]) -> list[Task]:
-    """Return one task for each span of keys that advances from `start` to `end`. The tasks depend
-    on nothing else, so a micro-batch that runs again has the same tasks with the same rows.
+def tasks(
+    start: Vector, end: Vector, wanted: Sequence[KeySpan], patterns: Patterns | None = None
+) -> list[Task]:
+    """Return one task for each span of keys that advances from `start` to `end`; with patterns,
+    only the matching keys are read. The tasks depend on nothing else, so a micro-batch that runs
+    again has the same tasks with the same rows.
 
     Raises InvalidArgument when the end lies before the start.
     """
@@ -141,7 +145,7 @@ def tasks(start: Vector, end: Vector, wanted: Sequence[KeySpan]) -> list[Task]:
             continue
         spans = ((begin, until, None) for begin, until in wanted)
         pieces = tuple(
-            Piece(Span(begin, until, first, last), low)
+            Piece(Span(begin, until, first, last, None, patterns), low)
             for begin, until, _, _ in overlay([(low, high, None)], spans)
         )
         if pieces:

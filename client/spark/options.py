@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
+from ..cursor import checked_name
 from ..protocol import address, limits
 from ..protocol.errors import InvalidArgument
 from ..protocol.key_spans import prefix_span
@@ -20,6 +21,7 @@ from ..vector import Vector
 
 Mode = Literal["changes", "snapshot"]
 KeySpan = tuple[bytes, bytes | None]
+Starting = Vector | int | Literal["latest"] | None
 
 COLUMNS: Final = ("key", "value", "log", "seq", "timestamp")
 EXTRA_COLUMNS: Final = ("headers", "rangeStart", "snapshot")
@@ -31,7 +33,8 @@ _EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
 _LATEST: Final = (
     "a stream remembers no start before its first micro-batch is done: after a failure the "
     "latest entry would be another entry, and entries would be lost without an error. Give "
-    "earliest, a seq, or startingTimestamp"
+    "earliest, a seq, or startingTimestamp; or give the option cursor too, whose position the "
+    "log keeps"
 )
 
 
@@ -42,14 +45,21 @@ class ReadOptions:
     servers: str
     log: str
     mode: Mode = "changes"
-    spans: tuple[KeySpan, ...] = _EVERYTHING
-    """Disjoint and ascending."""
+    keys: tuple[bytes, ...] | None = None
+    """Ascending. At most one of `keys`, `prefix` and `patterns` is given."""
+    prefix: bytes | None = None
+    patterns: tuple[str | bytes, ...] | None = None
+    """Patterns, whose levels are those of the log's hierarchy."""
     columns: tuple[str, ...] = COLUMNS
-    starting: "Vector | int | None" = None
-    """Read the entries after the vector, or from the seq on; None: from the earliest entry on."""
+    starting: "Starting" = None
+    """Read the entries after the vector, or from the seq on; None: from the earliest entry on.
+    "latest" only with a `cursor`: the end of the log when the cursor begins to exist."""
     ending_seq: int | None = None
     starting_ms: int | None = None
     ending_ms: int | None = None
+    cursor: str | None = None
+    """The kept cursor at which a read begins, and with which a stream keeps its progress. For a
+    stream, the start is where a new cursor begins."""
     as_of: "Vector | int | None" = None
     """Read up to and including a vector, or a Unix time in milliseconds."""
     partitions_min: int = 1
@@ -59,6 +69,14 @@ class ReadOptions:
     consistency: Consistency = "linearizable"
     lease_s: float = lease_s_default
     timeout_s: float = timeout_s_default
+
+    @property
+    def spans(self) -> tuple[KeySpan, ...]:
+        """The spans of the keys or of the prefix, or everything: disjoint and ascending. For
+        patterns see `wanted`."""
+        if self.keys is not None:
+            return tuple((key, key + b"\0") for key in self.keys)
+        return _EVERYTHING if self.prefix is None else (prefix_span(self.prefix),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +104,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
     """
     letters = {True: "s", False: "b", None: "bs"}[streaming]
     values = _parsed(options, letters)
-    prefix, keys = values.pop("prefix", None), values.pop("keys", None)
-    if prefix is not None and keys is not None:
-        raise _wrong("keys", "and keyPrefix are both given; give only one of the two")
-    if prefix is not None:
-        values["spans"] = (prefix_span(prefix),)
-    elif keys is not None:
-        values["spans"] = keys
+    _exclusive(options, "keys", "keyPrefix", "pattern")
     values.pop("pushdown", None)
     columns, headers = values.pop("columns", None), values.pop("headers", False)
     if columns is None:
@@ -101,8 +113,18 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
         raise _wrong("includeHeaders", "is true, and columns does not name headers")
     _exclusive(options, "startingSeq", "startingTimestamp")
     _exclusive(options, "endingSeq", "endingTimestamp", "asOf")
+    if streaming is False:
+        _exclusive(options, "cursor", "startingSeq", "startingTimestamp")
     found = ReadOptions(**values, columns=columns)
+    if found.starting == "latest" and found.cursor is None:
+        raise _wrong("startingSeq", f"is 'latest'; {_LATEST}")
+    if found.cursor is not None and isinstance(found.starting, Vector):
+        raise _wrong(
+            "startingSeq", "is a snapshot, and a cursor is given; a new cursor begins at earliest, "
+            "latest, a seq, or startingTimestamp",
+        )  # fmt: skip
     begins = found.starting is not None or found.starting_ms is not None
+    begins = begins or found.cursor is not None
     if found.mode == "snapshot" and (begins or streaming):
         why = "a stream has mode=changes" if streaming else "it starts with the earliest entry"
         raise _wrong("mode", f"is snapshot, the latest value of each key: {why}")
@@ -188,9 +210,9 @@ def _whole(least: int) -> Callable[[str], int]:
     return parse
 
 
-def _starting(text: str) -> Vector | int | None:
+def _starting(text: str) -> Starting:
     if text.lower() == "latest":
-        raise ValueError(_LATEST)
+        return "latest"
     if text.lower() == "earliest":
         return None
     if text.startswith("{"):
@@ -236,9 +258,8 @@ def _prefix(text: str) -> bytes:
     return _key(json.loads(text)) if text.startswith("{") else _key(text)
 
 
-def _keys(text: str) -> tuple[KeySpan, ...]:
-    """Return the spans of a JSON array of keys, each text or {"b64": ...}, or of one literal
-    key."""
+def _keys(text: str) -> tuple[bytes, ...]:
+    """Return the keys of a JSON array of keys, each text or {"b64": ...}, or one literal key."""
     rows = [text]
     if text.startswith("["):
         try:
@@ -248,7 +269,19 @@ def _keys(text: str) -> tuple[KeySpan, ...]:
     keys = sorted({_key(row) for row in rows})
     if not keys or len(keys) > keys_max or b"" in keys:
         raise ValueError(f"give 1 to {keys_max} keys, all with at least one byte, or keyPrefix")
-    return tuple((key, key + b"\0") for key in keys)
+    return tuple(keys)
+
+
+def _patterns(text: str) -> tuple[str | bytes, ...]:
+    """Return the patterns of a JSON array, or one literal pattern. The log's hierarchy, which says
+    whether a pattern is valid, is not known yet."""
+    if not text.startswith("["):
+        return (text,)
+    try:
+        rows = json.loads(text)
+    except ValueError:
+        raise ValueError('give a pattern, or a JSON array: ["eu/>", "!eu/7/>"]') from None
+    return tuple(_key(row) if isinstance(row, dict) else row for row in rows)
 
 
 def _key(value: Any) -> bytes:
@@ -277,7 +310,7 @@ def _no_pushdown(text: str) -> None:
         raise ValueError(
             "Spark 4.3 fails every query of a source with filters while "
             "spark.sql.python.filterPushdown.enabled is off, the default. Leave the option "
-            "out: Spark filters by itself. Give keys, keyPrefix or a start to read less"
+            "out: Spark filters by itself. Give keys, keyPrefix, pattern or a start to read less"
         )
 
 
@@ -287,10 +320,12 @@ _OPTIONS: Final = (
     _Option("mode", "bs", "mode", _one_of("changes", "snapshot")),
     _Option("keys", "bs", "keys", _keys),
     _Option("keyPrefix", "bs", "prefix", _prefix),
+    _Option("pattern", "bs", "patterns", _patterns),
     _Option("columns", "bs", "columns", _columns),
     _Option("includeHeaders", "bs", "headers", _flag),
     _Option("startingSeq", "bs", "starting", _starting),
     _Option("startingTimestamp", "bs", "starting_ms", _milliseconds),
+    _Option("cursor", "bs", "cursor", checked_name),
     _Option("endingSeq", "b", "ending_seq", _whole(1)),
     _Option("endingTimestamp", "b", "ending_ms", _milliseconds),
     _Option("asOf", "b", "as_of", _as_of),
@@ -307,7 +342,6 @@ _BY_NAME: Final = {option.name.lower(): option for option in _OPTIONS}
 _KINDS: Final = {"b": "a batch", "s": "a stream", "w": "a sink"}
 _REFUSED: Final = {
     "credentialsFile": "does not exist yet: clusters have no credentials",
-    "cursor": "does not exist yet: nodes store no cursors; the checkpoint stores the offsets",
     "path": "is not for lognode: call load() and save() without a path, and give the option log",
 }
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})

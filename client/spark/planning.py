@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
+from ..protocol.patterns import Patterns
 from ..span_pages import Span
 from ..span_positions import Position, overlay
 from ..vector import Vector
@@ -78,10 +79,12 @@ def plan_batch(
     weights: Sequence[Weight] = (),
     partitions_min: int = 1,
     lease: str | None,
+    patterns: Patterns | None = None,
 ) -> list[Task]:
     """Return the tasks that read the vector's wanted keys, from `begins` on and below `ends`.
 
-    Each task has keys of only one span of the vector. There are at least `partitions_min` tasks if
+    With patterns, only the matching keys are read. Each task has keys of only one span of the
+    vector. There are at least `partitions_min` tasks if
     the weights, ascending by key, allow enough cuts.
     """
     parts = [(p.start, p.end, (p.through_seq + 1, p.start)) for p in vector.parts]
@@ -95,7 +98,7 @@ def plan_batch(
             areas.append(_Area(start, end, low, high, range_start))
     groups = _packed(list(_atoms(areas, weights)), partitions_min)
     return [
-        Task(vector.cluster, vector.log, vector.log_id, tuple(_pieces(group, lease)))
+        Task(vector.cluster, vector.log, vector.log_id, tuple(_pieces(group, lease, patterns)))
         for group in groups
     ]
 
@@ -146,7 +149,9 @@ def _packed(atoms: Sequence[tuple[_Area, int]], partitions_min: int) -> Iterator
         yield group
 
 
-def _pieces(group: Iterable[_Area], lease: str | None) -> Iterator[Piece]:
+def _pieces(
+    group: Iterable[_Area], lease: str | None, patterns: Patterns | None
+) -> Iterator[Piece]:
     """Yield the pieces of areas; adjacent areas become one piece."""
     held: _Area | None = None
     for area in group:
@@ -156,11 +161,12 @@ def _pieces(group: Iterable[_Area], lease: str | None) -> Iterator[Piece]:
             held = held._replace(end=area.end)
             continue
         if held is not None:
-            yield _piece(held, lease)
+            yield _piece(held, lease, patterns)
         held = area
     if held is not None:
-        yield _piece(held, lease)
+        yield _piece(held, lease, patterns)
 
 
-def _piece(area: _Area, lease: str | None) -> Piece:
-    return Piece(Span(area.start, area.end, area.from_seq, area.to_seq, lease), area.range_start)
+def _piece(area: _Area, lease: str | None, patterns: Patterns | None) -> Piece:
+    span = Span(area.start, area.end, area.from_seq, area.to_seq, lease, patterns)
+    return Piece(span, area.range_start)

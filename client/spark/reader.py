@@ -13,10 +13,12 @@ from ..protocol.errors import NotFound
 from ..span_positions import Position
 from ..vector import Vector
 from .arrow import LatestRows, Rows
+from .cursors import from_earliest, kept
 from .loss import check_loss, maybe_from
 from .options import ReadOptions
 from .planning import KeySpan, Piece, Task, hull, plan_batch, positions
 from .session import Session
+from .wanted import wanted
 
 
 class BatchReader(DataSourceReader):
@@ -50,15 +52,16 @@ def plan(session: Session, options: ReadOptions) -> list[Task]:
     """
     if isinstance(options.starting, Vector):
         session.check(options.starting)
+    spans, patterns = wanted(session, options)
     vector, lease = _vector(session, options)
-    around = hull(options.spans)
+    around = hull(spans)
     try:
         begins, ends = _begins(session, options, around), _ends(session, options, around)
         if options.fail_on_data_loss:
-            _check_loss(session, options, vector, begins, ends)
+            _check_loss(session, options, spans, vector, begins, ends)
         return plan_batch(
-            vector, options.spans, begins=begins, ends=ends, weights=session.layout(around),
-            partitions_min=options.partitions_min, lease=lease,
+            vector, spans, begins=begins, ends=ends, weights=session.layout(around),
+            partitions_min=options.partitions_min, lease=lease, patterns=patterns,
         )  # fmt: skip
     except BaseException:
         if vector is not options.as_of:
@@ -67,26 +70,29 @@ def plan(session: Session, options: ReadOptions) -> list[Task]:
 
 
 def _check_loss(
-    session: Session, options: ReadOptions, vector: Vector, begins: Sequence[Position],
-    ends: Sequence[Position] | None,
+    session: Session, options: ReadOptions, spans: Sequence[KeySpan], vector: Vector,
+    begins: Sequence[Position], ends: Sequence[Position] | None,
 ) -> None:  # fmt: skip
-    if options.starting is None and options.starting_ms is None:
+    if options.starting is None and options.starting_ms is None and options.cursor is None:
         return  # reads the remaining entries
     why = "this batch begins with {first}"
     if options.starting_ms is not None:
-        begins = maybe_from(begins, session.positions("earliest", hull(options.spans)))
+        begins = maybe_from(begins, session.positions("earliest", hull(spans)))
         why = "no entry before startingTimestamp is left"
-    tasks = plan_batch(vector, options.spans, begins=begins, ends=ends, lease=None)
+    tasks = plan_batch(vector, spans, begins=begins, ends=ends, lease=None)
     check_loss(session, tasks, options.log, why, "failOnDataLoss=false")
 
 
 def _begins(
     session: Session, options: ReadOptions, around: Sequence[KeySpan]
 ) -> Sequence[Position]:
+    if options.cursor is not None:
+        return from_earliest(kept(session, options), session.positions("earliest", around))
     if options.starting_ms is not None:
         return session.positions(["ts", options.starting_ms], around)
     if isinstance(options.starting, Vector):
         return positions(options.starting)
+    assert options.starting != "latest", "only with a cursor"
     return [(b"", None, options.starting or 1)]
 
 

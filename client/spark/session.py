@@ -6,6 +6,7 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
+    Coroutine,
     Generator,
     Iterable,
     Sequence,
@@ -15,18 +16,21 @@ from typing import Any, Final, Self, TypeVar
 
 from ..ahead import ahead
 from ..cluster import Cluster
+from ..cursor import AsyncKeptCursor
 from ..loop_thread import LoopThread
 from ..producer import AsyncProducer
 from ..protocol import address
 from ..protocol.errors import LognodeError, PartialFailure
+from ..protocol.patterns import Patterns, patterns_of
 from ..protocol.reads import LAYOUT
-from ..protocol.types import Consistency
+from ..protocol.types import Consistency, CursorStart
 from ..retry import Attempts
 from ..routing import Range
 from ..snapshot import AsyncSnapshot, check_log, take
 from ..span_pages import Span, SpanPage, span_pages
 from ..span_positions import Position, least, span_positions
 from ..vector import Vector
+from .options import ReadOptions
 from .planning import KeySpan, Weight
 
 asks_at_once: Final = 16
@@ -77,6 +81,25 @@ class Session:
         """Raise InvalidArgument when the vector belongs to another log."""
         self.log()
         self._loop.run(lambda: check_log(self._cluster, self._routes, of))
+
+    def patterns(self, given: Sequence[str | bytes]) -> Patterns:
+        """Return the patterns, with the levels of the log's hierarchy. Raises InvalidArgument,
+        LimitExceeded."""
+        self.log()
+        return patterns_of(self._routes.hierarchy, given)
+
+    def cursor(self, options: ReadOptions, start: CursorStart, holder: int) -> AsyncKeptCursor:
+        """Return the kept cursor that the options name, for `call`. `holder`: the number of this
+        reader if it has opened the cursor before, or 0."""
+        return AsyncKeptCursor(
+            self._cluster, self._routes, options.cursor or "", keys=options.keys,
+            prefix=options.prefix, pattern=options.patterns, start=start, timeout=self._timeout,
+            holder=holder,
+        )  # fmt: skip
+
+    def call(self, asked: Coroutine[Any, Any, Found]) -> Found:
+        """Return the result of a call of the SDK."""
+        return self._loop.call(asked)
 
     def snapshot(self, lease_s: float) -> Vector:
         """Take a committed prefix of every range, held by a lease."""

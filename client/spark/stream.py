@@ -1,11 +1,11 @@
 """The stream reader: micro-batches between offsets, exact across restarts from a checkpoint.
 
 Spark's offset log keeps the ends of micro-batches, but each run of the query computes the start of
-the first one again. So a start must not move by itself: `latest` is refused.
+the first one again. So a start must not move by itself: `latest` is refused, except for a kept
+cursor, which has the position from its first use on.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -21,12 +21,14 @@ from pyspark.sql.types import StructType
 from ..span_positions import Position, overlay
 from ..vector import Vector
 from . import offsets
-from .loss import check_loss
+from .cursors import StreamCursor, everywhere, from_earliest
+from .loss import check_loss, lost_entries
 from .offsets import Offset
 from .options import ReadOptions
 from .planning import Task, positions
 from .reader import read_piece
 from .session import Session
+from .wanted import wanted
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -35,6 +37,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._cursor = None if options.cursor is None else StreamCursor(options)
         self._initial: Offset | None = None
         self._target: list[Position] | None = None
         """The end of a run that reads only what is available now."""
@@ -74,7 +77,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             edges: list[Position] = (
                 [(b"", None, 0)] if most is None else session.positions("earliest")
             )
-        found = offsets.areas(begin, latest, self._options.spans, edges)
+            spans = wanted(session, self._options).spans
+        found = offsets.areas(begin, latest, spans, edges)
         end = offsets.advanced(found, most)
         return start if end is None else offsets.offset(begin, end)
 
@@ -82,13 +86,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the tasks of a micro-batch, by the offsets alone. Raises InvalidArgument when
         the end is before the start, and NotFound when retention has removed entries that the
         tasks read."""
-        begin = offsets.vector(start)
-        tasks = offsets.tasks(begin, offsets.vector(end), self._options.spans)
-        if tasks:
-            with self._session() as session:
-                session.check(begin)
+        begin, until = offsets.vector(start), offsets.vector(end)
+        with self._session() as session:
+            session.check(begin)
+            tasks = offsets.tasks(begin, until, *wanted(session, self._options))
+            if tasks:
                 self._check_loss(session, tasks)
         return [InputPartition(task) for task in tasks]
+
+    def commit(self, end: Offset) -> None:
+        """Keep in the cursor that everything up to `end` is done: Spark has stored this, and has
+        begun the next micro-batch. Raises Fenced when another reader has opened the cursor."""
+        if self._cursor is not None:
+            done = offsets.vector(end)
+            with self._session() as session:
+                session.check(done)
+                self._cursor.commit(session, positions(done))
 
     # In tasks.
 
@@ -112,17 +125,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with the same tasks, a sink treats their rows as the same, so a split in between must not
         show."""
         earliest = session.positions("earliest")
-        wanted: Any = [(b"", None, 1)]
-        if isinstance(self._options.starting, Vector):
+        begins: list[Position] = [(b"", None, 1)]
+        if self._cursor is not None:
+            kept = self._cursor.begin(session)
+            if self._options.fail_on_data_loss:
+                self._check_kept(kept, earliest)
+            begins = everywhere(kept)
+        elif isinstance(self._options.starting, Vector):
             session.check(self._options.starting)
-            wanted = positions(self._options.starting)
-        elif self._options.starting is not None:
-            wanted = [(b"", None, self._options.starting)]
+            begins = positions(self._options.starting)
+        elif isinstance(self._options.starting, int):
+            begins = [(b"", None, self._options.starting)]
         elif self._options.starting_ms is not None:
-            wanted = session.positions(["ts", self._options.starting_ms])
+            begins = session.positions(["ts", self._options.starting_ms])
         return offsets.joined(
-            (low, high, max(one, other)) for low, high, one, other in overlay(earliest, wanted)
+            (low, high, max(one, other)) for low, high, one, other in overlay(earliest, begins)
         )
+
+    def _check_kept(self, kept: Sequence[Position], earliest: Sequence[Position]) -> None:
+        """Raise NotFound when retention has removed entries behind the positions of the cursor."""
+        found = from_earliest(kept, earliest)
+        for start, _, next_, first in overlay(found, earliest):
+            if first > next_:
+                raise lost_entries(
+                    self._options.log, start, next_, first,
+                    f"cursor {self._options.cursor!r} is at seq {{first}}", "failOnDataLoss=false",
+                )  # fmt: skip
 
     def _most(self, session: Session, limit: ReadLimit | None) -> int | None:
         """Return how many entries a micro-batch may have. Their bytes are estimated from the

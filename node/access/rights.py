@@ -9,25 +9,28 @@ from ...client.protocol import Operation, Permission, Subject, limits
 from ...client.protocol.appends import FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER
 from ...client.protocol.errors import RangeNotFound, Unauthorized, Unavailable
 from ...client.protocol.key_spans import KeySpans, Span, prefix_span
+from ...client.protocol.patterns import Patterns
 from ...client.protocol.principal import Principal
-from ...client.protocol.reads import LATEST
-from ...client.protocol.scopes import common_tenant
+from ...client.protocol.reads import EXPORT, FOLLOW, KEYS, LATEST, RESOLVE
+from ...client.protocol.scopes import Scope, common_tenant
 from ...partitions.grants import granted
 from ...partitions.metadata import Metadata
 from ...partitions.model import Descriptor
 from ...partitions.tokens import TokenRecord
+from .key_rights import KeyRights
 
 _REMEMBERED_MAX: Final = 1_024
 """The most pairs of verb and log whose keys are cached for one token."""
 _GRANTS_MAX: Final = 1_024
 """The most grants of producer ids that are cached for one token."""
-_NOTHING: Final = KeySpans(())
 _ROUTED: Final = "routed"
 """Stands for any verb that goes to ranges."""
 _KEYLESS: Final = frozenset({"describe"})
 _NO_IDS: Final = range(0)
 _PRODUCER: Final = {FENCE: "id", PRODUCER_CLOSE: "id", PRODUCER_NUMBER: "producer"}
 """The field of the operation that names a producer id."""
+_CHOOSING: Final = frozenset((KEYS, EXPORT, FOLLOW, RESOLVE))
+"""Reads that show no entry that does not match the `patterns` of the request."""
 _TURN: Final = replace(LATEST, permission=Permission.APPEND)
 """A read in a turn holds up the clients that append to the key: only they may take a turn."""
 
@@ -71,11 +74,12 @@ class Rights(Ending):
         )
         self._metadata = metadata
         self._everywhere: Final = frozenset(
-            verb for scope in record.scopes if scope.has_every_log and scope.keys == b"*"
+            verb for scope in record.scopes if scope.has_every_log and scope.has_every_key
             for verb in scope.verbs
         )  # fmt: skip
         """Verbs that the token allows for all keys of all logs."""
-        self._remembered: dict[tuple[str, str], KeySpans] = {}
+        self._remembered: dict[tuple[str, str, bytes], KeyRights] = {}
+        """By verb, log and the log's hierarchy."""
         self._grants: dict[bytes, range] = {}
 
     @property
@@ -125,7 +129,7 @@ class Rights(Ending):
             self._grants[grant] = found
         return found
 
-    def _authorised(self, operation: Operation, body: Body) -> KeySpans | None:
+    def _authorised(self, operation: Operation, body: Body) -> KeyRights | None:
         """Return the keys that the request's batches may have, or None for every key."""
         permission, subject = operation.permission, operation.subject
         if permission.value in self._everywhere:
@@ -139,7 +143,7 @@ class Rights(Ending):
                 raise self._refusal(operation, "any log")
         elif subject is Subject.LOG:
             name = body["log"] if "log" in body else body["name"]
-            if not self._keys(permission, name).has_every_key:
+            if not self.may(permission, name):
                 raise self._refusal(operation, f"log {name}")
         elif subject is Subject.CLUSTER:
             raise self._refusal(operation, "the whole cluster")
@@ -151,24 +155,26 @@ class Rights(Ending):
         """Return whether the principal may know of the log."""
         return any(scope.has_log(log) for scope in self.record.scopes)
 
-    def routed(self, log: str) -> KeySpans | None:
+    def routed(self, log: str, hierarchy: bytes) -> KeySpans | None:
         """Return the keys of the log whose ranges the principal may know, or None for every key.
 
         These are the keys of all its verbs except `describe`: a status shows no keys to a principal
-        that may not read them.
+        that may not read them. With a pattern, these are all keys that begin as the pattern begins,
+        up to the first wildcard: the client needs the ranges of the matching keys.
         """
-        found = self._remembered.get((_ROUTED, log))
+        found = self._remembered.get((_ROUTED, log, hierarchy))
         if found is None:
             found = self._remember(
-                _ROUTED, log,
-                [s.span() for s in self.record.scopes if s.verbs - _KEYLESS and s.has_log(log)
-                 and len(s.span()[0]) <= limits.key_bytes_max],
+                (_ROUTED, log, hierarchy),
+                [s for s in self.record.scopes if s.verbs - _KEYLESS and s.has_log(log)
+                 and (s.by_pattern or len(s.span()[0]) <= limits.key_bytes_max)],
             )  # fmt: skip
-        return None if found.has_every_key else found
+        return None if found.has_every_key else found.around
 
     def may(self, permission: Permission, log: str) -> bool:
         """Return whether the principal has the permission for all keys of the log."""
-        return self._keys(permission, log).has_every_key
+        # No pattern is needed for every key: `*` says the same.
+        return self._keys(permission, log, b"").has_every_key
 
     def may_everywhere(self, permission: Permission) -> bool:
         """Return whether the principal has the permission for all logs, present and future."""
@@ -178,19 +184,19 @@ class Rights(Ending):
         if log is not None and not self.sees(log):
             raise self._refusal(operation, f"log {log}")
 
-    def _of_range(self, operation: Operation, subject: Subject, body: Body) -> KeySpans | None:
+    def _of_range(self, operation: Operation, subject: Subject, body: Body) -> KeyRights | None:
         range_ = self._range(body["range"])
         record = self._metadata().logs.get(range_.log_id)
-        name = "" if record is None else record.name
-        keys = self._keys(operation.permission, name)
-        if keys is _NOTHING:
-            raise self._refusal(operation, f"log {name}")
+        name, hierarchy = ("", b"") if record is None else (record.name, record.hierarchy)
+        keys = self._keys(operation.permission, name, hierarchy)
+        if keys.has_no_key:
+            raise self._refusal(operation, f"log {name}", name)
         if subject is Subject.RANGE or keys.has_every_key:
             return None
         if subject is Subject.BATCHES:
             return keys
-        if not _within(keys, body, range_):
-            raise self._refusal(operation, f"all of these keys of log {name}")
+        if not _within(keys, operation, body, range_):
+            raise self._refusal(operation, f"all of these keys of log {name}", name)
         return None
 
     def _range(self, range_id: int) -> Descriptor:
@@ -203,31 +209,42 @@ class Rights(Ending):
             return descendant
         raise RangeNotFound(f"this node has no range {range_id}", range=range_id)
 
-    def _keys(self, permission: Permission, log: str) -> KeySpans:
+    def _keys(self, permission: Permission, log: str, hierarchy: bytes) -> KeyRights:
         """Return the keys of the log for which the principal has the permission."""
         verb = permission.value
-        found = self._remembered.get((verb, log))
+        found = self._remembered.get((verb, log, hierarchy))
         if found is None:
-            spans = [s.span() for s in self.record.scopes if verb in s.verbs and s.has_log(log)]
-            found = self._remember(verb, log, spans)
+            scopes = [s for s in self.record.scopes if verb in s.verbs and s.has_log(log)]
+            found = self._remember((verb, log, hierarchy), scopes)
         return found
 
-    def _remember(self, what: str, log: str, spans: list[Span]) -> KeySpans:
+    def _remember(self, what: tuple[str, str, bytes], scopes: list[Scope]) -> KeyRights:
         if len(self._remembered) >= _REMEMBERED_MAX:
             self._remembered.clear()
-        found = self._remembered[what, log] = KeySpans(spans) if spans else _NOTHING
+        found = self._remembered[what] = KeyRights.of_scopes(scopes, what[2])
         return found
 
-    def _refusal(self, operation: Operation, what: str) -> Unauthorized:
+    def _refusal(self, operation: Operation, what: str, log: str | None = None) -> Unauthorized:
         verb = operation.permission.value
         need = "any verb" if operation.subject is Subject.VISIBLE else f"the verb {verb}"
+        advice = "use a token whose scopes allow this"
+        patterns = [
+            scope.text for scope in self.record.scopes
+            if scope.by_pattern and verb in scope.verbs and log is not None and scope.has_log(log)
+        ]  # fmt: skip
+        if patterns:
+            advice = (
+                f"the token has the scope `{patterns[0]}`, which allows single keys that match, "
+                "and reads whose patterns lie within this pattern, in logs with a hierarchy. Name "
+                "such keys or patterns, or use another token"
+            )
         return Unauthorized(
             f"{operation} needs {need} on {what}, which token {self.record.token_id} of "
-            f"{self.record.principal} does not allow; use a token whose scopes allow this"
+            f"{self.record.principal} does not allow; {advice}"
         )
 
 
-def _within(keys: KeySpans, body: Body, range_: Descriptor) -> bool:
+def _within(keys: KeyRights, operation: Operation, body: Body, range_: Descriptor) -> bool:
     """Return whether the principal has the right to all keys that the request names."""
     if body.get("key") is not None:
         return keys.has(body["key"])
@@ -240,13 +257,26 @@ def _within(keys: KeySpans, body: Body, range_: Descriptor) -> bool:
     asked = _common(
         prefix_span(body.get("prefix") or b""), (body.get("start_key") or b"", body.get("end_key"))
     )
+    covers = _covers(keys, operation, body)
     if range_.range_id != body["range"] or range_.generation != body["generation"]:
-        return keys.covers(*asked)
+        return covers(*asked)
     read = _common(asked, range_.span)
     # The range has none of the keys. Allowing the request would show where the range begins or
     # ends, which is a key.
     has_none = read[1] is not None and read[1] <= read[0]
-    return keys.covers(*(asked if has_none else read))
+    return covers(*(asked if has_none else read))
+
+
+def _covers(
+    keys: KeyRights, operation: Operation, body: Body
+) -> Callable[[bytes, bytes | None], bool]:
+    """Return the check of the span that a read goes over. A read of allowed patterns may go over
+    keys that begin as the patterns of the token begin: such keys may show between its pages."""
+    if operation in _CHOOSING and keys.patterns and body["patterns"] is not None:
+        chosen = Patterns.from_wire(body["patterns"])
+        if chosen is not None and keys.covers_matching(chosen):
+            return keys.around.covers
+    return keys.covers
 
 
 def _common(one: Span, other: Span) -> Span:

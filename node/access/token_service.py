@@ -9,8 +9,9 @@ import msgpack
 
 from ...client.accepting.request import Room
 from ...client.protocol import Operation, cluster, limits
-from ...client.protocol.errors import Conflict
-from ...partitions import commands
+from ...client.protocol.errors import Conflict, Unsupported
+from ...client.protocol.scopes import from_rows
+from ...partitions import commands, levels
 from ...partitions.metadata import Metadata
 
 log = logging.getLogger("lognode.access")
@@ -46,7 +47,8 @@ class TokenService:
     async def create(self, body: Body) -> Body:
         """Create a token. The answer has the first metadata version with the token.
 
-        Raises Conflict, LimitExceeded, InvalidArgument.
+        Raises Conflict, LimitExceeded, InvalidArgument, and Unsupported for patterns below their
+        feature level.
         """
         if not self._proves_nodes:
             raise Conflict(
@@ -54,11 +56,22 @@ class TokenService:
                 "as a node, and tokens would protect nothing. Start every node with "
                 "--secret-file or with TLS, and then create tokens"
             )
+        await self._check_patterns(body)
         answer = await self._command({"op": commands.CREATE_TOKEN, **body})
         fields = {"token": body["id"], "principal": body["principal"]}
         log.info("token created", extra={"fields": fields})
         await self._refresh()
         return answer
+
+    async def _check_patterns(self, body: Body) -> None:
+        """Raise Unsupported where the cluster's level has no scopes with patterns: a controller of
+        an earlier version would leave these scopes out."""
+        scopes = from_rows(body)
+        try:
+            levels.check_pattern_scopes(self._metadata().feature_level, scopes)
+        except Unsupported:
+            await self._refresh()  # the level may have been raised at another node
+            levels.check_pattern_scopes(self._metadata().feature_level, scopes)
 
     async def list(self, body: Body, room: Room) -> Body:
         """Return a page of the tokens, by id and without their digests.

@@ -31,7 +31,10 @@ class Visible:
         """Return the body of a request for `metadata`, with the keys that the asker may know."""
         name = body["log"]
         if isinstance(access, Rights) and name is not None:
-            return {**body, "spans": access.routed(name)}
+            metadata = self._metadata()
+            known = metadata.logs.get(metadata.logs.ids.get(name, 0))
+            hierarchy = b"" if known is None else known.hierarchy
+            return {**body, "spans": access.routed(name, hierarchy)}
         return body
 
     def clip(self, access: Access | None, error: LognodeError) -> None:
@@ -90,7 +93,7 @@ def _clipped(rights: Rights, rows: list[Body], metadata: Metadata) -> list[Body]
         record = metadata.logs.get(row["log"])
         if record is None or not rights.sees(record.name):
             continue
-        spans = rights.routed(record.name)
+        spans = rights.routed(record.name, record.hierarchy)
         if spans is None:
             shown.append(row)
             continue

@@ -153,6 +153,7 @@ class Status:
                     {
                         "id": log_id,
                         "name": record.name,
+                        "hierarchy": record.hierarchy or None,
                         "ranges": metadata.ranges.count(log_id),
                         **record.policy.to_body(),
                     },

@@ -5,6 +5,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,6 +138,55 @@ def test_G3_a_cursor_follows_its_keys_and_an_older_reader_is_fenced(
                 await log.cursor("moved").position()
 
     asyncio.run(run())
+
+
+def test_G3_a_follow_of_patterns_goes_on_at_its_cursor(
+    three: LocalCluster, client: lognode.Client
+) -> None:
+    finalized(client)
+    log = client.create_log("shop", hierarchy="/", split_at=[b"m"])
+    given = ["eu/*/orders", "us/1*/>", "!us/12/>"]
+    match = [b"eu/1/orders", b"eu/2/orders", b"us/1/x", b"us/13/x"]
+    others = [b"eu/1/seen", b"us/12/x", b"ap/1/orders", b"us/2/x"]
+
+    def appended(name: bytes, keys: list[bytes]) -> set[tuple[bytes, bytes | None]]:
+        log.append_many([(key, name) for key in keys])
+        return {(key, name) for key in keys}
+
+    def read(due: set[tuple[bytes, bytes | None]]) -> None:
+        """Read the due entries, each once, and nothing else."""
+        found: list[tuple[bytes, bytes | None]] = []
+        with log.follow(pattern=given, cursor="eu", start="earliest") as feed:
+            for batch in feed:
+                found += [(entry.key, entry.value) for entry in batch]
+                if len(found) >= len(due):
+                    feed.commit(batch)
+                    break
+        assert sorted(found) == sorted(due)
+
+    due = appended(b"1", match)
+    appended(b"1", others)
+    read(due)
+    appended(b"2", others)
+    due = appended(b"2", match)
+    client.admin.split("shop", at=b"eu/2")
+    read(due)
+    # The position also passes entries that do not match, while no entry matches.
+    with log.follow(pattern=given, cursor="eu", commit_every_ms=20) as feed:
+        reader = threading.Thread(target=lambda: list(feed))
+        reader.start()
+        first = log.append_many([(others[0], b"3")] * 3_000)[0]
+
+        def has_passed() -> bool:
+            spans = log.cursor("eu", pattern=given).position().spans
+            (next_,) = (n for start, end, n in spans
+                        if start <= others[0] and (end is None or others[0] < end))  # fmt: skip
+            return next_ > (first.seq or 0)
+
+        testing.eventually(has_passed, timeout_s=30, what="the cursor passes what does not match")
+        feed.close()
+        reader.join()
+    read(appended(b"4", match))
 
 
 async def commit_more(older: lognode.AsyncFeed, log: lognode.AsyncLog) -> None:

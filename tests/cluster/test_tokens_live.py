@@ -1,5 +1,6 @@
 """Tokens on three real nodes: who gets in, what each may do, and what ends with a token."""
 
+import contextlib
 import json
 import os
 import stat
@@ -172,6 +173,57 @@ def test_a_scope_of_keys_holds_for_batches_of_many_ranges(three: testing.LocalCl
         assert set(other.log("acme/b").keys()) == {
             *(b"user-%d" % n for n in range(500)), b"audit"
         }  # fmt: skip
+
+
+def test_a_scope_of_a_pattern_holds_in_a_log_with_a_hierarchy(three: testing.LocalCluster) -> None:
+    with pytest.raises(lognode.Unsupported, match="patterns need level 4"):
+        create(three, "early", "read acme/shop pattern:eu/*/orders")
+    keys = [f"{area}/{n}/{kind}" for area in ("eu", "us") for n in range(40)
+            for kind in ("orders", "seen")]  # fmt: skip
+    with admin(three) as other:
+        testing.eventually(lambda: finalized(other), timeout_s=60, what="the level is raised")
+        shop = other.create_log("acme/shop", hierarchy="/", split_at=["eu/3", "m"])
+        shop.append_many([(key, b"v") for key in keys])
+    scopes = ("read acme/shop pattern:eu/*/orders", "append acme/shop pattern:eu/1*/>")
+    token = create(three, "shopper", *scopes)
+    with admin(three) as other:
+        (row,) = (row for row in other.admin.tokens() if row["id"] == id_of(token))
+        assert row["scopes"] == list(scopes)
+    due = sorted(key.encode() for key in keys if key[:3] == "eu/" and key.endswith("orders"))
+    with lognode.Client(nodes(three), token=token, timeout=10) as client:
+        log = client.log("acme/shop")
+        assert [entry.value for entry in log.scan("eu/7/orders")] == [b"v"]
+        assert list(log.keys(pattern="eu/*/orders")) == due
+        assert list(log.keys(pattern="eu/3*/orders")) == [k for k in due if k[:4] == b"eu/3"]
+        columns = log.scan_columns(pattern=["eu/*/orders", "!eu/7/>"])
+        found = sorted(entry.key for batch in columns for entry in batch.entries())
+        assert found == [key for key in due if key != b"eu/7/orders"]
+        with log.follow(pattern="eu/*/orders", start="latest") as feed:
+            log.append_many([("eu/11/orders", b"w"), ("eu/12/new", b"w")])
+            batch = next(feed)
+            while not batch.entries:
+                batch = next(feed)
+            assert [(entry.key, entry.value) for entry in batch] == [(b"eu/11/orders", b"w")]
+        for call in (
+            lambda: list(log.scan("eu/7/seen")), lambda: list(log.keys()),
+            lambda: list(log.keys(prefix="eu/")), lambda: list(log.keys(pattern="eu/>")),
+            lambda: list(log.keys(pattern="us/*/orders")), lambda: list(log.scan_columns()),
+            lambda: list(log.scan_columns(prefix="eu/7/orders")), log.snapshot,
+            lambda: log.follow(pattern="*/7/orders", start="earliest").open(),
+            lambda: log.cursor("c", pattern="eu/*/orders").open(),
+            lambda: log.append("eu/2/orders", b"w"), lambda: log.trim("eu/1/orders", before=9),
+            lambda: log.append_many([("eu/11/orders", b"x"), ("eu/2/orders", b"x")]),
+        ):  # fmt: skip
+            refused(call)
+        refused(lambda: list(log.keys(pattern="eu/*")), "allows single keys that match, and reads")
+
+
+def finalized(client: lognode.Client) -> bool:
+    """Whether the level is raised; a node that has just started may not have told its levels."""
+    with contextlib.suppress(lognode.Conflict, lognode.Unavailable, lognode.Timeout):
+        client.admin.finalize()
+        return True
+    return False
 
 
 def _follow_until_it_ends(feed: Any, into: list[Any], began: threading.Event) -> None:

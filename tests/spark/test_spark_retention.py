@@ -128,7 +128,7 @@ def test_an_export_behind_retention_is_refused_or_goes_on_when_it_is_allowed_to(
     assert job(*run) == 1
     said = capfd.readouterr().err.splitlines()[-1]
     assert "retention has removed unread entries of log 'late'" in said
-    assert "this export begins with 11; give --allow-loss" in said
+    assert "this export begins with 11. Give --allow-loss" in said
     assert jobs(spark) == before
     assert len(attempts(tmp_path)) == 1
     assert job(*run, "--allow-loss") == 0

@@ -107,7 +107,7 @@ def test_trap_3_an_empty_log_is_an_empty_frame(
             r"option lg: is not an option of lognode; the options are servers, log, mode",
         ),
         ({"pushdown": "true"}, r"option pushdown: .*filterPushdown"),
-        ({"cursor": "x"}, "option cursor: does not exist yet"),
+        ({"pattern": "a*b"}, "option pattern: the pattern `a.b` has a `.` within a level"),
         ({"credentialsFile": "x"}, "option credentialsFile: does not exist yet"),
         ({"log": "nope"}, "log .nope. does not exist"),
         ({"maxEntriesPerTrigger": "5"}, "maxEntriesPerTrigger: is an option of a stream"),

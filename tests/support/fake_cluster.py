@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+import fake_cursors
+
 from lognode.client.accepting import acceptor
 from lognode.client.accepting.acceptor import ServerConnection
 from lognode.client.accepting.listener import Listener
@@ -69,6 +71,7 @@ from lognode.client.protocol.reads import (
 )
 from lognode.client.protocol.records import EXPECT_ANY, Batch, check_limits, decode_batch
 from lognode.client.protocol.wire import Hello, Welcome
+from lognode.statemachine.cursors import Cursors
 from lognode.statemachine.producers import Producers
 
 
@@ -104,6 +107,7 @@ class FakeRange:
     """Entries lie in files of so many seqs."""
     earliest: int = 1
     """What retention has left begins there."""
+    cursors: Cursors = field(default_factory=fake_cursors.new)
     leases: dict[str, tuple[bytes, int, list[Stored]]] = field(default_factory=dict)
     """By name: start, through which seq, and what is held."""
 
@@ -215,6 +219,7 @@ class FakeCluster:
                 end=end, producers=Producers.from_wire(parent.producers.to_wire()),
             )  # fmt: skip
             child.entries = [e for e in parent.entries if child.contains(e.key)]
+            child.cursors = fake_cursors.within(parent.cursors, start, end)
             child.leases = {
                 name: (max(first, start), through, [e for e in held if child.contains(e.key)])
                 for name, (first, through, held) in parent.leases.items()
@@ -394,6 +399,9 @@ class FakeNode:
             self.fault(request, "follow")
             await self.follow(request, known)
             return None
+        if op in fake_cursors.HANDLERS:
+            self.fault(request, "cursor")
+            return await fake_cursors.serve(op, body, known)
         return self.read(op, body, known)
 
     def metadata(self) -> dict[str, Any]:

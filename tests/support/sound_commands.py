@@ -40,7 +40,10 @@ SOUND: dict[str, dict[str, Any]] = {
     commands.EXPIRE_PRODUCERS: {"numbers": [1], "before_ms": 5},
     commands.SET_QUOTA: {"name": "gold", "limits": {"requests": 5}, "since": 4},
     commands.DELETE_QUOTA: {"name": "gold", "since": 4},
-    commands.CREATE_TOKEN: {**TOKEN, "by": "recovery at h:1", "since": 4},
+    commands.CREATE_TOKEN: {
+        **TOKEN, "patterns": [[["read"], "shop", b"eu/*/orders"]], "by": "recovery at h:1",
+        "since": 4,
+    },
     commands.REVOKE_TOKEN: {"id": "0" * 16},
     commands.CREATE_INVITE: {
         "id": "0" * 16, "digest": bytes(32), "expires_ms": 9, "by": "ann", "at_ms": 5,

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from applied_code import files, module, tree
-from sound_commands import SOUND
+from sound_commands import SOUND, TOKEN
 
 from lognode.client.protocol import characters
 from lognode.client.protocol.errors import InvalidArgument
@@ -127,14 +127,12 @@ NAMED: dict[str, dict[str, dict[str, Any]]] = {
         for name in (NEWER, UNFIT)
     },
     commands.SET_QUOTA: {name: {"name": name, "limits": {"requests": 5}} for name in SCOPES},
-    commands.CREATE_TOKEN: {
-        name: {**SOUND[commands.CREATE_TOKEN], "scopes": SCOPES[name]} for name in SCOPES
-    },
-    "class": {name: {**SOUND[commands.CREATE_TOKEN], "quota_class": name} for name in SCOPES},
+    commands.CREATE_TOKEN: {name: {**TOKEN, "scopes": SCOPES[name]} for name in SCOPES},
+    "class": {name: {**TOKEN, "quota_class": name} for name in SCOPES},
     commands.FOUND: {
         name: {
             **SOUND[commands.FOUND],
-            "token": {**SOUND[commands.CREATE_TOKEN], "scopes": SCOPES[name]},
+            "token": {**TOKEN, "scopes": SCOPES[name]},
         }
         for name in SCOPES
     },
@@ -150,7 +148,7 @@ def proposed(what: str, name: str) -> dict[str, Any]:
 
 def founded() -> Metadata:
     metadata = Metadata()
-    first = {**SOUND[commands.CREATE_TOKEN], "id": "1" * 16, "digest": bytes(31) + b"1"}
+    first = {**TOKEN, "id": "1" * 16, "digest": bytes(31) + b"1"}
     everything = [[["describe", "read", "append", "trim", "group", "admin"], "*", b"*"]]
     found = {"op": commands.FOUND, **SOUND[commands.FOUND]}
     register = {"op": commands.REGISTER, **SOUND[commands.REGISTER], "node": 1}

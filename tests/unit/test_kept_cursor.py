@@ -12,6 +12,8 @@ import pytest
 from lognode.client.cursor import AsyncKeptCursor, listed
 from lognode.client.cursor_commits import CursorCommits
 from lognode.client.cursor_rows import of_position
+from lognode.client.follow import AsyncFeed
+from lognode.client.follow_span import FollowSpan, Push
 from lognode.client.protocol import Operation
 from lognode.client.protocol.cursors import CURSOR_COMMIT, CURSOR_OPEN, CURSOR_READ
 from lognode.client.protocol.errors import (
@@ -25,7 +27,7 @@ from lognode.client.protocol.errors import (
 )
 from lognode.client.protocol.levels import CURSORS_FROM
 from lognode.client.protocol.records import encode_batch
-from lognode.client.protocol.types import Cursor, CursorInfo
+from lognode.client.protocol.types import Cursor, CursorInfo, Entry
 from lognode.node.serving.cursor_service import READS, CursorChanges
 from lognode.partitions.model import Span
 from lognode.statemachine import commands
@@ -114,6 +116,9 @@ class Ranges:
     async def all_ranges(self, log: Any, deadline: float, span: Any) -> list[Any]:
         return [each for each in self.known if each.end is None or each.end > span[0]]
 
+    async def routed(self, log: Any, deadline: float) -> None:
+        """The routes of the log are known."""
+
     async def ranges_of(self, log: Any, keys: Sequence[bytes], deadline: float) -> list[Any]:
         return [each for each in self.known
                 if any(key >= each.start and (each.end is None or key < each.end)
@@ -132,7 +137,7 @@ class Ranges:
 
     def cursor(self, **options: Any) -> AsyncKeptCursor:
         given = {"keys": None, "prefix": None, "start": "earliest", **options}
-        routes: Any = SimpleNamespace(name="log")
+        routes: Any = SimpleNamespace(name="log", hierarchy=b"/")
         cluster: Any = self
         return AsyncKeptCursor(cluster, routes, given.pop("name", "c"), timeout=5, **given)
 
@@ -245,7 +250,7 @@ def test_an_operator_lists_sets_and_deletes_cursors(ranges: Ranges) -> None:
         with pytest.raises(Fenced):
             await reader.commit({b"a": 9})
         await ranges.cursor(name="d").open()
-        routes: Any = SimpleNamespace(name="log")
+        routes: Any = SimpleNamespace(name="log", hierarchy=b"/")
         cluster: Any = ranges
         found = await listed(cluster, routes, (b"", None), 5.0)
         assert [(info.name, info.next, info.keys) for info in found] == [("c", 5, 0), ("d", 1, 0)]
@@ -304,6 +309,45 @@ def test_x2_20_a_piece_of_one_key_becomes_the_row_of_the_key() -> None:
     assert rows.spans == [(b"", b"k", 5), (b"k", b"k\0", 3), (b"k\0", None, 4)]
 
 
+def test_a_cursor_of_patterns_has_the_spans_of_their_beginnings(ranges: Ranges) -> None:
+    async def test() -> None:
+        cursor = ranges.cursor(pattern=["us/*/orders", "eu/7/>", "eu/8/*", "!eu/7/x"])
+        await cursor.open()
+        spans = [(b"eu/7/", b"eu/70", 1), (b"eu/8/", b"eu/80", 1), (b"us/", b"us0", 1)]
+        assert list((await cursor.position()).spans) == spans
+        for key in (b"eu/6", b"eu/9", b"u", b"us0"):
+            assert all(each.state.cursors.found["c"].position(key) == 0 for each in ranges.members)
+        for span in ((b"eu/7/", b"eu/90", 5), (b"eu/", b"eu/70", 5), (b"", None, 5)):
+            with pytest.raises(InvalidArgument, match=r"the keys, the prefix or the patterns"):
+                await cursor.commit(Cursor(spans=(span,)))
+        await cursor.commit(Cursor(spans=((b"eu/7/", b"eu/70", 5), (b"us/", b"us0", 7))))
+        found = (await cursor.position()).spans
+        assert [next_ for _, _, next_ in found] == [5, 1, 7]
+        await cursor.set(3)
+        assert {next_ for _, _, next_ in (await cursor.position()).spans} == {3}
+        await cursor.delete()
+        with pytest.raises(NotFound):
+            await cursor.position()
+        with pytest.raises(InvalidArgument, match=r"a `\*` within a level"):
+            await ranges.cursor(pattern="a*b").open()
+
+    run(test)
+
+
+def test_neighbouring_spans_of_patterns_are_one_span_for_commits(ranges: Ranges) -> None:
+    """A follow joins the spans of a range, so its positions have no bound between them."""
+
+    async def test() -> None:
+        cursor = ranges.cursor(pattern=["a*", "b*", "n*", "o*"])
+        await cursor.open()
+        found = [row[:2] for row in (await cursor.position()).spans]
+        assert found == [(b"a", b"c"), (b"n", b"p")]
+        await cursor.commit(Cursor(spans=((b"a", b"c", 4), (b"n", b"p", 9))))
+        assert at(await cursor.position(), b"b") == 4
+
+    run(test)
+
+
 def test_only_what_the_caller_has_done_is_committed(ranges: Ranges) -> None:
     async def test() -> None:
         errors: asyncio.Queue[LognodeError] = asyncio.Queue()
@@ -335,5 +379,25 @@ def test_a_follow_ends_when_another_reader_has_its_cursor(ranges: Ranges) -> Non
         assert isinstance(await errors.get(), Fenced)
         await commits.end()
         assert CURSOR_COMMIT in [operation for operation, _ in ranges.asked]
+
+    run(test)
+
+
+def test_the_position_of_a_follow_also_passes_entries_that_do_not_match() -> None:
+    """Otherwise the reader of a pattern that seldom matches would read everything again."""
+
+    async def test() -> None:
+        cluster: Any = SimpleNamespace(now=lambda: 0.0)
+        feed = AsyncFeed(cluster, cluster, keys=None, prefix=None, pattern="a/*", start="latest",
+                         timeout=5)  # fmt: skip
+        done: list[Cursor] = []
+        kept: Any = SimpleNamespace(done=done.append)
+        span = FollowSpan(b"a/", b"a0")
+        feed._kept, feed._opened, feed._spans = kept, True, [span]
+        entry = Entry(b"a/1", 9, 0, {}, b"")
+        for entries, next_ in (([], 5), ([], 5), ([entry], 10)):
+            await feed._queue.put(Push(span, 0, entries, next_, False))
+        assert len(await anext(feed)) == 1
+        assert [position.spans[0][2] for position in done] == [1, 5]
 
     run(test)

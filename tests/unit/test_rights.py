@@ -413,7 +413,7 @@ def test_bounds_of_ranges_are_no_wider_than_the_keys_of_the_principal(
 
     def shown(rows: list[dict[str, Any]]) -> Bounds:
         for row in rows:
-            assert row["met_at"] == ([b"k"] if access.routed("acme/b") is None else [])
+            assert row["met_at"] == ([b"k"] if access.routed("acme/b", b"") is None else [])
         return [(row["id"], row["start"], row["end"]) for row in rows if row["log"] == 2]
 
     for operation in (METADATA, RANGES):

@@ -49,6 +49,13 @@ def test_values_become_what_they_mean() -> None:
     assert batch(keys='["b", {"b64": "AA=="}, "b"]').spans == (
         (b"\0", b"\0\0"), (b"b", b"b\0"),
     )  # fmt: skip
+    assert batch(pattern="eu/*/orders/>").patterns == ("eu/*/orders/>",)
+    assert batch(pattern='["eu/>", "!eu/7/>", {"b64": "/w=="}]').patterns == (
+        "eu/>", "!eu/7/>", b"\xff",
+    )  # fmt: skip
+    assert batch(cursor="nightly").cursor == "nightly"
+    assert stream(cursor="c", startingSeq="latest").starting == "latest"
+    assert stream(cursor="c", startingTimestamp="5") == replace(PLAIN, cursor="c", starting_ms=5)
     assert batch(startingSeq="earliest").starting is None
     assert batch(startingSeq=VECTOR.to_json()).starting == VECTOR
     assert batch(asOf=VECTOR.to_json()).as_of == VECTOR
@@ -70,7 +77,13 @@ def test_values_become_what_they_mean() -> None:
         ),
         ({"path": "x"}, "without a path"),
         ({"credentialsfile": "x"}, "option credentialsFile: does not exist yet"),
-        ({"cursor": "x"}, "option cursor: does not exist yet"),
+        ({"cursor": "x" * 300}, "option cursor: the name of the cursor is"),
+        ({"cursor": "x", "startingSeq": "5"}, "startingSeq are both given"),
+        ({"cursor": "x", "startingTimestamp": "5"}, "startingTimestamp are both given"),
+        ({"cursor": "x", "mode": "snapshot"}, "it starts with the earliest entry"),
+        ({"pattern": "a/*", "keyPrefix": "a"}, "pattern are both given"),
+        ({"pattern": "a/*", "keys": "a"}, "pattern are both given"),
+        ({"pattern": '["a'}, "give a pattern, or a JSON array"),
         ({"pushdown": "true"}, r"filterPushdown\.enabled.*Give keys, keyPrefix"),
         ({"servers": "h1:99999"}, "option servers: .*99999.* is not a port"),
         ({"log": " "}, "option log: .*the value is empty"),
@@ -83,7 +96,7 @@ def test_values_become_what_they_mean() -> None:
         ({"keys": "[]"}, "give 1 to 10000 keys"),
         ({"keys": "[broken"}, "or a JSON array"),
         ({"keys": "a" * 481}, "at most 480 bytes"),
-        ({"keys": "a", "keyPrefix": "a"}, "keyPrefix are both given"),
+        ({"keys": "a", "keyPrefix": "a"}, "keys: and keyPrefix are both given"),
         ({"startingSeq": "latest"}, "a stream remembers no start"),
         ({"startingSeq": "-1"}, "give earliest, a seq, or the JSON"),
         ({"startingSeq": "{}"}, "the text is not a snapshot in the form of to_json"),
@@ -113,7 +126,8 @@ def test_a_bad_option_is_refused_with_the_allowed_values(given: dict[str, str], 
         ({"asOf": "5"}, "asOf: is an option of a batch"),
         ({"minPartitions": "5"}, "minPartitions: is an option of a batch"),
         ({"mode": "snapshot"}, "a stream has mode=changes"),
-        ({"startingSeq": "Latest"}, "lost without an error"),
+        ({"startingSeq": "Latest"}, "lost without an error.*give the option cursor too"),
+        ({"startingSeq": VECTOR.to_json(), "cursor": "c"}, "a new cursor begins at earliest"),
     ],
 )
 def test_a_stream_refuses_what_only_a_batch_has(given: dict[str, str], said: str) -> None:

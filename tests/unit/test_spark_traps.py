@@ -22,7 +22,6 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
     WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -99,8 +98,15 @@ def test_trap_9_options_come_as_text_in_a_dict_of_lower_case(cluster: FakeCluste
     assert sorted(seq for batch in batches for seq in batch["seq"].to_pylist()) == [4, 4, 5, 5]
 
 
-def test_trap_10_nothing_rests_on_a_commit_since_the_last_is_never_called() -> None:
-    assert StreamReader.commit is DataSourceStreamReader.commit
+def test_trap_10_a_commit_only_moves_a_cursor_since_the_last_is_never_called(
+    cluster: FakeCluster,
+) -> None:
+    made = LognodeSource({"servers": cluster.address, "log": "log"})
+    reader: Any = made.streamReader(made.schema())
+    end = reader.latestOffset(reader.initialOffset(), None)
+    asked = len(cluster.requests)
+    reader.commit(end)
+    assert len(cluster.requests) == asked
 
 
 def threads() -> int:
