@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from applied_entries import tables
 from fuzz_targets import range_commands
+from metadata_log import Controller
+from sound_commands import SOUND
 
 from lognode.client.protocol import (
     OPERATIONS,
@@ -20,7 +22,7 @@ from lognode.client.protocol import (
 )
 from lognode.client.protocol.errors import Unsupported
 from lognode.partitions import commands as metadata_commands
-from lognode.partitions import metadata, proposals
+from lognode.partitions import metadata, overtaken, proposals
 from lognode.partitions.generation_commands import HANDLERS
 from lognode.partitions.metadata import Metadata
 from lognode.statemachine import commands
@@ -75,6 +77,24 @@ def test_each_table_of_a_base_has_a_rule(module: str, others: set[str], tmp_path
 def test_each_metadata_command_has_a_handler() -> None:
     known = {*HANDLERS, *metadata._ELSEWHERE, *Metadata._HANDLERS}
     assert known == {*proposals._RECORDS, metadata_commands.OPEN_PRODUCER}
+
+
+def test_each_metadata_command_that_may_come_too_late_names_what_it_concerns() -> None:
+    named = {op for op, record in proposals._RECORDS.items() if "since" in record.shape}
+    assert named == overtaken._CONCERNED.keys()
+
+
+@pytest.mark.parametrize("op", SOUND)
+def test_an_image_has_all_that_a_metadata_command_changes(op: str) -> None:
+    """`Controller` reads the image back and sends it to other nodes. A change that the image lacks
+    would be lost."""
+    controller = Controller().nodes(1)
+    controller.do("create_log", name="orders")
+    controller.do(**{**SOUND[op], "op": op})
+    metadata = controller.metadata
+    read = Metadata.from_image(metadata.image())
+    for name, table in metadata.tables.items():
+        assert dict(read.tables[name]) == dict(table), name
 
 
 @pytest.mark.parametrize(
