@@ -27,9 +27,10 @@ def mutated(folder: Path, patch: Path) -> Path:
     """A folder with the package `lognode`, to which the patch is applied."""
     left_out = shutil.ignore_patterns(".*", "tests", "scripts", "docs", "__pycache__", "store")
     shutil.copytree(ROOT, folder / "lognode", ignore=left_out)
+    # One line of context on each side places a hunk. So a change nearby seldom breaks a patch.
     done = subprocess.run(
-        ["git", "apply", "--verbose", str(patch)], cwd=folder / "lognode", capture_output=True,
-        text=True,
+        ["git", "apply", "-C1", "--verbose", str(patch)], cwd=folder / "lognode",
+        capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, f"{patch.name} no longer applies:\n{done.stderr}"
     return folder

@@ -1,7 +1,11 @@
 """Entries of every kind for a range, and what applies them."""
 
 from pathlib import Path
+from typing import Any
 
+from fuzz_targets import range_commands
+
+from lognode.client.protocol.levels import LEVEL_MAX
 from lognode.client.protocol.records import encode_batch
 from lognode.statemachine import commands
 from lognode.statemachine.range_state import Base, RangeState
@@ -40,3 +44,17 @@ def applied(state: RangeState, entries: list[bytes] = ENTRIES) -> bytes:
     for command in entries:
         state.apply(state.applied_index + 1, 1, command)
     return state.effects.to_wire()
+
+
+def tables(tmp_path: Path) -> dict[str, Any]:
+    """Return each table that a base of a range may have, as it is after one of the examples of all
+    commands."""
+    state = begun(tmp_path)
+    kinds = [row for row in range_commands() if row[0] not in (commands.LEVEL, commands.SEAL)]
+    found: dict[str, Any] = {}
+    for kind, payload in [(commands.LEVEL, LEVEL_MAX), *kinds, (commands.SEAL, 1)]:
+        state.apply(state.applied_index + 1, 1, commands.encode(kind, 1 << 40, payload))
+        producers = state.producers.capture()
+        producers.finish()
+        found.update(state._tables(producers))
+    return found

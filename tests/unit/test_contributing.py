@@ -78,6 +78,9 @@ VERB = Work(
             "async def _dummy(call: Call) -> None:\n    call.printer.rows([], ())\n\n\n"
             'VERBS = (Verb("dummy", "do nothing", _dummy, _nothing),)\n'
         ),
+        "client/cli/__init__.py": after(
+            "    verbs_bench ", "    verbs_dummy              nothing\n"
+        ),
         "client/cli/main.py": edits(
             after("    verbs_cluster,", "    verbs_dummy,\n"),
             after("        *verbs_cluster.VERBS,", "        *verbs_dummy.VERBS,\n"),
@@ -88,9 +91,21 @@ VERB = Work(
     [
         "tests/cluster/test_cli.py::test_every_verb_has_an_example",
         "tests/unit/test_cli_output.py::test_help_names_every_verb",
+        "tests/unit/test_contributing.py::test_the_map_of_each_folder_names_every_file[client/cli]",
         "tests/unit/test_docs.py::test_the_reference_is_what_the_code_says",
     ],
 )
+MEANING = after('    "token_revoke":', '    "dummy": {"what": "What to do."},\n')
+SMALL_BODY = before('    "token_revoke": {"id"', '    "dummy": {"what": 1},\n')
+OF_OPERATIONS = [
+    "tests/unit/test_command_tables.py::test_each_operation_is_served_and_in_the_sdk",
+    "tests/unit/test_client_golden.py::test_every_message_has_its_bytes",
+    "tests/unit/test_client_sync.py::test_the_generated_code_is_up_to_date",
+    "tests/unit/test_docs.py::test_the_reference_is_what_the_code_says",
+    "tests/unit/test_protocol_page.py::test_each_operation_and_each_field_has_its_meaning",
+    "tests/unit/test_protocol_page.py::test_no_meaning_is_left_over",
+    "tests/unit/test_rights.py::test_every_operation_needs_its_verb[dummy]",
+]
 OPERATION = Work(
     {
         "client/protocol/cluster.py": edits(
@@ -102,9 +117,7 @@ OPERATION = Work(
             ),
             after("CLUSTER: Final", "    DUMMY,\n"),
         ),
-        "client/protocol/meanings.py": after(
-            '    "token_revoke":', '    "dummy": {"what": "What to do."},\n'
-        ),
+        "client/protocol/meanings.py": MEANING,
         "node/serving/cluster_service.py": edits(
             after(
                 "            cluster.NODE_REKEY: self.node_rekey,",
@@ -131,17 +144,53 @@ OPERATION = Work(
         "tests/golden/wire.txt": [
             "-m", "pytest", "-q", "tests/unit/test_client_golden.py", "--rewrite",
         ],
+        "tests/unit/test_rights.py": SMALL_BODY,
     },
-    [
-        "tests/unit/test_command_tables.py"
-        "::test_each_operation_of_operators_is_served_and_in_the_sdk",
-        "tests/unit/test_client_golden.py::test_every_message_has_its_bytes",
-        "tests/unit/test_client_sync.py::test_the_generated_code_is_up_to_date",
-        "tests/unit/test_docs.py::test_the_reference_is_what_the_code_says",
-        "tests/unit/test_protocol_page.py"
-        "::test_each_operation_and_each_field_has_its_meaning",
-        "tests/unit/test_protocol_page.py::test_no_meaning_is_left_over",
-    ],
+    OF_OPERATIONS,
+)  # fmt: skip
+OPERATION_ON_RANGE = Work(
+    {
+        "client/protocol/appends.py": edits(
+            before(
+                "APPENDS: Final",
+                'DUMMY: Final = Operation(\n    "dummy", 199, "Do nothing.",\n'
+                "    Sender.CLIENT, Permission.APPEND, Retry.SAFE,\n"
+                '    Record({**GROUP, "what": Integer(), "node": Optional(Integer())}),\n'
+                "    EMPTY, SMALL_BYTES,\n    subject=Subject.RANGE,\n)\n",
+            ),
+            after("APPENDS: Final", "    DUMMY,\n"),
+        ),
+        "client/protocol/meanings.py": MEANING,
+        "node/serving/data_service.py": edits(
+            after("    DELETE_KEYS,", "    DUMMY,\n"),
+            after("            FENCE: self.fence,", "            DUMMY: self.dummy,\n"),
+            before(
+                "    async def fence(",
+                "    async def dummy(self, body: Body) -> Body:\n"
+                "        self.find(body)\n        return {}\n\n",
+            ),
+        ),
+        "client/log.py": edits(
+            before("from .protocol.appends import", "from .protocol.appends import DUMMY\n"),
+            before(
+                "    async def describe(",
+                "    async def dummy(self, key: bytes, *, timeout: float | None = None) -> None:\n"
+                '        """Do nothing."""\n'
+                "        deadline = self._deadline(timeout)\n"
+                '        body = {"what": 1}\n'
+                "        await self._cluster.call(\n"
+                "            self._routes, key, DUMMY, body, deadline=deadline\n        )\n\n",
+            ),
+        ),
+        "client/_sync/log.py": ["scripts/unasync"],
+        "docs/protocol.md": ["scripts/protocol"],
+        "docs/reference-sdk.md": ["scripts/reference"],
+        "tests/golden/wire.txt": [
+            "-m", "pytest", "-q", "tests/unit/test_client_golden.py", "--rewrite",
+        ],
+        "tests/unit/test_rights.py": SMALL_BODY,
+    },
+    OF_OPERATIONS,
 )  # fmt: skip
 METADATA = Work(
     {
@@ -170,7 +219,7 @@ METADATA = Work(
 RANGE = Work(
     {
         "statemachine/commands.py": edits(
-            after("COMPACT: Final = 1", "DUMMY: Final = 99\n"),
+            after("COMPACT: Final = 1", "DUMMY: Final = 90\n"),
             after("    FREEZE: lambda payload", "    DUMMY: lambda payload: payload is None,\n"),
         ),
         "statemachine/range_state.py": before(
@@ -181,21 +230,46 @@ RANGE = Work(
             "(commands.FREEZE, None),", "(commands.FREEZE, None), (commands.DUMMY, None),"
         ),
     },
-    ["tests/unit/test_command_tables.py"],
+    [
+        "tests/unit/test_command_tables.py", "tests/unit/test_apply_constants.py",
+        "tests/unit/test_range_state.py"
+        "::test_an_unknown_command_changes_nothing_and_is_void_after_the_seal",
+    ],
+)  # fmt: skip
+TABLE = Work(
+    {
+        "statemachine/range_state.py": after(
+            '            "next_seq": self.next_seq,', '            "dummy": 1,\n'
+        ),
+        "statemachine/received_base.py": after(
+            '        ("cursors", _are_cursors', '        ("dummy", tables.get("dummy", 1) == 1),\n'
+        ),
+        "statemachine/clip.py": before('    if tables.get("groups"):', '    tables["dummy"] = 1\n'),
+        "statemachine/unite.py": after('            "sealed": None,', '            "dummy": 1,\n'),
+    },
+    [
+        "tests/unit/test_command_tables.py::test_each_table_of_a_base_has_a_rule",
+        "tests/unit/test_received_base.py::test_each_table_is_checked",
+    ],
 )
 LISTS = {
     "Add a verb to the command line": VERB,
     "Add an operation": OPERATION,
+    "Add an operation on a range": OPERATION_ON_RANGE,
     "Add a replicated command of the metadata": METADATA,
     "Add a replicated command of a range": RANGE,
+    "Add a table to the state of a range": TABLE,
 }
 
 
 def places(heading: str) -> list[str]:
     """The paths of the numbered list under the heading."""
+    return re.findall(r"^\d+\. `([^`]+)`", section(heading), re.MULTILINE)
+
+
+def section(heading: str) -> str:
     page = PAGE.read_text("utf-8")
-    section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return re.findall(r"^\d+\. `([^`]+)`", section, re.MULTILINE)
+    return page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
 class Refused(Exception):
@@ -264,6 +338,13 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("heading", LISTS)
 def test_the_page_names_each_place(heading: str) -> None:
     assert places(heading) == list(LISTS[heading].places)
+
+
+@pytest.mark.parametrize("heading", LISTS)
+def test_the_page_names_the_tests_of_each_list(heading: str) -> None:
+    command = re.findall(r"^    pytest (.*)$", section(heading), re.MULTILINE)
+    guards = {guard.partition("::")[0] for guard in LISTS[heading].guards}
+    assert [set(re.findall(r"tests/\S+", each)) for each in command] == [guards]
 
 
 @pytest.mark.slow

@@ -48,12 +48,12 @@ def member(tmp_path: Path) -> Member:
     return Member(tmp_path)
 
 
-def test_the_rules_of_every_level_are_known_and_those_of_the_first_are_as_ever() -> None:
+def test_the_rules_of_each_level_are_as_in_every_version() -> None:
     assert [*rules.BY_LEVEL] == [*range(LEVEL_MIN, LEVEL_MAX + 1)]
-    assert rules.BY_LEVEL[1] == (64, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, 0, 0, 0, 0)
-    assert rules.BY_LEVEL[2] == (256, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, 0, 0, 0, 0)
-    assert rules.BY_LEVEL[3] == rules.BY_LEVEL[2]
-    assert rules.BY_LEVEL[4] == (*rules.BY_LEVEL[3][:6], 256, 4_096, 16_384, 16)
+    first = (64, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, 0, 0, 0, 0)
+    second = (256, *first[1:])
+    fourth = (*second[:6], 256, 4_096, 16_384, 16)
+    assert {1: first, 2: second, 3: second, 4: fourth} == rules.BY_LEVEL
 
 
 def test_x2_22_a_level_holds_from_the_entry_after_its_own(member: Member) -> None:

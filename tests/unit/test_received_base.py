@@ -1,15 +1,18 @@
 """Bases from other nodes: what a range's state can be made of, and nothing else, is stored."""
 
 import copy
+import inspect
+import re
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
+from applied_entries import tables
 
 from lognode.client.protocol.errors import CorruptData
 from lognode.client.protocol.records import encode_batch
-from lognode.statemachine import commands
+from lognode.statemachine import commands, received_base
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.received_base import received
 from lognode.statemachine.segments import SegmentStore
@@ -76,6 +79,17 @@ def test_a_base_with_all_tables_is_taken(tmp_path: Path) -> None:
 def test_a_malformed_base_is_refused(body: Any) -> None:
     with pytest.raises(CorruptData):
         received(body)
+
+
+def test_each_table_is_checked(tmp_path: Path) -> None:
+    """A new table needs a row in `received`, or a damaged base would end the node at each start."""
+    good, names = base(tmp_path), tables(tmp_path).keys()
+    checks = re.findall(r'^ {8}\("(\w+)", ', inspect.getsource(received_base), re.MULTILINE)
+    assert {"applied", "manifest", *names} == set(checks)
+    for name in names:
+        body = {**good, "tables": {**good["tables"], name: 1.5}}
+        with pytest.raises(CorruptData, match=f"the {name} of a base"):
+            received(body)
 
 
 def test_a_base_with_one_thing_that_is_wrong_is_refused_or_can_be_begun_from(
