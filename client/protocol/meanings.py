@@ -11,6 +11,7 @@ from typing import Final
 
 from . import limits
 from .cursor_meanings import CURSORS
+from .group_meanings import GROUPS
 from .peer_meanings import PEERS, PEERS_SHARED
 
 SHARED: Final[Mapping[str, str]] = {
@@ -228,6 +229,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> applied": "The index of the entry that took the lease.",
     },
     **CURSORS,
+    **GROUPS,
     "latest": {
         "turn": "`take`: the leader answers when the turn of this client begins, or after 1.5 "
         "seconds. A turn ends with the next entry of the key, or after half a second. `end`: the "
