@@ -35,6 +35,7 @@ Modules of these layers. In the SDK:
   follow_ends, positions: where a follow of keys begins; the position of each key
   cursor, cursor_rows, cursor_commits: positions that the ranges keep; their rows in requests; the
     commits of a follow
+  group_names: the names of consumer groups
   gathering: several questions to the cluster at once
   snapshot, vector: snapshots, and the value that describes a snapshot
   loop_thread: the thread and event loop behind the blocking SDK

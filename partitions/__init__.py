@@ -30,6 +30,7 @@ Further parts:
     reasons: why an operation was planned, as codes
     creations, log_names, policy, quota, spans: logs: repeated creation, names, policies, quotas,
         spans of keys
+    groups: consumer groups of logs
     producers, grants, tokens, invites: names of producers, grants of their ids, tokens, invitations
 
 Three rules hold for every change:

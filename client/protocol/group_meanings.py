@@ -17,6 +17,24 @@ _SPAN: Final = {
     "start_key": "Only keys from this one on.",
 }
 _PAGE: Final = {"> after": "The `after` of the next page; nil: this is the last page."}
+_OPTIONS: Final = {
+    "prefix": "The group reads the keys with this prefix; empty: all keys.",
+    "patterns": "The group reads the keys that match these patterns; nil: without patterns.",
+    "max_deliveries": "After this number of failed deliveries of an entry `on_dead` applies.",
+    "on_dead": "`park`: the key stops until somebody decides. `dead_letter:` and the name of a "
+    "log: the entry is copied to that log, and the key goes on.",
+    "lease_ms": "How long a consumer has a key that it neither settles nor extends.",
+    "begin": "`earliest`: with all entries. `latest`: with the entries from the creation on. "
+    "`time`: with the entries of a time.",
+    "waits": "Whether retention keeps entries that the group has not done.",
+}
+_ROW: Final = {
+    **_OPTIONS,
+    "id": "The id of the group, which no other group ever gets.",
+    "name": "The name of the group.",
+    "begin_ms": "The group begins with the entries of this time; 0: with all entries.",
+    "created_ms": "When the group was created, in Unix time.",
+}
 GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "group_settle": {
         **_GROUP,
@@ -135,6 +153,26 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "> decisions[].through": "The seqs below this one are concerned.",
         "> decisions[].why": "The error or the reason.",
         **_PAGE,
+    },
+    "group_create": {
+        "log": "The log.",
+        "name": "The name of the group, which is one of the log's names of groups.",
+        **_OPTIONS,
+        "begin_ms": "With `time`: the time.",
+        **{f"> {path}": meaning for path, meaning in _ROW.items()},
+        "> created": "Whether this request created the group.",
+    },
+    "group_delete": {
+        "log": "The log.",
+        "name": "The name of the group.",
+        "id": "Only the group with this id; nil: whichever group has the name.",
+        "> id": "The id of the group that was deleted.",
+    },
+    "group_list": {
+        "log": "The log.",
+        "name": "Only the group with this name; nil: all groups.",
+        "> groups": "The groups in the order of their names.",
+        **{f"> groups[].{path}": meaning for path, meaning in _ROW.items()},
     },
 }
 """Meanings by operation and path, as in `meanings.OWN`."""

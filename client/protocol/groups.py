@@ -15,9 +15,12 @@ from .common import (
     GROUP,
     HEADERS,
     KEY,
+    LOG_NAME,
+    PATTERNS,
     READ,
     READ_ANSWER,
     SEQ,
+    SINCE,
     SMALL_BYTES,
 )
 from .kinds import Array, Binary, Column, Flag, Integer, Nullable, Row, Text
@@ -29,6 +32,10 @@ TEXT: Final = Text(limits.group_text_chars_max, chars=True)
 PARK: Final = "park"
 DEAD_LETTER: Final = "dead_letter:"
 """How an `on_dead` begins that names a log for the entries that failed too often."""
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+TIME: Final = "time"
+"""The group begins with the entries of a time."""
 LEASE: Final = "lease"
 """The consumer does not have the key with this token: the lease ended, or another consumer has the
 key. What the consumer did with the batch may be done again by another consumer."""
@@ -186,7 +193,71 @@ GROUP_HISTORY: Final = Operation(
     subject=Subject.KEYS,
 )  # fmt: skip
 
-GROUPS: Final = (
-    GROUP_SETTLE, GROUP_DECIDE, GROUP_TAKE, GROUP_LAG, GROUP_KEYS, GROUP_HISTORY,
+_NAME: Final = Text(limits.group_name_chars_max, 1, chars=True)
+_ON_DEAD: Final = Text(len(DEAD_LETTER) + limits.log_name_bytes_max, len(PARK))
+_DELIVERIES: Final = Integer(1, limits.group_deliveries_max)
+_LEASE_MS: Final = Integer(limits.group_lease_ms_min, limits.group_lease_ms_max)
+_BEGIN: Final = Text(0, among=(EARLIEST, LATEST, TIME))
+_TIME: Final = Integer(0, limits.timestamp_max_ms)
+_PATTERNS: Final = PATTERNS["patterns"]
+_GROUP_ROW: Final[Shape] = {
+    "id": _ID,
+    "name": _NAME,
+    "prefix": BOUND,
+    "patterns": _PATTERNS,
+    "max_deliveries": _DELIVERIES,
+    "on_dead": _ON_DEAD,
+    "lease_ms": _LEASE_MS,
+    "begin": _BEGIN,
+    "begin_ms": Integer(),
+    "waits": Flag(),
+    "created_ms": Integer(),
+}
+_GROUP_BYTES: Final = 4 * limits.KIB
+
+GROUP_CREATE: Final = Operation(
+    "group_create", 116,
+    "Create a consumer group of a log. A group that exists with the same options is the answer; "
+    "CONFLICT where the options differ.",
+    Sender.OPERATOR, Permission.GROUP, Retry.IDEMPOTENT,
+    Record({
+        "log": LOG_NAME,
+        "name": _NAME,
+        "prefix": Optional(BOUND, b""),
+        "patterns": _PATTERNS,
+        "max_deliveries": Optional(_DELIVERIES, limits.group_deliveries_default),
+        "on_dead": Optional(_ON_DEAD, PARK),
+        "lease_ms": Optional(_LEASE_MS, limits.group_lease_ms_default),
+        "begin": Optional(_BEGIN, EARLIEST),
+        "begin_ms": Optional(_TIME, 0),
+        "waits": Optional(Flag(), False),
+        **SINCE,
+    }),
+    Record({**_GROUP_ROW, "created": Flag()}, loose=True),
+    SMALL_BYTES + _GROUP_BYTES,
+    subject=Subject.LOG,
 )  # fmt: skip
-"""Operations that go to the leader of a range."""
+GROUP_DELETE: Final = Operation(
+    "group_delete", 117,
+    "Delete a consumer group of a log, with its positions.",
+    Sender.OPERATOR, Permission.GROUP, Retry.ONCE,
+    Record({"log": LOG_NAME, "name": _NAME, "id": Optional(_ID)}),
+    Record({"id": _ID}, loose=True),
+    SMALL_BYTES,
+    subject=Subject.LOG,
+)  # fmt: skip
+GROUP_LIST: Final = Operation(
+    "group_list", 118,
+    "Return the consumer groups of a log whose keys the asker may read.",
+    Sender.CLIENT, Permission.NONE, Retry.SAFE,
+    Record({"log": LOG_NAME, "name": Optional(_NAME)}),
+    Record({"groups": Array(Record(_GROUP_ROW, loose=True), limits.groups_per_log_max)},
+           loose=True),
+    SMALL_BYTES + limits.groups_per_log_max * _GROUP_BYTES,
+    subject=Subject.VISIBLE,
+)  # fmt: skip
+
+GROUPS: Final = (
+    GROUP_SETTLE, GROUP_DECIDE, GROUP_TAKE, GROUP_LAG, GROUP_KEYS, GROUP_HISTORY, GROUP_CREATE,
+    GROUP_DELETE, GROUP_LIST,
+)  # fmt: skip

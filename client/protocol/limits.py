@@ -250,6 +250,8 @@ group_reset_spans_max: Final = 64
 group_name_chars_max: Final = 128
 groups_per_log_max: Final = groups_max
 """Groups of a log: each of its ranges may hold the state of all of them."""
+groups_of_cluster_max: Final = 10_000
+"""Groups of all logs: a record has at most 3 KiB."""
 group_consumers_max: Final = 1_024
 """Consumers of a group in a range; another consumer is refused as OVERLOADED."""
 group_take_keys_max: Final = 1_024
@@ -262,8 +264,10 @@ group_delay_ms_max: Final = 7 * 24 * 3_600 * 1_000
 """The longest delay after which a batch that was given back is delivered again."""
 group_lease_ms_min: Final = 1_000
 group_lease_ms_max: Final = 3_600 * 1_000
+group_lease_ms_default: Final = 30_000
 group_deliveries_max: Final = 1_000
 """The highest `max_deliveries` of a group."""
+group_deliveries_default: Final = 5
 group_page_rows: Final = 1_000
 """Keys or decisions in a page."""
 

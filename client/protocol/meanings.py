@@ -586,6 +586,7 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "NOT_FOUND": {
         "quota": "text: the name of a quota that does not exist.",
         "cursor": "text: the name of a cursor that does not exist.",
+        "group": "text: the name of a consumer group that does not exist.",
     },
     "LOG_NOT_FOUND": {
         "log": "text: the name of the log.",
@@ -595,6 +596,7 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "NODE_NOT_FOUND": {"node": "an integer: the id of the node."},
     "CONFLICT": {
         "node": "an integer: the node that the conflict is about.",
+        "group": "text: the name of a consumer group that exists with other options.",
         "reason": "text: `overtaken` of a request whose `since` is too old.",
         "newer": "an integer: the `since` to send in place of it.",
     },

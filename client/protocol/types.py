@@ -103,6 +103,30 @@ class CursorInfo(NamedTuple):
     keys: int
 
 
+class GroupInfo(NamedTuple):
+    """A consumer group of a log, as `AsyncLog.consume` created it."""
+
+    id: int
+    """No other group ever gets this id."""
+    name: str
+    prefix: bytes
+    """The group reads the keys with this prefix."""
+    separator: bytes
+    """The separator of the levels of keys, for `patterns`."""
+    patterns: tuple[bytes, ...]
+    """The group reads the keys that match; empty: all keys with the prefix."""
+    max_deliveries: int
+    on_dead: str
+    lease_ms: int
+    begin: str
+    """`earliest`, `latest` or `time`."""
+    begin_ms: int | None
+    """With `time`: the time, in Unix time in milliseconds."""
+    waits: bool
+    """Whether retention keeps entries that the group has not done."""
+    created_ms: int
+
+
 class Unchanged:
     """The type of UNCHANGED."""
 

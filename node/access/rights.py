@@ -172,6 +172,10 @@ class Rights(Ending):
         """Return whether the principal has the permission for all keys of the log."""
         return self._keys(permission, log).has_every_key
 
+    def may_span(self, permission: Permission, log: str, span: Span) -> bool:
+        """Return whether the principal has the permission for all keys of the span of the log."""
+        return self._keys(permission, log).covers(*span)
+
     def may_everywhere(self, permission: Permission) -> bool:
         """Return whether the principal has the permission for all logs, present and future."""
         return permission.value in self._everywhere

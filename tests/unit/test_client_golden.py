@@ -51,10 +51,13 @@ from lognode.client.protocol.cursors import (
 )
 from lognode.client.protocol.frame import Decoder, Frame
 from lognode.client.protocol.groups import (
+    GROUP_CREATE,
     GROUP_DECIDE,
+    GROUP_DELETE,
     GROUP_HISTORY,
     GROUP_KEYS,
     GROUP_LAG,
+    GROUP_LIST,
     GROUP_SETTLE,
     GROUP_TAKE,
 )
@@ -95,6 +98,13 @@ def batch(**options: Any) -> bytes:
 def read(**body: Any) -> dict[str, Any]:
     return {**WHERE, **body, "consistency": "linearizable", "node": None, "through": None,
             "timeout_ms": 10_000}  # fmt: skip
+
+
+GROUP_ROW = {
+    "id": 4, "name": "billing", "prefix": b"", "patterns": [b"/", [b"eu/>"]], "max_deliveries": 5,
+    "on_dead": "park", "lease_ms": 30_000, "begin": "time", "begin_ms": 7, "waits": False,
+    "created_ms": 9,
+}  # fmt: skip
 
 
 def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
@@ -181,6 +191,15 @@ def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
         "group_history answer": (3, frames.OK, {
             "decisions": [[1_000, 1, "", b"b", b"b\0", 5, 6, "bad"]], "after": None,
             "applied": 4}),
+        "group_create": (4, GROUP_CREATE, {
+            "log": "flights", "name": "billing", "patterns": [b"/", [b"eu/>"]],
+            "max_deliveries": 5, "on_dead": "park", "lease_ms": 30_000, "begin": "time",
+            "begin_ms": 7, "waits": False, "since": 4}),
+        "group_create answer": (4, frames.OK, {**GROUP_ROW, "created": True}),
+        "group_delete": (4, GROUP_DELETE, {"log": "flights", "name": "billing", "id": 4}),
+        "group_delete answer": (4, frames.OK, {"id": 4}),
+        "group_list": (4, GROUP_LIST, {"log": "flights", "name": None}),
+        "group_list answer": (4, frames.OK, {"groups": [GROUP_ROW]}),
         "delete_log": (4, DELETE_LOG, {"name": "flights", "id": 7}),
         "producer_open": (5, PRODUCER_OPEN, {"name": "import"}),
         "producer_open answer": (5, frames.OK, {"id": 5, "epoch": 1}),

@@ -53,6 +53,7 @@ from lognode.client.protocol.groups import (
     GROUP_HISTORY,
     GROUP_KEYS,
     GROUP_LAG,
+    GROUP_LIST,
     GROUP_SETTLE,
     GROUP_TAKE,
 )
@@ -112,6 +113,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "group_settle": {"group": 1, "consumer": 1, "acks": [[b"k", 1, 1]]},
     "group_decide": {"group": 1}, "group_take": {"group": 1, "consumer": 1},
     "group_lag": {"group": 1}, "group_keys": {"group": 1}, "group_history": {"group": 1},
+    "group_create": {"log": "acme/a", "name": "g"}, "group_delete": {"log": "acme/a", "name": "g"},
+    "group_list": {"log": "acme/a"},
     "resolve": {"start": "earliest"}, "metadata": {"log": "acme/a"},
     "create_log": {"name": "acme/a"},
     "alter_log": {"name": "acme/a", "changes": {}}, "delete_log": {"name": "acme/a"},
@@ -139,12 +142,12 @@ def test_every_operation_needs_its_verb(metadata: Metadata, operation: Operation
     asked = body(operation, **granted_of(operation))
     own = operation.permission.value
     if operation.permission is Permission.NONE:
-        assert operation in (METADATA, RANGES)
+        assert operation in (METADATA, RANGES, GROUP_LIST)
         own = "read"
     rights(metadata, own).authorise(operation, asked)
     rights(metadata, "all").authorise(operation, asked)
     others = ",".join(verb for verb in VERBS if verb != own)
-    if operation not in (METADATA, RANGES):
+    if operation not in (METADATA, RANGES, GROUP_LIST):
         with pytest.raises(Unauthorized, match=f"needs the verb {own}"):
             rights(metadata, others).authorise(operation, asked)
     if operation is RANGES:
