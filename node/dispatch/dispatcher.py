@@ -311,14 +311,10 @@ class Dispatcher:
         self, lease: Lease, parked: int, error: str, ready_ms: int, settling: Settling | None
     ) -> None:
         """Note a failed delivery; the lease is over when the note is applied."""
-        row = self._group.rows.get(lease.key)
-        deliveries = 1 + (row.deliveries if row is not None else 0)
-        if deliveries >= self._options.max_deliveries:
-            parked = parked or PARK
         lease.begins_command()
         if settling is not None:
             settling.awaits()
-        self._failures.append(Failure(lease.key, 0, deliveries, parked, error, ready_ms, settling))
+        self._failures.append(Failure(lease.key, 0, 0, parked, error, ready_ms, settling))
 
     # Time.
 
@@ -349,14 +345,12 @@ class Dispatcher:
         """Return the commands to propose now, in this order. Each is proposed, or the dispatcher
         is given up."""
         found: list[Proposal] = []
+        most = limits.group_keys_a_command_max
         while self._ack_turns:
-            keys = list(self._ack_turns)[: limits.group_keys_a_command_max]
-            found.append(self._propose_acks(keys))
-        for at in range(0, len(self._failures), limits.group_keys_a_command_max):
-            found.append(
-                self._propose_failures(self._failures[at : at + limits.group_keys_a_command_max])
-            )
-        self._failures = []
+            found += self._propose_acks(list(self._ack_turns)[:most], now_ms)
+        failures, self._failures = self._failures, []
+        for at in range(0, len(failures), most):
+            found += self._propose_failures(failures[at : at + most], now_ms)
         claim = self._next_claim(next_seq, now_ms)
         if claim is not None:
             self._claim = Pending(claim)
@@ -368,22 +362,37 @@ class Dispatcher:
         claim = self._claim
         return self._group.position(key) if claim is None else claim.position(self._group, key)
 
-    def _propose_acks(self, keys: list[bytes]) -> Proposal:
+    def _propose_acks(self, keys: list[bytes], now_ms: int) -> list[Proposal]:
         acks = []
         rows = []
         for key in keys:
             del self._ack_turns[key]
-            lease = self._leases.of[key]
+            lease, expected = self._leases.of[key], self._expected(key)
+            if expected >= lease.wanted:  # somebody else has moved the key
+                self._lost(lease, now_ms)
+                continue
             lease.begins_command()
             acks.append(Ack(key, lease.token, lease.wanted))
-            rows.append([key, self._expected(key), lease.wanted])
-        return Proposal(of_range.GROUP_ACK, [self.group_id, self.fence, rows], acks)
+            rows.append([key, expected, lease.wanted])
+        payload = [self.group_id, self.fence, rows]
+        return [Proposal(of_range.GROUP_ACK, payload, acks)] if rows else []
 
-    def _propose_failures(self, failures: list[Failure]) -> Proposal:
-        told = [each._replace(expected=self._expected(each.key)) for each in failures]
+    def _propose_failures(self, failures: list[Failure], now_ms: int) -> list[Proposal]:
+        told = []
+        for failure in failures:
+            lease, expected = self._leases.of[failure.key], self._expected(failure.key)
+            if expected >= lease.through:  # the failed entry is not the next one any more
+                self._end_failed(failure, now_ms)
+                continue
+            row = self._group.rows.get(failure.key)
+            deliveries = 1 + (row.deliveries if row is not None else 0)
+            is_dead = deliveries >= self._options.max_deliveries
+            parked = failure.parked or PARK * is_dead
+            told.append(failure._replace(expected=expected, deliveries=deliveries, parked=parked))
         rows = [[each.key, each.expected, each.deliveries, each.parked, each.error]
                 for each in told]  # fmt: skip
-        return Proposal(of_range.GROUP_NOTE, [self.group_id, self.fence, rows, ""], told)
+        payload = [self.group_id, self.fence, rows, ""]
+        return [Proposal(of_range.GROUP_NOTE, payload, told)] if rows else []
 
     def _next_claim(self, next_seq: int, now_ms: int) -> Claim | None:
         """Return the claim to propose, if the floor shall rise now."""
@@ -433,14 +442,18 @@ class Dispatcher:
             self._leases.drop(lease)
             self._supply.park(ack.key)
         elif actual >= ack.through or actual < lease.first:
-            self._answer(ack.key, lease.wanted, POSITION)
-            self._leases.drop(lease)
-            self._put_back(ack.key, now_ms, now_ms)
+            self._lost(lease, now_ms)
         elif actual == expected:
             self._answer(ack.key, lease.wanted, FULL)
             lease.rests()
         else:  # the key's position moved to an entry that the consumer has
             self._ack_turns[ack.key] = None
+
+    def _lost(self, lease: Lease, now_ms: int) -> None:
+        """End a lease of a key that somebody else has moved, past what the consumer has done."""
+        self._answer(lease.key, lease.wanted, POSITION)
+        self._leases.drop(lease)
+        self._put_back(lease.key, now_ms, now_ms)
 
     def _answer(self, key: bytes, through: int, reason: str | None) -> None:
         """Answer the requests that wait for the key to reach a position up to `through`."""
@@ -474,10 +487,15 @@ class Dispatcher:
         if has_moved and not is_parked:
             self._failures.append(failure)  # at the new position
             return
-        self._leases.end(lease, GIVEN_BACK)
+        self._end_failed(failure, now_ms)
+
+    def _end_failed(self, failure: Failure, now_ms: int) -> None:
+        """End the lease of a failed delivery; park the key, or let it go on after the delay."""
+        self._leases.end(self._leases.of[failure.key], GIVEN_BACK)
         if failure.waiting is not None:
             failure.waiting.settled()
-        if is_parked:
+        row = self._group.rows.get(failure.key)
+        if row is not None and row.parked:
             self._supply.park(failure.key)
         else:
             self._put_back(failure.key, failure.ready_ms, now_ms)
@@ -499,6 +517,16 @@ class Dispatcher:
         rows = self._group.rows
         awaited = sum(key not in rows for key in self._leases.of)
         return limits.group_rows_max - _ROWS_SPARE - len(rows) - awaited
+
+    @property
+    def lease_ms(self) -> int:
+        """How long a lease lasts."""
+        return self._options.lease_ms
+
+    @property
+    def ready(self) -> int:
+        """How many keys wait for a consumer with entries in memory."""
+        return len(self._ready)
 
     @property
     def in_flight(self) -> dict[bytes, Lease]:
