@@ -1,12 +1,15 @@
 """The names of consumer groups: find, create, delete and list the groups of a log."""
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 from .cluster import Body, Cluster
 from .protocol import limits
 from .protocol.errors import Conflict, InvalidArgument, NotFound
 from .protocol.groups import GROUP_CREATE, GROUP_DELETE, GROUP_LIST, TIME
+from .protocol.key_spans import Span, prefix_span
+from .protocol.patterns import patterns_of
 from .protocol.types import GroupInfo
 
 
@@ -82,6 +85,27 @@ def checked_name(name: str) -> str:
             what="name",
         )
     return name
+
+
+def spans_of(info: GroupInfo) -> list[Span]:
+    """Return the spans that have the keys of a group: disjoint, in the order of keys."""
+    if info.patterns:
+        return patterns_of(info.separator, info.patterns).spans
+    return [prefix_span(info.prefix)]
+
+
+def hull(info: GroupInfo) -> Span:
+    """Return the span from the first to the last key that a group may have."""
+    spans = spans_of(info)
+    return spans[0][0], spans[-1][1]
+
+
+def prefix_of(info: GroupInfo) -> bytes:
+    """Return the longest prefix of all keys that a group may have."""
+    starts = [start for start, _ in spans_of(info)]
+    first, last = starts[0], starts[-1]
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return first[: sum(1 for _ in same)]
 
 
 def _check_same(known: GroupInfo, asked: Mapping[str, Any]) -> None:

@@ -106,7 +106,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "> refused": "Claimed keys that the consumer no longer has.",
         "> keys": "The keys that the consumer has now.",
         "> tokens": "The token of each key. Each request that settles the batch names it.",
-        "> deliveries": "How often the first entry of each key was delivered before and failed.",
+        "> deliveries": "Which delivery of the first entry of each key this is: 1, and one more "
+        "after each failure.",
         "> counts": "How many of the entries each key has. The entries of a key follow one "
         "another, the oldest first.",
         "> seqs": "The seqs of the entries of all keys.",
