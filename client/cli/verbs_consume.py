@@ -34,12 +34,12 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("--prefix", metavar="P", help="the group has the keys with this prefix")
     add_pattern(parser, "consume")
     parser.add_argument("--from", dest="start", type=position, metavar="S",
-                        help="begin of a new group: earliest (default), latest, or -10m")  # fmt: skip
+                        help="begin of a new group: earliest (default), latest, -10m")  # fmt: skip
     parser.add_argument("--max-deliveries", type=whole, metavar="N",
                         help="failures of an entry that park its key (default 5)")  # fmt: skip
     parser.add_argument("--on-dead", metavar="HOW", help="park (default), or dead_letter:LOG")
     parser.add_argument("--lease", type=age_ms, metavar="AGE",
-                        help="time that a silent consumer keeps its keys (default 30s)")  # fmt: skip
+                        help="time a silent consumer keeps its keys (default 30s)")  # fmt: skip
 
 
 async def _consume(call: Call) -> None:
