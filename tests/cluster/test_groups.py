@@ -106,7 +106,7 @@ def test_G3_G4_the_next_leader_goes_on_where_a_killed_leader_stopped(
         async with lognode.AsyncClient(three.servers, timeout=60) as own:
             log = own.log("kills")
             tasks = [asyncio.create_task(consume(log, done, "billing")) for _ in range(2)]
-            while sum(map(len, done.of.values())) < 100:
+            while sum(map(len, done.of.values())) < 100:  # noqa: ASYNC110  no event to wait for
                 await asyncio.sleep(0.01)
             three.nodes[leader - 1].kill()
             await until(done, tasks)
