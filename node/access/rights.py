@@ -31,6 +31,8 @@ _PRODUCER: Final = {FENCE: "id", PRODUCER_CLOSE: "id", PRODUCER_NUMBER: "produce
 """The field of the operation that names a producer id."""
 _CHOOSING: Final = frozenset((KEYS, EXPORT, FOLLOW, RESOLVE))
 """Reads that show no entry that does not match the `patterns` of the request."""
+_SETTLED: Final = ("acks", "releases", "rejects", "extends")
+"""Fields of GROUP_SETTLE whose rows begin with a key."""
 _TURN: Final = replace(LATEST, permission=Permission.APPEND)
 """A read in a turn holds up the clients that append to the key: only they may take a turn."""
 
@@ -176,6 +178,10 @@ class Rights(Ending):
         # No pattern is needed for every key: `*` says the same.
         return self._keys(permission, log, b"").has_every_key
 
+    def may_span(self, permission: Permission, log: str, span: Span) -> bool:
+        """Return whether the principal has the permission for all keys of the span of the log."""
+        return self._keys(permission, log, b"").covers(*span)
+
     def may_everywhere(self, permission: Permission) -> bool:
         """Return whether the principal has the permission for all logs, present and future."""
         return permission.value in self._everywhere
@@ -248,6 +254,8 @@ def _within(keys: KeyRights, operation: Operation, body: Body, range_: Descripto
     """Return whether the principal has the right to all keys that the request names."""
     if body.get("key") is not None:
         return keys.has(body["key"])
+    if "acks" in body:
+        return keys.has_all([row[0] for field in _SETTLED for row in body[field]])
     spans = body.get("spans")
     if spans is not None and not all(keys.covers(start, end) for start, end, _ in spans):
         return False
