@@ -33,7 +33,7 @@ from .durations import milliseconds
 from .entry_columns import EntryColumns, columns_of
 from .follow import AsyncFeed
 from .group import AsyncGroup
-from .key_choice import KeyChoice, check_one_choice, chosen
+from .key_choice import check_one_choice, chosen
 from .key_pages import key_pages
 from .pages import entries_of, read_page
 from .producer import AsyncProducer, delivery_timeout_s
