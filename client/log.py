@@ -689,14 +689,10 @@ class AsyncLog:
         check_consistency(consistency)
         full = {
             **body, "consistency": consistency, "node": node, "through": through,
-            "timeout_ms": _ms(timeout, self._timeout),
+            "timeout_ms": milliseconds(self._timeout if timeout is None else timeout),
         }  # fmt: skip
         answer, _ = await self._cluster.call(
             self._routes, key, operation, full, deadline=self._deadline(timeout), node=node,
             any_replica=consistency == "prefix", waits=through is not None,
         )  # fmt: skip
         return answer
-
-
-def _ms(timeout: float | None, default: float) -> int:
-    return milliseconds(default if timeout is None else timeout)

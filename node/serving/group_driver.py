@@ -1,7 +1,7 @@
 """Drives the dispatcher of a consumer group on a replica that leads: see `node.dispatch`.
 
 A driver begins with GROUP_OPEN, and is over when the member ceases to lead, or when the group has
-another fence. Whoever waits for an answer then gets an error, and asks again.
+another fence. Requests that wait for an answer then get an error, and the consumers ask again.
 
 Nothing here holds the loop: a page is read in bounded turns, and a command names at most
 `group_keys_a_command_max` keys. Settlements of one turn of the loop become one command.

@@ -16,6 +16,7 @@ from lognode.client.protocol import (
     appends,
     cluster,
     cursors,
+    groups,
     invites,
     quotas,
     reads,
@@ -105,7 +106,7 @@ def test_each_operation_is_served_and_in_the_sdk(files: str, others: set[str]) -
     used = set(re.findall(r"\b[A-Z_]+\b", "".join(path.read_text("utf-8") for path in paths)))
     asked = {
         operation: name
-        for module in (appends, cluster, cursors, invites, quotas, reads)
+        for module in (appends, cluster, cursors, groups, invites, quotas, reads)
         for name, operation in vars(module).items()
         if isinstance(operation, Operation)
     }
