@@ -20,7 +20,8 @@ Parts, from the bottom up:
 - `replicas`, `duties`, `membership`, `view`: a node's part in generations: begin, seal, prepare,
   install, retire, and its exchange with the controller; `repairs`: damaged segments;
 - `clients`: idempotent producers that retry, and linearizable readers; `removed`: the entries that
-  their removals and leases allow to be gone;
+  their removals and leases allow to be gone; `cursors`: readers that keep cursors, and the check of
+  what they are told; `cursor_port`: a replica as the service of cursors sees it;
 - `safety`, `generations`, `history`: the checkers of one group, of the hand-over between
   generations, and of the clients' answers; `violation`: the report of a broken promise;
 - `faults`, `draw`, `inject`, `nemesis`, `operations`: faults as values, drawn or given, and done;

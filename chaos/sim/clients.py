@@ -360,6 +360,10 @@ class Client:
         else:
             self._finished()
 
+    def insist(self, body: dict[str, Any], done: Callable[[Reply], None]) -> None:
+        """Repeat a request of someone who has no requests of its own, as `_insist` does."""
+        self._insist(self._node(body["key"]), body, done)
+
     def _insist(self, node: int, body: dict[str, Any], done: Callable[[Reply], None]) -> None:
         """Repeat the request until it succeeds; a second application changes nothing.
 

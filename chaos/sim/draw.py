@@ -17,13 +17,19 @@ class Target(Protocol):
 
 _DISK_FAILS: Final = 0.4
 _NOT_FINALIZED: Final = 0.5
+_EARLY: Final = 0.3
+"""Part of the time of faults in which the level is raised in runs with cursors."""
 
 
 def finalizings(options: Options, rng: random.Random) -> list[Fault]:
     """Return when an operator raises the feature level of the cluster, in half of the runs.
 
-    `rng` is a source of its own, so that the other faults of a seed stay as they were.
+    Readers with cursors need the level, so in runs with cursors the operator is early. `rng` is a
+    source of its own, so that the other faults of a seed stay as they were.
     """
+    if options.cursors:
+        early = sorted(_EARLY * options.fault_seconds * rng.random() for _ in range(4))
+        return [Fault(at, "change", how="finalize") for at in early]
     if not options.changes or rng.random() < _NOT_FINALIZED:
         return []
     times = sorted(options.fault_seconds * rng.random() for _ in range(2))

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from ...partitions.leaving import DEAD_AFTER_S, NEVER
 
+_CURSORS: Final = 0.35
+"""Share of the runs with changes of generations in which readers keep cursors."""
 REPLICAS: Final = 3
 """Members of a group in runs that change generations; the other nodes are spare."""
 
@@ -69,6 +71,8 @@ class Options:
     """With changes of generations: the cluster begins with one node's ranges and controller."""
     removals: bool = False
     """Clients trim, delete, retain and compact, and replicas merge their segments."""
+    cursors: bool = False
+    """With changes of generations: readers keep cursors, once the feature level is raised."""
     loses: bool = False
     """With changes of generations and spare nodes: a machine is lost for good, and other nodes
     replace it."""
@@ -119,6 +123,7 @@ class Options:
         )
         text += " grows" if self.grows else ""
         text += " removals" if self.removals else ""
+        text += " cursors" if self.cursors else ""
         text += " recovers" if self.recovers else ""
         text += f" churn={self.churn_seconds:g}" if self.churn_seconds else ""
         text += f" client-loss={self.client_loss:g}" if self.client_loss else ""
@@ -134,6 +139,14 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
     This is swarm testing (Groce et al., 2012): a run without some faults finds errors that a run
     with all faults hides.
     """
+    drawn = _drawn(seed, base, pick_faults=pick_faults, pick_nodes=pick_nodes)
+    # An accepted loss takes commits too. The draw has a source of its own, as that of churn.
+    fits = drawn.changes and not drawn.recovers
+    return replace(drawn, cursors=fits and random.Random(f"bookmarks {seed}").random() < _CURSORS)
+
+
+def _drawn(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> Options:
+    """Return the options of one seed without readers."""
     rng = random.Random(f"swarm {seed}")
     faults = base.faults
     if pick_faults:

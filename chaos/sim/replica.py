@@ -17,6 +17,7 @@ from ...raft.group_log import GroupLog
 from ...raft.types import SENTINEL_INDEX, LogEntry, NotLeaderError
 from ...statemachine import commands
 from ...statemachine.range_state import Base
+from . import cursor_port
 from .clients import Reply
 from .clock import Timer
 from .member import Member
@@ -50,7 +51,7 @@ class RangeReplica(Member):
     """One member of a range; its leader serves clients."""
 
     def __init__(self, host: "Host", descriptor: Descriptor, log: GroupLog, base: Base) -> None:
-        self.store = ReplicaStore(host.durable, descriptor, base, host.rng)
+        self.store: ReplicaStore = ReplicaStore(host.durable, descriptor, base, host.rng)
         self._queue: list[tuple[bytes, Answer]] = []
         self._ready: list[_Waiting] = []
         self._building: Timer | None = None
@@ -80,15 +81,19 @@ class RangeReplica(Member):
     def request(self, body: dict[str, Any], answer: Answer) -> None:
         """Handle a client's request."""
         group = self.group
-        writes = body["op"] in ("append", "remove")
+        writes = body["op"] in ("append", "remove", "cursor")
         if self.stopped or self.is_sealed or (self._seal_proposed and writes):
             answer({"status": "error", "hint": None})
         elif body["op"] in ("read", "prefix"):
             self._read_entries(body, answer)
         elif body["op"] == "number":
             self._read(partial(self._serve_number, body["producer"], body["number"]), answer)
+        elif body["op"] == "cursor_read":
+            self._read(partial(cursor_port.read, self, body), answer)
         elif group.role != "leader":
             answer({"status": "error", "hint": group.leader})
+        elif body["op"] == "cursor":
+            cursor_port.change(self, body, answer)
         elif body["op"] == "remove":
             kind, payload = body["command"]
             if kind in (commands.TRIM_KEYS, commands.DELETE_KEYS):
@@ -147,12 +152,16 @@ class RangeReplica(Member):
             for answer in waiting:
                 answer({"status": "error", "hint": self.group.leader})
             return
-        index = self.applied_index
         for answer, reply in zip(waiting, replies, strict=True):
             if reply["status"] == "ok":
-                self.host.world.generations.acknowledged(self.gid, index)
-                self.safety.acknowledged(index, self.store.state.applied_term)
+                self.acknowledged()
             answer(_for_client(reply))
+
+    def acknowledged(self) -> None:
+        """Note that a client is told of the entry that was just applied."""
+        index = self.applied_index
+        self.host.world.generations.acknowledged(self.gid, index)
+        self.safety.acknowledged(index, self.store.state.applied_term)
 
     def propose_seal(self, operation: int) -> None:
         """End the generation, as leader; once while this member leads."""

@@ -67,6 +67,8 @@ class Summary:
     wakes: int = 0
     removals: int = 0
     leased: int = 0
+    commits: int = 0
+    fenced: int = 0
     merges: int = 0
     repairs: int = 0
     seals: int = 0
@@ -92,6 +94,8 @@ class Summary:
         self.wakes += outcome.wakes
         self.removals += outcome.removals
         self.leased += outcome.leased
+        self.commits += outcome.commits
+        self.fenced += outcome.fenced
         self.merges += outcome.merges
         self.repairs += outcome.repairs
         self.seals += outcome.seals
@@ -128,6 +132,7 @@ class Summary:
             f"reads={self.reads} elections={self.elections} crashes={self.crashes} "
             f"faults={self.faults} checkpoints={self.checkpoints} bases={self.bases} "
             f"wakes={self.wakes} removals={self.removals} leased={self.leased} "
+            f"commits={self.commits} fenced={self.fenced} "
             f"merges={self.merges} repairs={self.repairs} "
             f"seals={self.seals} splits={self.splits} joins={self.joins} "
             f"replacements={self.replacements} recoveries={self.recoveries} lost={self.lost} "

@@ -26,6 +26,7 @@ from ...statemachine.range_state import Base
 from .clients import Client, Reply
 from .clock import START_S, Scheduler, VirtualClock
 from .cluster import founded
+from .cursors import READERS, CursorHistory, CursorReader
 from .faults import Fault
 from .generations import Generations
 from .history import History
@@ -35,10 +36,13 @@ from .network import Network
 from .operations import Operations
 from .operator import Operator
 from .options import Options
+from .replica import RangeReplica
 from .store import ReplicaStore
 from .trace import Trace
 from .violation import Violation
 
+READER_IDS: Final = 100
+"""Readers are named above all clients."""
 _CHECK_EVERY_S: Final = 0.1
 _PROGRESS_WITHIN_S: Final = 5.0
 """A leader loss costs no client more than 3 s; a client may also have to wait for one timeout."""
@@ -61,6 +65,10 @@ class Outcome:
     wakes: int = 0
     removals: int = 0
     leased: int = 0
+    commits: int = 0
+    """Acknowledged commits of cursors."""
+    fenced: int = 0
+    """Refused commits and openings of cursors."""
     merges: int = 0
     repairs: int = 0
     """Damaged segments that were replaced by those of peers."""
@@ -153,6 +161,22 @@ class World:
             for number in range(1, options.clients + 1)
         ]
 
+        self.cursors = CursorHistory()
+        self.readers = [self._reader(number) for number in range(1, 1 + READERS * options.cursors)]
+
+    def _reader(self, number: int) -> CursorReader:
+        rng = random.Random(f"{self.seed} reader {number}")
+        client = Client(
+            client_id=READER_IDS + number, options=self.options, door=self,
+            scheduler=self.scheduler, rng=rng, trace=self.trace, history=self.history,
+        )  # fmt: skip
+        return CursorReader(self.options, client, self.scheduler, rng, self.trace, self.history,
+                            self.cursors)  # fmt: skip
+
+    @property
+    def _askers(self) -> list[Client | CursorReader]:
+        return [*self.clients, *self.readers]
+
     # Between clients and nodes.
 
     def request(self, node: int, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
@@ -188,8 +212,8 @@ class World:
             self.network.add(host)
         for host in self.hosts.values():
             host.start()
-        for client in self.clients:
-            client.start()
+        for asker in self._askers:
+            asker.start()
         self.nemesis.start()
         if options.loses or options.recovers:
             self.operator.start()
@@ -201,8 +225,8 @@ class World:
             drain = self.clock.elapsed + 2.0
         self.nemesis.heal()
         self._run_until(drain)
-        for client in self.clients:
-            client.stop()
+        for asker in self._askers:
+            asker.stop()
         self._run_until(options.seconds, stop_when_converged=True)
         self._require_convergence()
         if self._ends_in_the_dark:
@@ -248,7 +272,7 @@ class World:
 
     def converged(self) -> bool:
         """Whether every request is answered, and every replica has all entries of its leader."""
-        if any(client.open_requests for client in self.clients):
+        if any(asker.open_requests for asker in self._askers):
             return False
         return self.operations.converged()
 
@@ -258,6 +282,7 @@ class World:
             return
         state = "; ".join(host.describe() for host in self.hosts.values())
         waiting = {client.name: client.open_requests for client in self.clients}
+        waiting |= {reader.client.name: reader.open_requests for reader in self.readers}
         raise Violation("L2", "no convergence after the faults ended", open=waiting, nodes=state)
 
     def _compare_contents(self) -> None:
@@ -277,6 +302,13 @@ class World:
                 return any(key in span for span in spans)
 
             self.history.final(node, contents, covers)
+
+            def position(name: str, key: bytes, replicas: Sequence[RangeReplica] = replicas) -> int:
+                (own,) = (each for each in replicas if key in each.descriptor.span)
+                cursor = own.store.state.cursors.found.get(name)
+                return 0 if cursor is None else cursor.position(key)
+
+            self.cursors.final(node, position, covers)
 
     def decided(self, metadata: Metadata, operation: int) -> None:
         """Note that the controller has committed the outcome of an operation."""
@@ -347,6 +379,8 @@ def judge(world: World) -> Outcome:
     outcome.wakes = world.wakes
     outcome.removals = world.history.removed.done_count
     outcome.leased = world.history.leased
+    outcome.commits = world.cursors.commits
+    outcome.fenced = world.cursors.fenced
     outcome.merges = world.merges
     outcome.repairs = world.repairs
     outcome.seals = world.generations.seals

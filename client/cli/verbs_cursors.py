@@ -2,11 +2,12 @@
 
 import time
 
+from ..cursor import AsyncKeptCursor
 from ..protocol.types import CursorInfo, CursorStart, Timestamp
 from .parser import Parser, UsageError, position
 from .verb import Call, Verb
 from .verbs_logs import confirm
-from .verbs_read import to_bytes
+from .verbs_read import patterns, to_bytes
 
 
 def _list_arguments(parser: Parser) -> None:
@@ -18,7 +19,10 @@ def _list_arguments(parser: Parser) -> None:
 def _cursor_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
     parser.add_argument("cursor", metavar="CURSOR")
-    parser.add_argument("--prefix", metavar="P", help="only the keys with this prefix")
+    parser.add_argument("--prefix", metavar="P", help="only the positions of keys with this prefix")
+    parser.add_argument("--pattern", action="append", metavar="P",
+                        help="only the positions of keys that begin as this pattern begins, up to "
+                             "the first wildcard; may be repeated")  # fmt: skip
 
 
 def _set_arguments(parser: Parser) -> None:
@@ -35,24 +39,28 @@ async def _list(call: Call) -> None:
 
 async def _set(call: Call) -> None:
     options = call.options
-    start = _start(options.start)
+    start, cursor = _start(options.start), _named(call)
     confirm(
         call, f"set cursor {options.cursor} of log {options.log}? Its reader is refused from then "
         "on, and may read entries again or pass over entries.",
     )  # fmt: skip
-    cursor = call.client.log(options.log).cursor(options.cursor, prefix=_prefix(options.prefix))
     await cursor.set(start)
 
 
 async def _delete(call: Call) -> None:
-    options = call.options
+    options, cursor = call.options, _named(call)
     confirm(call, f"delete cursor {options.cursor} of log {options.log}? Its position is lost.")
-    cursor = call.client.log(options.log).cursor(options.cursor, prefix=_prefix(options.prefix))
     await cursor.delete()
 
 
-def _prefix(given: str | None) -> bytes | None:
-    return None if given is None else to_bytes(given)
+def _named(call: Call) -> AsyncKeptCursor:
+    """Return the cursor that the arguments name. Raises UsageError for two choices of keys."""
+    options = call.options
+    if options.prefix is not None and options.pattern is not None:
+        raise UsageError("give only one of --prefix and --pattern")
+    prefix = None if options.prefix is None else to_bytes(options.prefix)
+    log = call.client.log(options.log)
+    return log.cursor(options.cursor, prefix=prefix, pattern=patterns(options))
 
 
 def _start(given: int | str | tuple[str, int]) -> CursorStart:

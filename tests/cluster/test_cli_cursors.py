@@ -90,6 +90,16 @@ def test_cursor_verbs_print_and_change_cursors(run: Any, log: lognode.Log, clust
     for to, next_ in (("earliest", 1), ("latest", 21), ("-10m", 1)):
         run("cursor", "set", "shop", "eu", "--prefix", "eu/", "--to", to, "--yes")
         assert listed("--prefix", "eu/")[1]["next"] == next_
+    # Patterns choose the spans of a cursor of patterns; other keys keep their positions.
+    run("cursor", "set", "shop", "eu", "--pattern", "eu/*", "--to", "5", "--yes")
+    assert [row["next"] for row in listed() if row["name"] == "eu"] == [5]
+    assert [row["name"] for row in listed("--prefix", "us/")] == ["all"]
+    run("cursor", "delete", "shop", "all", "--pattern", "us/>", "--pattern", "!us/1", "--yes")
+    assert listed("--prefix", "us/") == []
+    run("cursor", "set", "shop", "all", "--to", "7", "--yes")
+    _, err = run("cursor", "delete", "shop", "eu", "--prefix", "e", "--pattern", "e*", "--yes",
+                 code=2)  # fmt: skip
+    assert "give only one of --prefix and --pattern" in err
     # Delete a part, then the whole cursor; a repetition succeeds too.
     assert run("cursor", "delete", "shop", "all", "--prefix", "us/", "--yes") == ("", "")
     assert [row["name"] for row in listed("--prefix", "us/")] == []
