@@ -11,6 +11,7 @@
     command_turns            the limit on each principal's metadata changes under way
     metadata_service         nodes, logs and ranges in pages
     producer_service         named producers
+    group_catalog            the names of consumer groups
     status, health           the cluster as this node sees it
     words                    the words of what the metadata keep as codes
 

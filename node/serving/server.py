@@ -21,6 +21,7 @@ from ...client.protocol.errors import (
     Unauthorized,
     Unsupported,
 )
+from ...client.protocol.groups import GROUP_CREATE, GROUP_DELETE
 from ...client.protocol.invariants import DiskFailure, InvariantError
 from ...client.protocol.invites import NODE_INVITE
 from ...client.protocol.peers import JOIN, RAFT
@@ -53,6 +54,8 @@ PeerHandler = Callable[[int, Body], Answer]
 log = logging.getLogger("lognode.server")
 _OWNED: Final = frozenset({CREATE_LOG, LEASE_TAKE, PRODUCER_OPEN, TRIM, DELETE_KEYS})
 """Operations whose outcome depends on the principal that asks."""
+_COMMANDS: Final = frozenset({PRODUCER_OPEN, GROUP_CREATE, GROUP_DELETE})
+"""Operations that change the metadata, besides those of administrators."""
 
 
 class Server:
@@ -247,9 +250,10 @@ class Server:
         served = self._handled(request, body, payer)
         if served is not None:
             is_admin = operation.permission is Permission.ADMIN
-            if payer is not None and (is_admin or operation is PRODUCER_OPEN):
+            if payer is not None and (is_admin or operation in _COMMANDS):
                 served = self._command_turns.run(request.connection.principal.name, served)
-            return self._audited(request, served) if is_admin else served
+            is_audited = is_admin or operation.permission is Permission.GROUP
+            return self._audited(request, served) if is_audited else served
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
             raise Unsupported(f"a node of a cluster does not serve {operation}")
