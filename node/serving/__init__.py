@@ -6,6 +6,8 @@
     read_wait                what a read waits for, by its consistency
     lease, trims             leases of snapshots; trims that hide no entry
     cursor_service           the positions of readers that a range keeps
+    group_service            consumers of groups, and operators
+    group_driver             drives the dispatcher of a group on a leader
     floor_shares             the floors of a range that one principal may keep
     cluster_service          logs, ranges and nodes; requests to the controller
     command_turns            the limit on each principal's metadata changes under way
