@@ -160,12 +160,11 @@ class GroupService:
         consumer, dispatcher = body["consumer"], driver.dispatcher
         driver.join(consumer)
         refused: list[bytes] = []
-        is_known = body["fence"] in (0, dispatcher.fence)
-        if body["holds"] is not None:
-            refused = driver.claim(consumer, body["holds"])
-        elif not is_known:
+        if body["fence"] != dispatcher.fence:  # the consumer claims first what it has
             await room()
             return _answer(driver, None, refused)
+        if body["holds"] is not None:
+            refused = driver.claim(consumer, body["holds"])
         if body["count"] and not refused:
             await driver.until_ready(consumer, until_ms)
         await room()
