@@ -33,6 +33,8 @@ _BATCH_BYTES: Final = 32
 """The most bytes of a batch in a frame, besides its entries."""
 _ROWS_SPARE: Final = limits.group_keys_a_command_max
 """Rows that are kept for slow keys when the floor rises."""
+_READY_MAX: Final = 2 * limits.group_take_keys_max
+"""Keys that wait for a consumer, above which the leader reads no further."""
 _PUT_OFF_MAX: Final = 64
 """Keys that an answer passes because an acknowledgement may find no row."""
 
@@ -109,7 +111,10 @@ class Dispatcher:
 
     def next_read(self, next_seq: int) -> PageRead | KeyRead | None:
         """Return what to read next of a range whose entries end at `next_seq`."""
-        return self._supply.next_key() or self._supply.next_page(next_seq)
+        found = self._supply.next_key()
+        if found is not None or len(self._ready) >= _READY_MAX:
+            return found
+        return self._supply.next_page(next_seq)
 
     def take_page(self, read: PageRead | KeyRead, page: Page, now_ms: int) -> None:
         """Take what was read."""
@@ -346,8 +351,10 @@ class Dispatcher:
         is given up."""
         found: list[Proposal] = []
         most = limits.group_keys_a_command_max
-        while self._ack_turns:
-            found += self._propose_acks(list(self._ack_turns)[:most], now_ms)
+        keys = list(self._ack_turns)
+        self._ack_turns.clear()
+        for at in range(0, len(keys), most):
+            found += self._propose_acks(keys[at : at + most], now_ms)
         failures, self._failures = self._failures, []
         for at in range(0, len(failures), most):
             found += self._propose_failures(failures[at : at + most], now_ms)
@@ -366,7 +373,6 @@ class Dispatcher:
         acks = []
         rows = []
         for key in keys:
-            del self._ack_turns[key]
             lease, expected = self._leases.of[key], self._expected(key)
             if expected >= lease.wanted:  # somebody else has moved the key
                 self._lost(lease, now_ms)

@@ -52,14 +52,16 @@ def floor_claim(
     to = supply.read_through(span, next_seq)
     is_tight = len(group.rows) - len(supply.parked) > limits.group_rows_max // 4
     pins = limits.group_keys_a_command_max if is_tight else _PINS
-    firsts = [
-        (max(line.first, begin), key) for key, line in supply.lines.items()
-        if line.first < to and line.end_seq > begin and has(span, key)
-    ]  # fmt: skip
-    firsts += [
-        (max(first, begin), key) for key, (first, last) in supply.parked.items()
-        if last >= begin and first < to and has(span, key)
-    ]  # fmt: skip
+    everywhere = span == supply.span
+    firsts = []
+    for key, line in supply.lines.items():
+        first = line.first
+        has_any = line.unread_to > begin or (line.seqs and line.seqs[-1] >= begin)
+        if first < to and has_any and (everywhere or has(span, key)):
+            firsts.append((first if first > begin else begin, key))
+    for key, (first, last) in supply.parked.items():
+        if first < to and last >= begin and has(span, key):
+            firsts.append((max(first, begin), key))
     pinned: list[bytes] = []
     for first, key in heapq.nsmallest(limits.group_keys_a_command_max + 1, firsts):
         if key not in group.rows:
@@ -72,7 +74,7 @@ def floor_claim(
     finished = [
         key for key, row in group.rows.items()
         if row.done < begin and key not in supply.lines and key not in supply.parked
-        and has(span, key)
+        and (everywhere or has(span, key))
     ][: limits.group_keys_a_command_max]  # fmt: skip
     if to < begin or (to == begin and not finished):
         return None

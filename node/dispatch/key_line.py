@@ -48,11 +48,6 @@ class Line:
         """Whether there may be undone entries that are not in memory."""
         return self.unread_to > (self.seqs[-1] + 1 if self.seqs else self.first)
 
-    @property
-    def end_seq(self) -> int:
-        """The end of the seqs of undone entries, as far as the keys are read."""
-        return max(self.unread_to, self.seqs[-1] + 1 if self.seqs else 0)
-
     def entry_bytes(self, at: int) -> int:
         """Return the most bytes of an entry in a frame."""
         headers = self.headers and self.headers.get(self.seqs[at])

@@ -6,6 +6,7 @@ once more, so that no lease outlives a reset (x30).
 """
 
 import heapq
+from collections import OrderedDict
 from typing import Final
 
 from ...client.protocol import limits
@@ -72,7 +73,7 @@ class Leases:
         self.of: dict[bytes, Lease] = {}
         self._of_consumer: dict[int, set[bytes]] = {}
         self._deadlines: list[tuple[int, int, bytes]] = []
-        self._settled: dict[bytes, tuple[int, int]] = {}
+        self._settled: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
         """The last settled token of keys, and the position that it reached."""
 
     def begin(self, key: bytes, consumer: int, first: int, through: int, deadline_ms: int) -> Lease:
@@ -109,10 +110,10 @@ class Leases:
     def end(self, lease: Lease, through: int) -> None:
         """End a lease that was settled up to `through`, or GIVEN_BACK."""
         self.drop(lease)
-        self._settled.pop(lease.key, None)
         self._settled[lease.key] = lease.token, through
+        self._settled.move_to_end(lease.key)
         if len(self._settled) > _SETTLED_MAX:
-            del self._settled[next(iter(self._settled))]
+            self._settled.popitem(last=False)
 
     def drop(self, lease: Lease) -> None:
         """End a lease whose consumer shall be told so."""

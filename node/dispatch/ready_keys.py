@@ -4,6 +4,7 @@ A consumer gets the key that waits longest of its own keys and of the keys witho
 `AFFINITY_MS` the key of another consumer goes to whoever asks (G5: a slow consumer delays no key).
 """
 
+from collections import OrderedDict
 from typing import Final
 
 from ...client.protocol import limits
@@ -16,9 +17,9 @@ class ReadyKeys:
     """The queues of one group in a range. Times are in ms, of the leader's clock."""
 
     def __init__(self) -> None:
-        self._queues: dict[int, dict[bytes, int]] = {0: {}}
+        self._queues: dict[int, OrderedDict[bytes, int]] = {0: OrderedDict()}
         """By consumer, 0 for none: since when each key waits, the oldest first."""
-        self._last: dict[bytes, int] = {}
+        self._last: OrderedDict[bytes, int] = OrderedDict()
         """The last consumer of the keys that were leased most recently."""
         self._queue_of: dict[bytes, int] = {}
 
@@ -27,20 +28,21 @@ class ReadyKeys:
 
     def joined(self, consumer: int) -> None:
         """Keep keys for this consumer from now on."""
-        self._queues.setdefault(consumer, {})
+        if consumer not in self._queues:
+            self._queues[consumer] = OrderedDict()
 
     def left(self, consumer: int) -> None:
         """Give the keys of a consumer to the others."""
-        for key, since in self._queues.pop(consumer, {}).items():
+        for key, since in self._queues.pop(consumer, OrderedDict()).items():
             self._queues[0][key] = since
             self._queue_of[key] = 0
 
     def leased(self, key: bytes, consumer: int) -> None:
         """Remember the consumer of a key."""
-        self._last.pop(key, None)
         self._last[key] = consumer
+        self._last.move_to_end(key)
         if len(self._last) > _LAST_MAX:
-            del self._last[next(iter(self._last))]
+            self._last.popitem(last=False)
 
     def put(self, key: bytes, now_ms: int) -> None:
         """Let a key wait."""
@@ -58,19 +60,23 @@ class ReadyKeys:
 
     def take(self, consumer: int, now_ms: int) -> bytes | None:
         """Return the key that the consumer gets next, and take it out; None: there is none."""
-        found = self._oldest((0, consumer), now_ms)
-        if found is None:
-            found = self._oldest(self._queues, now_ms - AFFINITY_MS)
-        if found is not None:
-            self.remove(found)
-        return found
+        found, own = self._queues[0], self._queues.get(consumer)
+        if own and not (found and _since(found) <= _since(own)):
+            found = own
+        if not found:
+            waiting = filter(None, self._queues.values())
+            found = min(waiting, key=_since, default=found)
+            if not found or _since(found) > now_ms - AFFINITY_MS:
+                return None
+        key, _ = found.popitem(last=False)
+        del self._queue_of[key]
+        return key
 
     def has_for(self, consumer: int) -> bool:
         """Whether a key waits that the consumer gets at once."""
         return bool(self._queues[0] or self._queues.get(consumer))
 
-    def _oldest(self, queues: "tuple[int, ...] | dict[int, dict[bytes, int]]", until_ms: int
-                ) -> bytes | None:  # fmt: skip
-        heads = [next(iter(queue.items())) for at in queues if (queue := self._queues.get(at))]
-        key, since = min(heads, key=lambda head: head[1], default=(None, 0))
-        return key if since <= until_ms else None
+
+def _since(queue: OrderedDict[bytes, int]) -> int:
+    """Return since when the first key waits."""
+    return queue[next(iter(queue))]

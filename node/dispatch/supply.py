@@ -9,7 +9,7 @@ Memory is bounded: reading stops while there are too many lines or bytes. The li
 waits for its consumer, or for a retry, keeps no entries; they are read again by key.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -72,7 +72,7 @@ class Supply:
         self.parked: dict[bytes, tuple[int, int]] = {}
         """Parked keys, which have rows and no lines: the bounds of the seqs that may be theirs at
         or above the floor, first and last."""
-        self.unread: dict[bytes, None] = {}
+        self.unread: OrderedDict[bytes, None] = OrderedDict()
         """Keys of lines that wait for a read of the key."""
         self.size = 0
         """The bytes of the entries in memory."""
