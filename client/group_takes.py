@@ -1,9 +1,9 @@
 """Take batches of a consumer group from one range: long polls to the leader, one at a time.
 
-A consumer that asks a leader for the first time claims the keys that it has. A leader with another
-fence than that of the last answer gives nothing without such a claim. The same claim follows an
-attempt without an answer, since the leader may have given keys that never arrived; the claim gives
-these back. A consumer settles nothing with a leader before it has claimed.
+A leader with another fence than that of the last answer gives nothing: the consumer learns the
+fence, and claims the keys that it has. The same claim follows an attempt without an answer, since
+the leader may have given keys that never arrived; the claim gives these back. A consumer settles
+nothing with a leader before it has claimed.
 """
 
 import asyncio
@@ -132,10 +132,10 @@ class RangeTakes:
 
     def _take(self, answer: Body, known: Range, node: int, holds: Sequence[Held] | None) -> None:
         self.begun.set()
-        if holds is None and answer["fence"] != self._fence:
+        if answer["fence"] != self._fence:  # no batch comes with it, and no claim was heard
+            self._fence = answer["fence"]
             self._must_claim = True
             return
-        self._fence = answer["fence"]
         if holds is not None:
             self._must_claim = False
             self._claimed = known.generation, node

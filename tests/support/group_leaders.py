@@ -196,7 +196,7 @@ class GroupView(Cluster):
             "tokens": [], "deliveries": [], "counts": [], "seqs": [], "timestamps": [],
             "values": [],
         }  # fmt: skip
-        if body["holds"] is None and body["fence"] not in (0, leader.fence):
+        if body["fence"] != leader.fence:
             return answer
         if body["holds"] is not None:
             answer["refused"] = self._claim(leader, body["consumer"], body["holds"])
