@@ -227,7 +227,7 @@ def test_g3_a_repeated_acknowledgement_is_done_once() -> None:
     run(test)
 
 
-def test_a_first_refusal_is_no_repetition() -> None:
+def test_a_first_refusal_does_not_count_as_a_repetition() -> None:
     """Another consumer has done the entries: this one must not believe that it has."""
 
     async def test() -> None:
