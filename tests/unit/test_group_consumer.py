@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from group_leaders import GroupView, lost, once
 
+from lognode.client.cluster import Body
 from lognode.client.consumer import AsyncConsumer
 from lognode.client.group_batch import AsyncGroupBatch
+from lognode.client.protocol import Operation
 from lognode.client.protocol.errors import (
     Conflict,
     Fenced,
     InvalidArgument,
+    LognodeError,
     NotFound,
     Overloaded,
     Timeout,
@@ -433,6 +436,32 @@ def test_an_acknowledgement_ends_by_its_deadline() -> None:
             view.faults.clear()
             await batch.ack()
             assert view.leaders[0].positions == {b"a": 2}
+
+    run(test)
+
+
+def test_S11_x18_an_unknown_outcome_stays_through_a_split() -> None:
+    """The first attempt may count, for the key of the new range as well."""
+
+    async def test() -> None:
+        view = GroupView()
+        view.append(b"a", b"1")
+        view.append(b"z", b"2")
+        async with view.consumer(timeout=0.3) as consumer:
+            batches = await some(consumer, 2)
+
+            def fault(operation: Operation, body: Body) -> LognodeError | None:
+                if operation is not GROUP_SETTLE:
+                    return None
+                if len(view.leaders) == 1:
+                    view.split(b"m")
+                    return lost()
+                return Unavailable("no leader") if body["generation"] == 2 else None
+
+            view.faults.append(fault)
+            acks = (batch.ack() for batch in batches)
+            errors = await asyncio.gather(*acks, return_exceptions=True)
+            assert [getattr(error, "outcome", error) for error in errors] == ["unknown"] * 2
 
     run(test)
 
