@@ -99,8 +99,8 @@ class Credentials:
         return self._folder / f"node{number}.invitation"
 
     async def allow_workload(self, admin: AsyncClient, log: str) -> None:
-        """Make the token of the workload: it allows only reads and appends of this log."""
-        made = await admin.admin.create_token("workload", [f"read,append {log}"])
+        """Make the token of the workload: it reads, appends to and groups this log only."""
+        made = await admin.admin.create_token("workload", [f"read,append,group {log}"])
         write_private(self.workload_token, made["token"].encode())
 
     async def _ca(self, *arguments: str) -> None:

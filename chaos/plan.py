@@ -6,7 +6,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-WORKLOADS: Final = ("append", "follow", "register", "set", "exactly-once", "snapshot")
+WORKLOADS: Final = (
+    "append", "follow", "register", "set", "exactly-once", "snapshot", "group",
+)  # fmt: skip
+NEED_LEVEL: Final = frozenset({"group"})
+"""Workloads that need a later feature level than that at which a cluster begins."""
 STANDARD: Final = ("none", "partition", "kill+pause", "packet", "disk+corrupt", "range")
 """The sets of packages that `test-all` runs in turn; `+` joins several packages."""
 

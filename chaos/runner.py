@@ -24,10 +24,10 @@ from .links import Links
 from .nemeses import MOUNTED, PACKAGES, Package, Target
 from .nemesis import Nemesis
 from .nodes import Nodes
-from .plan import Plan
+from .plan import NEED_LEVEL, Plan
 from .process import Pace, Process
 from .strangers import Strangers
-from .upgrades import change_build, finalized
+from .upgrades import change_build, finalize, finalized
 from .watch import healthy, watch_leaders
 from .workloads.named import workload_of
 from .workloads.parts import LOG
@@ -101,6 +101,8 @@ class Test:
         await client.create_log(LOG, replicas=_REPLICAS, split_at=_SPLIT_AT)
         if (why := await healthy(client, self._plan.nodes, _START_S)) is not None:
             raise Unavailable(f"the cluster was not healthy before the test: {why}")
+        if self._plan.workload in NEED_LEVEL and self._plan.earlier is None:
+            await finalize(client)
         if (credentials := self._nodes.credentials) is not None:
             await credentials.allow_workload(client, LOG)
 

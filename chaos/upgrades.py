@@ -25,7 +25,7 @@ async def finalized(nodes: Nodes, client: AsyncClient) -> str:
     Returns the outcome. Raises Unavailable if the cluster was not finalized in time, or if
     the earlier build started.
     """
-    level = await _finalize(client)
+    level = await finalize(client)
     node = nodes[nodes.numbers[-1]]
     await node.stop()
     nodes.set_build(node.number, earlier=True)
@@ -40,14 +40,18 @@ async def finalized(nodes: Nodes, client: AsyncClient) -> str:
     return f"at feature level {level}, and the earlier build ended: {told}"
 
 
-async def _finalize(client: AsyncClient) -> int:
+async def finalize(client: AsyncClient) -> int:
+    """Raise the feature level of the cluster as far as all nodes know it. Returns the level.
+
+    Raises Unavailable when the nodes do not agree in time.
+    """
     until = asyncio.get_running_loop().time() + _FINALIZE_S
     while True:
         try:
             level: int = (await client.admin.finalize())["level"]
         except LognodeError as error:
             if asyncio.get_running_loop().time() > until:
-                raise Unavailable(f"the upgrade cannot be finalized: {error.message}") from None
+                raise Unavailable(f"the level cannot be finalized: {error.message}") from None
             await asyncio.sleep(_RETRY_S)
         else:
             return level

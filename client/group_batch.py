@@ -44,6 +44,12 @@ class AsyncGroupBatch:
         return self._held.deliveries
 
     @property
+    def token(self) -> int:
+        """A number that rises with each lease of the key. A store that consumers write to can
+        remember the number, and refuse a consumer that comes with a smaller number."""
+        return self._held.token
+
+    @property
     def entries(self) -> list[Entry]:
         """The entries that are not acknowledged, the oldest first. Each use makes the list."""
         return self._held.entries

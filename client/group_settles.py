@@ -8,6 +8,7 @@ have them by then.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
+from copy import copy
 from typing import Any, Final
 
 from .cluster import Body, Cluster, LogRoutes
@@ -245,9 +246,16 @@ def _is_done(settle: Settle, reason: str, position: int) -> bool:
 
 
 def _fail(settles: Iterable[Settle], error: LognodeError) -> None:
+    """End settles by an error. An earlier attempt may have settled a key, perhaps in a range that
+    was split since (x18)."""
     for settle in settles:
-        if not settle.done.done():
-            settle.done.set_exception(bare(error))
+        if settle.done.done():
+            continue
+        told = error
+        if settle.is_unknown and error.outcome == "not_applied":
+            told = copy(error)
+            told.outcome = "unknown"
+        settle.done.set_exception(bare(told))
 
 
 def _retrieve(done: "asyncio.Future[None]") -> None:

@@ -6,8 +6,8 @@ for searches. The common input of all checkers is gathered once, in an `Account`
 - `account`: every record with its outcome, every read, and when each fact was known;
 - `entries`, `order`, `reads`, `final`: rules for every workload: single entries, appends that
   follow each other, the content of reads, the content at the end;
-- `follows`, `register`, `adds`, `once`, `snapshots`: the rules of the workloads follow, register,
-  set, exactly-once, snapshot;
+- `follows`, `register`, `adds`, `once`, `snapshots`, `groups`: the rules of the workloads follow,
+  register, set, exactly-once, snapshot, group; `group_account` has the facts for the last;
 - `access`: whether only authorised clients got in, where the cluster has TLS and tokens;
 - `enough`: whether enough happened for a verdict;
 - `wgl`, `models`: whether the operations on one object have a linear order, by search.
@@ -28,6 +28,7 @@ from .enough import enough
 from .entries import entries
 from .final import counts, final
 from .follows import follows
+from .groups import groups
 from .once import once
 from .order import order
 from .reads import reads
@@ -79,6 +80,7 @@ _OF_WORKLOADS: Final[Mapping[str, tuple[Checker, ...]]] = {
     "set": (Checker("set", adds),),
     "exactly-once": (Checker("exactly-once", _all_of(once)),),
     "snapshot": (Checker("snapshot", snapshots),),
+    "group": (Checker("group", groups),),
 }
 
 

@@ -8,10 +8,12 @@ here, each rule takes n log n.
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from ..history import History, Operation
 
+_NO_VIEW: Final = frozenset({"append", "settle", "decide", "group"})
+"""Operations that show no entries."""
 Entries = Sequence[Sequence[Any]]
 """[seq, value] each."""
 
@@ -164,7 +166,7 @@ class Account:
                 sent.seq = seqs[place] if sent.seq is None else sent.seq
 
     def _views(self) -> Iterator[View]:
-        done = [one for one in self.operations if one.outcome == "ok" and one.f != "append"]
+        done = [one for one in self.operations if one.outcome == "ok" and one.f not in _NO_VIEW]
         for one in done:
             if one.f == "read":
                 yield View(one, one.asked["key"], one.answer["entries"])
@@ -172,6 +174,9 @@ class Account:
                 entries, limit = one.answer["entries"], one.asked.get("limit")
                 whole = not entries or (limit is not None and len(entries) < limit)
                 yield View(one, one.asked["key"], entries, one.asked["after"], whole)
+            elif one.f == "take":
+                for key, *_, entries in one.answer["batches"]:
+                    yield View(one, key, entries, whole=False)
             elif one.f in ("scan", "follow", "read_snapshot"):
                 shown = _by_key(one.answer["entries"])
                 yield from (View(one, k, e, whole=one.f == "scan") for k, e in shown.items())

@@ -71,8 +71,8 @@ def _place(account: Account, key: str, seq: int, value: Any, index: int) -> Iter
 
 def _answer(account: Account, view: View) -> Iterator[Anomaly]:
     one = view.operation
-    if one.f == "follow":
-        return  # a follower's deliveries are judged together
+    if one.f in ("follow", "take"):
+        return  # the deliveries of a follower, and those of a group, are judged together
     before = view.after
     for seq, _ in view.entries:
         if seq <= before:

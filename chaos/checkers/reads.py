@@ -15,7 +15,7 @@ def reads(account: Account) -> Iterator[Anomaly]:
     sessions: dict[tuple[int, str], int] = {}
     for view in account.views:
         one = view.operation
-        if one.f == "follow" or (one.f == "final" and one.node is not None):
+        if one.f in ("follow", "take") or (one.f == "final" and one.node is not None):
             continue
         if view.whole and view.linearizable:
             floor = account.floor(view.key, one.began)

@@ -35,6 +35,10 @@ def seen(one: Operation) -> Iterator[Entry]:
     elif one.f in ("scan", "follow"):
         for key, seq, value in one.answer["entries"]:
             yield key, seq, value
+    elif one.f == "take":
+        for key, *_, entries in one.answer["batches"]:
+            for seq, value in entries:
+                yield key, seq, value
     elif one.f == "final":
         for key, entries in one.answer["keys"].items():
             for seq, value in entries:

@@ -107,9 +107,9 @@ class Credentials:
             write_private(self._invitation(number), made["invitation"].encode())
 
     async def allow_workload(self, admin: AsyncClient, log: str) -> None:
-        """Make the token of the workload: it allows only reads and appends of this log."""
+        """Make the token of the workload: it reads, appends to and groups this log only."""
         if self.has_tokens:
-            made = await admin.admin.create_token("workload", [f"read,append {log}"])
+            made = await admin.admin.create_token("workload", [f"read,append,group {log}"])
             write_private(self.workload_token, made["token"].encode())
 
     def _invitation(self, number: int) -> Path:

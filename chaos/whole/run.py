@@ -20,9 +20,10 @@ from ..judge import clients_kept_their_word, sentence
 from ..nemeses import Target
 from ..nemesis import Nemesis
 from ..nodes import Nodes
-from ..plan import Plan
+from ..plan import NEED_LEVEL, Plan
 from ..process import Pace
 from ..process import Process as Reader
+from ..upgrades import finalize
 from ..verdict import Anomaly, Result, Verdict, merged
 from ..watch import healthy, watch_leaders
 from ..workloads.named import workload_of
@@ -190,6 +191,8 @@ class _Run:
                 first = machines.numbers[:-1] if self._additions.late else machines.numbers
                 await join(machines, first, client, self._additions)
                 await client.create_log(LOG, replicas=3, split_at=_SPLIT_AT)
+                if self._plan.workload in NEED_LEVEL:
+                    await finalize(client)
                 await machines.credentials.allow_workload(client, LOG)
                 for side in self._sides:
                     await side.prepare(client)

@@ -7,7 +7,8 @@ The checkers of the same name read the records of a workload.
 - `register`: conditional appends to keys that several clients compete for;
 - `set` (`sets`): adds to a key, and reads of whole keys;
 - `exactly_once`: named producers that resend what was not acknowledged;
-- `snapshots`: snapshots that are taken and read several times, beside producers.
+- `snapshots`: snapshots that are taken and read several times, beside producers;
+- `groups`: consumers of a group that take and settle items, beside producers and operators.
 
 `parts` has the shared parts.
 """

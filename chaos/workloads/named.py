@@ -8,13 +8,14 @@ from . import Workload
 from .append import AppendWorkload
 from .exactly_once import ExactlyOnceWorkload
 from .follow import FollowWorkload
+from .groups import GroupWorkload
 from .register import RegisterWorkload
 from .sets import SetWorkload
 from .snapshots import SnapshotWorkload
 
 _KINDS: Sequence[Callable[[random.Random], Workload]] = (
     AppendWorkload, FollowWorkload, RegisterWorkload, SetWorkload, ExactlyOnceWorkload,
-    SnapshotWorkload,
+    SnapshotWorkload, GroupWorkload,
 )  # fmt: skip
 
 

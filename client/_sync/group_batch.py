@@ -34,6 +34,12 @@ class GroupBatch:
         return self._twin.deliveries
 
     @property
+    def token(self) -> int:
+        """A number that rises with each lease of the key. A store that consumers write to can
+        remember the number, and refuse a consumer that comes with a smaller number."""
+        return self._twin.token
+
+    @property
     def entries(self) -> list[Entry]:
         """The entries that are not acknowledged, the oldest first. Each use makes the list."""
         return self._loop.run(lambda: self._twin.entries)

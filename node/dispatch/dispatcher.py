@@ -497,8 +497,11 @@ class Dispatcher:
 
     def _end_failed(self, failure: Failure, now_ms: int) -> None:
         """End the lease of a failed delivery; park the key, or let it go on after the delay."""
-        self._leases.end(self._leases.of[failure.key], GIVEN_BACK)
-        if failure.waiting is not None:
+        lease = self._leases.of[failure.key]
+        if failure.waiting is None:
+            self._leases.drop(lease)  # the lease has ended by itself, and its consumer is late
+        else:
+            self._leases.end(lease, GIVEN_BACK)
             failure.waiting.settled()
         row = self._group.rows.get(failure.key)
         if row is not None and row.parked:

@@ -10,6 +10,7 @@ Nothing here holds the loop: a page is read in bounded turns, and a command name
 import asyncio
 import time
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any, Final
 
@@ -87,14 +88,20 @@ class GroupDriver:
         )
 
     def end(self, error: LognodeError | None = None) -> None:
-        """Hand out nothing more; answer everybody with an error."""
+        """Hand out nothing more; answer everybody with an error.
+
+        A command that was proposed may still be applied: the outcome of a settlement is unknown.
+        """
         if self._error is None:
             self._error = error or self._reason()
         self._stirred.set()
-        for future in (*self._waiters, *self._settling):
-            if not future.done():
-                future.set_exception(self._error)
-                future.exception()  # the waiting request may be gone
+        unsure = copy(self._error)
+        unsure.outcome = "unknown"
+        for futures, told in ((self._waiters, self._error), (self._settling, unsure)):
+            for future in futures:
+                if not future.done():
+                    future.set_exception(told)
+                    future.exception()  # the waiting request may be gone
 
     def _reason(self) -> LognodeError:
         replica = self._replica

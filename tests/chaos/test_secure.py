@@ -87,7 +87,7 @@ async def _the_workload_may_do_no_more_than_it_has_to(hosts: str, given: Credent
     async with lognode.AsyncClient(given.address(hosts, given.admin_token), timeout=20) as client:
         tokens = await client.admin.tokens()
         (scopes,) = [token["scopes"] for token in tokens if token["principal"] == "workload"]
-        assert scopes == ["read,append chaos"]
+        assert scopes == ["read,append,group chaos"]
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,37 @@ class Story:
         asked = {"snapshot": name, "prefix": prefix}
         self.do(8, "read_snapshot", asked, answer, type=type, error=error)
 
+    def take(
+        self, process: int, *batches: tuple[int, Sequence[int]], key: str = "k",
+        deliveries: int = 1, ends: bool = True,
+    ) -> None:  # fmt: skip
+        """Batches of a key, each a token and seqs; value `p1-N` has seq N."""
+        got = [[key, token, deliveries, [[seq, f"p1-{seq}"] for seq in seqs]]
+               for token, seqs in batches]  # fmt: skip
+        self.event(process, "invoke", "take", {})
+        if ends:
+            self.event(process, "ok", "take", {"batches": got})
+
+    def settle(
+        self, process: int, what: str, token: int, through: int = 0, key: str = "k",
+        *, type: Type = "ok", refused: bool = False,  # noqa: A002
+    ) -> None:  # fmt: skip
+        """One batch."""
+        asked = {"items": [[what, key, token, through]]}
+        answer = {"refused": [0] if refused else []} if type == "ok" else None
+        self.do(process, "settle", asked, answer, type=type, error=None if answer else "NO: no")
+
+    def decide(self, what: str, key: str = "k", through: int = 0, *, type: Type = "ok") -> None:  # noqa: A002
+        """A retry or a skip."""
+        asked = {"what": what, "key": key, "through": through}
+        self.do(7, "decide", asked, {} if type == "ok" else None, type=type)
+
+    def group(self, entries: int = 0, **parked: int) -> None:
+        """The group at the end: the positions of its parked keys, and the entries left."""
+        lag = {"entries": entries, "parked": len(parked)}
+        answer = {"max_deliveries": 3, "parked": list(parked.items()), "lag": lag}
+        self.do(7, "group", {}, answer)
+
     def end(
         self, nodes: int = 3, *, without: Collection[str] = (), node_2_without: Collection[str] = ()
     ) -> None:

@@ -141,6 +141,14 @@ TRACK_RECORD = [
         "-w exactly-once --nemesis range,kill",
     ),
     Row(
+        "shared-group", "ours", "consumers of a group lose an item, do one twice, or stand",
+        "-w group --nemesis kill,client --time-limit 30",
+    ),
+    Row(
+        "group-through-everything", "ours", "a group loses an item as ranges and leaders change",
+        "-w group --nemesis kill,pause,partition,packet,range,client --nodes 5", by_hand=True,
+    ),
+    Row(
         "holes", "PySyncObj 0.3.17", "the holes of the library, one by one",
         tests=("tests/unit/test_raft_holes.py::test_violation_shows_when_open",),
     ),

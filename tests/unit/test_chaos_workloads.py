@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
+from lognode.chaos.workloads.groups import refused
 from lognode.chaos.workloads.named import workload_of
 from lognode.chaos.workloads.parts import Keys, settled
-from lognode.client.protocol.errors import PartialFailure, Timeout, Unavailable
+from lognode.client.protocol.errors import Fenced, PartialFailure, Timeout, Unavailable
 from lognode.client.protocol.types import Ack
 
 
@@ -52,6 +53,16 @@ def test_several_failures_have_the_least_certain_outcome(
 
 def test_successful_appends_have_seqs() -> None:
     assert settled([_ACK, Ack(None, None, duplicate=True)]) == [5, None]
+
+
+def test_settles_of_one_operation_are_done_or_refused() -> None:
+    assert refused([None, Fenced("late", key=b"k"), None]) == [1]
+
+
+@pytest.mark.parametrize("error", [_UNSURE, ValueError()])
+def test_a_settle_of_unknown_outcome_decides_the_outcome_of_all(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        refused([None, _SURE, error])
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

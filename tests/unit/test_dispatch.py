@@ -72,6 +72,22 @@ def test_G1_a_key_is_with_one_consumer_and_its_old_token_acks_nothing(model: Dis
     assert refused, "the token of another consumer"
 
 
+@pytest.mark.parametrize("kind", ["releases", "rejects"])
+def test_G1_a_lease_that_ended_by_itself_gives_nothing_back(
+    model: DispatchModel, kind: str
+) -> None:
+    """A consumer that was told that it has rejected a key relies on that."""
+    leader = leader_of(model)
+    model.take(leader, ANN, 1, 1000)
+    (given,) = model.held[ANN].values()
+    model.now += LEASE_MS
+    model.tick(leader)
+    apply_all(model)
+    more = [0] if kind == "releases" else []
+    refused = settle(model, ANN, **{kind: [(given.key, given.token, *more, "late")]}).refused
+    assert refused == [(given.key, LEASE, 1)]
+
+
 def test_a_repeated_ack_is_not_refused(model: DispatchModel) -> None:
     leader = leader_of(model)
     model.take(leader, ANN, 9, 1 << 20)

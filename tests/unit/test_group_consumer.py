@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from group_leaders import GroupView, lost, once
 
+from lognode.client.cluster import Body
 from lognode.client.consumer import AsyncConsumer
 from lognode.client.group_batch import AsyncGroupBatch
+from lognode.client.protocol import Operation
 from lognode.client.protocol.errors import (
     Conflict,
     Fenced,
     InvalidArgument,
+    LognodeError,
     NotFound,
     Overloaded,
     Timeout,
@@ -252,13 +255,30 @@ def test_another_leader_keeps_the_keys_that_are_claimed() -> None:
             first, second = await some(consumer, 2)
             before = view.count(GROUP_TAKE)
             view.elect(view.leaders[0])
-            del view.leaders[0].leases[b"b"]  # another consumer has claimed it, wrongly or not
+            del view.leaders[0].unclaimed[b"b"]  # nobody has claimed the key in time
             await view.wake()
             await until(lambda: view.count(GROUP_TAKE) > before + 1 and second.is_lost)
             await first.ack()
             assert view.leaders[0].positions == {b"a": 2}
             (again,) = await some(consumer, 1)
             assert again.key == b"b"
+
+    run(test)
+
+
+def test_nothing_is_settled_with_another_leader_before_the_claim() -> None:
+    async def test() -> None:
+        view = GroupView()
+        view.append(b"a", b"1")
+        async with view.consumer(keys_max=1) as consumer:
+            (batch,) = await some(consumer, 1)
+            await asyncio.sleep(0.2)  # the consumer asks for no key, to hear of another leader
+            asked = view.count(GROUP_TAKE)
+            view.elect(view.leaders[0])  # and the node that was asked does not answer
+            async with asyncio.timeout(1.5):
+                await batch.ack()
+            assert view.count(GROUP_TAKE) >= asked + 2
+            assert view.leaders[0].positions == {b"a": 2}
 
     run(test)
 
@@ -416,6 +436,32 @@ def test_an_acknowledgement_ends_by_its_deadline() -> None:
             view.faults.clear()
             await batch.ack()
             assert view.leaders[0].positions == {b"a": 2}
+
+    run(test)
+
+
+def test_S11_x18_an_unknown_outcome_stays_through_a_split() -> None:
+    """The first attempt may count, for the key of the new range as well."""
+
+    async def test() -> None:
+        view = GroupView()
+        view.append(b"a", b"1")
+        view.append(b"z", b"2")
+        async with view.consumer(timeout=0.3) as consumer:
+            batches = await some(consumer, 2)
+
+            def fault(operation: Operation, body: Body) -> LognodeError | None:
+                if operation is not GROUP_SETTLE:
+                    return None
+                if len(view.leaders) == 1:
+                    view.split(b"m")
+                    return lost()
+                return Unavailable("no leader") if body["generation"] == 2 else None
+
+            view.faults.append(fault)
+            acks = (batch.ack() for batch in batches)
+            errors = await asyncio.gather(*acks, return_exceptions=True)
+            assert [getattr(error, "outcome", error) for error in errors] == ["unknown"] * 2
 
     run(test)
 

@@ -1,0 +1,193 @@
+"""The facts of a history about a consumer group: deliveries, settled batches, decisions.
+
+A `take` brings batches, each a key with entries under a token. The tokens of a key rise: a batch
+with a higher token was handed out later, whatever the times of the answers are. A `settle` has
+items (what, key, token, through): an `ack` up to a seq, inclusive, or a `release`, `fail`, `reject`
+or `extend`. A `decide` of an operator lets a parked key go on (`retry`), or passes entries
+(`skip`). The last `group` shows the parked keys and the lag at the end.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from ..history import Operation
+from .account import Account
+
+NEVER: Final = 1 << 62
+ACK: Final = "ack"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One batch of a key, as a consumer got it."""
+
+    operation: Operation
+    key: str
+    token: int
+    deliveries: int
+    """Which delivery of the first entry the group says that this is."""
+    seqs: tuple[int, ...]
+
+    @property
+    def arrived(self) -> int:
+        """When the consumer had the batch; the leader had handed it out before."""
+        assert self.operation.ended is not None
+        return self.operation.ended
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One batch of a `settle`."""
+
+    operation: Operation
+    what: str
+    key: str
+    token: int
+    seqs: tuple[int, ...]
+    """The entries of the batch up to the last one that the item is about."""
+    is_sure: bool
+    """Whether the consumer was told that the item has happened."""
+    is_refused: bool
+    """Whether the item surely has not happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision of an operator about a key, which has happened or may have happened."""
+
+    operation: Operation
+    what: str
+    key: str
+    through: int
+
+
+class GroupKey:
+    """Everything about one key. `seqs` has the seqs of its entries, ascending."""
+
+    def __init__(self, seqs: list[int]) -> None:
+        self.seqs = seqs
+        self.deliveries: list[Delivery] = []
+        """By token."""
+        self.items: list[Item] = []
+        self.decisions: list[Decision] = []
+        self.acked: dict[int, Item] = {}
+        """By seq, the first item that surely acknowledged the entry."""
+        self._done: dict[int, int] = {}
+        self._below: list[int] = []
+        self._arrivals: list[int] = []
+        self._newest: list[Delivery] = []
+
+    def prepare(self) -> None:
+        """Gather what the rules ask for, once everything is added."""
+        self.deliveries.sort(key=lambda one: one.token)
+        for item in self.items:
+            if item.what != ACK or item.is_refused:
+                continue
+            for seq in item.seqs:
+                self._may_be_done(seq, item.operation.began)
+                if item.is_sure:
+                    self.acked.setdefault(seq, item)
+        for decision in self.decisions:
+            if decision.what == "skip":
+                for seq in self.seqs[: bisect_left(self.seqs, decision.through + 1)]:
+                    self._may_be_done(seq, decision.operation.began)
+        self._below = list(accumulate((self.done_from(seq) for seq in self.seqs), max, initial=0))
+        arrived = sorted(self.deliveries, key=lambda one: one.arrived)
+        self._arrivals = [one.arrived for one in arrived]
+        self._newest = list(accumulate(arrived, _newer))
+
+    def done_from(self, seq: int) -> int:
+        """Return the first time at which the entry may be done: NEVER, if nobody tried."""
+        return self._done.get(seq, NEVER)
+
+    def undone(self, below: int, time: int) -> int | None:
+        """Return an entry below a seq that surely was not done at a time."""
+        end = bisect_left(self.seqs, below)
+        if self._below[end] < time:
+            return None
+        return next(seq for seq in self.seqs[:end] if self.done_from(seq) >= time)
+
+    def newest(self, time: int) -> Delivery | None:
+        """Return the delivery with the highest token that had arrived before a time."""
+        at = bisect_left(self._arrivals, time)
+        return self._newest[at - 1] if at else None
+
+    def later(self, token: int) -> Iterator[Delivery]:
+        """Yield the deliveries with a higher token."""
+        at = bisect_left(self.deliveries, token + 1, key=lambda one: one.token)
+        yield from self.deliveries[at:]
+
+    def _may_be_done(self, seq: int, time: int) -> None:
+        self._done[seq] = min(time, self.done_from(seq))
+
+
+class GroupAccount:
+    """All keys of a group. Raises ValueError, KeyError or TypeError for another shape."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.keys: dict[str, GroupKey] = {
+            key: GroupKey(list(seqs)) for key, seqs in account.seqs.items()
+        }
+        self.end: Operation | None = None
+        """The last look at the group that was answered."""
+        batches: dict[tuple[str, int], Delivery] = {}
+        for one in account.operations:
+            if one.f == "take" and one.outcome == "ok":
+                for delivery in _deliveries(one):
+                    self._key(delivery.key).deliveries.append(delivery)
+                    batches.setdefault((delivery.key, delivery.token), delivery)
+        for one in account.operations:
+            if one.f == "settle":
+                for item in _items(one, batches):
+                    self._key(item.key).items.append(item)
+            elif one.f == "decide" and one.outcome != "fail":
+                decision = Decision(
+                    one, one.asked["what"], one.asked["key"], one.asked.get("through", 0)
+                )
+                self._key(decision.key).decisions.append(decision)
+            elif one.f == "group" and one.outcome == "ok":
+                self.end = one
+        for key in self.keys.values():
+            key.prepare()
+
+    def waited(self) -> bool:
+        """Whether a consumer asked for batches at the end, and got none.
+
+        Such a consumer has waited for longer than a lease lasts, with nothing left to settle.
+        """
+        last = {one.process: one for one in self.account.operations if one.f in ("take", "settle")}
+        appended = max(
+            (one.began for one in self.account.operations if one.f == "append"), default=0
+        )
+        return any(
+            one.f == "take"
+            and one.outcome == "ok"
+            and not one.answer["batches"]
+            and one.began > appended
+            for one in last.values()
+        )
+
+    def _key(self, key: str) -> GroupKey:
+        return self.keys.setdefault(key, GroupKey([]))
+
+
+def _deliveries(one: Operation) -> Iterator[Delivery]:
+    for key, token, deliveries, entries in one.answer["batches"]:
+        yield Delivery(one, key, token, deliveries, tuple(seq for seq, _ in entries))
+
+
+def _items(one: Operation, batches: Mapping[tuple[str, int], Delivery]) -> Iterator[Item]:
+    refused = set(one.answer["refused"]) if one.outcome == "ok" else set()
+    for place, (what, key, token, through) in enumerate(one.asked["items"]):
+        batch = batches[key, token]
+        seqs = tuple(seq for seq in batch.seqs if seq <= through)
+        is_refused = one.outcome == "fail" or place in refused
+        yield Item(one, what, key, token, seqs, one.outcome == "ok" and not is_refused, is_refused)
+
+
+def _newer(one: Delivery, other: Delivery) -> Delivery:
+    return one if one.token >= other.token else other
