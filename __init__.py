@@ -11,13 +11,28 @@
 `AsyncClient` is the same for asyncio. Importing this loads the client only.
 """
 
-from .client._sync import Admin, Client, Feed, KeptCursor, Log, Producer, Snapshot, Ticket
+from .client._sync import (
+    Admin,
+    Client,
+    Consumer,
+    Feed,
+    Group,
+    GroupBatch,
+    KeptCursor,
+    Log,
+    Producer,
+    Snapshot,
+    Ticket,
+)
 from .client.admin import AsyncAdmin
 from .client.appends import AsyncTicket
 from .client.client import AsyncClient
+from .client.consumer import AsyncConsumer
 from .client.cursor import AsyncKeptCursor
 from .client.entry_columns import EntryColumns
 from .client.follow import AsyncFeed
+from .client.group import AsyncGroup
+from .client.group_batch import AsyncGroupBatch
 from .client.log import AsyncLog
 from .client.producer import AsyncProducer
 from .client.protocol.errors import (
@@ -60,6 +75,10 @@ from .client.protocol.types import (
     CursorInfo,
     Entry,
     FollowBatch,
+    GroupDecision,
+    GroupInfo,
+    GroupKey,
+    GroupLag,
     Tail,
     Timestamp,
     Updated,
@@ -76,7 +95,10 @@ __all__ = [
     "Admin",
     "AsyncAdmin",
     "AsyncClient",
+    "AsyncConsumer",
     "AsyncFeed",
+    "AsyncGroup",
+    "AsyncGroupBatch",
     "AsyncKeptCursor",
     "AsyncLog",
     "AsyncProducer",
@@ -85,6 +107,7 @@ __all__ = [
     "BatchSpansRanges",
     "Client",
     "Conflict",
+    "Consumer",
     "CorruptData",
     "Cursor",
     "CursorInfo",
@@ -95,6 +118,12 @@ __all__ = [
     "Fenced",
     "FollowBatch",
     "GenerationMismatch",
+    "Group",
+    "GroupBatch",
+    "GroupDecision",
+    "GroupInfo",
+    "GroupKey",
+    "GroupLag",
     "InvalidArgument",
     "KeptCursor",
     "LimitExceeded",

@@ -27,14 +27,18 @@ Modules of these layers. In the SDK:
     makes progress
   span_positions, span_pages, ahead: reads of whole spans of keys: where the ranges begin and end,
     page by page, the next page ahead
-  key_choice, begins: the keys of a read of many keys: a prefix, patterns; where a read of one key
-    begins and ends
+  key_choice, key_pages, begins: the keys of a read of many keys: a prefix, patterns; lists of keys;
+    where a read of one key begins and ends
   span_columns, entry_columns, arrow_columns: many entries as lists, and as Arrow arrays
   follow_span, follow_queue, follow_streams, follow_shared: one reader of a follow; what was read;
     the streams of one follow; streams that many follows share
   follow_ends, positions: where a follow of keys begins; the position of each key
   cursor, cursor_rows, cursor_commits: positions that the ranges keep; their rows in requests; the
     commits of a follow
+  consumer, group_batch, group_held: a consumer of a group; a batch of one key; what it has
+  group_takes, group_credit, group_settles: long polls to the leader of each range, the room of the
+    consumer, what it settles
+  group, group_names: a group for its operators; the names of groups
   gathering: several questions to the cluster at once
   snapshot, vector: snapshots, and the value that describes a snapshot
   loop_thread: the thread and event loop behind the blocking SDK

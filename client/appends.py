@@ -490,7 +490,7 @@ class Columns:
             return
         groups: defaultdict[int, list[int]] = defaultdict(list)
         found = map(groups.__getitem__, map(bisect_right, repeat(starts), self.keys))
-        consume(map(list.append, found, count()))
+        exhaust(map(list.append, found, count()))
         yield from groups.values()
 
     def cut(self, positions: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -547,7 +547,7 @@ def _picked(column: list[C], positions: Sequence[int]) -> Sequence[C]:
     return picked
 
 
-def consume(calls: Iterator[object]) -> None:
+def exhaust(calls: Iterator[object]) -> None:
     """Make all calls of a `map`, and drop what they return."""
     deque(calls, maxlen=0)
 

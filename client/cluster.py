@@ -47,6 +47,7 @@ T = TypeVar("T")
 Body = dict[str, Any]
 _RANGES: Final = Array(RANGE, limits.frame_array_max)
 metadata_timeout_s: Final = 1.0
+_RANGE_FIELDS: Final = ("id", "start", "end", "generation", "members", "leader", "state")
 _PAGES_BEGUN_MAX: Final = 20
 """Restarts of a log's pages, after its ranges changed between two pages, before the client gives
 up."""
@@ -571,6 +572,25 @@ class Cluster:
             log.session.saw(known, applied)
         if type(leader) is int and leader != known.leader and not self._is_suspect(leader):
             log.table.lead(known, leader)
+
+
+def described(answer: Body, name: str) -> dict[str, Any]:
+    """Return a log with its ranges from all pages of its metadata. Raises RemoteProtocolError."""
+    log = next((each for each in answer["logs"] if each["name"] == name), None)
+    if log is None:
+        raise RemoteProtocolError(f"the metadata of log {name!r} does not contain the log")
+    ranges = [
+        {field: body.get(field) for field in _RANGE_FIELDS}
+        for body in answer["ranges"]
+        if body["log"] == log["id"]
+    ]
+    return {
+        "id": log["id"],
+        "name": name,
+        "policy": log["policy"],
+        "hierarchy": log["hierarchy"],
+        "ranges": sorted(ranges, key=lambda row: bytes(row["start"])),
+    }
 
 
 def _stamped(operation: Operation, body: Body, since: int) -> Body:

@@ -6,7 +6,7 @@ from itertools import repeat
 from operator import setitem
 from typing import Any, Final
 
-from . import progress
+from . import group_names, progress
 from .appends import (
     AppendBatch,
     Columns,
@@ -14,17 +14,27 @@ from .appends import (
     check_one_batch,
     checked_key,
     checked_record,
-    consume,
+    exhaust,
     to_expect,
     to_key,
 )
 from .begins import begin_of, checked_end
-from .cluster import Cluster
+from .cluster import Cluster, described
+from .consumer import (
+    AsyncConsumer,
+    Options,
+    begin_of_group,
+    bytes_default,
+    hold_s_default,
+    keys_default,
+)
 from .cursor import AsyncKeptCursor, checked_start, listed
 from .durations import milliseconds
 from .entry_columns import EntryColumns, columns_of
 from .follow import AsyncFeed
-from .key_choice import KeyChoice, chosen
+from .group import AsyncGroup
+from .key_choice import chosen
+from .key_pages import key_pages
 from .pages import entries_of, read_page
 from .producer import AsyncProducer, delivery_timeout_s
 from .protocol import Operation, limits
@@ -32,12 +42,10 @@ from .protocol.appends import DELETE_KEYS, TRIM
 from .protocol.errors import (
     InvalidArgument,
     LognodeError,
-    LogNotFound,
-    RemoteProtocolError,
     Timeout,
 )
 from .protocol.key_spans import prefix_span
-from .protocol.reads import COUNT_ENTRIES, KEYS, LATEST, RESOLVE, SCAN
+from .protocol.reads import COUNT_ENTRIES, LATEST, RESOLVE, SCAN
 from .protocol.records import EXPECT_ANY
 from .protocol.types import (
     ANY,
@@ -49,6 +57,8 @@ from .protocol.types import (
     Entry,
     Expect,
     FollowStart,
+    GroupInfo,
+    GroupStart,
     Headers,
     Pattern,
     Start,
@@ -69,7 +79,6 @@ append_many_records_max: Final = 50_000
 _LATE_S: Final = 0.05
 """How long a call waits after its deadline. The deadline of its batch is not before that of the
 call, and at its deadline the batch knows its outcome."""
-_RANGE_FIELDS: Final = ("id", "start", "end", "generation", "members", "leader", "state")
 
 
 class AsyncLog:
@@ -181,7 +190,7 @@ class AsyncLog:
             if isinstance(positions, range):
                 results[positions.start : positions.stop] = acks
             else:
-                consume(map(setitem, repeat(results), positions, acks))
+                exhaust(map(setitem, repeat(results), positions, acks))
         return results
 
     async def append_batch(self, records: Sequence[Record], *, timeout: float | None = None) -> Ack:
@@ -415,57 +424,16 @@ class AsyncLog:
     ) -> AsyncIterator[bytes]:
         """Yield the log's keys that begin with `prefix`, or that match a pattern or a list of
         patterns, and follow `start_after`, in byte order."""
+        seconds = self._timeout if timeout is None else timeout
         choice = await chosen(self._cluster, self._routes, prefix, pattern, self._deadline(timeout))
-        log_id, left = self._routes.log_id, limit
         after = None if start_after is None else to_key(start_after)
-        for prefix_ in choice.prefixes:
-            part = choice._replace(prefixes=(prefix_,))
-            pages = self._key_pages(part, after, left, consistency, node, timeout)
-            async with aclosing(pages):
-                async for found in pages:
-                    if choice.patterns is not None and self._routes.log_id != log_id:
-                        raise LogNotFound(
-                            f"the log {self._name!r} was deleted during this read, and a log with "
-                            "this name was created later. Start the read again"
-                        )
-                    for key in found:
-                        yield key
-                    if left is not None:
-                        left -= len(found)
-
-    async def _key_pages(
-        self, choice: KeyChoice, after: bytes | None, left: int | None, consistency: Consistency,
-        node: int | None, timeout: float | None,
-    ) -> AsyncGenerator[list[bytes], None]:  # fmt: skip
-        """Yield the keys of one span, page by page; the first `left` of them."""
-        patterns = choice.patterns
-        (first, end), (prefix,) = choice.spans[0], choice.prefixes
-        at = first if after is None else max(first, after)
-        while left is None or left > 0:
-            if end is not None and at >= end:
-                return
-            body = {
-                "prefix": prefix, "start_after": after,
-                "limit": min(left or limits.keys_page_max, limits.keys_page_max),
-                "patterns": None if patterns is None else patterns.to_wire(),
-                "consistency": consistency, "node": node, "timeout_ms": _ms(timeout, self._timeout),
-            }  # fmt: skip
-            answer, known = await self._cluster.call(
-                self._routes, at, KEYS, body, deadline=self._deadline(timeout), node=node,
-                any_replica=consistency == "prefix",
-            )  # fmt: skip
-            found: list[bytes] = answer["keys"]
-            if patterns is not None and not answer.get("matched"):
-                found = patterns.matching(found)  # the node is of an earlier version
-            yield found
-            if left is not None:
-                left -= len(found)
-            if answer["more"]:  # more keys may follow a short or empty page
-                at = after = progress.later_key(answer, "after", after)
-            elif known.end is None or (end is not None and known.end >= end):
-                return
-            else:
-                at = known.end
+        pages = key_pages(
+            self._cluster, self._routes, choice, after, limit, consistency, node, seconds
+        )
+        async with aclosing(pages):
+            async for found in pages:
+                for key in found:
+                    yield key
 
     def follow(
         self,
@@ -541,6 +509,58 @@ class AsyncLog:
         span = prefix_span(to_key(prefix))
         return await listed(self._cluster, self._routes, span, self._deadline(timeout))
 
+    def consume(
+        self,
+        name: str,
+        *,
+        prefix: bytes | str | None = None,
+        pattern: Pattern | None = None,
+        start: GroupStart | None = None,
+        max_deliveries: int | None = None,
+        on_dead: str | None = None,
+        lease_ms: int | None = None,
+        hold_retention: bool | None = None,
+        keys_max: int = keys_default,
+        bytes_max: int = bytes_default,
+        hold_s: float = hold_s_default,
+        timeout: float | None = None,
+    ) -> AsyncConsumer:
+        """Return a consumer of the group `name`, which is created unless it exists; see
+        AsyncConsumer. Each key is with at most one consumer of the group at a time.
+
+        The group has the keys with `prefix`, the keys that match a `pattern` or a list of patterns,
+        or all keys. `start`: where the group begins, "earliest" (the default), "latest" or
+        Timestamp(ms). `max_deliveries`: failures of an entry after which
+        `on_dead` applies, 5 by default. `on_dead`: "park", the default, or "dead_letter:LOG".
+        `lease_ms`: how long a consumer that is silent keeps its keys, 30,000 by default.
+        `hold_retention`: whether retention keeps entries that are not done, False by default. The
+        first consumer decides all this for the group. Another value than that of the group raises
+        Conflict; a missing value is as the group has it.
+
+        This consumer has at most `keys_max` keys and about `bytes_max` bytes of entries at a time,
+        and at least one key of each range. It keeps the lease of a batch alive for `hold_s` seconds
+        at most. Nothing is sent before the context is entered.
+        """
+        check_one_of(None, prefix, pattern)
+        group = {
+            **begin_of_group(start), "max_deliveries": max_deliveries, "on_dead": on_dead,
+            "lease_ms": lease_ms, "waits": hold_retention,
+        }  # fmt: skip
+        options = Options(
+            group, prefix=prefix, pattern=pattern, keys_max=keys_max, bytes_max=bytes_max,
+            hold_s=hold_s, timeout=self._timeout if timeout is None else timeout,
+        )  # fmt: skip
+        return AsyncConsumer(self._cluster, self._routes, name, options)
+
+    def group(self, name: str) -> AsyncGroup:
+        """Return the consumer group `name` for its operators: lag, parked keys, decisions; see
+        AsyncGroup. Nothing is sent before the first call."""
+        return AsyncGroup(self._cluster, self._routes, name, timeout=self._timeout)
+
+    async def groups(self, *, timeout: float | None = None) -> list[GroupInfo]:
+        """Return the consumer groups of the log whose keys the client may read, by name."""
+        return await group_names.listed(self._cluster, self._name, self._deadline(timeout))
+
     async def snapshot(
         self, *, lease_s: float = lease_s_default, timeout: float | None = None
     ) -> AsyncSnapshot:
@@ -602,23 +622,7 @@ class AsyncLog:
         """Return `id`, `name`, `policy`, `hierarchy` and `ranges` of the log from the cluster's
         metadata. `hierarchy`: the separator of the levels of keys, or None."""
         answer = await self._cluster.refresh(self._name, self._deadline(timeout))
-        log = next((each for each in answer["logs"] if each["name"] == self._name), None)
-        if log is None:
-            raise RemoteProtocolError(
-                f"the metadata of log {self._name!r} does not contain the log"
-            )
-        ranges = [
-            {name: body.get(name) for name in _RANGE_FIELDS}
-            for body in answer["ranges"]
-            if body["log"] == log["id"]
-        ]
-        return {
-            "id": log["id"],
-            "name": self._name,
-            "policy": log["policy"],
-            "hierarchy": log["hierarchy"],
-            "ranges": sorted(ranges, key=lambda row: bytes(row["start"])),
-        }
+        return described(answer, self._name)
 
     # Internal.
 

@@ -19,6 +19,7 @@ The other files are in rooms. A room uses only rooms below it, never in a circle
     access, audit            rights of principals; records of their actions
     load                     load and size of ranges
     replicas                 each is one member's copy of one generation
+    dispatch                 hands out the keys of consumer groups, without I/O
     rules                    the rules of a replica's life, without I/O
     quota                    use and limits of principals
     metadata                 the cluster as the node knows it

@@ -79,9 +79,11 @@ from .runtime.surroundings import Surroundings
 from .runtime.turn_ends import TurnEnds
 from .serving.cluster_service import ClusterService
 from .serving.data_service import DataService
+from .serving.group_service import GroupService
 from .serving.server import PeerHandler, Server
 from .serving.status import Status
 from .upkeep.disk_watch import DiskWatch
+from .upkeep.group_states import GroupStates
 from .upkeep.levels import Levels
 from .upkeep.maintenance import Maintenance
 from .upkeep.memtables import Memtables
@@ -217,8 +219,8 @@ class Node:
         for part in (
             self._duty_runner.run(), self._maintenance.run(), self._memtables.watch(),
             self._scrub.run(), self._memtables.build(), self._merges.run(), self._removals.run(),
-            self._exposure.run(),
-            self._disk_watch.run(), self._entrance.run(), self._changes.run(), self._auditing.run(),
+            self._group_states.run(), self._exposure.run(), self._disk_watch.run(),
+            self._entrance.run(), self._changes.run(), self._auditing.run(),
             self._levels.run(),
             Garbage(lambda: not self._view.metadata.operations, self._doors.ended).run(),
         ):  # fmt: skip
@@ -373,6 +375,7 @@ class Node:
             host=self._host, wal=self._wal, flusher=self._flusher, memory=self._memory,
             room=self._room,
         )  # fmt: skip
+        self._group_states = GroupStates(self._host.ranges)
         self._removals = Removals(host=self._host, clocks=self._clocks, policy=self._view.policy)
         self._levels = Levels(
             host=self._host, view=self._view, meta=self._meta, sync=self._files,
@@ -478,6 +481,11 @@ class Node:
             on_damaged=self._repair.read_found,
             level=lambda: self._view.metadata.feature_level,
         )  # fmt: skip
+        groups = GroupService(
+            data=data, metadata=lambda: self._view.metadata, refresh=cluster.refresh,
+            metrics=self._metrics, on_broken=self.shutdown.fail,
+        )  # fmt: skip
+        self._group_states.forget_with(groups.forget_deleted)
         self._auditing.append_with(data.append)
         self._raft_in = RaftIn(
             replica=self._host.groups.get, confirmations=self._confirmations,
@@ -488,8 +496,10 @@ class Node:
         server = Server(
             who=lambda: (identity.cluster_id, identity.node_id),
             peer_address=self._config.peer_advertised, raft_in=self._raft_in, data=data,
-            handlers={**cluster.handlers, **self._entrance.handlers},
-            paid_handlers={**cluster.paid_handlers, **self._entrance.paid_handlers},
+            handlers={**cluster.handlers, **groups.handlers, **self._entrance.handlers},
+            paid_handlers={
+                **cluster.paid_handlers, **groups.paid_handlers, **self._entrance.paid_handlers
+            },
             accesses=self._entrance.accesses, proves_nodes=self._entrance.proves_nodes,
             visible=self._entrance.visible, join=cluster.join,
             peer_handlers=self._for_peers(bases), known_peers=self._known_peers,

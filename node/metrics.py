@@ -1,5 +1,6 @@
 """The node's Prometheus metrics, in a registry of their own; labels are bounded, never by key."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -79,6 +80,7 @@ class Metrics:
         self.idle_replicas = Gauge(
             "lognode_idle_replicas", "Replicas on this node whose groups rest.", registry=registry
         )
+        self._of_groups(registry)
         self._of_levels(registry)
         self._of_connections(registry)
         self._of_ranges(registry)
@@ -98,6 +100,23 @@ class Metrics:
             "lognode_event_loop_long_turns",
             "Turns of the event loop with over 50 ms of processor time.", registry=registry,
         )  # fmt: skip
+
+    def _of_groups(self, registry: CollectorRegistry) -> None:
+        self.group_redeliveries = Counter(
+            "lognode_group_redeliveries",
+            "Batches of consumer groups that were handed out again after a failure.",
+            registry=registry,
+        )  # fmt: skip
+        self.groups = Gauge(
+            "lognode_consumer_groups", "Dispatchers of consumer groups on this node, their "
+                                       "consumers, and keys in flight, waiting and parked.",
+            ("what",), registry=registry,
+        )  # fmt: skip
+
+    def show_groups(self, numbers: Callable[[], Mapping[str, int]]) -> None:
+        """Show what the dispatchers of consumer groups have."""
+        for name in numbers():
+            self.groups.labels(name).set_function(partial(_number, numbers, name))
 
     def _of_levels(self, registry: CollectorRegistry) -> None:
         self.feature_level = Gauge(
@@ -275,6 +294,10 @@ class Metrics:
     def exposition(self) -> bytes:
         """Return the text that `/metrics` serves."""
         return generate_latest(self.registry)
+
+
+def _number(numbers: Callable[[], Mapping[str, int]], name: str) -> int:
+    return numbers()[name]
 
 
 def _show(gauge: Gauge, clients: Budget, peers: Budget) -> None:

@@ -33,6 +33,8 @@ REVOKE_TOKEN: Final = "revoke_token"
 CREATE_INVITE: Final = "create_invite"
 REVOKE_INVITE: Final = "revoke_invite"
 FINALIZE: Final = "finalize"
+CREATE_GROUP: Final = "create_group"
+DELETE_GROUP: Final = "delete_group"
 PLAN: Final = "plan"
 MOVE: Final = "move_range"
 SPLIT: Final = "split_range"
@@ -48,10 +50,10 @@ SEAL_CONTROLLER: Final = "seal_controller"
 
 _DATED: Final = frozenset(
     {FOUND, INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED, CREATE_TOKEN, CREATE_INVITE,
-     REGISTER}
+     REGISTER, CREATE_GROUP}
 )  # fmt: skip
-"""Commands with a date: those that may end an operation, those that keep when something was opened,
-and the registration of a node whose invitation may have expired."""
+"""Commands with a date: those that may end an operation, those that keep when something was opened
+or created, and the registration of a node whose invitation may have expired."""
 QUIET: Final = frozenset({OPEN_ANONYMOUS, OPEN_NAMED, DELETE_PRODUCER, EXPIRE_PRODUCERS})
 """Commands that change only private tables of the controller's members. They keep the version,
 which tells other nodes of a change. The first opening also makes the key of the grants."""
@@ -59,7 +61,8 @@ which tells other nodes of a change. The first opening also makes the key of the
 FORWARDED: Final = frozenset(
     {REGISTER, DRAIN_NODE, REMOVE_NODE, REKEY_NODE, CREATE_LOG, ALTER_LOG, DELETE_LOG, OPEN_NAMED,
      OPEN_ANONYMOUS, DELETE_PRODUCER, EXPIRE_PRODUCERS, SET_QUOTA, DELETE_QUOTA, CREATE_TOKEN,
-     REVOKE_TOKEN, CREATE_INVITE, REVOKE_INVITE, FINALIZE, MOVE, SPLIT, MERGE, RECOVER}
+     REVOKE_TOKEN, CREATE_INVITE, REVOKE_INVITE, FINALIZE, CREATE_GROUP, DELETE_GROUP, MOVE, SPLIT,
+     MERGE, RECOVER}
 )  # fmt: skip
 """Commands that any node accepts and forwards to the controller's leader."""
 OWN: Final = frozenset(
@@ -67,7 +70,7 @@ OWN: Final = frozenset(
 )
 """Commands that only the controller's leader proposes, on its own initiative."""
 
-GROWING: Final = frozenset({CREATE_LOG, SPLIT, OPEN_NAMED})
+GROWING: Final = frozenset({CREATE_LOG, CREATE_GROUP, SPLIT, OPEN_NAMED})
 """Commands of clients that make the metadata larger."""
 
 

@@ -32,6 +32,7 @@ from . import (
     bounds,
     commands,
     generation_commands,
+    groups,
     invites,
     levels,
     lifecycle,
@@ -354,6 +355,7 @@ class Metadata(MetadataState):
             del self.ranges[range_.range_id]
             self.done.pop(range_.range_id, None)
             self.last_operations.pop(range_.range_id, None)
+        groups.forget_log(self, record.log_id)
         del self.logs[record.log_id]
         self.logs_deleted += 1
         return {}
@@ -448,6 +450,8 @@ _ELSEWHERE: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {
     commands.CREATE_INVITE: invites.create,
     commands.REVOKE_INVITE: invites.revoke,
     commands.FINALIZE: levels.finalize,
+    commands.CREATE_GROUP: groups.create,
+    commands.DELETE_GROUP: groups.delete,
     commands.OPEN_ANONYMOUS: producers.open_anonymous,
     commands.OPEN_NAMED: producers.open_named,
     commands.DELETE_PRODUCER: producers.delete,

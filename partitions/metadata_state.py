@@ -20,6 +20,7 @@ from ..client.protocol.errors import (
 from ..client.protocol.invariants import invariant
 from ..client.protocol.levels import LEVEL_MIN
 from . import lifecycle, quota
+from .groups import GroupRecord
 from .invites import INVITES, Invite
 from .model import (
     CONTROLLER_RANGE,
@@ -40,6 +41,7 @@ from .records import (
     NODES,
     OPERATIONS,
     QUOTAS,
+    Groups,
     Logs,
     Producers,
     Ranges,
@@ -74,11 +76,12 @@ class MetadataState:
         self.invites: Table[str, Invite] = Table(INVITES, self.changes)
         self.quotas: Table[str, quota.Limits] = Table(QUOTAS, self.changes)
         """The limits of classes of principals and of tenants, by name."""
+        self.groups = Groups(self.changes)
         self.tables: dict[str, Table[Any, Any]] = {
             table.kind.name: table
             for table in (self.head, self.next_ids, self.nodes, self.logs, self.ranges,
                           self.operations, self.last_operations, self.done, self.producers,
-                          self.producer_ids, self.access, self.invites, self.quotas)
+                          self.producer_ids, self.access, self.invites, self.quotas, self.groups)
         }  # fmt: skip
         self._buckets_max = _BUCKETS_MIN
         self.cluster_id = ""
@@ -171,6 +174,16 @@ class MetadataState:
     @logs_deleted.setter
     def logs_deleted(self, value: int) -> None:
         self.head["logs_deleted"] = value
+
+    @property
+    def groups_deleted(self) -> int:
+        """The number of deleted groups. Images without groups do not have it."""
+        found: int = self.head.get("groups_deleted", 0)
+        return found
+
+    @groups_deleted.setter
+    def groups_deleted(self, value: int) -> None:
+        self.head["groups_deleted"] = value
 
     @property
     def tokens(self) -> Mapping[str, TokenRecord]:
@@ -366,8 +379,15 @@ class MetadataState:
             "controller": self.controller.to_wire(),
             "sealed": self.sealed,
             **({"feature_level": self.feature_level} if self.feature_level > LEVEL_MIN else {}),
+            **self._groups_image(),
             **self._access_image(),
         }
+
+    def _groups_image(self) -> dict[str, Any]:
+        """Return the groups; before the first group as older versions wrote it."""
+        if "group" not in self.next_ids:
+            return {}
+        return {"groups": [record.to_image() for _, record in sorted(self.groups.items())]}
 
     def _access_image(self) -> dict[str, Any]:
         """Return the tables of access; without tokens they look as older versions wrote them."""
@@ -426,6 +446,13 @@ class MetadataState:
             self.founded_ms = image["founded_ms"]
         if image.get("feature_level"):
             self.feature_level = image["feature_level"]
+        for told in image.get("groups", ()):
+            record = GroupRecord.from_image(told)
+            self.groups[record.group_id] = record
+        if "group" in self.next_ids:
+            gone = self.next_ids["group"] - 1 - len(self.groups)
+            if gone:
+                self.groups_deleted = gone
         for told in image.get("invites", ()):
             self.invites[told[0]] = Invite(*told)
         self._read_producers(image)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..client.protocol import cluster, limits, log_names, peers, quotas
 from ..client.protocol.common import KEY, LOG_NAME, NODE
 from ..client.protocol.errors import InvalidArgument, Unsupported
+from ..client.protocol.groups import GROUP_CREATE, GROUP_DELETE
 from ..client.protocol.invites import INVITE_ID, INVITER, NODE_INVITE, NODE_UNINVITE
 from ..client.protocol.kinds import (
     Array,
@@ -26,7 +27,7 @@ from ..client.protocol.kinds import (
 )
 from ..client.protocol.patterns import check_separator
 from ..client.protocol.record import OMIT, Optional, Record, Shape
-from . import allocate, commands, levels, lifecycle, policy, reasons, tokens
+from . import allocate, commands, groups, levels, lifecycle, policy, reasons, tokens
 from .generation_commands import REASON_CHARS_MAX
 from .metadata import NODE_STATES
 from .model import NodeRecord
@@ -94,6 +95,8 @@ _RECORDS: Final[Mapping[str, Record]] = {
             Array(Row(node=NODE, boot=_BOOT, process=Integer()), limits.nodes_max), OMIT
         ),
     }),
+    commands.CREATE_GROUP: Record({**GROUP_CREATE.request.shape, "at_ms": _AT}),
+    commands.DELETE_GROUP: GROUP_DELETE.request,
     commands.PLAN: Record({
         "kind": _KIND,
         "inputs": Array(Row(range=Integer(), generation=Integer()), _INPUTS_MAX, 1),
@@ -144,6 +147,8 @@ def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Comm
         _check_registration(found, nodes)
     elif op == commands.CREATE_LOG:
         _check_log(found)
+    elif op == commands.CREATE_GROUP:
+        groups.check_new(found)
     elif op == commands.SET_QUOTA:
         log_names.check_new(found["name"])
     elif op == commands.CREATE_TOKEN:

@@ -94,6 +94,11 @@ def _records(looked: _Looked) -> Steps:
         covered = _cover(metadata.ranges_of(log_id)) if log_id in logs else not ranges.count(log_id)
         _check(covered, "ranges of a log")
         yield
+    given = metadata.next_ids.get("group", 1) - 1
+    _check(max(metadata.groups, default=0) <= given, "next_ids of groups")
+    _check(given == len(metadata.groups) + metadata.groups_deleted, "groups")
+    _check(all(group.log_id in logs for group in metadata.groups.values()), "logs of groups")
+    yield
     for operation in metadata.operations.values():
         _check(_fits(operation, metadata), "ranges of an operation")
         yield
@@ -152,6 +157,8 @@ def _follows(looked: _Looked, earlier: MetadataState, later: MetadataState) -> S
         raise _contradicts(f"the cluster was at feature level {earlier.feature_level}")
     if later.logs_deleted < earlier.logs_deleted:
         raise _contradicts(f"{earlier.logs_deleted} logs were deleted")
+    if later.groups_deleted < earlier.groups_deleted:
+        raise _contradicts(f"{earlier.groups_deleted} consumer groups were deleted")
     yield
     _check_nodes(earlier, later)
     yield
@@ -159,6 +166,11 @@ def _follows(looked: _Looked, earlier: MetadataState, later: MetadataState) -> S
         is_new = log_id in later.logs and log_id not in earlier.logs
         if is_new and log_id < earlier.next_ids["log"]:
             raise _contradicts(f"log {log_id} existed before")
+        yield
+    for group_id in looked.keys("groups"):
+        is_new = group_id in later.groups and group_id not in earlier.groups
+        if is_new and group_id < earlier.next_ids.get("group", 1):
+            raise _contradicts(f"group {group_id} existed before")
         yield
     for range_id in looked.keys("ranges"):
         before, there = earlier.ranges.get(range_id), later.ranges.get(range_id)

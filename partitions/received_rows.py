@@ -39,6 +39,7 @@ _LINEAGE: Final = [*[int] * 6, bytes]
 _LAST: Final = [int, str, str, str, int]
 _INVITE: Final = [str, bytes, int, int]
 _INVITE_BY: Final = [*_INVITE, str]
+_GROUP: Final = [int, int, str, bytes, bytes, list, int, str, int, str, int, bool, int]
 _NAMED: Final = [int, str, int, int, int, str]
 
 ALWAYS: Final[Mapping[str, frozenset[str]]] = {
@@ -78,7 +79,7 @@ def _is_head(row: Any) -> bool:
     key, value = row
     if key == "controller":
         return is_range(value)
-    if key in ("logs_deleted", "founders", "founded_ms", "feature_level"):
+    if key in ("logs_deleted", "founders", "founded_ms", "feature_level", "groups_deleted"):
         return _are_ids([value])
     return type(value) is {"cluster": str, "sealed": bool}.get(key)
 
@@ -149,6 +150,13 @@ def _is_quota(row: Any) -> bool:
     )
 
 
+def _is_group(row: Any) -> bool:
+    """Whether the row is a group. Its log is checked with the other records."""
+    if not _are(row, _GROUP) or len(row[5]) > limits.patterns_max:
+        return False
+    return _are_bytes(row[5]) and _are_ids((*row[:2], row[6], row[8], row[10], row[12]))
+
+
 def _is_last(row: Any) -> bool:
     if not (_is_pair(row, int) and _are_ids([row[0]]) and type(row[1]) is list):
         return False
@@ -207,6 +215,7 @@ _ROWS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "access": _is_access,
     "invites": _is_invite,
     "quotas": _is_quota,
+    "groups": _is_group,
     "producers": _is_named,
     "producer_ids": _is_producer_counter,
 }

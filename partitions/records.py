@@ -2,6 +2,7 @@
 
 from typing import Any, Final, Self
 
+from .groups import GroupRecord
 from .model import Descriptor, LastOperation, LogRecord, NodeRecord, Operation
 from .producers import NAMED, Named
 from .tables import Changes, Kind, Table
@@ -41,6 +42,11 @@ def _read_quota(told: Any) -> tuple[str, dict[str, int]]:
     return str(name), {str(kind): int(limit) for kind, limit in found.items()}
 
 
+def _read_group(told: Any) -> tuple[int, GroupRecord]:
+    record = GroupRecord.from_image(told)
+    return record.group_id, record
+
+
 def _read_number(told: Any) -> tuple[int, int]:
     key, value = told
     return int(key), int(value)
@@ -58,7 +64,8 @@ def _read_last(told: Any) -> tuple[int, LastOperation]:
 
 HEAD: Final = Kind("head", _write_head, _read_head, is_numbered=False)
 """The single records: `cluster`, `controller`, `sealed`, `logs_deleted`, `founders`; `founded_ms`,
-where the version that founded the cluster kept it; `feature_level`, above the first level."""
+where the version that founded the cluster kept it; `feature_level`, above the first level;
+`groups_deleted`, once a group was deleted."""
 NEXT_IDS: Final = Kind("next_ids", lambda key, value: [key, value], _read_counter,
                        is_numbered=False)  # fmt: skip
 NODES: Final = Kind("nodes", lambda _, node: node.to_image(),
@@ -75,6 +82,7 @@ ACCESS: Final = Kind("access", _write_access, _read_access, is_numbered=False)
 """The `tokens` together, the `version` in which they changed last, and the `producer_key`."""
 QUOTAS: Final = Kind("quotas", lambda name, found: [name, dict(found)], _read_quota,
                      is_numbered=False)  # fmt: skip
+GROUPS: Final = Kind("groups", lambda _, record: record.to_image(), _read_group)
 DONE: Final = Kind("done", lambda key, value: [key, value], _read_number)
 
 
@@ -94,6 +102,37 @@ class Logs(Table[int, LogRecord]):
 
     def _unlink(self, value: LogRecord) -> None:
         self.ids.pop(value.name, None)
+
+
+class Groups(Table[int, GroupRecord]):
+    """Groups by id, and the ids of each log by name."""
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__(GROUPS, changes)
+        self._of_log: dict[int, dict[str, int]] = {}
+
+    def of_log(self, log_id: int) -> list[GroupRecord]:
+        """Return the groups of a log by name."""
+        found = self._of_log.get(log_id, {})
+        return [self[found[name]] for name in sorted(found)]
+
+    def named(self, log_id: int, name: str) -> GroupRecord | None:
+        """Return the group of a log with that name, or None."""
+        group_id = self._of_log.get(log_id, {}).get(name)
+        return None if group_id is None else self[group_id]
+
+    def take(self, other: Self) -> None:
+        super().take(other)
+        self._of_log = {log_id: dict(ids) for log_id, ids in other._of_log.items()}
+
+    def _link(self, value: GroupRecord) -> None:
+        self._of_log.setdefault(value.log_id, {})[value.name] = value.group_id
+
+    def _unlink(self, value: GroupRecord) -> None:
+        names = self._of_log.get(value.log_id, {})
+        names.pop(value.name, None)
+        if not names:
+            self._of_log.pop(value.log_id, None)
 
 
 class Ranges(Table[int, Descriptor]):

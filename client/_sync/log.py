@@ -5,6 +5,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..consumer import bytes_default, hold_s_default, keys_default
 from ..entry_columns import EntryColumns
 from ..log import AsyncLog, Record
 from ..loop_thread import LoopThread
@@ -20,6 +21,8 @@ from ..protocol.types import (
     Entry,
     Expect,
     FollowStart,
+    GroupInfo,
+    GroupStart,
     Headers,
     Pattern,
     Start,
@@ -28,8 +31,10 @@ from ..protocol.types import (
 from ..snapshot import lease_s_default
 from ..updates import Change
 from ..vector import Vector
+from .consumer import Consumer
 from .cursor import KeptCursor
 from .follow import Feed
+from .group import Group
 from .producer import Producer
 from .snapshot import Snapshot
 
@@ -361,6 +366,67 @@ class Log:
     ) -> list[CursorInfo]:
         """Return the cursors that have a position for some key with the prefix, by name."""
         return self._loop.call(self._twin.cursors(prefix=prefix, timeout=timeout))
+
+    def consume(
+        self,
+        name: str,
+        *,
+        prefix: bytes | str | None = None,
+        pattern: Pattern | None = None,
+        start: GroupStart | None = None,
+        max_deliveries: int | None = None,
+        on_dead: str | None = None,
+        lease_ms: int | None = None,
+        hold_retention: bool | None = None,
+        keys_max: int = keys_default,
+        bytes_max: int = bytes_default,
+        hold_s: float = hold_s_default,
+        timeout: float | None = None,
+    ) -> Consumer:
+        """Return a consumer of the group `name`, which is created unless it exists; see
+        Consumer. Each key is with at most one consumer of the group at a time.
+
+        The group has the keys with `prefix`, the keys that match a `pattern` or a list of patterns,
+        or all keys. `start`: where the group begins, "earliest" (the default), "latest" or
+        Timestamp(ms). `max_deliveries`: failures of an entry after which
+        `on_dead` applies, 5 by default. `on_dead`: "park", the default, or "dead_letter:LOG".
+        `lease_ms`: how long a consumer that is silent keeps its keys, 30,000 by default.
+        `hold_retention`: whether retention keeps entries that are not done, False by default. The
+        first consumer decides all this for the group. Another value than that of the group raises
+        Conflict; a missing value is as the group has it.
+
+        This consumer has at most `keys_max` keys and about `bytes_max` bytes of entries at a time,
+        and at least one key of each range. It keeps the lease of a batch alive for `hold_s` seconds
+        at most. Nothing is sent before the context is entered.
+        """
+        return Consumer(
+            self._loop,
+            self._loop.run(
+                lambda: self._twin.consume(
+                    name,
+                    prefix=prefix,
+                    pattern=pattern,
+                    start=start,
+                    max_deliveries=max_deliveries,
+                    on_dead=on_dead,
+                    lease_ms=lease_ms,
+                    hold_retention=hold_retention,
+                    keys_max=keys_max,
+                    bytes_max=bytes_max,
+                    hold_s=hold_s,
+                    timeout=timeout,
+                )
+            ),
+        )
+
+    def group(self, name: str) -> Group:
+        """Return the consumer group `name` for its operators: lag, parked keys, decisions; see
+        Group. Nothing is sent before the first call."""
+        return Group(self._loop, self._loop.run(lambda: self._twin.group(name)))
+
+    def groups(self, *, timeout: float | None = None) -> list[GroupInfo]:
+        """Return the consumer groups of the log whose keys the client may read, by name."""
+        return self._loop.call(self._twin.groups(timeout=timeout))
 
     def snapshot(
         self, *, lease_s: float = lease_s_default, timeout: float | None = None

@@ -241,6 +241,35 @@ group_decisions_max: Final = 1_000
 """Decisions that a group remembers in each range, the newest ones."""
 group_text_chars_max: Final = 128
 """Characters of an error, of a reason or of a principal's name in the state of a group."""
+group_text_bytes: Final = 4 * group_text_chars_max
+"""The most bytes of such a text in UTF-8."""
+group_reset_spans_max: Final = 64
+"""Spans of keys in one reset of a group."""
+
+# Consumer groups: names, and what a leader keeps in memory.
+group_name_chars_max: Final = 128
+groups_per_log_max: Final = groups_max
+"""Groups of a log: each of its ranges may hold the state of all of them."""
+groups_of_cluster_max: Final = 10_000
+"""Groups of all logs: a record has at most 3 KiB."""
+group_consumers_max: Final = 1_024
+"""Consumers of a group in a range; another consumer is refused as OVERLOADED."""
+group_take_keys_max: Final = 1_024
+"""Keys in one answer with batches."""
+group_holds_max: Final = 4_096
+"""Keys of a range that a consumer may have at a time."""
+group_wait_ms_max: Final = 30_000
+"""How long a leader waits for a key before it answers without a batch."""
+group_delay_ms_max: Final = 7 * 24 * 3_600 * 1_000
+"""The longest delay after which a batch that was given back is delivered again."""
+group_lease_ms_min: Final = 1_000
+group_lease_ms_max: Final = 3_600 * 1_000
+group_lease_ms_default: Final = 30_000
+group_deliveries_max: Final = 1_000
+"""The highest `max_deliveries` of a group."""
+group_deliveries_default: Final = 5
+group_page_rows: Final = 1_000
+"""Keys or decisions in a page."""
 
 # Memory of a node.
 memtable_bytes_max: Final = 64 * MIB

@@ -11,6 +11,7 @@ from typing import Final
 
 from . import limits
 from .cursor_meanings import CURSORS
+from .group_meanings import GROUPS
 from .peer_meanings import PEERS, PEERS_SHARED
 
 SHARED: Final[Mapping[str, str]] = {
@@ -228,6 +229,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> applied": "The index of the entry that took the lease.",
     },
     **CURSORS,
+    **GROUPS,
     "latest": {
         "turn": "`take`: the leader answers when the turn of this client begins, or after 1.5 "
         "seconds. A turn ends with the next entry of the key, or after half a second. `end`: the "
@@ -584,6 +586,7 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "NOT_FOUND": {
         "quota": "text: the name of a quota that does not exist.",
         "cursor": "text: the name of a cursor that does not exist.",
+        "group": "text: the name of a consumer group that does not exist.",
     },
     "LOG_NOT_FOUND": {
         "log": "text: the name of the log.",
@@ -593,6 +596,7 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "NODE_NOT_FOUND": {"node": "an integer: the id of the node."},
     "CONFLICT": {
         "node": "an integer: the node that the conflict is about.",
+        "group": "text: the name of a consumer group that exists with other options.",
         "reason": "text: `overtaken` of a request whose `since` is too old.",
         "newer": "an integer: the `since` to send in place of it.",
     },

@@ -7,13 +7,14 @@ from . import frames
 from .appends import APPENDS
 from .cluster import CLUSTER
 from .cursors import CURSORS
+from .groups import GROUPS
 from .invites import INVITES
 from .operation import Operation
 from .peers import PEERS
 from .quotas import QUOTAS
 from .reads import READS
 
-_ALL: Final = (*APPENDS, *READS, *CURSORS, *CLUSTER, *PEERS, *QUOTAS, *INVITES)
+_ALL: Final = (*APPENDS, *READS, *CURSORS, *GROUPS, *CLUSTER, *PEERS, *QUOTAS, *INVITES)
 OPERATIONS: Final[Mapping[str, Operation]] = {operation.name: operation for operation in _ALL}
 _BY_NUMBER: Final = {operation.number: operation for operation in _ALL}
 

@@ -103,6 +103,83 @@ class CursorInfo(NamedTuple):
     keys: int
 
 
+class GroupInfo(NamedTuple):
+    """A consumer group of a log, as `AsyncLog.consume` created it."""
+
+    id: int
+    """No other group ever gets this id."""
+    name: str
+    prefix: bytes
+    """The group reads the keys with this prefix."""
+    separator: bytes
+    """The separator of the levels of keys, for `patterns`."""
+    patterns: tuple[bytes, ...]
+    """The group reads the keys that match; empty: all keys with the prefix."""
+    max_deliveries: int
+    on_dead: str
+    lease_ms: int
+    begin: str
+    """`earliest`, `latest` or `time`."""
+    begin_ms: int | None
+    """With `time`: the time, in Unix time in milliseconds."""
+    waits: bool
+    """Whether retention keeps entries that the group has not done."""
+    created_ms: int
+
+
+class GroupLag(NamedTuple):
+    """The work that a consumer group has not done; each range is exact at its answer's index."""
+
+    entries: int
+    bytes: int
+    """Bytes of the keys and values of these entries."""
+    oldest_ms: int | None
+    """The timestamp of the oldest of these entries; None: everything is done."""
+    waiting: int
+    """Keys with such entries that no consumer has, and that are not parked."""
+    in_flight: int
+    """Keys with such entries that a consumer has."""
+    parked: int
+    """Keys that wait for `retry` or `skip`."""
+    begun: bool
+    """Whether the group has begun on all keys; entries of other keys do not count."""
+    consumers: int
+    """Consumers that ask a range now: the highest number of all ranges."""
+
+
+class GroupKey(NamedTuple):
+    """A key of a consumer group that is parked, or that a consumer has."""
+
+    key: bytes
+    position: int
+    """The next seq wanted."""
+    deliveries: int
+    """Failed deliveries of the next entry."""
+    parked: bool
+    error: str
+    """The last error of a consumer."""
+
+
+class GroupDecision(NamedTuple):
+    """Something that was decided about keys of a consumer group, other than an acknowledgement."""
+
+    at_ms: int
+    """When, by the clock of the range, in Unix time in milliseconds."""
+    what: str
+    """`parked`, `rejected`, `retried`, `skipped`, `dead letter`, `reset` or `lost`."""
+    who: str
+    """The principal; empty for the cluster itself."""
+    start: bytes
+    """The first key concerned."""
+    end: bytes | None
+    """The keys below it are concerned; None: all keys from `start` on."""
+    begin: int
+    """The seqs in [begin, through) are concerned."""
+    through: int
+    why: str
+    """The error of the consumer, or the reason."""
+
+
 class Unchanged:
     """The type of UNCHANGED."""
 
@@ -123,6 +200,8 @@ Pattern = bytes | str | Iterable[bytes | str]
 FollowStart = Start | Mapping[bytes, int] | Cursor
 CursorStart = int | Literal["earliest", "latest"] | Timestamp
 """Where a kept cursor begins."""
+GroupStart = Literal["earliest", "latest"] | Timestamp
+"""Where a consumer group begins."""
 Consistency = Literal["linearizable", "prefix"]
 
 

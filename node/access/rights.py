@@ -28,6 +28,8 @@ _KEYLESS: Final = frozenset({"describe"})
 _NO_IDS: Final = range(0)
 _PRODUCER: Final = {FENCE: "id", PRODUCER_CLOSE: "id", PRODUCER_NUMBER: "producer"}
 """The field of the operation that names a producer id."""
+_SETTLED: Final = ("acks", "releases", "rejects", "extends")
+"""Fields of GROUP_SETTLE whose rows begin with a key."""
 _TURN: Final = replace(LATEST, permission=Permission.APPEND)
 """A read in a turn holds up the clients that append to the key: only they may take a turn."""
 
@@ -170,6 +172,10 @@ class Rights(Ending):
         """Return whether the principal has the permission for all keys of the log."""
         return self._keys(permission, log).has_every_key
 
+    def may_span(self, permission: Permission, log: str, span: Span) -> bool:
+        """Return whether the principal has the permission for all keys of the span of the log."""
+        return self._keys(permission, log).covers(*span)
+
     def may_everywhere(self, permission: Permission) -> bool:
         """Return whether the principal has the permission for all logs, present and future."""
         return permission.value in self._everywhere
@@ -231,6 +237,8 @@ def _within(keys: KeySpans, body: Body, range_: Descriptor) -> bool:
     """Return whether the principal has the right to all keys that the request names."""
     if body.get("key") is not None:
         return keys.has(body["key"])
+    if "acks" in body:
+        return keys.has_all([row[0] for field in _SETTLED for row in body[field]])
     spans = body.get("spans")
     if spans is not None and not all(keys.covers(start, end) for start, end, _ in spans):
         return False

@@ -8,6 +8,7 @@ from ...client.accepting.access import Access
 from ...client.protocol import Operation, Permission
 from ...client.protocol.cluster import METADATA, RANGES, STATUS
 from ...client.protocol.errors import LognodeError
+from ...client.protocol.groups import GROUP_LIST
 from ...partitions.metadata import Metadata
 from .rights import Rights
 
@@ -48,6 +49,8 @@ def visible(operation: Operation, access: Access, answer: Body, metadata: Metada
             return metadata_for(access, answer, metadata)
         if operation is STATUS:
             return status_for(access, answer, metadata)
+        if operation is GROUP_LIST:
+            return groups_for(access, answer, metadata)
     return answer
 
 
@@ -81,6 +84,22 @@ def status_for(rights: Rights, status: Body, metadata: Metadata) -> Body:
                 for row in shown[name]
             ]
     return shown
+
+
+def groups_for(rights: Rights, answer: Body, metadata: Metadata) -> Body:
+    """Return the consumer groups that the principal may consume or manage. A group's prefix and
+    its patterns tell of keys."""
+    return {**answer, "groups": [row for row in answer["groups"] if _sees(rights, row, metadata)]}
+
+
+def _sees(rights: Rights, row: Body, metadata: Metadata) -> bool:
+    group = metadata.groups.get(row["id"])
+    record = None if group is None else metadata.logs.get(group.log_id)
+    if group is None or record is None:
+        return False
+    return rights.may(Permission.GROUP, record.name) or all(
+        rights.may_span(Permission.READ, record.name, span) for span in group.spans
+    )
 
 
 def _clipped(rights: Rights, rows: list[Body], metadata: Metadata) -> list[Body]:

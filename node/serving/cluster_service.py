@@ -43,6 +43,7 @@ from ..metadata.view import View
 from ..replicas.host import Host
 from ..runtime.slices import stepped
 from . import health
+from .group_catalog import GroupCatalog
 from .metadata_service import MetadataService
 from .producer_service import ProducerService
 
@@ -60,6 +61,7 @@ _ONCE = frozenset(
         commands.RECOVER,
         commands.DELETE_QUOTA,
         commands.REVOKE_TOKEN,
+        commands.DELETE_GROUP,
     }
 )
 """Commands that would answer differently when executed again. An unknown outcome of such a command
@@ -75,8 +77,8 @@ class ClusterService:
     """Serves the operations on the cluster.
 
     `status` returns a page of the status, once there is room for the page. `handlers` and
-    `paid_handlers` include the handlers of `catalog` and of `producers`. An operation whose answer
-    grows with the cluster has a paid handler, which gets a `Room`.
+    `paid_handlers` include the handlers of `catalog`, `producers` and `groups`. An operation whose
+    answer grows with the cluster has a paid handler, which gets a `Room`.
     """
 
     def __init__(
@@ -114,8 +116,12 @@ class ClusterService:
         self.producers = ProducerService(
             host=host, command=self.command, at_leader=self.at_leader, wall_ms=wall_ms
         )
+        self.groups = GroupCatalog(
+            command=self.command, refresh=self.refresh, metadata=lambda: view.metadata
+        )
         self.handlers: dict[Operation, Handler] = {
             **self.producers.handlers,
+            **self.groups.handlers,
             cluster.CREATE_LOG: self.create_log,
             cluster.ALTER_LOG: self.alter_log,
             cluster.DELETE_LOG: self.delete_log,
@@ -135,6 +141,7 @@ class ClusterService:
         self.paid_handlers: dict[Operation, PaidHandler] = {
             **self.catalog.paid_handlers,
             **self.producers.paid_handlers,
+            **self.groups.paid_handlers,
             cluster.STATUS: status,
             cluster.HEALTH: self.health,
             quotas.QUOTA_LIST: self.quota_list,

@@ -233,6 +233,10 @@ class DataService:
 
     # Reads.
 
+    def reading(self, read: Read) -> PaidHandler:
+        """Return the handler that serves a read at the consistency that the request names."""
+        return partial(self._read, read)
+
     async def _read(self, read: Read, body: Body, room: Room) -> Body:
         """Serve a read at its consistency. The answer has the index that was applied."""
         replica = self.find(body)

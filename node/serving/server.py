@@ -21,6 +21,7 @@ from ...client.protocol.errors import (
     Unauthorized,
     Unsupported,
 )
+from ...client.protocol.groups import GROUP_CREATE, GROUP_DECIDE, GROUP_DELETE, GROUP_TAKE
 from ...client.protocol.invariants import DiskFailure, InvariantError
 from ...client.protocol.invites import NODE_INVITE
 from ...client.protocol.peers import JOIN, RAFT
@@ -53,6 +54,8 @@ PeerHandler = Callable[[int, Body], Answer]
 log = logging.getLogger("lognode.server")
 _OWNED: Final = frozenset({CREATE_LOG, LEASE_TAKE, PRODUCER_OPEN, TRIM, DELETE_KEYS})
 """Operations whose outcome depends on the principal that asks."""
+_COMMANDS: Final = frozenset({PRODUCER_OPEN, GROUP_CREATE, GROUP_DELETE})
+"""Operations that change the metadata, besides those of administrators."""
 
 
 class Server:
@@ -242,14 +245,15 @@ class Server:
             body = {**body, "owner": "" if access is None else access.owner}
         if operation is PRODUCER_OPEN:
             body["allowed"] = self._gate.names_allowed(request.connection.principal)
-        if operation is NODE_INVITE:
+        if operation in (NODE_INVITE, GROUP_DECIDE):
             body = {**body, "by": request.connection.principal.name}
         served = self._handled(request, body, payer)
         if served is not None:
             is_admin = operation.permission is Permission.ADMIN
-            if payer is not None and (is_admin or operation is PRODUCER_OPEN):
+            if payer is not None and (is_admin or operation in _COMMANDS):
                 served = self._command_turns.run(request.connection.principal.name, served)
-            return self._audited(request, served) if is_admin else served
+            is_audited = is_admin or operation.permission is Permission.GROUP
+            return self._audited(request, served) if is_audited else served
         peer_handler = self._peer_handlers.get(operation)
         if peer_handler is None:
             raise Unsupported(f"a node of a cluster does not serve {operation}")
@@ -304,8 +308,8 @@ class Server:
     async def _charged(self, request: Request, share: Share, payer: Payer) -> None:
         """Serve a request of a client, in its principal's turns."""
         operation = request.operation
-        # A follow lasts long: what it would reserve in advance would be missing all the time.
-        is_foretold = payer.is_limited and operation is not FOLLOW
+        # These last long: what they would reserve in advance would be missing all the time.
+        is_foretold = payer.is_limited and operation not in (FOLLOW, GROUP_TAKE)
         running = self._foretold.begin(operation, payer) if is_foretold else None
         on_spent = payer.ran if running is None else running.ran
         try:

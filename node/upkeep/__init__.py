@@ -3,6 +3,7 @@
     memtables                when memtables are frozen, and in which order segments are built
     merges                   merge small segments into large ones
     retention, removals      what policies ask to be removed; leaders propose the removals
+    group_states             forget the state of deleted consumer groups
     scrub, segment_repair    find damaged files and fetch them again from a peer
     disk_watch               refuse appends and give up leadership before the disk is full
     maintenance              free WAL files, retire producers

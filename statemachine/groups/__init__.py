@@ -22,10 +22,10 @@ Removal: trims by retention wait for the slowest key of a group that asked for i
 skips what was trimmed, and records it as lost. Entries that a client trims or deletes by key, and
 entries that compaction replaces, are no longer wanted: a row moves on to the entries that are left.
 
-No node proposes these commands yet: the dispatcher that hands out leases follows.
+The leader of a range proposes these commands, as its dispatcher says (`node/dispatch`).
 
 Modules, from the bottom up: `forms` checks payloads; `row` has rows and decisions; `group` is one
 group; `table` all groups of a range; `apply` applies commands; `trims` says what removal does;
-`stored` clips, unites and checks the table in bases; `undone` finds the entries to do, from which
-`lag` makes exact lag and `claim` the next floor.
+`stored` clips, unites and checks the table in bases; `selection` says which keys a group reads;
+`undone` finds the entries to do, from which `lag` makes exact lag and `claim` the next floor.
 """

@@ -178,7 +178,11 @@ class Group:
         for _, _, floor in self.floors.within(*span):
             if not begin <= floor:
                 return Conflict(f"the floor is at {floor}; the claim begins at {begin}")
-        fresh = {key: Row(self.floors.at(key)) for key in pinned if key not in self.rows}
+        fresh = {
+            key: Row(floor)
+            for key in pinned
+            if key not in self.rows and (floor := self.floors.at(key)) < to
+        }
         floors = self.floors.raised(*span, to, max)
         error = self._check_spans(floors, spans_max)
         if fresh and len(self.rows) + len(fresh) > limits.group_rows_max:
@@ -190,7 +194,8 @@ class Group:
         kept, ended = set(pinned), set(finished)
         for key in [key for key, row in self.rows.items() if row.done <= to]:
             row = self.rows[key]
-            named = key in ended or (row.done >= begin and key not in kept)
+            is_free = key not in kept or row.done == to
+            named = key in ended or (row.done >= begin and is_free)
             if named and not row.parked and has(span, key):
                 self._put(key, Row(to), floors.at(key))
         return None

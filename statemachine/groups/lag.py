@@ -39,13 +39,13 @@ def lag(state: RangeState, group: Group, in_flight: Collection[bytes] = ()) -> L
     index = state.applied_index
     while not search.done:
         search.step()
-    return of_search(search, group, index, in_flight)
+    return of_search(search, index, in_flight)
 
 
-def of_search(search: Search, group: Group, index: int, in_flight: Collection[bytes]) -> Lag:
+def of_search(search: Search, index: int, in_flight: Collection[bytes]) -> Lag:
     """Return the lag that a complete, undisturbed search of all keys has found."""
     found = search.keys
-    parked = {key for key, row in group.rows.items() if row.parked}
+    parked = search.parked
     flying = sum(key in found and key not in parked for key in set(in_flight))
     return Lag(
         index,

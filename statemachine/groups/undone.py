@@ -12,6 +12,7 @@ from ..range_state import RangeState
 from ..spans import Span, common, has
 from ..turn_limits import ENTRIES_A_TURN
 from .group import Group
+from .selection import Selection
 
 _BYTES_A_STEP: Final = limits.MIB
 
@@ -35,8 +36,12 @@ class Search:
     that are removed meanwhile are found or not; `disturbed` says whether there may be such.
     """
 
-    def __init__(self, state: RangeState, group: Group, span: Span, end_seq: int) -> None:
+    def __init__(
+        self, state: RangeState, group: Group, span: Span, end_seq: int,
+        selection: Selection | None = None,
+    ) -> None:  # fmt: skip
         self._state = state
+        self._selection = Selection() if selection is None else selection
         self._removals = state.removal.changes
         self.end_seq = end_seq
         self.keys: dict[bytes, Undone] = {}
@@ -46,12 +51,15 @@ class Search:
         self.begun = True
         """Whether the group has begun on all keys of the span. The search leaves other keys out."""
         self._rows = dict(group.rows)
+        self.parked = frozenset(key for key, row in self._rows.items() if row.parked)
+        """The keys that are parked at the begin."""
         self._floors = group.floors
         self._spans: deque[tuple[bytes, bytes | None, int]] = deque()
         whole = common(span, (state.start, state.end)) or (b"", b"")
         for start, end, floor in group.floors.within(*whole):
             if floor:
-                self._spans.append((start, end, floor))
+                for part in self._selection.within((start, end)):
+                    self._spans.append((*part, floor))
             else:
                 self.begun = False
         self._behind = deque(
@@ -99,8 +107,9 @@ class Search:
             self._spans.appendleft((page.end_key, end, seq))
         if page.more:
             self._spans.appendleft((start, page.end_key or end, page.next))
-        columns = zip(page.keys, page.seqs, page.timestamps, page.values, strict=True)
-        for key, seq, timestamp_ms, value in columns:
+        for at in self._selection.positions(page.keys):
+            key, seq = page.keys[at], page.seqs[at]
+            timestamp_ms, value = page.timestamps[at], page.values[at]
             row = self._rows.get(key)
             if row is None or seq >= row.done:
                 self.above.setdefault(key, seq)

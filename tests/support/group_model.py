@@ -97,6 +97,7 @@ class GroupModel:
         lease = self.leases.pop(key, None)
         if lease is None:
             return
+        self._follow_floor(state, lease)
         reply = self._ack(state, lease)
         assert reply == {"status": "ok"}, reply
         self.done[key].update(lease.seqs)
@@ -105,8 +106,15 @@ class GroupModel:
     def ack_stale(self, state: RangeState, at: int) -> None:
         """An acknowledgement that must change nothing, since the key may be another's by now."""
         group = self.group(state)
-        own = [lease for lease in self.stale if has((state.start, state.end), lease.key)]
-        if not own or group is None:
+        if group is None:
+            return
+        # After a split or a merge no leader acknowledges anything before it has raised the fence.
+        own = [
+            lease for lease in self.stale
+            if has((state.start, state.end), lease.key)
+            and (lease.fence < group.fence or lease.through <= group.position(lease.key))
+        ]  # fmt: skip
+        if not own:
             return
         before = msgpack.packb(group.to_wire())
         reply = self._ack(state, own[at % len(own)])
@@ -122,6 +130,7 @@ class GroupModel:
         lease, group = self.leases.pop(key, None), self.group(state)
         if lease is None or group is None:
             return
+        self._follow_floor(state, lease)
         row = group.rows.get(key)
         deliveries = 1 + (row.deliveries if row else 0)
         parked = forms.REJECT if reject else forms.PARK * (deliveries >= DELIVERIES_MAX)
@@ -316,6 +325,12 @@ class GroupModel:
         for key in self.log.own(state):
             if key in self.leases:
                 self.stale.append(self.leases.pop(key))
+
+    def _follow_floor(self, state: RangeState, lease: Lease) -> None:
+        """The floor may have risen up to the lease's first entry."""
+        group = self.group(state)
+        if group is not None and lease.expected < group.position(lease.key) <= lease.seqs[0]:
+            lease.expected = group.position(lease.key)
 
     def _ack(self, state: RangeState, lease: Lease) -> dict[str, Any]:
         acks = [[lease.key, lease.expected, lease.through]]

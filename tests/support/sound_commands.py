@@ -47,6 +47,12 @@ SOUND: dict[str, dict[str, Any]] = {
         "since": 4,
     },
     commands.REVOKE_INVITE: {"id": "0" * 16},
+    commands.CREATE_GROUP: {
+        "log": "orders", "name": "billing", "prefix": b"", "patterns": [b"/", [b"cust/>"]],
+        "max_deliveries": 5, "on_dead": "park", "lease_ms": 30_000, "begin": "time",
+        "begin_ms": 7, "waits": True, "since": 4, "at_ms": 5,
+    },
+    commands.DELETE_GROUP: {"log": "orders", "name": "billing", "id": 3},
     commands.PLAN: {
         "kind": "expand", "inputs": [[1, 1]], "outputs": [{"range": 1, "members": [1, 2]}],
         "reason": "why",

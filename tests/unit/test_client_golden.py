@@ -50,6 +50,17 @@ from lognode.client.protocol.cursors import (
     CURSOR_SET,
 )
 from lognode.client.protocol.frame import Decoder, Frame
+from lognode.client.protocol.groups import (
+    GROUP_CREATE,
+    GROUP_DECIDE,
+    GROUP_DELETE,
+    GROUP_HISTORY,
+    GROUP_KEYS,
+    GROUP_LAG,
+    GROUP_LIST,
+    GROUP_SETTLE,
+    GROUP_TAKE,
+)
 from lognode.client.protocol.reads import (
     COUNT_ENTRIES,
     EXPORT,
@@ -87,6 +98,13 @@ def batch(**options: Any) -> bytes:
 def read(**body: Any) -> dict[str, Any]:
     return {**WHERE, **body, "consistency": "linearizable", "node": None, "through": None,
             "timeout_ms": 10_000}  # fmt: skip
+
+
+GROUP_ROW = {
+    "id": 4, "name": "billing", "prefix": b"", "patterns": [b"/", [b"eu/>"]], "max_deliveries": 5,
+    "on_dead": "park", "lease_ms": 30_000, "begin": "time", "begin_ms": 7, "waits": False,
+    "created_ms": 9,
+}  # fmt: skip
 
 
 def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
@@ -145,6 +163,43 @@ def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
         "cursor_list": (3, CURSOR_LIST, {**WHERE, "after": None, "start_key": b""}),
         "cursor_list answer": (3, frames.OK, {
             "cursors": [["billing", 5, 9, 1]], "after": None, "end_key": None, "applied": 4}),
+        "group_settle": (3, GROUP_SETTLE, {
+            **WHERE, "group": 4, "consumer": 77, "acks": [[b"a", 1, 9]],
+            "releases": [[b"b", 2, 500, "busy"]], "rejects": [[b"c", 3, "bad"]],
+            "extends": [[b"d", 4]], "leave": False}),
+        "group_settle answer": (3, frames.OK, {"refused": [[b"a", "lease", 7]]}),
+        "group_decide": (3, GROUP_DECIDE, {
+            **WHERE, "group": 4, "retry": [b"a"], "skip": [[b"b", 5, 6]],
+            "spans": [[b"", None, 1]], "keys": [[b"c", 2]], "why": "known bad"}),
+        "group_decide answer": (3, frames.OK, {"refused": [[b"a", 7]]}),
+        "group_take": (3, GROUP_TAKE, {
+            **WHERE, "group": 4, "consumer": 77, "prefix": b"cust/", "count": 64, "bytes": 65_536,
+            "wait_ms": 10_000, "fence": 3, "holds": [[b"d", 4]]}),
+        "group_take answer": (3, frames.OK, {
+            "fence": 3, "lease_ms": 30_000, "refused": [b"d"], "keys": [b"a", b"b"],
+            "tokens": [8, 9], "deliveries": [0, 1], "counts": [2, 1], "seqs": [5, 7, 6],
+            "timestamps": [1, 2, 1], "values": [b"x", None, b"y"],
+            "headers": {0: {b"h": b"v"}}}),
+        "group_lag": (3, GROUP_LAG, {**WHERE, "group": 4, "prefix": b"cust/"}),
+        "group_lag answer": (3, frames.OK, {
+            "at_index": 4, "entries": 3, "bytes": 30, "oldest_ms": 1_000, "waiting": 1,
+            "in_flight": 1, "parked": 1, "begun": True, "consumers": 2, "applied": 4}),
+        "group_keys": (3, GROUP_KEYS, {**WHERE, "group": 4, "what": "parked", "after": b"a"}),
+        "group_keys answer": (3, frames.OK, {
+            "rows": [[b"b", 5, 5, 0, True, "bad"]], "after": None, "applied": 4}),
+        "group_history": (3, GROUP_HISTORY, {**WHERE, "group": 4, "after": 0}),
+        "group_history answer": (3, frames.OK, {
+            "decisions": [[1_000, 1, "", b"b", b"b\0", 5, 6, "bad"]], "after": None,
+            "applied": 4}),
+        "group_create": (4, GROUP_CREATE, {
+            "log": "flights", "name": "billing", "patterns": [b"/", [b"eu/>"]],
+            "max_deliveries": 5, "on_dead": "park", "lease_ms": 30_000, "begin": "time",
+            "begin_ms": 7, "waits": False, "since": 4}),
+        "group_create answer": (4, frames.OK, {**GROUP_ROW, "created": True}),
+        "group_delete": (4, GROUP_DELETE, {"log": "flights", "name": "billing", "id": 4}),
+        "group_delete answer": (4, frames.OK, {"id": 4}),
+        "group_list": (4, GROUP_LIST, {"log": "flights", "name": None}),
+        "group_list answer": (4, frames.OK, {"groups": [GROUP_ROW]}),
         "delete_log": (4, DELETE_LOG, {"name": "flights", "id": 7}),
         "producer_open": (5, PRODUCER_OPEN, {"name": "import"}),
         "producer_open answer": (5, frames.OK, {"id": 5, "epoch": 1}),

@@ -48,6 +48,15 @@ from lognode.client.protocol.errors import (
     Unauthorized,
     Unavailable,
 )
+from lognode.client.protocol.groups import (
+    GROUP_DECIDE,
+    GROUP_HISTORY,
+    GROUP_KEYS,
+    GROUP_LAG,
+    GROUP_LIST,
+    GROUP_SETTLE,
+    GROUP_TAKE,
+)
 from lognode.client.protocol.key_spans import KeySpans
 from lognode.client.protocol.reads import EXPORT, FOLLOW, KEYS, LATEST, READ_SPAN, RESOLVE, SCAN
 from lognode.client.protocol.scopes import VERBS, Scope, scopes_of
@@ -101,6 +110,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "cursor_commit": {"cursor": "c", "holder": 1, "spans": [], "keys": [[b"k", 1]]},
     "cursor_set": {"cursor": "c", "holder": 1, "spans": [[b"k", None, 1]]},
     "cursor_delete": {"cursor": "c"}, "cursor_read": {"cursor": "c"}, "cursor_list": {},
+    "group_settle": {"group": 1, "consumer": 1, "acks": [[b"k", 1, 1]]},
+    "group_decide": {"group": 1}, "group_take": {"group": 1, "consumer": 1},
+    "group_lag": {"group": 1}, "group_keys": {"group": 1}, "group_history": {"group": 1},
+    "group_create": {"log": "acme/a", "name": "g"}, "group_delete": {"log": "acme/a", "name": "g"},
+    "group_list": {"log": "acme/a"},
     "resolve": {"start": "earliest"}, "metadata": {"log": "acme/a"},
     "create_log": {"name": "acme/a"},
     "alter_log": {"name": "acme/a", "changes": {}}, "delete_log": {"name": "acme/a"},
@@ -128,12 +142,12 @@ def test_every_operation_needs_its_verb(metadata: Metadata, operation: Operation
     asked = body(operation, **granted_of(operation))
     own = operation.permission.value
     if operation.permission is Permission.NONE:
-        assert operation in (METADATA, RANGES)
+        assert operation in (METADATA, RANGES, GROUP_LIST)
         own = "read"
     rights(metadata, own).authorise(operation, asked)
     rights(metadata, "all").authorise(operation, asked)
     others = ",".join(verb for verb in VERBS if verb != own)
-    if operation not in (METADATA, RANGES):
+    if operation not in (METADATA, RANGES, GROUP_LIST):
         with pytest.raises(Unauthorized, match=f"needs the verb {own}"):
             rights(metadata, others).authorise(operation, asked)
     if operation is RANGES:
@@ -208,6 +222,20 @@ def test_operations_on_nodes_ranges_and_tokens_are_about_the_whole_cluster() -> 
         (CURSOR_DELETE, {"cursor": "c"}, False),
         (CURSOR_READ, {"cursor": "c", "start_key": b"user-", "end_key": b"user."}, True),
         (CURSOR_LIST, {}, False),
+        (GROUP_TAKE, {"group": 1, "consumer": 1}, False),
+        (GROUP_TAKE, {"group": 1, "consumer": 1, "prefix": b"user-"}, True),
+        (GROUP_SETTLE, {"group": 1, "consumer": 1, "leave": True}, True),
+        (GROUP_SETTLE, {"group": 1, "consumer": 1, "acks": [[b"user-1", 1, 1]]}, True),
+        (GROUP_SETTLE, {"group": 1, "consumer": 1, "acks": [[b"x", 1, 1]]}, False),
+        (GROUP_SETTLE, {"group": 1, "consumer": 1, "acks": [[b"user-1", 1, 1]],
+                        "releases": [[b"x", 1, 0, ""]]}, False),
+        (GROUP_SETTLE, {"group": 1, "consumer": 1, "rejects": [[b"x", 1, ""]]}, False),
+        (GROUP_SETTLE, {"group": 1, "consumer": 1, "extends": [[b"x", 1]]}, False),
+        (GROUP_LAG, {"group": 1}, False),
+        (GROUP_LAG, {"group": 1, "prefix": b"user-"}, True),
+        (GROUP_KEYS, {"group": 1, "key": b"user-7"}, True),
+        (GROUP_KEYS, {"group": 1, "key": b"x"}, False),
+        (GROUP_HISTORY, {"group": 1, "prefix": b"user-", "start_key": b"a"}, True),
         (TRIM, {"keys": [[b"user-1", 1], [b"user-2", 1]]}, True),
         (TRIM, {"keys": [[b"user-1", 1], [b"x", 1]]}, False),
         (DELETE_KEYS, {"keys": [[b"x", 1]]}, False),
@@ -222,6 +250,14 @@ def test_a_scope_of_keys_allows_these_keys_alone(
     else:
         with pytest.raises(Unauthorized, match="keys of log acme/a"):
             app.authorise(operation, body(operation, **given))
+
+
+def test_decisions_about_a_group_need_the_verb_group_on_the_log(metadata: Metadata) -> None:
+    asked = body(GROUP_DECIDE, group=1, retry=[b"user-1"])
+    rights(metadata, "group acme/a").authorise(GROUP_DECIDE, asked)
+    for scopes in ("read,append,trim acme/a user-*", "read acme/a", "group acme/b"):
+        with pytest.raises(Unauthorized, match="needs the verb group on log acme/a"):
+            rights(metadata, scopes).authorise(GROUP_DECIDE, asked)
 
 
 def test_only_who_may_append_to_a_key_may_take_a_turn_to_update_it(metadata: Metadata) -> None:

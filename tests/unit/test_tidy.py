@@ -1,6 +1,7 @@
 """The tree keeps its own rules: sizes, docstrings, import directions, nothing left over."""
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,8 +49,8 @@ OBJECTS_OF_OTHERS = {
 
 ROOMS = (
     "local", "verify", "reactions", "joining", "listeners", "serving", "web", "links", "control",
-    "upkeep", "lifecycle", "access", "audit", "load", "replicas", "rules", "quota", "metadata",
-    "certificates", "directory", "runtime",
+    "upkeep", "lifecycle", "access", "audit", "load", "replicas", "dispatch", "rules", "quota",
+    "metadata", "certificates", "directory", "runtime",
 )  # fmt: skip
 """Of node/: each uses only those that follow it, and `config` and `metrics`."""
 
@@ -185,13 +186,15 @@ def test_only_the_file_of_a_class_changes_the_attributes_of_its_objects() -> Non
 def test_the_rules_of_a_replicas_life_do_no_io() -> None:
     """The simulator carries out the same rules in a simulated world."""
     forbidden = {*SANS_IO_FORBIDDEN, "os", "pathlib", "logging", "shutil", "subprocess", "lmdb"}
-    for path in sorted((ROOT / "node" / "rules").glob("*.py")):
+    pure = ((ROOT / "node" / room).glob("*.py") for room in ("rules", "dispatch"))
+    for path in sorted(itertools.chain(*pure)):
         text = path.read_text("utf-8")
         for module in imports(path, ast.parse(text)):
             assert module.split(".")[0] not in forbidden, f"{name_of(path)} imports {module}"
             if module.startswith("node."):
                 keys = module == "node.directory" and "import meta_keys\n" in text
-                assert keys or module.startswith("node.rules"), f"{name_of(path)} imports {module}"
+                own = module.startswith(f"node.{path.parent.name}")
+                assert keys or own, f"{name_of(path)} imports {module}"
 
 
 def test_every_file_of_the_node_is_in_a_room_and_in_its_map() -> None:

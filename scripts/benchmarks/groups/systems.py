@@ -2,9 +2,10 @@
 
 from types import ModuleType
 
-from . import on_kafka, on_nats
+from . import on_kafka, on_lognode, on_nats
 
 SYSTEMS: dict[str, ModuleType] = {
+    "lognode": on_lognode,
     "nats": on_nats,
     "nats-fsync": on_nats,
     "nats-debian": on_nats,

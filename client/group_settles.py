@@ -1,0 +1,256 @@
+"""Settle batches of a consumer group: what is ready goes to each range in one request at a time.
+
+While a request to a range is under way, further keys of the range gather for the next one. A failed
+attempt is repeated with the same tokens. After a split or a merge, the keys go to the ranges that
+have them by then.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from .cluster import Body, Cluster, LogRoutes
+from .protocol import limits
+from .protocol.errors import Fenced, LognodeError, Overloaded, bare
+from .protocol.groups import FULL, GROUP_SETTLE, POSITION
+from .retry import Attempts
+from .routing import Range
+
+ACKS: Final = "acks"
+RELEASES: Final = "releases"
+REJECTS: Final = "rejects"
+EXTENDS: Final = "extends"
+_KINDS: Final = (ACKS, RELEASES, REJECTS, EXTENDS)
+_ROWS_MAX: Final = limits.group_keys_a_command_max
+_FULL_PAUSE_S: Final = 0.1
+_NOWHERE: Final = -1
+"""In place of the range of a key that no known range has."""
+
+
+class Settle:
+    """One key of a request, until the range has answered."""
+
+    __slots__ = ("done", "is_unknown", "key", "kind", "row", "until")
+
+    def __init__(self, kind: str, row: list[Any], until: float) -> None:
+        self.kind = kind
+        self.key: bytes = row[0]
+        self.row = row
+        """The row of the request: the key, its token, and more."""
+        self.until = until
+        self.is_unknown = False
+        """Whether an attempt may have been applied whose answer is missing."""
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done.add_done_callback(_retrieve)
+
+
+class Settles:
+    """The keys that a consumer settles. `common` is what every request of the consumer has.
+    `timeout` is for each request, in seconds. `on_lost` is told of each key and token that the
+    consumer no longer has. `claimed` waits until the leader on a node knows what the consumer has:
+    another leader would refuse everything."""
+
+    def __init__(
+        self, cluster: Cluster, routes: LogRoutes, common: Body, timeout: float,
+        on_lost: Callable[[bytes, int], None],
+        claimed: Callable[[Range, int], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        self._cluster = cluster
+        self._routes = routes
+        self._common = common
+        self._timeout = timeout
+        self._on_lost = on_lost
+        self._claimed = claimed
+        self._pending: dict[int, list[Settle]] = {}
+        """What is to be sent, by the id of the range."""
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._open: set[Settle] = set()
+
+    def add(self, kind: str, *row: Any) -> Settle:
+        """Settle a key: `row` is the row of the request. The result has a future, `done`."""
+        settle = Settle(kind, list(row), self._cluster.now() + self._timeout)
+        self._open.add(settle)
+        settle.done.add_done_callback(lambda _: self._open.discard(settle))
+        self._put((settle,))
+        return settle
+
+    async def flush(self) -> None:
+        """Wait until everything is settled that was added before, refused or not."""
+        if self._open:
+            await asyncio.wait([settle.done for settle in self._open])
+
+    async def close(self) -> None:
+        """Give up what is not settled."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for settle in list(self._open):
+            settle.done.cancel()
+
+    def _put(self, settles: Iterable[Settle]) -> None:
+        """Let each key wait for its range's next request."""
+        for settle in settles:
+            known = self._routes.table.find(settle.key)
+            at = _NOWHERE if known is None else known.range_id
+            self._pending.setdefault(at, []).append(settle)
+            if at not in self._tasks:
+                self._tasks[at] = asyncio.create_task(self._run(at))
+
+    async def _run(self, at: int) -> None:
+        """Send what waits for a range, one request at a time."""
+        try:
+            while pending := self._pending.pop(at, None):
+                if at == _NOWHERE:
+                    await self._locate(pending)
+                    continue
+                settles, rest = _first(pending)
+                if rest:
+                    self._pending[at] = rest
+                await self._send(settles)
+        finally:
+            del self._tasks[at]
+
+    async def _locate(self, settles: list[Settle]) -> None:
+        deadline = self._cluster.now() + self._timeout
+        for settle in settles:
+            try:
+                await self._cluster.locate(self._routes, settle.key, deadline)
+            except LognodeError as error:
+                _fail((settle,), error)
+            else:
+                self._put((settle,))
+
+    async def _send(self, settles: list[Settle]) -> None:
+        """Send a request until it is answered, or refused for good."""
+        loop = asyncio.get_running_loop()
+        attempts = Attempts(
+            f"{GROUP_SETTLE} of log {self._routes.name!r}", loop.time() + self._timeout, writes=True
+        )
+        while settles:
+            known = self._routes.table.find(settles[0].key)
+            if known is None:
+                self._put(settles)
+                return
+            outside = [settle for settle in settles if not known.contains(settle.key)]
+            if outside:
+                self._put(outside)
+                settles = [settle for settle in settles if known.contains(settle.key)]
+            tried = self._cluster.target(known)
+            try:
+                until = attempts.attempt_deadline(loop.time())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await self._claimed(known, tried)
+                until = attempts.attempt_deadline(loop.time())
+                answer = await self._cluster.ask(
+                    known, GROUP_SETTLE, self._body(settles), until, node=tried
+                )
+            except LognodeError as error:
+                if error.outcome == "unknown":
+                    for settle in settles:
+                        settle.is_unknown = True
+                if not await self._may_repeat(attempts, known, tried, settles, error):
+                    return
+            else:
+                self._answered(settles, answer)
+                return
+
+    async def _may_repeat(
+        self, attempts: Attempts, known: Range, tried: int, settles: list[Settle],
+        error: LognodeError,
+    ) -> bool:  # fmt: skip
+        """Whether the request may be sent again, after a pause; otherwise its keys have failed."""
+        news = self._cluster.heed(self._routes, known, tried, error)
+        try:
+            step = attempts.failed(error, self._cluster.now(), news=news)
+            await self._cluster.prepare(self._routes, known, tried, step, attempts.deadline)
+        except LognodeError as final:
+            _fail(settles, final)
+            return False
+        return True
+
+    def _body(self, settles: list[Settle]) -> Body:
+        rows: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
+        for settle in settles:
+            rows[settle.kind].append(settle.row)
+        return {**self._common, **rows}
+
+    def _answered(self, settles: list[Settle], answer: Body) -> None:
+        refused = {key: (reason, position) for key, reason, position in answer["refused"]}
+        for settle in settles:
+            reason, position = refused.get(settle.key, ("", 0))
+            if settle.done.done():
+                continue
+            if not reason or _is_done(settle, reason, position):
+                settle.done.set_result(None)
+            elif reason == FULL:
+                self._later(settle)
+            else:
+                self._on_lost(settle.key, settle.row[1])
+                settle.done.set_exception(fenced(settle.key))
+
+    def _later(self, settle: Settle) -> None:
+        """Settle a key again for which the range has no room at present."""
+        now = self._cluster.now()
+        if now + _FULL_PAUSE_S >= settle.until:
+            error = Overloaded(
+                f"the range of key {settle.key!r} has no room for another position of the group: "
+                "too many keys failed or are ahead of others. Retry or skip the parked keys",
+                retry_after=1.0,
+            )
+            settle.done.set_exception(error)
+            return
+        asyncio.get_running_loop().call_later(_FULL_PAUSE_S, self._again, settle)
+
+    def _again(self, settle: Settle) -> None:
+        if not settle.done.done():
+            self._put((settle,))
+
+
+def fenced(key: bytes) -> Fenced:
+    """Return the error of a key that the consumer no longer has."""
+    return Fenced(
+        f"the consumer no longer has key {key!r}: its lease ended, or the group was reset. Another "
+        "consumer may get the same entries; do not settle this batch",
+        key=key,
+    )
+
+
+def _first(pending: list[Settle]) -> tuple[list[Settle], list[Settle]]:
+    """Return what goes into one request, and the rest: a key once, and few of each kind."""
+    found: dict[bytes, Settle] = {}
+    counts = dict.fromkeys(_KINDS, 0)
+    rest: list[Settle] = []
+    for settle in pending:
+        if settle.key in found or counts[settle.kind] >= _ROWS_MAX:
+            rest.append(settle)
+        elif not settle.done.done():
+            found[settle.key] = settle
+            counts[settle.kind] += 1
+    return list(found.values()), rest
+
+
+def _is_done(settle: Settle, reason: str, position: int) -> bool:
+    """Whether a refusal says that an earlier attempt has done what the request asks.
+
+    A leader that changed since does not know the token any more. It refuses a key whose position
+    is where the acknowledgement moved the key, or behind.
+    """
+    if settle.kind == ACKS:
+        return position >= settle.row[2] and (reason == POSITION or settle.is_unknown)
+    return settle.kind != EXTENDS and settle.is_unknown
+
+
+def _fail(settles: Iterable[Settle], error: LognodeError) -> None:
+    for settle in settles:
+        if not settle.done.done():
+            settle.done.set_exception(bare(error))
+
+
+def _retrieve(done: "asyncio.Future[None]") -> None:
+    """Take the error of a future that nobody may wait for."""
+    if not done.cancelled():
+        done.exception()

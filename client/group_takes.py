@@ -1,0 +1,171 @@
+"""Take batches of a consumer group from one range: long polls to the leader, one at a time.
+
+A consumer that asks a leader for the first time claims the keys that it has. A leader with another
+fence than that of the last answer gives nothing without such a claim. The same claim follows an
+attempt without an answer, since the leader may have given keys that never arrived; the claim gives
+these back. A consumer settles nothing with a leader before it has claimed.
+"""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from .cluster import Body, Cluster, LogRoutes
+from .group_credit import HeldKeys
+from .group_held import Columns, Held
+from .protocol.errors import LognodeError, RemoteProtocolError
+from .protocol.groups import GROUP_TAKE
+from .retry import Attempts
+from .routing import Range
+
+WAIT_MS: Final = 10_000
+"""How long a leader waits for a key. The connection notices sooner that a node is lost."""
+_PATIENCE_S: Final = 0.1
+"""How long a consumer without room waits before it asks for no key."""
+_ANSWER_S: Final = 5.0
+"""How long an answer may take besides."""
+
+
+class RangeTakes:
+    """The takes of one range. `common` is what every request of the consumer has. `moved` is
+    called when the ranges have changed; the takes go on with `known`, or are cancelled."""
+
+    def __init__(
+        self, cluster: Cluster, routes: LogRoutes, common: Body, known: Range, keys: HeldKeys,
+        moved: Callable[[], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        self._cluster = cluster
+        self._routes = routes
+        self._common = common
+        self._keys = keys
+        self._moved = moved
+        self._known = known
+        self._fence = 0
+        self._must_claim = True
+        self._is_over = False
+        self._claimed: tuple[int, int] | None = None
+        """The generation and the node whose leader knows the keys of the consumer."""
+        self._news = asyncio.Event()
+        """Set when `_claimed` changes."""
+        self.begun = asyncio.Event()
+        """Set when a leader has opened the group in the range."""
+
+    @property
+    def known(self) -> Range:
+        """The range as the consumer knows it."""
+        return self._known
+
+    def at(self, known: Range) -> None:
+        """Go on with a later generation of the range."""
+        if known.generation != self._known.generation:
+            self._must_claim = True
+        self._known = known
+
+    async def claimed(self, known: Range, node: int) -> None:
+        """Wait until the leader on that node knows the keys that the consumer has."""
+        while self._claimed != (known.generation, node) and not self._is_over:
+            self._news.clear()
+            await self._news.wait()
+
+    def end(self) -> None:
+        """Take no more: the range is gone."""
+        self._is_over = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Take batches until cancelled or ended. Raises the error that no repetition mends."""
+        loop = asyncio.get_running_loop()
+        attempts = self._attempts()
+        while not self._is_over:
+            known, tried = self._known, 0
+            try:
+                current = self._routes.table.find(known.start)
+                if current is None or not _is_same(current, known):
+                    await self._moved()
+                    known, current = self._known, self._routes.table.find(self._known.start)
+                    if self._is_over or current is None:
+                        continue
+                tried = self._cluster.target(current)
+                await self._ask(known, tried)
+                attempts = self._attempts()
+            except LognodeError as error:
+                # The leader may have given keys in an answer that is lost.
+                self._must_claim = True
+                news = self._cluster.heed(self._routes, known, tried, error)
+                step = attempts.failed(error, loop.time(), news=news)
+                until = loop.time() + _ANSWER_S
+                await self._cluster.prepare(self._routes, known, tried, step, until)
+
+    def _attempts(self) -> Attempts:
+        return Attempts(f"{GROUP_TAKE} of log {self._routes.name!r}", math.inf, writes=False)
+
+    async def _ask(self, known: Range, node: int) -> None:
+        """Ask once; without room only to hear of another leader, until there is room."""
+        if not self._must_claim:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._keys.more_room(known)
+        keys, size = self._keys.room(known)
+        holds = self._keys.holds(known) if self._must_claim else None
+        body = {
+            **self._common, "count": keys, "bytes": max(1, size), "fence": self._fence,
+            "wait_ms": 0 if holds is not None else WAIT_MS,
+            "holds": None if holds is None else [[held.key, held.token] for held in holds],
+        }  # fmt: skip
+        deadline = self._cluster.now() + WAIT_MS / 1000 + _ANSWER_S
+        asked = self._cluster.ask(known, GROUP_TAKE, body, deadline, node=node)
+        if keys or holds is not None:
+            self._take(await asked, known, node, holds)
+            return
+        request = asyncio.ensure_future(asked)
+        room = asyncio.ensure_future(self._keys.more_room(known))
+        try:
+            await asyncio.wait((request, room), return_when=asyncio.FIRST_COMPLETED)
+            if request.done():
+                self._take(request.result(), known, node, None)
+        finally:
+            for task in (request, room):
+                task.cancel()
+            await asyncio.wait((request, room))
+
+    def _take(self, answer: Body, known: Range, node: int, holds: Sequence[Held] | None) -> None:
+        self.begun.set()
+        if holds is None and answer["fence"] != self._fence:
+            self._must_claim = True
+            return
+        self._fence = answer["fence"]
+        if holds is not None:
+            self._must_claim = False
+            self._claimed = known.generation, node
+            self._news.set()
+            refused = set(answer["refused"])
+            for held in holds:
+                if held.key in refused:
+                    self._keys.lost(held.key, held.token)
+                elif held.is_ended:  # it was settled while the claim was under way
+                    self._keys.unwanted(held)
+        self._keys.took(_batches(answer, self._cluster.now()))
+
+
+def _is_same(one: Range, other: Range) -> bool:
+    return (one.range_id, one.generation) == (other.range_id, other.generation)
+
+
+def _batches(answer: Body, now: float) -> list[Held]:
+    """Return the batches of an answer. Raises RemoteProtocolError."""
+    columns = Columns(
+        answer["seqs"], answer["timestamps"], answer["values"], answer["headers"] or {}
+    )
+    keys, counts = answer["keys"], answer["counts"]
+    shapes = {len(keys), len(counts), len(answer["tokens"]), len(answer["deliveries"])}
+    if len(shapes) != 1 or sum(counts) != len(columns.seqs) or len(set(keys)) != len(keys):
+        raise RemoteProtocolError("an answer with batches has columns that do not fit together")
+    found, first = [], 0
+    for key, token, deliveries, count in zip(
+        keys, answer["tokens"], answer["deliveries"], counts, strict=True
+    ):
+        found.append(Held(key, token, deliveries, columns, first, first + count, now))
+        first += count
+    return found

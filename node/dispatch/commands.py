@@ -1,0 +1,65 @@
+"""The commands that a dispatcher proposes, and the requests that wait for these commands."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ...statemachine.groups.claim import Claim
+
+
+class Ack(NamedTuple):
+    """A key that a consumer has done up to `through`."""
+
+    key: bytes
+    token: int
+    through: int
+
+
+class Failure(NamedTuple):
+    """A failed delivery of the next entry of a key."""
+
+    key: bytes
+    expected: int
+    deliveries: int
+    parked: int
+    """0, or the reason: `forms.PARK`, `forms.REJECT`."""
+    error: str
+    ready_ms: int
+    """When a consumer gets the key again."""
+    waiting: "Settling | None"
+
+
+class Proposal(NamedTuple):
+    """A command to propose. Tell the dispatcher its answer with `Dispatcher.applied`."""
+
+    kind: int
+    payload: list[Any]
+    about: list[Ack] | list[Failure] | Claim
+
+
+class Refused(NamedTuple):
+    """A key that was not settled as the consumer asked."""
+
+    key: bytes
+    reason: str
+    position: int
+
+
+class Settling:
+    """A request to settle keys. `on_done` is called when every key is settled or refused."""
+
+    def __init__(self, on_done: Callable[[], None]) -> None:
+        self.refused: list[Refused] = []
+        self._on_done = on_done
+        self._left = 1
+
+    def awaits(self) -> None:
+        """Wait for one more key."""
+        self._left += 1
+
+    def settled(self, refused: Refused | None = None) -> None:
+        """Note that a key no longer has to be waited for, or that all keys were looked at."""
+        if refused is not None:
+            self.refused.append(refused)
+        self._left -= 1
+        if not self._left:
+            self._on_done()

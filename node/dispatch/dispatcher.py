@@ -1,0 +1,573 @@
+"""Hands out the keys of a group in a range, on the leader, for as long as its fence is the newest.
+
+See `node/dispatch/__init__.py` for the duties of the caller.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from ...client.protocol import limits
+from ...client.protocol.groups import FULL, LEASE, POSITION
+from ...client.protocol.types import Headers
+from ...statemachine import commands as of_range
+from ...statemachine.groups.claim import Claim
+from ...statemachine.groups.forms import PARK, REJECT
+from ...statemachine.groups.group import Group
+from ...statemachine.groups.selection import Selection
+from ...statemachine.page import Page
+from ...statemachine.spans import Span, has
+from .commands import Ack, Failure, Proposal, Refused, Settling
+from .floor_claims import Pending, floor_claim
+from .key_line import Line, Place
+from .leases import GIVEN_BACK, Lease, Leases
+from .ready_keys import ReadyKeys
+from .supply import KeyRead, PageRead, Supply
+
+RECLAIM_MS: Final = 1_000
+"""After a change of leader, how long consumers have to claim the keys that they have."""
+_FLOOR_MS: Final = 1_000
+"""How often the floor rises while the group has few rows."""
+_ROWS_TIGHT: Final = limits.group_rows_max // 4
+_BATCH_BYTES: Final = 32
+"""The most bytes of a batch in a frame, besides its entries."""
+_ROWS_SPARE: Final = limits.group_keys_a_command_max
+"""Rows that are kept for slow keys when the floor rises."""
+_READY_MAX: Final = 2 * limits.group_take_keys_max
+"""Keys that wait for a consumer, above which the leader reads no further."""
+_PUT_OFF_MAX: Final = 64
+"""Keys that an answer passes because an acknowledgement may find no row."""
+
+
+class Options(NamedTuple):
+    """What the group was registered with."""
+
+    lease_ms: int
+    max_deliveries: int
+    selection: Selection
+
+
+class Batches:
+    """The answer to a consumer, as columns: keys, and the entries of all keys in one row."""
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.tokens: list[int] = []
+        self.deliveries: list[int] = []
+        self.counts: list[int] = []
+        self.seqs: list[int] = []
+        self.timestamps: list[int] = []
+        self.values: list[bytes | None] = []
+        self.headers: dict[int, Headers] = {}
+        """By place in the row of entries."""
+
+    def add(self, lease: Lease, line: Line, deliveries: int, count: int) -> None:
+        """Add the first entries of a line."""
+        if line.headers:
+            begin = len(self.seqs)
+            for at, seq in enumerate(line.seqs[:count], begin):
+                if seq in line.headers:
+                    self.headers[at] = line.headers[seq]
+        self.keys.append(line.key)
+        self.tokens.append(lease.token)
+        self.deliveries.append(deliveries)
+        self.counts.append(count)
+        self.seqs += line.seqs[:count]
+        self.timestamps += line.timestamps[:count]
+        self.values += line.values[:count]
+
+
+class Dispatcher:
+    """One group in a range. Times are in ms of a clock that never goes back."""
+
+    def __init__(
+        self, group_id: int, group: Group, span: Span, options: Options, *, now_ms: int,
+        reclaims: bool,
+    ) -> None:  # fmt: skip
+        self.group_id = group_id
+        self._group = group
+        self.fence = group.fence
+        self._span = span
+        self._options = options
+        self._reclaim_until_ms = now_ms + RECLAIM_MS if reclaims else now_ms
+        self._supply = Supply(group, span, options.selection)
+        self._leases = Leases(self.fence)
+        self._ready = ReadyKeys()
+        self._seen_ms: dict[int, int] = {}
+        """When each consumer was heard last."""
+        self._delayed: list[tuple[int, bytes]] = []
+        self._acks: dict[bytes, list[tuple[int, Settling]]] = {}
+        """Acknowledgements to propose or under way: positions, and the requests that wait."""
+        self._ack_turns: dict[bytes, None] = {}
+        """The keys among these that wait to be proposed."""
+        self._failures: list[Failure] = []
+        self._claim: Pending | None = None
+        self._floor_ms = now_ms
+        self._floor_rows = 0
+        self._floor_at = 0
+        self._redelivered = 0
+
+    # What the leader reads.
+
+    def next_read(self, next_seq: int) -> PageRead | KeyRead | None:
+        """Return what to read next of a range whose entries end at `next_seq`."""
+        found = self._supply.next_key()
+        if found is not None or len(self._ready) >= _READY_MAX:
+            return found
+        return self._supply.next_page(next_seq)
+
+    def take_page(self, read: PageRead | KeyRead, page: Page, now_ms: int) -> None:
+        """Take what was read."""
+        if isinstance(read, PageRead):
+            for line in self._supply.take_page(read, page):
+                self._ready.put(line.key, now_ms)
+        elif (found := self._supply.take_key(read, page)) is not None:
+            self._ready.put(found.key, now_ms)
+
+    def removed(self) -> None:
+        """Forget the entries in memory: some entries of the range were removed."""
+        for line in self._supply.emptied():
+            self._ready.remove(line.key)
+        self._supply.revived()
+
+    # Consumers.
+
+    def has_for(self, consumer: int, now_ms: int) -> bool:
+        """Whether `take` may find a key for the consumer."""
+        return now_ms >= self._reclaim_until_ms and self._ready.has_for(consumer)
+
+    def join(self, consumer: int, now_ms: int) -> bool:
+        """Note that a consumer lives; False: there are too many."""
+        if consumer not in self._seen_ms and len(self._seen_ms) >= limits.group_consumers_max:
+            return False
+        self._seen_ms[consumer] = now_ms
+        self._ready.joined(consumer)
+        return True
+
+    def claim(
+        self, consumer: int, holds: Sequence[tuple[bytes, int]], next_seq: int, now_ms: int
+    ) -> list[bytes]:
+        """Let a consumer keep these keys, and give back its others. Return the refused keys."""
+        refused = []
+        named = {key for key, _ in holds}
+        for key in self._leases.keys_of(consumer):
+            lease = self._leases.of[key]
+            if key not in named and not lease.busy and not lease.wanted:
+                self._give_back(lease, now_ms)
+        for key, token in holds:
+            if self._leases.held(key, token, consumer) is not None:
+                continue
+            if not self._may_claim(key, token):
+                refused.append(key)
+                continue
+            self._ready.remove(key)
+            line = self._supply.claimed(key)
+            until = now_ms + self._options.lease_ms
+            self._leases.claim(key, token, consumer, line.first, next_seq, until)
+        return refused
+
+    def _may_claim(self, key: bytes, token: int) -> bool:
+        line, row = self._supply.lines.get(key), self._group.rows.get(key)
+        return (
+            self._leases.is_of_the_leader_before(token)
+            and has(self._span, key)
+            and key not in self._leases.of
+            and (line is None or line.place is not Place.DELAYED)
+            and not (row is not None and row.parked)
+            and self._options.selection.matches(key)
+            and (row is not None or self._rows_left() > 0)
+        )
+
+    def take(self, consumer: int, count: int, bytes_max: int, now_ms: int) -> Batches:
+        """Lease keys to a consumer: at most `count`, and about `bytes_max` bytes of entries."""
+        found = Batches()
+        if now_ms < self._reclaim_until_ms:
+            return found
+        count = min(count, limits.group_take_keys_max)
+        until = now_ms + self._options.lease_ms
+        room, rows_left, put_off = bytes_max, self._rows_left(), 0
+        while len(found.keys) < count and room > 0 and len(found.seqs) < limits.page_entries_max:
+            key = self._ready.take(consumer, now_ms)
+            if key is None:
+                break
+            line = self._supply.lines[key]
+            row = self._group.rows.get(key)
+            if row is not None and row.parked:
+                self._supply.park(key)
+                continue
+            self._supply.passed(line, self._group.position(key))
+            if not line.seqs:
+                self._supply.free(line)
+                continue
+            if row is None and rows_left <= 0:
+                self._ready.put(key, now_ms)
+                put_off += 1
+                if put_off == _PUT_OFF_MAX:
+                    break
+                continue
+            most = 1 if row is not None and row.deliveries else len(line.seqs)
+            taken, size = _fitting(line, min(most, limits.page_entries_max - len(found.seqs)), room)
+            if not taken and found.keys:
+                self._ready.put(key, now_ms)
+                break
+            taken = max(taken, 1)
+            lease = self._leases.begin(key, consumer, line.seqs[0], line.seqs[taken - 1] + 1, until)
+            rows_left -= row is None
+            deliveries = 1 + (row.deliveries if row is not None else 0)
+            self._redelivered += deliveries > 1
+            found.add(lease, line, deliveries, taken)
+            room -= size
+            self._supply.leased(line, lease.first)
+            self._ready.leased(key, consumer)
+        return found
+
+    def settle(
+        self,
+        consumer: int,
+        acks: Iterable[tuple[bytes, int, int]],
+        releases: Iterable[tuple[bytes, int, int, str]],
+        rejects: Iterable[tuple[bytes, int, str]],
+        extends: Iterable[tuple[bytes, int]],
+        settling: Settling,
+        *,
+        now_ms: int,
+        leaves: bool = False,
+    ) -> None:
+        """Take the request of a consumer. `settling` is told of every key, at once or later."""
+        if consumer in self._seen_ms:
+            self._seen_ms[consumer] = now_ms
+        for key, token, through in acks:
+            self._settle_ack(consumer, key, token, through, settling)
+        for key, token, delay_ms, error in releases:
+            lease = self._free_lease(consumer, key, token, settling)
+            if lease is not None and error:
+                self._fail(lease, 0, error, now_ms + delay_ms, settling)
+            elif lease is not None:
+                self._give_back(lease, now_ms, delay_ms)
+        for key, token, error in rejects:
+            lease = self._free_lease(consumer, key, token, settling)
+            if lease is not None:
+                self._fail(lease, REJECT, error, now_ms, settling)
+        for key, token in extends:
+            lease = self._leases.held(key, token, consumer)
+            if lease is None:
+                self._refuse(settling, key, LEASE)
+            else:
+                self._leases.extend(lease, now_ms + self._options.lease_ms)
+        if leaves:
+            self._leave(consumer, now_ms)
+        settling.settled()
+
+    def _settle_ack(
+        self, consumer: int, key: bytes, token: int, through: int, settling: Settling
+    ) -> None:
+        lease = self._leases.held(key, token, consumer)
+        if lease is None:
+            if not self._leases.was_settled(key, token, through):
+                self._refuse(settling, key, LEASE)
+        elif through > lease.through or (lease.claimed and through <= lease.first):
+            self._refuse(settling, key, POSITION)
+        elif lease.busy and not lease.wanted:  # a failure of the key is under way
+            self._refuse(settling, key, LEASE)
+        elif through > lease.first:
+            settling.awaits()
+            lease.wants(through)
+            self._acks.setdefault(key, []).append((through, settling))
+            if not lease.busy:
+                self._ack_turns[key] = None
+
+    def _free_lease(
+        self, consumer: int, key: bytes, token: int, settling: Settling
+    ) -> Lease | None:
+        """Return the lease of a key that is to be given back, unless it is over or settled."""
+        lease = self._leases.held(key, token, consumer)
+        if lease is not None and not lease.busy and not lease.wanted:
+            return lease
+        if lease is not None or not self._leases.was_settled(key, token, GIVEN_BACK):
+            self._refuse(settling, key, LEASE)
+        return None
+
+    def _refuse(self, settling: Settling, key: bytes, reason: str) -> None:
+        settling.awaits()
+        settling.settled(Refused(key, reason, self._group.position(key)))
+
+    def _give_back(self, lease: Lease, now_ms: int, delay_ms: int = 0) -> None:
+        """End a lease; the key goes to a consumer again, after the delay."""
+        self._leases.end(lease, GIVEN_BACK)
+        self._put_back(lease.key, now_ms + delay_ms, now_ms)
+
+    def _put_back(self, key: bytes, ready_ms: int, now_ms: int) -> None:
+        line = self._supply.lines[key]
+        if ready_ms > now_ms:
+            self._supply.delayed(line)
+            heapq.heappush(self._delayed, (ready_ms, key))
+        else:
+            self._supply.free(line)
+
+    def _leave(self, consumer: int, now_ms: int) -> None:
+        for key in self._leases.keys_of(consumer):
+            lease = self._leases.of[key]
+            if not lease.busy and not lease.wanted:
+                self._give_back(lease, now_ms)
+        self._seen_ms.pop(consumer, None)
+        self._ready.left(consumer)
+
+    def _fail(
+        self, lease: Lease, parked: int, error: str, ready_ms: int, settling: Settling | None
+    ) -> None:
+        """Note a failed delivery; the lease is over when the note is applied."""
+        lease.begins_command()
+        if settling is not None:
+            settling.awaits()
+        self._failures.append(Failure(lease.key, 0, 0, parked, error, ready_ms, settling))
+
+    # Time.
+
+    def tick(self, now_ms: int) -> None:
+        """End what is over: leases, delays, and the wait for consumers that are gone."""
+        for lease in self._leases.due(now_ms):
+            self._fail(lease, 0, "the lease ended", now_ms, None)
+        while self._delayed and self._delayed[0][0] <= now_ms:
+            _, key = heapq.heappop(self._delayed)
+            line = self._supply.lines.get(key)
+            if line is not None and line.place is Place.DELAYED:
+                self._supply.free(line)
+        gone = now_ms - self._options.lease_ms - limits.group_wait_ms_max
+        for consumer in [each for each, seen in self._seen_ms.items() if seen < gone]:
+            if not self._leases.keys_of(consumer):
+                self._leave(consumer, now_ms)
+
+    def next_tick_ms(self, now_ms: int) -> int | None:
+        """Return when something is over next, or None."""
+        found = [self._leases.next_deadline_ms(), self._delayed[0][0] if self._delayed else None]
+        if self._reclaim_until_ms > now_ms:
+            found.append(self._reclaim_until_ms)
+        return min((each for each in found if each is not None), default=None)
+
+    # Commands.
+
+    def proposals(self, next_seq: int, now_ms: int) -> list[Proposal]:
+        """Return the commands to propose now, in this order. Each is proposed, or the dispatcher
+        is given up."""
+        found: list[Proposal] = []
+        most = limits.group_keys_a_command_max
+        keys = list(self._ack_turns)
+        self._ack_turns.clear()
+        for at in range(0, len(keys), most):
+            found += self._propose_acks(keys[at : at + most], now_ms)
+        failures, self._failures = self._failures, []
+        for at in range(0, len(failures), most):
+            found += self._propose_failures(failures[at : at + most], now_ms)
+        claim = self._next_claim(next_seq, now_ms)
+        if claim is not None:
+            self._claim = Pending(claim)
+            payload = claim.payload(self.group_id, self.fence)
+            found.append(Proposal(of_range.GROUP_FLOOR, payload, claim))
+        return found
+
+    def _expected(self, key: bytes) -> int:
+        claim = self._claim
+        return self._group.position(key) if claim is None else claim.position(self._group, key)
+
+    def _propose_acks(self, keys: list[bytes], now_ms: int) -> list[Proposal]:
+        acks = []
+        rows = []
+        for key in keys:
+            lease, expected = self._leases.of[key], self._expected(key)
+            if expected >= lease.wanted:  # somebody else has moved the key
+                self._lost(lease, now_ms)
+                continue
+            lease.begins_command()
+            acks.append(Ack(key, lease.token, lease.wanted))
+            rows.append([key, expected, lease.wanted])
+        payload = [self.group_id, self.fence, rows]
+        return [Proposal(of_range.GROUP_ACK, payload, acks)] if rows else []
+
+    def _propose_failures(self, failures: list[Failure], now_ms: int) -> list[Proposal]:
+        told = []
+        for failure in failures:
+            lease, expected = self._leases.of[failure.key], self._expected(failure.key)
+            if expected >= lease.through:  # the failed entry is not the next one any more
+                self._end_failed(failure, now_ms)
+                continue
+            row = self._group.rows.get(failure.key)
+            deliveries = 1 + (row.deliveries if row is not None else 0)
+            is_dead = deliveries >= self._options.max_deliveries
+            parked = failure.parked or PARK * is_dead
+            told.append(failure._replace(expected=expected, deliveries=deliveries, parked=parked))
+        rows = [[each.key, each.expected, each.deliveries, each.parked, each.error]
+                for each in told]  # fmt: skip
+        payload = [self.group_id, self.fence, rows, ""]
+        return [Proposal(of_range.GROUP_NOTE, payload, told)] if rows else []
+
+    def _next_claim(self, next_seq: int, now_ms: int) -> Claim | None:
+        """Return the claim to propose, if the floor shall rise now."""
+        if self._claim is not None:
+            return None
+        many = len(self._group.rows) > self._floor_rows + _ROWS_TIGHT
+        if not many and now_ms < self._floor_ms + _FLOOR_MS:
+            return None
+        self._floor_ms = now_ms
+        self._supply.revived()
+        left = limits.group_rows_max - len(self._group.rows)
+        spans = list(self._group.floors.within(*self._span))
+        for _ in spans:
+            self._floor_at = (self._floor_at + 1) % len(spans)
+            start, end, _ = spans[self._floor_at]
+            claim = floor_claim(self._supply, self._group, (start, end), next_seq, left)
+            if claim is not None:
+                return claim
+        self._floor_rows = len(self._group.rows)
+        return None
+
+    def applied(
+        self, proposal: Proposal, refused: Sequence[int], actual: Sequence[int], now_ms: int
+    ) -> None:
+        """Take the answer to a proposal that was applied, with the places that it refused."""
+        places = dict(zip(refused, actual, strict=True))
+        about = proposal.about
+        if isinstance(about, Claim):
+            self._claim = None
+            self._floor_rows = len(self._group.rows)
+        elif proposal.kind == of_range.GROUP_ACK:
+            for at, (ack, row) in enumerate(zip(about, proposal.payload[2], strict=True)):
+                self._ack_applied(ack, row[1], places.get(at), now_ms)  # type: ignore[arg-type]
+        else:
+            for at, failure in enumerate(about):
+                self._failure_applied(failure, places.get(at), now_ms)  # type: ignore[arg-type]
+
+    def _ack_applied(self, ack: Ack, expected: int, actual: int | None, now_ms: int) -> None:
+        lease = self._leases.of[ack.key]
+        row = self._group.rows.get(ack.key)
+        if actual is None:
+            lease.acked(ack.through)
+            self._answer(ack.key, ack.through, None)
+            self._acked(lease, ack.through)
+        elif row is not None and row.parked:
+            self._answer(ack.key, lease.wanted, LEASE)
+            self._leases.drop(lease)
+            self._supply.park(ack.key)
+        elif actual >= ack.through or actual < lease.first:
+            self._lost(lease, now_ms)
+        elif actual == expected:
+            self._answer(ack.key, lease.wanted, FULL)
+            lease.rests()
+        else:  # the key's position moved to an entry that the consumer has
+            self._ack_turns[ack.key] = None
+
+    def _lost(self, lease: Lease, now_ms: int) -> None:
+        """End a lease of a key that somebody else has moved, past what the consumer has done."""
+        self._answer(lease.key, lease.wanted, POSITION)
+        self._leases.drop(lease)
+        self._put_back(lease.key, now_ms, now_ms)
+
+    def _answer(self, key: bytes, through: int, reason: str | None) -> None:
+        """Answer the requests that wait for the key to reach a position up to `through`."""
+        waiting = self._acks.pop(key, [])
+        left = [each for each in waiting if each[0] > through]
+        if left:
+            self._acks[key] = left
+        for wanted, settling in waiting:
+            if wanted <= through:
+                told = None if reason is None else Refused(key, reason, self._group.position(key))
+                settling.settled(told)
+
+    def _acked(self, lease: Lease, through: int) -> None:
+        """Let the consumer keep the rest of its batch; otherwise the key goes on."""
+        line = self._supply.lines[lease.key]
+        if lease.wanted > through:
+            self._ack_turns[lease.key] = None
+            line.moved(Place.LEASED, through)
+        elif through < lease.through and not lease.claimed:
+            lease.rests()
+            line.moved(Place.LEASED, through)
+        else:
+            self._leases.end(lease, through)
+            self._supply.free(line)
+
+    def _failure_applied(self, failure: Failure, actual: int | None, now_ms: int) -> None:
+        lease = self._leases.of[failure.key]
+        row = self._group.rows.get(failure.key)
+        is_parked = row is not None and row.parked
+        has_moved = actual is not None and failure.expected != actual < lease.through
+        if has_moved and not is_parked:
+            self._failures.append(failure)  # at the new position
+            return
+        self._end_failed(failure, now_ms)
+
+    def _end_failed(self, failure: Failure, now_ms: int) -> None:
+        """End the lease of a failed delivery; park the key, or let it go on after the delay."""
+        self._leases.end(self._leases.of[failure.key], GIVEN_BACK)
+        if failure.waiting is not None:
+            failure.waiting.settled()
+        row = self._group.rows.get(failure.key)
+        if row is not None and row.parked:
+            self._supply.park(failure.key)
+        else:
+            self._put_back(failure.key, failure.ready_ms, now_ms)
+
+    # Operators.
+
+    def decided(self) -> None:
+        """Look for parked keys that an operator let go on, or moved."""
+        self._supply.revived()
+
+    def claim_refused(self) -> None:
+        """Note that the proposed floor was refused, and changed nothing."""
+        self._claim = None
+
+    # Numbers.
+
+    def _rows_left(self) -> int:
+        """Return how many keys without a row may be leased: an acknowledgement makes a row."""
+        rows = self._group.rows
+        awaited = sum(key not in rows for key in self._leases.of)
+        return limits.group_rows_max - _ROWS_SPARE - len(rows) - awaited
+
+    @property
+    def lease_ms(self) -> int:
+        """How long a lease lasts."""
+        return self._options.lease_ms
+
+    @property
+    def ready(self) -> int:
+        """How many keys wait for a consumer with entries in memory."""
+        return len(self._ready)
+
+    @property
+    def in_flight(self) -> dict[bytes, Lease]:
+        """The leases by key."""
+        return self._leases.of
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers were heard lately."""
+        return len(self._seen_ms)
+
+    @property
+    def waiting(self) -> int:
+        """How many keys with undone entries no consumer has, of those that are known."""
+        return len(self._supply.lines) - len(self._leases.of)
+
+    @property
+    def parked(self) -> int:
+        """How many keys are parked."""
+        return len(self._supply.parked)
+
+    @property
+    def redelivered(self) -> int:
+        """How many batches were delivered again after a failure."""
+        return self._redelivered
+
+
+def _fitting(line: Line, most: int, room: int) -> tuple[int, int]:
+    """Return how many of the first entries of a line fit in `room` bytes, and their bytes."""
+    if most == len(line.seqs) and line.size + _BATCH_BYTES <= room:
+        return most, line.size + _BATCH_BYTES
+    count, size = 0, _BATCH_BYTES
+    for at in range(most):
+        size_of = line.entry_bytes(at)
+        if size + size_of > room:
+            break
+        count, size = count + 1, size + size_of
+    return count, size

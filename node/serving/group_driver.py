@@ -1,0 +1,371 @@
+"""Drives the dispatcher of a consumer group on a replica that leads: see `node.dispatch`.
+
+A driver begins with GROUP_OPEN, and is over when the member ceases to lead, or when the group has
+another fence. Whoever waits for an answer then gets an error, and asks again.
+
+Nothing here holds the loop: a page is read in bounded turns, and a command names at most
+`group_keys_a_command_max` keys. Settlements of one turn of the loop become one command.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from ...client.protocol import limits
+from ...client.protocol.errors import (
+    LognodeError,
+    Overloaded,
+    Sealed,
+    Unavailable,
+    from_wire,
+)
+from ...partitions.groups import GroupRecord
+from ...statemachine import commands
+from ...statemachine.groups.group import Group
+from ...statemachine.groups.selection import Selection
+from ..dispatch.commands import Proposal, Settling
+from ..dispatch.dispatcher import Batches, Dispatcher, Options
+from ..dispatch.ready_keys import AFFINITY_MS
+from ..dispatch.supply import KeyRead, PageRead
+from ..replicas.range_replica import RangeReplica
+from ..replicas.read_turns import in_turns
+from ..runtime.unexpected import OnBroken
+
+Body = dict[str, Any]
+_IDLE_S: Final = 1.0
+"""How often a driver looks at the time and at the floor while nothing else happens."""
+
+
+def now_ms() -> int:
+    """Return the time of a clock that never goes back, in ms."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class GroupDriver:
+    """One group on one leading member. `on_broken` ends the node after a bug."""
+
+    def __init__(
+        self, replica: RangeReplica, record: GroupRecord, group: Group, *, reclaims: bool,
+        on_broken: OnBroken,
+    ) -> None:  # fmt: skip
+        self._replica = replica
+        self._group = group
+        self._group_id = record.group_id
+        self._term = replica.group.term
+        self._on_broken = on_broken
+        selection = Selection(record.prefix, record.selector)
+        self.dispatcher = Dispatcher(
+            record.group_id, group, (replica.state.start, replica.state.end),
+            Options(record.lease_ms, record.max_deliveries, selection),
+            now_ms=now_ms(), reclaims=reclaims,
+        )  # fmt: skip
+        self._removals = replica.state.removal.changes
+        self._error: LognodeError | None = None
+        self._waiters: dict[asyncio.Future[None], int] = {}
+        """Consumers that wait for a key, the longest first."""
+        self._settling: set[asyncio.Future[None]] = set()
+        self._stirred = asyncio.Event()
+        self._flush_due = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    # Life.
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another driver, here or elsewhere, has to go on."""
+        replica = self._replica
+        return (
+            self._error is not None
+            or not replica.leads
+            or replica.group.term != self._term
+            or replica.is_sealed
+            or replica.state.groups.by_id.get(self._group_id) is not self._group
+            or self._group.fence != self.dispatcher.fence
+        )
+
+    def end(self, error: LognodeError | None = None) -> None:
+        """Hand out nothing more; answer everybody with an error."""
+        if self._error is None:
+            self._error = error or self._reason()
+        self._stirred.set()
+        for future in (*self._waiters, *self._settling):
+            if not future.done():
+                future.set_exception(self._error)
+                future.exception()  # the waiting request may be gone
+
+    def _reason(self) -> LognodeError:
+        replica = self._replica
+        if replica.is_sealed:
+            return Sealed(
+                f"generation {replica.gid.generation} of range {replica.gid.range_id} ended"
+            )
+        if not replica.leads:
+            return replica.not_leader()
+        return Unavailable("the group begins anew in the range; ask again", outcome="unknown")
+
+    def check(self) -> None:
+        """Raise the error of a request that comes when the driver is over."""
+        if self.is_over:
+            self.end()
+        if self._error is not None:
+            raise self._error
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        self.end()
+        if error is not None and not isinstance(error, LognodeError):
+            self._on_broken(error)
+
+    async def _run(self) -> None:
+        """Read ahead, and let time pass, until the driver is over."""
+        replica = self._replica
+        replica.news.listen_span(self._on_news, replica.state.start, replica.state.end)
+        try:
+            while not self.is_over:
+                self._stirred.clear()
+                self._look()
+                self.dispatcher.tick(now_ms())
+                self._flush_soon()
+                self.wake()
+                read = self.dispatcher.next_read(replica.state.next_seq)
+                if read is not None and self.dispatcher.consumers:
+                    await self._read(read)
+                    await asyncio.sleep(0)
+                else:
+                    await self._rest()
+        except LognodeError as error:
+            self.end(error)
+        finally:
+            replica.news.unlisten_span(self._on_news, replica.state.start, replica.state.end)
+
+    async def _rest(self) -> None:
+        """Wait until something happens, or until it is time to look."""
+        at, now = self.dispatcher.next_tick_ms(now_ms()), now_ms()
+        rest_s = _IDLE_S if at is None else min(_IDLE_S, max(1, at - now) / 1000)
+        timer = asyncio.get_running_loop().call_later(rest_s, self._stirred.set)
+        try:
+            await self._stirred.wait()
+        finally:
+            timer.cancel()
+
+    async def _read(self, read: PageRead | KeyRead) -> None:
+        state = self._replica.state
+        if isinstance(read, KeyRead):
+            call = partial(
+                state.scan, read.key, read.from_seq, read.end_seq, limit=read.limit,
+                bytes_max=read.bytes_max,
+            )  # fmt: skip
+        else:
+            call = partial(
+                state.read_span, read.start, read.end, read.from_seq, read.end_seq,
+                limit=read.limit, bytes_max=read.bytes_max,
+            )  # fmt: skip
+        page = await in_turns(self._replica, call)
+        self._look()
+        self.dispatcher.take_page(read, page, now_ms())
+
+    def _on_news(self, keys: Any, seq: int) -> None:
+        self._stirred.set()
+
+    def _look(self) -> None:
+        """Forget what was read of entries that were removed since."""
+        changes = self._replica.state.removal.changes
+        if changes != self._removals:
+            self._removals = changes
+            self.dispatcher.removed()
+
+    # Commands.
+
+    def _flush_soon(self) -> None:
+        """Propose at the end of this turn of the loop what is gathered until then."""
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if self._replica.resigning and not self.is_over:
+            task = asyncio.get_running_loop().create_task(self._replica.lead_settled())
+            task.add_done_callback(lambda _: self._flush_soon())
+            self._flush_due = True
+            return
+        try:
+            self.check()
+            for proposal in self.dispatcher.proposals(self._replica.state.next_seq, now_ms()):
+                self._propose(proposal)
+        except LognodeError as error:
+            self.end(error)
+
+    def _propose(self, proposal: Proposal) -> None:
+        replica = self._replica
+        future: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+        stamp_ms = replica.services.stamp_ms()
+        replica.propose(commands.proposal(proposal.kind, stamp_ms, proposal.payload), (future,))
+        future.add_done_callback(partial(self._applied, proposal))
+
+    def _applied(self, proposal: Proposal, future: "asyncio.Future[Body]") -> None:
+        error = future.exception()
+        if self._error is not None:
+            return
+        if error is not None:
+            self.end(error if isinstance(error, LognodeError) else None)
+            return
+        reply = future.result()
+        if reply.get("status") != "error":
+            places, actual = reply.get("refused", ()), reply.get("actual", ())
+            self.dispatcher.applied(proposal, places, actual, now_ms())
+        elif proposal.kind == commands.GROUP_FLOOR and not self.is_over:
+            self.dispatcher.claim_refused()
+        else:
+            self.end()
+        self._stirred.set()
+
+    # Consumers.
+
+    def wake(self) -> None:
+        """Let consumers ask again for which a key is ready."""
+        left = self.dispatcher.ready
+        for future, consumer in list(self._waiters.items()):
+            if left <= 0:
+                return
+            if not future.done() and self.dispatcher.has_for(consumer, now_ms()):
+                future.set_result(None)
+                left -= 1
+
+    def join(self, consumer: int) -> None:
+        """Note that a consumer lives. Raises Overloaded."""
+        self.check()
+        if not self.dispatcher.join(consumer, now_ms()):
+            raise Overloaded(
+                f"the group has {limits.group_consumers_max} consumers in the range, the limit; "
+                "use fewer consumers, each with more keys at a time",
+                retry_after=1.0,
+            )
+        self._stirred.set()
+
+    async def until_ready(self, consumer: int, deadline_ms: int) -> None:
+        """Return when a key is ready for the consumer, or at the deadline."""
+        loop = asyncio.get_running_loop()
+        while (now := now_ms()) < deadline_ms:
+            self.check()
+            if self.dispatcher.has_for(consumer, now):
+                return
+            wait_ms = min(deadline_ms - now, AFFINITY_MS if self.dispatcher.ready else _LONG_MS)
+            future: asyncio.Future[None] = loop.create_future()
+            self._waiters[future] = consumer
+            timer = loop.call_later(wait_ms / 1000, _wake, future)
+            try:
+                await future
+            finally:
+                timer.cancel()
+                del self._waiters[future]
+            if wait_ms == AFFINITY_MS:
+                return  # a key of another consumer has waited long enough
+
+    def take(self, body: Body) -> Batches:
+        """Lease keys to a consumer."""
+        self.check()
+        self._look()
+        found = self.dispatcher.take(body["consumer"], body["count"], body["bytes"], now_ms())
+        if found.keys:
+            self._stirred.set()
+        return found
+
+    def claim(self, consumer: int, holds: list[Any]) -> list[bytes]:
+        """Let a consumer keep the keys that it holds; return the refused keys."""
+        self.check()
+        return self.dispatcher.claim(consumer, holds, self._replica.state.next_seq, now_ms())
+
+    async def settle(self, body: Body) -> list[list[Any]]:
+        """Settle the keys of a consumer; return the refused keys, with reasons and positions."""
+        self.check()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        settling = Settling(lambda: None if done.done() else done.set_result(None))
+        self.dispatcher.settle(
+            body["consumer"], body["acks"], body["releases"], body["rejects"], body["extends"],
+            settling, now_ms=now_ms(), leaves=body["leave"],
+        )  # fmt: skip
+        self._flush_soon()
+        self._stirred.set()
+        if not done.done():
+            self._settling.add(done)
+            try:
+                await done
+            finally:
+                self._settling.discard(done)
+        return [list(each) for each in settling.refused]
+
+    def decided(self) -> None:
+        """Look again after a command of an operator."""
+        if not self.is_over:
+            self.dispatcher.decided()
+            self._stirred.set()
+
+
+_LONG_MS: Final = 1 << 40
+
+
+def _wake(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class GroupDrivers:
+    """The drivers of a node. `record` returns the record of a group by its id, or None."""
+
+    def __init__(self, on_broken: OnBroken) -> None:
+        self._on_broken = on_broken
+        self._drivers: dict[tuple[RangeReplica, int], GroupDriver] = {}
+        self._opening: dict[tuple[RangeReplica, int], asyncio.Lock] = {}
+
+    def present(self, replica: RangeReplica, group_id: int) -> GroupDriver | None:
+        """Return the driver of a group, if this member leads and has one."""
+        driver = self._drivers.get((replica, group_id))
+        return None if driver is None or driver.is_over else driver
+
+    def all(self) -> list[GroupDriver]:
+        """Return the drivers that are not over."""
+        for at, driver in list(self._drivers.items()):
+            if driver.is_over:
+                driver.end()
+                del self._drivers[at]
+        return list(self._drivers.values())
+
+    async def opened(
+        self, replica: RangeReplica, record: GroupRecord, begin: Callable[[], Any]
+    ) -> GroupDriver:
+        """Return the driver of a group on the leader; begin to lease if there is none.
+
+        `begin` returns where the group begins where it has not begun. Raises NotLeader, Sealed,
+        Overloaded.
+        """
+        at = replica, record.group_id
+        driver = self.present(*at)
+        if driver is not None:
+            return driver
+        lock = self._opening.setdefault(at, asyncio.Lock())
+        try:
+            async with lock:
+                driver = self.present(*at)
+                return driver or await self._open(replica, record, await begin())
+        finally:
+            if not lock.locked():
+                self._opening.pop(at, None)
+
+    async def _open(self, replica: RangeReplica, record: GroupRecord, begin: int) -> GroupDriver:
+        self.all()
+        before = replica.state.groups.by_id.get(record.group_id)
+        term, fence = replica.group.term, 0 if before is None else before.fence
+        payload = [record.group_id, begin, record.waits]
+        reply = await replica.propose_and_wait(commands.GROUP_OPEN, payload)
+        if reply.get("status") == "error":
+            raise from_wire(reply["error"])
+        group = replica.state.groups.by_id.get(record.group_id)
+        if group is None or group.fence != reply["fence"] or replica.group.term != term:
+            raise Unavailable("the group was changed meanwhile; ask again", reason="group")
+        driver = GroupDriver(replica, record, group, reclaims=fence > 0, on_broken=self._on_broken)
+        self._drivers[replica, record.group_id] = driver
+        return driver

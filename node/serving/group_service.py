@@ -1,0 +1,348 @@
+"""Serve the operations of consumer groups on a range. The leader hands out keys; members read.
+
+The controller keeps the names and options of groups (`group_catalog`). A request names a group by
+its id: a node that does not know the id brings its metadata up to date first, and then the group
+was deleted. The leader of a range forgets the state of deleted groups.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any
+
+from ...client.accepting.request import Room
+from ...client.protocol import Operation, limits
+from ...client.protocol.errors import (
+    CorruptData,
+    GenerationMismatch,
+    NotFound,
+    Overloaded,
+    Timeout,
+    Unavailable,
+    Unsupported,
+    from_wire,
+)
+from ...client.protocol.groups import (
+    DEAD_LETTER,
+    GROUP_DECIDE,
+    GROUP_HISTORY,
+    GROUP_KEYS,
+    GROUP_LAG,
+    GROUP_SETTLE,
+    GROUP_TAKE,
+    PARKED,
+)
+from ...client.protocol.key_spans import prefix_span
+from ...client.protocol.levels import GROUPS_FROM
+from ...partitions.groups import GroupRecord
+from ...partitions.metadata import Metadata
+from ...statemachine import commands
+from ...statemachine.groups.forms import SKIP
+from ...statemachine.groups.group import Group
+from ...statemachine.groups.lag import of_search
+from ...statemachine.groups.selection import Selection
+from ...statemachine.groups.undone import Search
+from ...statemachine.spans import Span, common, has
+from ..metrics import Metrics
+from ..replicas.range_replica import RangeReplica
+from ..replicas.read_turns import in_turns
+from ..runtime.unexpected import OnBroken
+from .data_service import DataService
+from .group_driver import GroupDriver, GroupDrivers, now_ms
+
+Body = dict[str, Any]
+Handler = Callable[[Body], Coroutine[Any, None, Body]]
+PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
+_SEARCHES_MAX = 3
+"""Searches for lag that the removal of entries may disturb."""
+
+
+class GroupService:
+    """Serves groups on the ranges of this node.
+
+    `metadata` returns the cluster as this node knows it, and `refresh` brings it up to date.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: DataService,
+        metadata: Callable[[], Metadata],
+        refresh: Callable[[], Awaitable[None]],
+        metrics: Metrics,
+        on_broken: OnBroken,
+    ) -> None:
+        self._data = data
+        self._metadata = metadata
+        self._refresh = refresh
+        self.drivers = GroupDrivers(on_broken)
+        self.handlers: Mapping[Operation, Handler] = {
+            GROUP_SETTLE: self._settle,
+            GROUP_DECIDE: self._decide,
+        }
+        self.paid_handlers: Mapping[Operation, PaidHandler] = {
+            GROUP_TAKE: self._take,
+            GROUP_LAG: data.reading(self._lag),
+            GROUP_KEYS: data.reading(self._keys),
+            GROUP_HISTORY: data.reading(self._history),
+        }
+        self._metrics = metrics
+        metrics.show_groups(self.numbers)
+
+    def numbers(self) -> dict[str, int]:
+        """Return what the dispatchers of this node have, over all groups and ranges."""
+        all_ = [driver.dispatcher for driver in self.drivers.all()]
+        return {
+            "dispatchers": len(all_),
+            "consumers": sum(each.consumers for each in all_),
+            "in_flight": sum(len(each.in_flight) for each in all_),
+            "waiting": sum(each.waiting for each in all_),
+            "parked": sum(each.parked for each in all_),
+        }
+
+    # Finding.
+
+    async def _record(self, replica: RangeReplica, body: Body) -> GroupRecord:
+        """Return the record of the group. Raises NotFound, Unavailable, Unsupported."""
+        record = self._metadata().groups.get(body["group"])
+        if record is None:
+            await self._refresh()
+            record = self._metadata().groups.get(body["group"])
+        if record is None or record.log_id != replica.descriptor.log_id:
+            raise NotFound(
+                f"the log of range {replica.gid.range_id} has no group with id {body['group']}: "
+                "the group was deleted. Ask for the group by its name again",
+                group=body["group"],
+            )
+        level = self._metadata().feature_level
+        if replica.state.level < GROUPS_FROM:
+            if level >= GROUPS_FROM:
+                raise Unavailable(
+                    f"range {replica.gid.range_id} is at feature level {replica.state.level} and "
+                    f"follows the cluster to level {level}; try again in a second",
+                    reason="level",
+                )
+            raise Unsupported(
+                f"the cluster is at feature level {level}; groups need level {GROUPS_FROM}. Run "
+                "`lognode cluster finalize` when all nodes run this version"
+            )
+        if record.on_dead.startswith(DEAD_LETTER):
+            raise Unsupported(
+                f"group {record.name!r} has `on_dead` {record.on_dead!r}; this version of the node "
+                'only parks keys. Create the group with `on_dead` "park"'
+            )
+        return record
+
+    async def _driver(self, replica: RangeReplica, body: Body) -> GroupDriver:
+        present = self.drivers.present(replica, body["group"])
+        if present is not None and body["group"] in self._metadata().groups:
+            return present
+        record = await self._record(replica, body)
+        await replica.lead_settled()
+        if not replica.leads:
+            raise replica.not_leader()
+        return await self.drivers.opened(replica, record, partial(_begin, replica, record))
+
+    # Consumers.
+
+    async def _take(self, body: Body, room: Room) -> Body:
+        """Return batches for a consumer, or wait for one."""
+        replica = self._data.find(body)
+        try:
+            return await self._taken(replica, body, room)
+        except CorruptData as error:
+            self._data.on_damaged(replica, error)
+            raise self._data.damage_refusal(replica.gid, error.message, body["node"]) from None
+
+    async def _taken(self, replica: RangeReplica, body: Body, room: Room) -> Body:
+        until_ms = now_ms() + body["wait_ms"]
+        driver = await self._driver(replica, body)
+        consumer, dispatcher = body["consumer"], driver.dispatcher
+        driver.join(consumer)
+        refused: list[bytes] = []
+        if body["fence"] != dispatcher.fence:  # the consumer claims first what it has
+            await room()
+            return _answer(driver, None, refused)
+        if body["holds"] is not None:
+            refused = driver.claim(consumer, body["holds"])
+        if body["count"] and not refused:
+            await driver.until_ready(consumer, until_ms)
+        await room()
+        before = dispatcher.redelivered
+        batches = driver.take(body)
+        self._metrics.group_redeliveries.inc(dispatcher.redelivered - before)
+        replica.count_read()
+        return _answer(driver, batches, refused)
+
+    async def _settle(self, body: Body) -> Body:
+        """Settle the keys of a consumer; answer when that is committed."""
+        replica = self._data.find(body)
+        driver = await self._driver(replica, body)
+        if replica.proposed_bytes > limits.append_queue_bytes_max:
+            raise Overloaded("the range's append queue is full", retry_after=0.05)
+        return {"refused": await driver.settle(body)}
+
+    # Operators.
+
+    async def _decide(self, body: Body) -> Body:
+        """Retry and skip keys, and set positions. A repetition has no further effect."""
+        replica = self._data.find(body)
+        driver = await self._driver(replica, body)
+        own = _span(replica)
+        named = [*body["retry"], *(row[0] for row in (*body["skip"], *body["keys"]))]
+        if not all(has(own, key) for key in named):
+            raise GenerationMismatch(
+                f"a key is outside of range {replica.gid.range_id}",
+                ranges=[replica.descriptor.to_wire()],
+            )
+        group_id, who, why = (
+            body["group"],
+            body.get("by", "")[: limits.group_text_chars_max],
+            body["why"],
+        )
+        refused: list[list[Any]] = []
+        if body["retry"]:
+            payload = [group_id, list(body["retry"]), who]
+            refused += await self._propose(
+                replica, driver, commands.GROUP_RETRY, payload, body["retry"]
+            )
+        if body["skip"]:
+            payload = [group_id, [list(row) for row in body["skip"]], SKIP, who, why]
+            keys = [row[0] for row in body["skip"]]
+            refused += await self._propose(replica, driver, commands.GROUP_SKIP, payload, keys)
+        if body["spans"] or body["keys"]:
+            asked = [(common(row[:2], own), row[2]) for row in body["spans"]]
+            spans = [[*part, to] for part, to in asked if part is not None]
+            payload = [group_id, spans, [list(row) for row in body["keys"]], who]
+            if spans or body["keys"]:
+                await self._propose(replica, driver, commands.GROUP_RESET, payload, [])
+        return {"refused": refused}
+
+    async def _propose(
+        self, replica: RangeReplica, driver: GroupDriver, kind: int, payload: list[Any],
+        keys: list[bytes],
+    ) -> list[list[Any]]:  # fmt: skip
+        reply = await replica.propose_and_wait(kind, payload)
+        if reply.get("status") == "error":
+            raise from_wire(reply["error"])
+        driver.decided()
+        places, actual = reply.get("refused", ()), reply.get("actual", ())
+        return [[keys[at], position] for at, position in zip(places, actual, strict=True)]
+
+    # Reads.
+
+    async def _lag(self, replica: RangeReplica, body: Body) -> Body:
+        """Return what the group has not done, exactly at the index of the answer."""
+        record = await self._record(replica, body)
+        span = _asked(replica, body)
+        selection = Selection(record.prefix, record.selector)
+        driver = self.drivers.present(replica, record.group_id)
+        try:
+            async with asyncio.timeout(body["timeout_ms"] / 1000):
+                for _ in range(_SEARCHES_MAX):
+                    group = replica.state.groups.by_id.get(record.group_id) or Group()
+                    index, flying = replica.applied_index, [] if driver is None else [
+                        key for key in driver.dispatcher.in_flight if has(span, key)
+                    ]  # fmt: skip
+                    search = Search(replica.state, group, span, replica.state.next_seq, selection)
+                    while not search.done:
+                        await in_turns(replica, search.step)
+                        await asyncio.sleep(0)
+                    if not search.disturbed:
+                        break
+        except TimeoutError:
+            raise Timeout(
+                "the lag has more entries than a node counts in this time; ask with a longer "
+                "timeout, or for a prefix",
+                outcome="not_applied",
+            ) from None
+        found = of_search(search, index, flying)
+        consumers = 0 if driver is None else driver.dispatcher.consumers
+        return {**found._asdict(), "consumers": consumers, "applied": index}
+
+    async def _keys(self, replica: RangeReplica, body: Body) -> Body:
+        """Return a page of the keys that are parked, or in flight, or one key."""
+        record = await self._record(replica, body)
+        span, after = _asked(replica, body), body["after"]
+        group = replica.state.groups.by_id.get(record.group_id) or Group()
+        driver = self.drivers.present(replica, record.group_id)
+        leases = {} if driver is None else driver.dispatcher.in_flight
+        if body["key"] is not None:
+            keys = [body["key"]]
+        elif body["what"] == PARKED:
+            keys = sorted(key for key, row in group.rows.items() if row.parked)
+        else:
+            keys = sorted(leases)
+        keys = [key for key in keys if has(span, key) and (after is None or key > after)]
+        page = keys[: limits.group_page_rows]
+        rows = []
+        for key in page:
+            row, lease = group.rows.get(key), leases.get(key)
+            rows.append([
+                key, group.position(key), 0 if row is None else row.deliveries,
+                0 if lease is None else lease.consumer, row is not None and row.parked,
+                "" if row is None else row.error,
+            ])  # fmt: skip
+        return {"rows": rows, "after": page[-1] if len(keys) > len(page) else None}
+
+    async def _history(self, replica: RangeReplica, body: Body) -> Body:
+        """Return a page of the decisions, the oldest first."""
+        record = await self._record(replica, body)
+        span = _asked(replica, body)
+        group = replica.state.groups.by_id.get(record.group_id) or Group()
+        found = [
+            list(each)
+            for each in group.decisions
+            if common((each.start, each.end), span) is not None
+        ]
+        begin = body["after"]
+        page = found[begin : begin + limits.group_page_rows]
+        more = len(found) > begin + len(page)
+        return {"decisions": page, "after": begin + len(page) if more else None}
+
+    # Deleted groups.
+
+    def forget_deleted(self, replica: RangeReplica) -> None:
+        """As leader, forget the state of groups that were deleted."""
+        metadata = self._metadata()
+        given = metadata.next_ids.get("group", 1)
+        for group_id in list(replica.state.groups.by_id):
+            if group_id < given and group_id not in metadata.groups:
+                replica.propose_in_passing(commands.GROUP_FORGET, [group_id])
+
+
+def _answer(driver: GroupDriver, batches: Any, refused: list[bytes]) -> Body:
+    columns = ("keys", "tokens", "deliveries", "counts", "seqs", "timestamps", "values")
+    return {
+        "fence": driver.dispatcher.fence,
+        "lease_ms": driver.dispatcher.lease_ms,
+        "refused": refused,
+        **{name: [] if batches is None else getattr(batches, name) for name in columns},
+        "headers": (batches.headers or None) if batches is not None else None,
+    }
+
+
+async def _begin(replica: RangeReplica, record: GroupRecord) -> int:
+    """Return where the group begins on keys of the range on which it has not begun."""
+    if not record.begin_ms:
+        return 1
+    state = replica.state
+    begins = []
+    start: bytes | None = state.start
+    while start is not None:
+        seq, start = await in_turns(
+            replica, partial(state.seq_at_timestamp, record.begin_ms, start, state.end)
+        )
+        begins.append(seq)
+    return min(begins)
+
+
+def _span(replica: RangeReplica) -> Span:
+    return replica.descriptor.span.start, replica.descriptor.span.end
+
+
+def _asked(replica: RangeReplica, body: Body) -> Span:
+    """Return the part of the range's keys that the request is about."""
+    asked = common((body["start_key"], body["end_key"]), prefix_span(body["prefix"]))
+    found = None if asked is None else common(asked, _span(replica))
+    return found or (b"\0", b"\0")

@@ -1,0 +1,308 @@
+"""How a leader hands out the keys of a group, one rule at a time; the model test mixes them."""
+
+from pathlib import Path
+
+import pytest
+from dispatch_model import DELIVERIES, LEASE_MS, DispatchModel, Leader
+from group_model import GROUP
+from lineages import KEYS
+
+from lognode.client.protocol import limits
+from lognode.client.protocol.groups import LEASE, POSITION
+from lognode.node.dispatch.commands import Settling
+from lognode.node.dispatch.dispatcher import RECLAIM_MS, Dispatcher, Options
+from lognode.node.dispatch.key_line import Line, Place
+from lognode.node.dispatch.ready_keys import AFFINITY_MS, ReadyKeys
+from lognode.statemachine import commands
+from lognode.statemachine.groups.row import Row
+from lognode.statemachine.groups.selection import Selection
+
+A, B, C = KEYS[:3]
+ANN, BEN = 11, 12
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> DispatchModel:
+    """A range with entries 1 to 3 of A, B, C, and the group's leader, which has read these."""
+    model = DispatchModel(tmp_path / "log", 7)
+    (state,) = model.log.ranges
+    model.log.append(state, [A, B, C])
+    model.read(model.lead(state), 99)
+    return model
+
+
+def leader_of(model: DispatchModel) -> Leader:
+    (leader,) = model.leaders
+    return leader
+
+
+def settle(model: DispatchModel, consumer: int, **asked: object) -> Settling:
+    leader, settling = leader_of(model), Settling(lambda: None)
+    rows = {name: asked.pop(name, ()) for name in ("acks", "releases", "rejects", "extends")}
+    leader.dispatcher.settle(
+        consumer, settling=settling, now_ms=model.now, **rows, **asked,  # type: ignore[arg-type]
+    )  # fmt: skip
+    model.propose(leader)
+    return settling
+
+
+def apply_all(model: DispatchModel) -> None:
+    while model.apply_one(leader_of(model)):
+        pass
+
+
+def test_G1_a_key_is_with_one_consumer_and_its_old_token_acks_nothing(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    assert model.take(leader, ANN, 1, 1000) == 1
+    (given,) = model.held[ANN].values()
+    assert model.take(leader, BEN, 9, 1 << 20) == 2
+    assert given.key not in model.held[BEN]
+    model.now += LEASE_MS
+    model.tick(leader)
+    apply_all(model)
+    model.read(leader, 99)
+    refused = settle(model, ANN, acks=[(given.key, given.token, given.through)]).refused
+    assert refused == [(given.key, LEASE, 1)]
+    model.now += AFFINITY_MS
+    assert model.take(leader, BEN, 9, 1 << 20) == 3
+    refused = settle(model, ANN, acks=[(given.key, given.token, given.through)]).refused
+    assert refused == [(given.key, LEASE, 1)]
+    again = model.held[BEN][given.key]
+    refused = settle(model, ANN, acks=[(again.key, again.token, again.through)]).refused
+    assert refused, "the token of another consumer"
+
+
+def test_a_repeated_ack_is_not_refused(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = model.held[ANN][A]
+    for _ in range(2):  # the second while the first is under way
+        assert not settle(model, ANN, acks=[(A, given.token, given.through)]).refused
+    apply_all(model)
+    assert not settle(model, ANN, acks=[(A, given.token, given.through)]).refused
+    assert not leader.log, "nothing is proposed again"
+    refused = settle(model, ANN, acks=[(A, given.token, given.through + 1)]).refused
+    assert refused == [(A, LEASE, given.through)]
+
+
+def test_an_ack_beyond_the_batch_is_refused(model: DispatchModel) -> None:
+    model.take(leader_of(model), ANN, 9, 1 << 20)
+    given = model.held[ANN][A]
+    refused = settle(model, ANN, acks=[(A, given.token, given.through + 1)]).refused
+    assert refused == [(A, POSITION, 1)]
+
+
+def test_an_ack_of_a_part_keeps_the_rest(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    model.log.append(leader.state, [A, A])
+    model.read(leader, 99)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = model.held[ANN][A]
+    assert given.seqs == [1, 4, 5]
+    assert not settle(model, ANN, acks=[(A, given.token, 2)]).refused
+    apply_all(model)
+    assert not settle(model, ANN, acks=[(A, given.token, 6)]).refused
+    apply_all(model)
+    assert model.group(leader.state).position(A) == 6  # type: ignore[union-attr]
+
+
+def test_many_acks_are_one_command(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    leader.dispatcher.settle(
+        ANN, [(each.key, each.token, each.through) for each in model.held[ANN].values()],
+        (), (), (), Settling(lambda: None), now_ms=0,
+    )  # fmt: skip
+    model.propose(leader)
+    assert [(kind, len(payload[2])) for kind, payload, _ in leader.log] == [(commands.GROUP_ACK, 3)]
+
+
+def test_G5_a_poison_key_is_parked_and_holds_nobody_up(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    for delivery in range(1, DELIVERIES + 1):
+        model.now += AFFINITY_MS
+        assert model.take(leader, ANN, 9, 1 << 20) == (3 if delivery == 1 else 1)
+        given = model.held[ANN].pop(A)
+        if delivery == 1:
+            acks = [(k, g.token, g.through) for k, g in model.held[ANN].items()]
+            assert not settle(model, ANN, acks=acks).refused
+        assert not settle(model, ANN, releases=[(A, given.token, 0, "broken")]).refused
+        apply_all(model)
+        model.read(leader, 99)
+    group = model.group(leader.state)
+    assert group is not None
+    assert group.rows[A] == Row(1, DELIVERIES, parked=True, error="broken")
+    assert model.take(leader, ANN, 9, 1 << 20) == 0
+    model.log.append(leader.state, [A, B])
+    model.read(leader, 99)
+    assert model.take(leader, ANN, 9, 1 << 20) == 1, "A goes on, though the key is parked"
+    model.now += 2_000
+    model.tick(leader)
+    apply_all(model)
+    assert group.floors.values[0] > 1, "a parked key holds up the floor"
+    model.retry_key(leader, A)
+    apply_all(model)
+    model.read(leader, 99)
+    model.now += AFFINITY_MS
+    assert model.take(leader, BEN, 9, 1 << 20) >= 1
+    assert model.held[BEN][A].seqs == [1, 4]
+
+
+def test_a_failed_entry_comes_alone(model: DispatchModel) -> None:
+    """So that the entry that fails is known, and those behind it do not fail with it."""
+    leader = leader_of(model)
+    model.log.append(leader.state, [A])
+    model.read(leader, 99)
+    model.take(leader, ANN, 9, 1 << 20)
+    settle(model, ANN, releases=[(A, model.held[ANN][A].token, 0, "broken")])
+    apply_all(model)
+    model.read(leader, 99)
+    model.take(leader, ANN, 9, 1 << 20)
+    assert model.held[ANN][A].seqs == [1]
+
+
+def test_a_key_given_back_with_a_delay_comes_after_the_delay(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = model.held[ANN].pop(A)
+    for _ in range(2):  # a repetition is not refused
+        assert not settle(model, ANN, releases=[(A, given.token, 5_000, "")]).refused
+    for ms, found in ((4_000, 0), (1_000 - AFFINITY_MS, 1)):
+        model.now += ms
+        leader.dispatcher.tick(model.now)
+        model.read(leader, 99)
+        assert A not in model.held[BEN]
+        model.now += AFFINITY_MS
+        model.take(leader, BEN, 9, 1 << 20)
+        assert (A in model.held[BEN]) == bool(found)
+
+
+def test_the_next_leader_lets_holders_claim_their_keys(model: DispatchModel) -> None:
+    model.take(leader_of(model), ANN, 9, 1 << 20)
+    given = dict(model.held[ANN])
+    leader = model.lead(leader_of(model).state)
+    model.read(leader, 99)
+    assert model.take(leader, BEN, 9, 1 << 20) == 0, "nobody gets a key that may be claimed"
+    assert model.take(leader, ANN, 9, 1 << 20, "all") == 0
+    token = given[A].token
+    assert leader.dispatcher.claim(BEN, [(A, token)], 4, model.now) == [A], "ANN has the key"
+    assert not settle(model, ANN, acks=[(A, token, given[A].through)]).refused
+    apply_all(model)
+    model.now += RECLAIM_MS
+    assert model.take(leader, BEN, 9, 1 << 20) == 0
+    model.lead(leader.state)
+    leader = model.lead(leader.state)
+    assert leader.dispatcher.claim(ANN, [(B, given[B].token)], 4, model.now) == [B], "too old"
+
+
+def test_x30_no_lease_outlives_a_reset(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = model.held[ANN][A]
+    model.reset_span(leader, (b"", None), 1)
+    apply_all(model)
+    leader = leader_of(model)
+    assert leader.dispatcher.claim(ANN, [(A, given.token)], 4, model.now) == [A]
+    assert settle(model, ANN, acks=[(A, given.token, given.through)]).refused
+
+
+def test_entries_that_are_removed_are_not_handed_out(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    model.log.append(leader.state, [A])
+    model.read(leader, 99)
+    model.trim_key(leader.state, A, 2)
+    model._look(leader)
+    model.read(leader, 99)
+    model.take(leader, ANN, 9, 1 << 20)
+    assert model.held[ANN][A].seqs == [4]
+
+
+def test_x30_a_claim_of_the_floor_does_not_pass_entries_of_a_key_that_moves_meanwhile(
+    model: DispatchModel,
+) -> None:
+    """A is far behind the floor. A skip moves A above the floor after the claim was made."""
+    leader = leader_of(model)
+    group = model.group(leader.state)
+    assert group is not None
+    model.take(leader, ANN, 9, 1 << 20)
+    acks = [(k, g.token, g.through) for k, g in model.held[ANN].items() if k != A]
+    settle(model, ANN, acks=acks)
+    model.now += 2_000
+    leader.dispatcher._leases.of[A].deadline_ms += 1 << 30
+    model.propose(leader)
+    apply_all(model)
+    assert group.floors.values == [4]
+    assert group.rows[A] == Row(1)
+    model.log.append(leader.state, [A, A, B])  # 4, 5, 6
+    model.read(leader, 99)
+    model.log.trim_keys(leader.state, [A], 5)  # under way while the leader makes the claim
+    model.now += 2_000
+    model.propose(leader)
+    apply_all(model)
+    assert group.position(A) == 5
+    model.check()
+
+
+def test_a_group_of_a_prefix_reads_no_other_key(tmp_path: Path) -> None:
+    options = Options(LEASE_MS, DELIVERIES, Selection(prefix=b"b"))
+    model = DispatchModel(tmp_path / "log", 7, options)
+    (state,) = model.log.ranges
+    model.log.append(state, [A, B, C])
+    leader = model.lead(state)
+    model.read(leader, 99)
+    assert model.take(leader, ANN, 9, 1 << 20) == 1
+    given = model.held[ANN][B]
+    settle(model, ANN, acks=[(B, given.token, given.through)])
+    model.now += 2_000
+    model.propose(leader)
+    while leader.log:
+        kind, payload, proposal = leader.log.popleft()
+        assert model.do(state, kind, payload) == {"status": "ok"}
+        assert proposal is not None
+        leader.dispatcher.applied(proposal, [], [], model.now)
+    group = state.groups.by_id[GROUP]
+    assert group.floors.values == [4], "other keys hold up the floor"
+
+
+def test_memory_is_bounded_by_what_waits(tmp_path: Path) -> None:
+    line = Line(A, 1, Place.READY)
+    assert line.add(1, 0, b"v" * 100, {"h": b"x"}) == line.size > 100
+    assert line.drop() > 100
+    assert (line.size, line.seqs, line.has_unread) == (0, [], True)
+
+
+def test_a_key_goes_back_to_its_consumer_unless_that_one_is_slow() -> None:
+    ready = ReadyKeys()
+    for consumer in (ANN, BEN):
+        ready.joined(consumer)
+    ready.leased(A, ANN)
+    ready.put(A, 0)
+    ready.put(B, 1)
+    assert ready.take(BEN, 1) == B
+    assert ready.take(BEN, AFFINITY_MS - 1) is None
+    assert ready.take(BEN, AFFINITY_MS) == A
+    ready.put(A, 100)
+    ready.left(ANN)
+    assert ready.take(BEN, 100) == A
+    assert not len(ready)
+
+
+def test_leases_are_bounded_by_the_rows_that_are_left(model: DispatchModel) -> None:
+    """Otherwise an acknowledgement might find no row."""
+    leader = leader_of(model)
+    group = model.group(leader.state)
+    assert group is not None
+    spare = limits.group_keys_a_command_max
+    for at in range(limits.group_rows_max - spare - 2):
+        group.rows[b"z%d" % at] = Row(9, parked=True)
+    assert leader.dispatcher.take(ANN, 9, 1 << 20, 0).keys == [A, B]
+
+
+def test_too_many_consumers_are_refused(model: DispatchModel) -> None:
+    dispatcher: Dispatcher = leader_of(model).dispatcher
+    for consumer in range(limits.group_consumers_max):
+        assert dispatcher.join(consumer + 1, 0)
+    assert not dispatcher.join(1 << 40, 0)
+    assert dispatcher.join(1, 0)
+    dispatcher.tick(LEASE_MS + limits.group_wait_ms_max + 1)
+    assert dispatcher.join(1 << 40, 0)
