@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ..client.protocol import characters, limits
+from ..client.protocol import characters, limits, log_names
 from ..client.protocol.errors import Conflict, InvalidArgument, NotFound, Unsupported
 from ..client.protocol.groups import DEAD_LETTER, LATEST, PARK, TIME
 from ..client.protocol.key_spans import Span, prefix_span
 from ..client.protocol.levels import GROUPS_FROM
 from ..client.protocol.limit_checks import check_limit
 from ..client.protocol.patterns import Patterns, patterns_of
-from . import log_names
 from .command_fields import number, text
 
 if TYPE_CHECKING:
