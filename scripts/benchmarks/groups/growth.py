@@ -1,7 +1,7 @@
 """How the members of a turn grow while a group goes through many keys: their memory, their files.
 
-The files of lognode that matter here are those of the meta environments, which have the rows of the
-groups. Other systems keep a group's state beside their data, so all their files are counted.
+The counted files are the meta environments of lognode, which have the rows of the groups; other
+systems have none.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ class Growth:
         }
 
     def _now(self) -> tuple[int, int]:
-        return resident(self._pids), sum(map(_size, self._directory.glob("*/meta/data.mdb")))
+        return resident(self._pids), sum(map(_size, self._directory.glob("*/meta.mdb")))
 
 
 def _size(path: Path) -> int:

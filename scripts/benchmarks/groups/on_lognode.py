@@ -108,10 +108,11 @@ class _Consumer:
             await self._settled()
 
     async def _settled(self) -> None:
-        sent, self._sent = self._sent, []
+        sent = list(self._sent)
         await self._consumer.flush()
         for items, called in sent:
             self._work.end(self._number, items, called)
+        del self._sent[: len(sent)]  # not before: the flush may have been cancelled
 
 
 def _client(plan: Plan) -> lognode.AsyncClient:
