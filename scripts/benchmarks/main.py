@@ -12,7 +12,7 @@ NAMES = {
     "contention": "contention",
     "fetch": "peers.fetch",
     "follow": "follow.run",
-    "groups": "groups",
+    "groups": "groups.run",
     "growth": "growth",
     "handover": "handover",
     "idle": "idle",

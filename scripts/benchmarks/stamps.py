@@ -34,6 +34,15 @@ class Stamps:
         """Return the key of a number."""
         return b"%015d~" % (number * self.step)
 
+    def number(self, key: bytes) -> int:
+        """Return the number of a key."""
+        return int(key[:-1]) // self.step
+
+    @property
+    def fills(self) -> int:
+        """How many records of a key have different places; then the places begin again."""
+        return self._shape.fills
+
     def value(self, key: bytes, nth: int, due: float) -> bytes:
         """Return the value of a key's record with this place, from 0."""
         body = self._shape.value(key, nth) + b"%016x" % round(due * 1e9)

@@ -10,11 +10,10 @@ number, before the first append. NATS gets one subject a follower and the same i
 import asyncio
 import contextlib
 import json
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,8 +21,9 @@ from typing import Any
 
 from .. import harness
 from ..peers.registry import SYSTEMS as PEERS
-from ..peers.system import Members, scratch, with_modules
+from ..peers.system import Members, scratch
 from ..processor import ProcessorWatch, children_seconds, own_seconds, resident
+from ..programs import answer, program, tell
 from .plan import KEY_BYTES, Plan
 from .systems import SYSTEMS
 
@@ -100,15 +100,15 @@ def _turn(plan: Plan, options: Any) -> dict[str, Any]:
 
 def _measure(plan: Plan, members: Members) -> dict[str, Any]:
     before = resident(members.pids)
-    with _program("receive", plan.to_text()) as receiver:
-        opened = _line(receiver)
+    with program("follow.receive", plan.to_text()) as receiver:
+        opened = answer(receiver)
         if "refused" in opened:
             return opened
         time.sleep(_SETTLE_S)
         grown = resident(members.pids) - before
         with contextlib.ExitStack() as stack:
             appenders = [
-                stack.enter_context(_program("appends", str(number), plan.to_text()))
+                stack.enter_context(program("follow.appends", str(number), plan.to_text()))
                 for number in range(plan.appenders)
             ]
             watch = ProcessorWatch({
@@ -118,11 +118,9 @@ def _measure(plan: Plan, members: Members) -> dict[str, Any]:
                 "children": partial(children_seconds, members.pids),
             })  # fmt: skip
             with watch:
-                appended = [_line(each) for each in appenders]
-        assert receiver.stdin is not None
-        receiver.stdin.write(f"{sum(each['to_followed'] for each in appended)}\n")
-        receiver.stdin.flush()
-        delivered = _line(receiver)
+                appended = [answer(each) for each in appenders]
+        tell(receiver, str(sum(each["to_followed"] for each in appended)))
+        delivered = answer(receiver)
     begins, ends = zip(*[each["measured_s"] for each in appended], strict=True)
     interval = min(begins), max(ends)
     records = sum(each["records"] for each in appended)
@@ -141,28 +139,3 @@ def _measure(plan: Plan, members: Members) -> dict[str, Any]:
         "client KiB a follower": round(opened["grown_bytes"] / 1024 / plan.followers, 2),
         **watch.budget(interval, records),
     }
-
-
-@contextlib.contextmanager
-def _program(name: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """Run a module of this package; it is killed if it still runs at the end."""
-    with subprocess.Popen(
-        [sys.executable, "-m", f"benchmarks.follow.{name}", *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, **with_modules()},
-    ) as process:  # fmt: skip
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _line(process: "subprocess.Popen[str]") -> dict[str, Any]:
-    """Return the next line of the program's output. Raises RuntimeError when the program ends
-    without it; its errors are on standard error."""
-    assert process.stdout is not None
-    text = process.stdout.readline()
-    if not text:
-        raise RuntimeError(f"{process.args[2]} ended with code {process.wait()}")  # type: ignore[index]
-    found: dict[str, Any] = json.loads(text)
-    return found
