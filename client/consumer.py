@@ -152,7 +152,12 @@ class AsyncConsumer:
         self._spans = spans_of(info)
         self._common = {"group": info.id, "consumer": self._number}
         self._settles = Settles(
-            self._cluster, self._routes, self._common, options.timeout, self._keys.lost
+            self._cluster,
+            self._routes,
+            self._common,
+            options.timeout,
+            self._keys.lost,
+            self._claimed,
         )
         self._common = {**self._common, "prefix": prefix_of(info)}
         await self._reconcile(deadline)
@@ -301,6 +306,11 @@ class AsyncConsumer:
                     self._settling().add(EXTENDS, held.key, held.token)
                 elif age > self._options.hold_s + lease_s:
                     self._keys.over(held, lost=True)
+
+    async def _claimed(self, known: Range, node: int) -> None:
+        found = self._takes.get(known.range_id)
+        if found is not None:
+            await found[0].claimed(known, node)
 
     async def _moved(self) -> None:
         await self._reconcile(self._cluster.now() + self._options.timeout)

@@ -33,9 +33,6 @@ class AsyncGroupBatch:
     def __repr__(self) -> str:
         return f"<AsyncGroupBatch of {len(self._held)} entries of {self._held.key!r}>"
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     @property
     def key(self) -> bytes:
         """The key of all entries."""

@@ -6,7 +6,8 @@ have them by then.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from .cluster import Body, Cluster, LogRoutes
@@ -47,17 +48,20 @@ class Settle:
 class Settles:
     """The keys that a consumer settles. `common` is what every request of the consumer has.
     `timeout` is for each request, in seconds. `on_lost` is told of each key and token that the
-    consumer no longer has."""
+    consumer no longer has. `claimed` waits until the leader on a node knows what the consumer has:
+    another leader would refuse everything."""
 
     def __init__(
         self, cluster: Cluster, routes: LogRoutes, common: Body, timeout: float,
         on_lost: Callable[[bytes, int], None],
+        claimed: Callable[[Range, int], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._routes = routes
         self._common = common
         self._timeout = timeout
         self._on_lost = on_lost
+        self._claimed = claimed
         self._pending: dict[int, list[Settle]] = {}
         """What is to be sent, by the id of the range."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -136,6 +140,10 @@ class Settles:
                 settles = [settle for settle in settles if known.contains(settle.key)]
             tried = self._cluster.target(known)
             try:
+                until = attempts.attempt_deadline(loop.time())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await self._claimed(known, tried)
                 until = attempts.attempt_deadline(loop.time())
                 answer = await self._cluster.ask(
                     known, GROUP_SETTLE, self._body(settles), until, node=tried

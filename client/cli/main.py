@@ -14,7 +14,9 @@ from ..protocol.errors import Conflict, LognodeError, NotFound
 from . import (
     verbs_bench,
     verbs_cluster,
+    verbs_consume,
     verbs_cursors,
+    verbs_groups,
     verbs_logs,
     verbs_nodes,
     verbs_producers,
@@ -34,7 +36,7 @@ VERBS = {
     verb.name: verb
     for verb in (
         *verbs_logs.VERBS, *verbs_write.VERBS, *verbs_read.VERBS, *verbs_ranges.VERBS,
-        *verbs_cursors.VERBS,
+        *verbs_cursors.VERBS, *verbs_groups.VERBS, *verbs_consume.VERBS,
         *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_producers.VERBS, *verbs_quotas.VERBS,
         *verbs_cluster.VERBS, *verbs_top.VERBS,
         *verbs_tokens.VERBS,

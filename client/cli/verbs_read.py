@@ -86,7 +86,7 @@ async def _latest(call: Call) -> None:
         to_bytes(options.key), **_members(options), through=options.through
     )
     if entry is not None:
-        call.printer.record(_row(entry), _ENTRY)
+        call.printer.record(entry_row(entry), _ENTRY)
 
 
 async def _count(call: Call) -> None:
@@ -130,7 +130,7 @@ async def _follow(call: Call) -> None:
     ) as feed:
         async for batch in feed:
             for entry in batch.entries[:left]:
-                call.printer.line(_row(entry), _ENTRY)
+                call.printer.line(entry_row(entry), _ENTRY)
             if left is not None:
                 left -= len(batch)
                 if left < 0 and options.cursor is not None:
@@ -184,10 +184,11 @@ def to_bytes(text: str) -> bytes:
 
 async def _rows(entries: AsyncIterator[Entry]) -> AsyncIterator[dict[str, Any]]:
     async for entry in entries:
-        yield _row(entry)
+        yield entry_row(entry)
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def entry_row(entry: Entry) -> dict[str, Any]:
+    """Return an entry as a row to print."""
     row: dict[str, Any] = {
         "key": entry.key,
         "seq": entry.seq,

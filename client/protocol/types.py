@@ -128,7 +128,7 @@ class GroupInfo(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """The work that a consumer group has not done. Each range is exact at the index of its answer."""
+    """The work that a consumer group has not done; each range is exact at its answer's index."""
 
     entries: int
     bytes: int

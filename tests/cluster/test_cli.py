@@ -86,6 +86,8 @@ def test_every_verb_has_an_example() -> None:
         "range move", "range split", "range merge", "range recover", "node drain", "node remove",
         "node rekey", "token create", "token list", "token revoke", "quota set", "quota list",
         "quota delete", "usage", "cursor list", "cursor set", "cursor delete",
+        "group list", "group describe", "group lag", "group parked", "group history",
+        "group retry", "group skip", "group reset", "group delete", "consume",
         "node invite", "node invites", "node uninvite",
     }  # fmt: skip
     assert {*EXAMPLES, *more} == VERBS.keys(), "those have tests of their own"
