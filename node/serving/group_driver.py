@@ -10,7 +10,6 @@ Nothing here holds the loop: a page is read in bounded turns, and a command name
 import asyncio
 import time
 from collections.abc import Callable
-from copy import copy
 from functools import partial
 from typing import Any, Final
 
@@ -92,12 +91,10 @@ class GroupDriver:
 
         A command that was proposed may still be applied: the outcome of a settlement is unknown.
         """
-        if self._error is None:
-            self._error = error or self._reason()
+        why = self._error = self._error or error or self._reason()
         self._stirred.set()
-        unsure = copy(self._error)
-        unsure.outcome = "unknown"
-        for futures, told in ((self._waiters, self._error), (self._settling, unsure)):
+        unsure = type(why)(why.message, outcome="unknown", **why.fields)
+        for futures, told in ((self._waiters, why), (self._settling, unsure)):
             for future in futures:
                 if not future.done():
                     future.set_exception(told)
