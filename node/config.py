@@ -15,6 +15,7 @@ from ..client.protocol import limits
 from ..client.protocol.address import Address, split_address
 from ..client.protocol.errors import InvalidArgument
 from ..client.protocol.kinds import INTEGER_MAX
+from ..client.protocol.levels import LEVEL_MAX, LEVEL_MIN, span
 from ..client.protocol.peers import ZONE
 
 _PORT_MAX = 65_535
@@ -47,6 +48,8 @@ class Config:
     bootstrap_expect: int = 0
     """Number of empty nodes, named by `join`, that agree on a founder. 0: a node without `join`
     founds the cluster."""
+    found_level: int = LEVEL_MAX
+    """The feature level of a cluster that this node founds."""
     zone: str = ""
     secret_file: Path | None = None
     tls_cert: Path | None = None
@@ -162,6 +165,13 @@ _FLAGS = {
         (
             "number of nodes in --join, with this node: nodes that start empty found a cluster "
             "together"
+        ),
+    ),
+    "found_level": (
+        "N",
+        (
+            "feature level of a cluster that this node founds, for nodes of earlier versions that "
+            "will join (default: the newest)"
         ),
     ),
     "zone": ("Z", "failure domain of this node"),
@@ -366,6 +376,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _lease(value)
         if name == "bootstrap_expect":
             return _nodes(value)
+        if name == "found_level":
+            return _level(value)
         if name == "wal_file_bytes":
             return _bytes(value)
         if name in ("transfer_bytes_per_s", "scrub_bytes_per_s"):
@@ -415,6 +427,13 @@ def _nodes(value: Any) -> int:
     number = int(value)
     if not 0 <= number <= limits.nodes_max:
         raise ValueError(f"give a number of nodes of 1 to {limits.nodes_max}, or 0")
+    return number
+
+
+def _level(value: Any) -> int:
+    number = int(value)
+    if not LEVEL_MIN <= number <= LEVEL_MAX:
+        raise ValueError(f"this version knows {span(LEVEL_MIN, LEVEL_MAX)}")
     return number
 
 

@@ -76,6 +76,16 @@ def check_pattern_scopes(level: int, scopes: Iterable[Scope]) -> None:
         )
 
 
+def begin(metadata: "MetadataState", command: Command) -> None:
+    """Apply the level at which a new cluster begins; a command without a level means the first.
+
+    The founder is the only node, and knows the level.
+    """
+    level = number(command, "level") or LEVEL_MIN
+    if level > LEVEL_MIN:
+        metadata.feature_level = level
+
+
 def finalize(metadata: "MetadataState", command: Command) -> dict[str, Any]:
     """Apply a command that raises the level. A repetition changes nothing.
 

@@ -167,6 +167,7 @@ class Metadata(MetadataState):
             raise InvalidArgument(f"this is cluster {self.cluster_id} already", what="cluster")
         if command.get("token"):  # first, since the token may be refused
             tokens.create(self, command["token"])
+        levels.begin(self, command)
         self.cluster_id = command["cluster"]
         self.founders = _number(command, "founders") or 1
         if founded_ms := _number(command, "at_ms"):

@@ -25,6 +25,7 @@ from ..client.protocol.kinds import (
     Text,
     shown,
 )
+from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.patterns import check_separator
 from ..client.protocol.record import OMIT, Optional, Record, Shape
 from . import allocate, commands, groups, levels, lifecycle, policy, reasons, tokens
@@ -58,7 +59,8 @@ def _of_node(**more: Kind | Optional) -> Record:
 _RECORDS: Final[Mapping[str, Record]] = {
     commands.FOUND: _of_node(
         cluster=Text(limits.cluster_id_bytes_max, 1), token=Optional(_TOKEN),
-        founders=Optional(Integer(1, limits.nodes_max), 1), at_ms=_AT,
+        founders=Optional(Integer(1, limits.nodes_max), 1),
+        level=Optional(Integer(LEVEL_MIN), LEVEL_MIN), at_ms=_AT,
     ),
     commands.REGISTER: Record(
         {**peers.REGISTRATION, "node": Optional(NODE), "boot": _BOOT,

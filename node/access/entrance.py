@@ -216,7 +216,9 @@ class Entrance:
 
         Raises InvalidArgument and Unavailable when the file of the first token cannot be used.
         """
-        founders = {"founders": self._config.bootstrap_expect or 1}
+        founders = {
+            "founders": self._config.bootstrap_expect or 1, "level": self._config.found_level,
+        }  # fmt: skip
         if self._config.auth != "on":
             return founders
         path = self._config.data / ADMIN_TOKEN

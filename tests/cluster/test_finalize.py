@@ -58,7 +58,7 @@ def finalized(client: lognode.Client) -> int:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Any:
-    with testing.cluster(tmp_path, nodes=3) as found:
+    with testing.cluster(tmp_path, nodes=3, flags=["--found-level", "1"]) as found:
         with lognode.Client(found.servers) as client:
             client.create_log("orders", split_at=[b"m"])
         testing.wait_healthy(found)

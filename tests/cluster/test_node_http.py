@@ -22,7 +22,7 @@ from lognode.client.protocol.reads import SCAN
 
 pytestmark = pytest.mark.cluster
 
-LABELS = {"op", "result", "role", "reason", "le", "level", "what", "cache"}
+LABELS = {"op", "result", "role", "reason", "le", "level", "what", "cache", "version", "python"}
 """All that a metric may be divided by; never a key, a log or an address."""
 
 
@@ -167,8 +167,8 @@ def test_status_json_is_the_status_that_clients_get(tmp_path: Path) -> None:
             assert found.keys() == (await client.status()).keys()
             assert found["cluster"]["id"] == node.node.identity.cluster_id
             assert found["cluster"]["insecure"] is False
-            assert found["cluster"]["feature_level"] == 1
-            assert found["cluster"]["can_finalize"] == LEVEL_MAX
+            assert found["cluster"]["feature_level"] == LEVEL_MAX
+            assert found["cluster"]["can_finalize"] is None
             assert found["nodes"] == [
                 {"id": 1, "address": node.config.listen, "peer": node.config.peer_listened,
                  "http": node.config.http, "zone": "",

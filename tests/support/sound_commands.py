@@ -15,7 +15,7 @@ TOKEN = {
     "scopes": [SCOPE], "expires_ms": None, "quota_class": "default", "at_ms": 5,
 }  # fmt: skip
 SOUND: dict[str, dict[str, Any]] = {
-    commands.FOUND: {"cluster": "c" * 32, "node": 1, "token": None, "founders": 3,
+    commands.FOUND: {"cluster": "c" * 32, "node": 1, "token": None, "founders": 3, "level": 2,
                      "at_ms": 5},
     commands.REGISTER: REGISTER,
     commands.FINALIZE: {"level": 2, "nodes": [[1, 3, 9]]},
