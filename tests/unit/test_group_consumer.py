@@ -9,6 +9,7 @@ from group_leaders import GroupView, lost, once
 
 from lognode.client.consumer import AsyncConsumer
 from lognode.client.group_batch import AsyncGroupBatch
+from lognode.client.poll_turns import PollTurns
 from lognode.client.protocol.errors import (
     Conflict,
     Fenced,
@@ -470,6 +471,26 @@ def test_several_tasks_share_a_consumer() -> None:
             await until(lambda: len(view.leaders[0].positions) == 40)
         await asyncio.gather(*tasks)
         assert sorted(seen) == sorted(view.leaders[0].positions)
+
+    run(test)
+
+
+def test_more_ranges_than_turns_all_get_a_turn() -> None:
+    async def test() -> None:
+        view = GroupView((b"d", b"m", b"t"))
+        view.polls = PollTurns(most=2)
+        async with view.consumer() as consumer:
+            for key in (b"a", b"e", b"n", b"u"):
+                view.append(key, b"1")
+                (batch,) = await some(consumer, 1)
+                assert batch.key == key
+                await batch.ack()
+            waits = [body["wait_ms"] for op, body in view.asked if op is GROUP_TAKE]
+            assert max(waits) == 250
+        view = GroupView()
+        async with view.consumer():
+            await until(lambda: view.count(GROUP_TAKE) >= 3)
+            assert view.asked[-1][1]["wait_ms"] == 10_000
 
     run(test)
 
