@@ -513,6 +513,23 @@ def test_bad_arguments_are_refused_before_anything_is_sent(options: dict[str, An
     run(test)
 
 
+def test_an_acknowledgement_under_way_ends_with_the_consumer() -> None:
+    async def test() -> None:
+        view = GroupView()
+        view.append(b"a", b"1")
+        consumer = view.consumer()
+        (batch,) = await some(consumer, 1)
+        view.faults.append(lambda op, _: lost() if op is GROUP_SETTLE else None)
+        acking = asyncio.create_task(batch.ack())
+        await asyncio.sleep(0.01)
+        await consumer.close(0.2)
+        with pytest.raises(Unavailable, match="closed") as caught:
+            await acking
+        assert caught.value.outcome == "unknown"
+
+    run(test)
+
+
 def test_a_consumer_is_closed_twice_and_before_it_is_open() -> None:
     async def test() -> None:
         view = GroupView()
