@@ -147,7 +147,11 @@ class Dispatcher:
     def claim(
         self, consumer: int, holds: Sequence[tuple[bytes, int]], next_seq: int, now_ms: int
     ) -> list[bytes]:
-        """Let a consumer keep these keys, and give back its others. Return the refused keys."""
+        """Let a consumer keep these keys, and give back its others. Return the refused keys.
+
+        Keys of the leader before can be claimed as long as this leader gives no key to anybody:
+        afterwards another consumer may have had the key and settled it (G1).
+        """
         refused = []
         named = {key for key, _ in holds}
         for key in self._leases.keys_of(consumer):
@@ -157,7 +161,7 @@ class Dispatcher:
         for key, token in holds:
             if self._leases.held(key, token, consumer) is not None:
                 continue
-            if not self._may_claim(key, token):
+            if now_ms >= self._reclaim_until_ms or not self._may_claim(key, token):
                 refused.append(key)
                 continue
             self._ready.remove(key)
