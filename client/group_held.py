@@ -30,8 +30,8 @@ class Held:
     """A lease of a consumer. The entries are those of `columns` from `first` on, below `end`."""
 
     __slots__ = (
-        "asked_s", "columns", "deliveries", "end", "first", "is_ended", "is_handed", "is_lost", "key", "size",
-        "taken_s", "token",
+        "asked_s", "columns", "deliveries", "end", "first", "is_ended", "is_handed", "is_lost",
+        "key", "size", "taken_s", "token",
     )  # fmt: skip
 
     def __init__(

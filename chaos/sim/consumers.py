@@ -50,6 +50,8 @@ class Consumer:
     _claims: set[bytes] = field(default_factory=set)
     """The first keys of ranges whose leader must be told what the consumer holds."""
     _hints: dict[bytes, int] = field(default_factory=dict)
+    _past: list[_Held] = field(default_factory=list)
+    """The last batches, also of earlier lives. The consumer claims their keys too, by mistake."""
     _sent: list[dict[str, Any]] = field(default_factory=list)
     """Requests that may come again."""
     _spans: dict[bytes, Span] = field(default_factory=dict)
@@ -95,7 +97,8 @@ class Consumer:
         start = None if span is None else span.start
         holds = None
         if span is not None and start in self._claims:
-            holds = [(each.key, each.token) for each in self._held.values() if each.key in span]
+            own = {each.key: each.token for each in (*self._past, *self._held.values())}
+            holds = [(key, token) for key, token in own.items() if key in span]
         body = {
             "op": "group", "what": "take", "key": key, "consumer": self.number,
             "fence": self._fences.get(start or b"", 0), "count": self.rng.randint(1, 4),
@@ -122,6 +125,7 @@ class Consumer:
                 self._held.pop(key, None)
         for key, token, seqs in reply["batches"]:
             self._held[key] = _Held(key, token, seqs)
+            self._past = [*self._past[-3:], self._held[key]]
 
     def _settle(self, held: _Held) -> None:
         how = "ack" if self._is_calm else self.rng.choice(_WAYS)

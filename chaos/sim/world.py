@@ -158,12 +158,16 @@ class World:
             for number in range(1, options.clients + 1)
         ]
 
-        self.consumers = [
+        self.consumers = self._new_consumers()
+
+    def _new_consumers(self) -> list[Consumer]:
+        """Return consumers whose requests draw from sources of their own."""
+        return [
             Consumer(
-                number, options, _OwnLine(self, random.Random(f"{seed} line {number}")),
-                self.scheduler, random.Random(f"{seed} consumer {number}"), self.trace,
+                number, self.options, _OwnLine(self, random.Random(f"{self.seed} line {number}")),
+                self.scheduler, random.Random(f"{self.seed} consumer {number}"), self.trace,
             )
-            for number in range(1, options.consumers + 1)
+            for number in range(1, self.options.consumers + 1)
         ]  # fmt: skip
 
     # Between clients and nodes.
