@@ -88,8 +88,10 @@ class Settles:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for settle in list(self._open):
-            settle.done.cancel()
+        error = Unavailable(
+            "the consumer was closed before the range answered", reason="closed", outcome="unknown"
+        )
+        _fail(list(self._open), error)
 
     def _put(self, settles: Iterable[Settle]) -> None:
         """Let each key wait for its range's next request."""

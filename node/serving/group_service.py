@@ -92,8 +92,10 @@ class GroupService:
 
     def numbers(self) -> dict[str, int]:
         """Return what the dispatchers of this node have, over all groups and ranges."""
-        all_ = [driver.dispatcher for driver in self.drivers.all()]
+        drivers = self.drivers.all()
+        all_ = [driver.dispatcher for driver in drivers]
         return {
+            "behind": sum(driver.behind for driver in drivers),
             "dispatchers": len(all_),
             "consumers": sum(each.consumers for each in all_),
             "in_flight": sum(len(each.in_flight) for each in all_),
