@@ -4,7 +4,7 @@ See `node/dispatch/__init__.py` for the duties of the caller.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ...client.protocol import limits
@@ -146,26 +146,32 @@ class Dispatcher:
         self._ready.joined(consumer)
         return True
 
+    def keep_only(self, consumer: int, keys: Collection[bytes], now_ms: int) -> None:
+        """Give back the keys of a consumer other than these: their batches never arrived."""
+        for key in self._leases.keys_of(consumer):
+            lease = self._leases.of[key]
+            if key not in keys and not lease.busy and not lease.wanted:
+                self._give_back(lease, now_ms)
+
     def claim(
         self, consumer: int, holds: Sequence[tuple[bytes, int]], next_seq: int, now_ms: int
     ) -> list[bytes]:
-        """Let a consumer keep these keys, and give back its others. Return the refused keys.
+        """Let a consumer keep keys that it has by these tokens. Return the refused keys.
 
         Keys of the leader before can be claimed as long as this leader gives no key to anybody:
         afterwards another consumer may have had the key and settled it (G1).
         """
         refused = []
-        named = {key for key, _ in holds}
-        for key in self._leases.keys_of(consumer):
-            lease = self._leases.of[key]
-            if key not in named and not lease.busy and not lease.wanted:
-                self._give_back(lease, now_ms)
+        rows_left = self._rows_left()
         for key, token in holds:
             if self._leases.held(key, token, consumer) is not None:
                 continue
-            if now_ms >= self._reclaim_until_ms or not self._may_claim(key, token):
+            has_no_row = key not in self._group.rows and rows_left <= 0
+            is_late = now_ms >= self._reclaim_until_ms
+            if is_late or has_no_row or not self._may_claim(key, token):
                 refused.append(key)
                 continue
+            rows_left -= key not in self._group.rows
             self._ready.remove(key)
             line = self._supply.claimed(key)
             until = now_ms + self._options.lease_ms
@@ -181,7 +187,6 @@ class Dispatcher:
             and (line is None or line.place is not Place.DELAYED)
             and not (row is not None and row.parked)
             and self._options.selection.matches(key)
-            and (row is not None or self._rows_left() > 0)
         )
 
     def take(self, consumer: int, count: int, bytes_max: int, now_ms: int) -> Batches:

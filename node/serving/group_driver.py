@@ -9,7 +9,7 @@ Nothing here holds the loop: a page is read in bounded turns, and a command name
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from functools import partial
 from typing import Any, Final
@@ -37,6 +37,9 @@ from ..runtime.unexpected import OnBroken
 Body = dict[str, Any]
 _IDLE_S: Final = 1.0
 """How often a driver looks at the time and at the floor while nothing else happens."""
+_LONG_MS: Final = 1 << 40
+_KEYS_A_TURN: Final = 512
+"""Keys of a request that one turn of the loop takes: a key takes about 5 us."""
 
 
 def now_ms() -> int:
@@ -281,21 +284,38 @@ class GroupDriver:
             self._stirred.set()
         return found
 
-    def claim(self, consumer: int, holds: list[Any]) -> list[bytes]:
+    async def claim(self, consumer: int, holds: list[Any]) -> list[bytes]:
         """Let a consumer keep the keys that it holds; return the refused keys."""
         self.check()
-        return self.dispatcher.claim(consumer, holds, self._replica.state.next_seq, now_ms())
+        self.dispatcher.keep_only(consumer, {key for key, _ in holds}, now_ms())
+        refused: list[bytes] = []
+        for at in range(0, len(holds), _KEYS_A_TURN):
+            if at:
+                await asyncio.sleep(0)
+                self.check()
+            next_seq = self._replica.state.next_seq
+            part = holds[at : at + _KEYS_A_TURN]
+            refused += self.dispatcher.claim(consumer, part, next_seq, now_ms())
+        self._stirred.set()
+        return refused
 
     async def settle(self, body: Body) -> list[list[Any]]:
         """Settle the keys of a consumer; return the refused keys, with reasons and positions."""
-        self.check()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         settling = Settling(lambda: None if done.done() else done.set_result(None))
-        self.dispatcher.settle(
-            body["consumer"], body["acks"], body["releases"], body["rejects"], body["extends"],
-            settling, now_ms=now_ms(), leaves=body["leave"],
-        )  # fmt: skip
-        self._flush_soon()
+        parts = list(_in_parts(body))
+        for at, (acks, releases, rejects, extends) in enumerate(parts):
+            if at:
+                await asyncio.sleep(0)
+            self.check()
+            is_last = at == len(parts) - 1
+            if not is_last:
+                settling.awaits()
+            self.dispatcher.settle(
+                body["consumer"], acks, releases, rejects, extends, settling, now_ms=now_ms(),
+                leaves=body["leave"] and is_last,
+            )  # fmt: skip
+            self._flush_soon()
         self._stirred.set()
         if not done.done():
             self._settling.add(done)
@@ -317,7 +337,14 @@ class GroupDriver:
             self._stirred.set()
 
 
-_LONG_MS: Final = 1 << 40
+def _in_parts(body: Body) -> Iterator[list[list[Any]]]:
+    """Yield the rows of a request to settle, of at most `_KEYS_A_TURN` keys each time."""
+    names = ("acks", "releases", "rejects", "extends")
+    most = max(len(body[name]) for name in names)
+    each = _KEYS_A_TURN // len(names) if sum(len(body[name]) for name in names) > most else most
+    each = min(each, _KEYS_A_TURN)
+    for at in range(0, max(most, 1), max(each, 1)):
+        yield [list(body[name][at : at + each]) for name in names]
 
 
 def _wake(future: "asyncio.Future[None]") -> None:

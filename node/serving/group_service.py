@@ -168,7 +168,7 @@ class GroupService:
             await room()
             return _answer(driver, None, refused)
         if body["holds"] is not None:
-            refused = driver.claim(consumer, body["holds"])
+            refused = await driver.claim(consumer, body["holds"])
         if body["count"] and not refused:
             await driver.until_ready(consumer, until_ms)
         await room()
