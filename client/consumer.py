@@ -99,6 +99,7 @@ class AsyncConsumer:
         self._info: GroupInfo | None = None
         self._spans: list[Span] = []
         self._common: Body = {}
+        self._lease_s = 0.0
         self._keys = HeldKeys(options.keys_max, options.bytes_max, self._unwanted)
         self._settles: Settles | None = None
         self._takes: dict[int, tuple[RangeTakes, asyncio.Task[None]]] = {}
@@ -150,6 +151,7 @@ class AsyncConsumer:
             self._cluster, self._routes.name, self._name, group, deadline
         )
         self._spans = spans_of(info)
+        self._lease_s = info.lease_ms / 1000
         self._common = {"group": info.id, "consumer": self._number}
         self._settles = Settles(
             self._cluster,
@@ -162,7 +164,7 @@ class AsyncConsumer:
         self._common = {**self._common, "prefix": prefix_of(info)}
         await self._reconcile(deadline)
         self._info = info
-        self._spawn(self._keep(info.lease_ms / 1000))
+        self._spawn(self._keep(self._lease_s))
         if created and info.begin == LATEST:
             await self._begun(deadline)
 
@@ -259,6 +261,11 @@ class AsyncConsumer:
         await self._settle(held, kind, *more)
         self._keys.over(held)
 
+    async def _keep_longer(self, held: Held) -> None:
+        if held.is_ended:
+            raise self._not_held(held)
+        await asyncio.shield(self._extend(held).done)
+
     def _unwanted(self, key: bytes, token: int) -> None:
         self._settling().add(RELEASES, key, token, 0, "")
 
@@ -303,9 +310,21 @@ class AsyncConsumer:
             for held in self._keys.all:
                 age = now - held.taken_s
                 if age < self._options.hold_s:
-                    self._settling().add(EXTENDS, held.key, held.token)
+                    self._extend(held)
                 elif age > self._options.hold_s + lease_s:
                     self._keys.over(held, lost=True)
+
+    def _extend(self, held: Held) -> Settle:
+        """Let the lease of a key begin again."""
+        asked_s = self._cluster.now()
+        settle = self._settling().add(EXTENDS, held.key, held.token)
+
+        def extended(done: "asyncio.Future[None]") -> None:
+            if not done.cancelled() and done.exception() is None:
+                held.asked_s = max(held.asked_s, asked_s)
+
+        settle.done.add_done_callback(extended)
+        return settle
 
     async def _claimed(self, known: Range, node: int) -> None:
         found = self._takes.get(known.range_id)
@@ -333,8 +352,9 @@ class AsyncConsumer:
                     self._takes[range_id][0].at(known)
                     continue
                 takes = RangeTakes(
-                    self._cluster, self._routes, self._common, known, self._keys, self._moved
-                )
+                    self._cluster, self._routes, self._common, known, self._keys, self._lease_s,
+                    self._moved,
+                )  # fmt: skip
                 self._takes[range_id] = takes, self._spawn(takes.run())
 
     async def _end(self, timeout: float, error: str) -> None:
@@ -396,4 +416,4 @@ class _Settler:
         await self._consumer._give(held, REJECTS, error)
 
     async def extend(self, held: Held) -> None:
-        await self._consumer._settle(held, EXTENDS)
+        await self._consumer._keep_longer(held)

@@ -77,7 +77,8 @@ class AsyncGroupBatch:
         share a request.
         Raises Fenced when the consumer no longer has the key; InvalidArgument for a seq that the
         batch does not have; Overloaded when the range has no room for another position;
-        Unavailable; Timeout with unknown outcome: acknowledge again.
+        Timeout with unknown outcome: acknowledge again; Unavailable, with unknown outcome when the
+        consumer has lost the key before it heard whether an attempt has counted.
         """
         first, last = self._held.first_seq, self._held.last_seq
         if through is not None and (type(through) is not int or not first <= through <= last):

@@ -1,9 +1,14 @@
 """A key that a consumer of a group has: its lease, and the entries of its batch."""
 
+from typing import Final
+
 from .protocol import limits
 from .protocol.entry_rows import entries_in
 from .protocol.errors import RemoteProtocolError
 from .protocol.types import Entry, Headers
+
+_SURE: Final = 0.9
+"""The share of a lease that is over only after the leader's clock has run a tenth faster."""
 
 
 class Columns:
@@ -25,13 +30,13 @@ class Held:
     """A lease of a consumer. The entries are those of `columns` from `first` on, below `end`."""
 
     __slots__ = (
-        "columns", "deliveries", "end", "first", "is_ended", "is_handed", "is_lost", "key", "size",
-        "taken_s", "token",
+        "asked_s", "columns", "deliveries", "end", "first", "is_ended", "is_handed", "is_lost",
+        "key", "size", "taken_s", "token",
     )  # fmt: skip
 
     def __init__(
         self, key: bytes, token: int, deliveries: int, columns: Columns, first: int, end: int,
-        taken_s: float,
+        taken_s: float, asked_s: float,
     ) -> None:  # fmt: skip
         self.key = key
         self.token = token
@@ -40,6 +45,8 @@ class Held:
         self.first, self.end = first, end
         self.taken_s = taken_s
         """When the answer came, on the client's clock."""
+        self.asked_s = asked_s
+        """When the request was sent that made the lease, or the last one that extended it."""
         self.size = len(key) + sum(map(len, filter(None, columns.values[first:end])))
         self.is_handed = False
         """Whether the caller has the batch."""
@@ -47,6 +54,10 @@ class Held:
         """Whether the lease has ended before the batch was settled."""
         self.is_ended = False
         """Whether the consumer no longer has the key."""
+
+    def surely_lasts(self, now: float, lease_s: float) -> bool:
+        """Whether the lease lasts by the clocks of both sides, so that nobody else had the key."""
+        return now < self.asked_s + _SURE * lease_s
 
     def __len__(self) -> int:
         return self.end - self.first

@@ -14,7 +14,7 @@ from typing import Any, Final
 from .cluster import Body, Cluster, LogRoutes
 from .protocol import limits
 from .protocol.errors import Fenced, LognodeError, Overloaded, Unavailable, bare
-from .protocol.groups import FULL, GROUP_SETTLE, POSITION
+from .protocol.groups import FULL, GROUP_SETTLE, LEASE, POSITION
 from .retry import Attempts
 from .routing import Range
 
@@ -189,6 +189,9 @@ class Settles:
                 continue
             if not reason or _is_done(settle, reason, position):
                 settle.done.set_result(None)
+            elif _may_be_done(settle, reason, position):
+                self._on_lost(settle.key, settle.row[1])
+                settle.done.set_exception(unsure(settle.key))
             elif reason == FULL:
                 self._later(settle)
             else:
@@ -222,6 +225,15 @@ def fenced(key: bytes) -> Fenced:
     )
 
 
+def unsure(key: bytes) -> Unavailable:
+    """Return the error of a key that the consumer has lost after an attempt without an answer."""
+    return Unavailable(
+        f"the consumer has lost key {key!r} before it heard whether its batch was settled. "
+        "Another consumer may have got the same entries",
+        outcome="unknown", reason="lease", key=key,
+    )  # fmt: skip
+
+
 def _first(pending: list[Settle]) -> tuple[list[Settle], list[Settle]]:
     """Return what goes into one request, and the rest: a key once, and few of each kind."""
     found: dict[bytes, Settle] = {}
@@ -237,14 +249,22 @@ def _first(pending: list[Settle]) -> tuple[list[Settle], list[Settle]]:
 
 
 def _is_done(settle: Settle, reason: str, position: int) -> bool:
-    """Whether a refusal says that an earlier attempt has done what the request asks.
+    """Whether a refusal says that the key is where the acknowledgement moves it.
 
-    A leader that changed since does not know the token any more. It refuses a key whose position
-    is where the acknowledgement moved the key, or behind.
+    The consumer has the key, so that an earlier attempt has moved it: perhaps with the leader
+    before, from which the consumer has claimed the key.
     """
-    if settle.kind == ACKS:
-        return position >= settle.row[2] and (reason == POSITION or settle.is_unknown)
-    return settle.kind != EXTENDS and settle.is_unknown
+    return settle.kind == ACKS and reason == POSITION and position >= settle.row[2]
+
+
+def _may_be_done(settle: Settle, reason: str, position: int) -> bool:
+    """Whether an earlier attempt may have done what the request asks, or another consumer.
+
+    The consumer no longer has the key, and nobody knows who has settled it.
+    """
+    if not settle.is_unknown or reason != LEASE or settle.kind == EXTENDS:
+        return False
+    return settle.kind != ACKS or position >= settle.row[2]
 
 
 def _fail(settles: Iterable[Settle], error: LognodeError) -> None:

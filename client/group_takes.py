@@ -27,12 +27,13 @@ _ANSWER_S: Final = 5.0
 
 
 class RangeTakes:
-    """The takes of one range. `common` is what every request of the consumer has. `moved` is
-    called when the ranges have changed; the takes go on with `known`, or are cancelled."""
+    """The takes of one range. `common` is what every request of the consumer has. A lease lasts for
+    `lease_s`. `moved` is called when the ranges have changed; the takes go on with `known`, or are
+    cancelled."""
 
     def __init__(
         self, cluster: Cluster, routes: LogRoutes, common: Body, known: Range, keys: HeldKeys,
-        moved: Callable[[], Awaitable[None]],
+        lease_s: float, moved: Callable[[], Awaitable[None]],
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._routes = routes
@@ -41,6 +42,7 @@ class RangeTakes:
         self._moved = moved
         self._known = known
         self._fence = 0
+        self._lease_s = lease_s
         self._must_claim = True
         self._is_over = False
         self._claimed: tuple[int, int] | None = None
@@ -123,8 +125,9 @@ class RangeTakes:
 
     async def _ask_now(self, known: Range, node: int) -> None:
         keys, size = self._keys.room(known)
+        asked_s = self._cluster.now()
         wait_ms = self._cluster.polls.wait_ms
-        holds = self._keys.holds(known) if self._must_claim else None
+        holds = self._lasting(known, asked_s) if self._must_claim else None
         body = {
             **self._common, "count": keys, "bytes": max(1, size), "fence": self._fence,
             "wait_ms": 0 if holds is not None else wait_ms,
@@ -141,7 +144,7 @@ class RangeTakes:
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if request.done():
-                self._take(request.result(), known, node, holds)
+                self._take(request.result(), known, node, holds, asked_s)
             elif self._elsewhere.is_set():
                 self._must_claim = True
         finally:
@@ -150,7 +153,20 @@ class RangeTakes:
                 task.cancel()
             await asyncio.wait(waits)
 
-    def _take(self, answer: Body, known: Range, node: int, holds: Sequence[Held] | None) -> None:
+    def _lasting(self, known: Range, now: float) -> list[Held]:
+        """Return the keys to claim. A key whose lease may be over is lost: another consumer may
+        have had the key, and the next leader knows nothing of that (G1)."""
+        found = []
+        for held in self._keys.holds(known):
+            if held.surely_lasts(now, self._lease_s):
+                found.append(held)
+            else:
+                self._keys.over(held, lost=True)
+        return found
+
+    def _take(
+        self, answer: Body, known: Range, node: int, holds: Sequence[Held] | None, asked_s: float
+    ) -> None:
         self.begun.set()
         if answer["fence"] != self._fence:  # no batch comes with it, and no claim was heard
             self._fence = answer["fence"]
@@ -166,14 +182,14 @@ class RangeTakes:
                     self._keys.lost(held.key, held.token)
                 elif held.is_ended:  # it was settled while the claim was under way
                     self._keys.unwanted(held)
-        self._keys.took(_batches(answer, self._cluster.now()))
+        self._keys.took(_batches(answer, self._cluster.now(), asked_s))
 
 
 def _is_same(one: Range, other: Range) -> bool:
     return (one.range_id, one.generation) == (other.range_id, other.generation)
 
 
-def _batches(answer: Body, now: float) -> list[Held]:
+def _batches(answer: Body, now: float, asked_s: float) -> list[Held]:
     """Return the batches of an answer. Raises RemoteProtocolError."""
     columns = Columns(
         answer["seqs"], answer["timestamps"], answer["values"], answer["headers"] or {}
@@ -186,6 +202,7 @@ def _batches(answer: Body, now: float) -> list[Held]:
     for key, token, deliveries, count in zip(
         keys, answer["tokens"], answer["deliveries"], counts, strict=True
     ):
-        found.append(Held(key, token, deliveries, columns, first, first + count, now))
-        first += count
+        end = first + count
+        found.append(Held(key, token, deliveries, columns, first, end, now, asked_s))
+        first = end
     return found

@@ -67,7 +67,8 @@ class GroupBatch:
         share a request.
         Raises Fenced when the consumer no longer has the key; InvalidArgument for a seq that the
         batch does not have; Overloaded when the range has no room for another position;
-        Unavailable; Timeout with unknown outcome: acknowledge again.
+        Timeout with unknown outcome: acknowledge again; Unavailable, with unknown outcome when the
+        consumer has lost the key before it heard whether an attempt has counted.
         """
         self._loop.call(self._twin.ack(through, wait=wait))
 

@@ -97,7 +97,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "fence": "The `fence` of the last answer; 0: the first request to this range. A leader "
         "with another fence gives no batch, hears no claim: ask with its fence and `holds`.",
         "holds": "All keys of the range that the consumer has. The leader keeps the claimed keys "
-        "for the consumer, and gives its other keys back. Nil: nothing is claimed.",
+        "for the consumer, and gives its other keys back. Name no key whose lease may be over by "
+        "the consumer's clock. Nil: nothing is claimed.",
         "holds[].key": "The key.",
         "holds[].token": _TOKENS,
         "> fence": "The number of the leader's leases. It changes with the leader and with a "

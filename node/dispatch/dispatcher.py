@@ -156,13 +156,19 @@ class Dispatcher:
     def claim(
         self, consumer: int, holds: Sequence[tuple[bytes, int]], next_seq: int, now_ms: int
     ) -> list[bytes]:
-        """Let a consumer keep keys that it has by these tokens. Return the refused keys."""
+        """Let a consumer keep keys that it has by these tokens. Return the refused keys.
+
+        Keys of the leader before can be claimed as long as this leader gives no key to anybody:
+        afterwards another consumer may have had the key and settled it (G1).
+        """
         refused = []
         rows_left = self._rows_left()
         for key, token in holds:
             if self._leases.held(key, token, consumer) is not None:
                 continue
-            if not self._may_claim(key, token) or (key not in self._group.rows and rows_left <= 0):
+            has_no_row = key not in self._group.rows and rows_left <= 0
+            is_late = now_ms >= self._reclaim_until_ms
+            if is_late or has_no_row or not self._may_claim(key, token):
                 refused.append(key)
                 continue
             rows_left -= key not in self._group.rows

@@ -61,6 +61,10 @@ class Leader:
     leases: dict[bytes, Lease] = field(default_factory=dict)
     unclaimed: dict[bytes, Lease] = field(default_factory=dict)
     """Leases of the leader before, which consumers may claim."""
+    settled: dict[bytes, int] = field(default_factory=dict)
+    """The token that settled a key last: its holder may repeat the request."""
+    before: dict[bytes, int] = field(default_factory=dict)
+    """The same of the leader before, whose tokens may be claimed though nothing is left to do."""
     full: set[bytes] = field(default_factory=set)
     """Keys for whose position there is no room."""
 
@@ -116,6 +120,7 @@ class GroupView(Cluster):
         leader.node = leader.node % 3 + 1
         leader.fence += fence
         leader.unclaimed, leader.leases = leader.leases, {}
+        leader.before, leader.settled = leader.settled, {}
 
     def split(self, at: bytes) -> None:
         (old,) = (each for each in self.leaders if each.has(at))
@@ -232,6 +237,9 @@ class GroupView(Cluster):
         for key, token in named.items():
             if key in leader.unclaimed and leader.unclaimed[key].token == token:
                 leader.leases[key] = leader.unclaimed.pop(key)
+            elif leader.before.get(key) == token:
+                at = leader.positions[key]
+                leader.leases[key] = Lease(token, consumer, at, at)
         return [key for key, token in named.items()
                 if (lease := leader.leases.get(key)) is None or lease.token != token]  # fmt: skip
 
@@ -262,6 +270,8 @@ class GroupView(Cluster):
             lease = leader.leases.get(key)
             if lease is not None and (lease.token, lease.consumer) == (token, body["consumer"]):
                 return lease
+            if leader.settled.get(key) == token:
+                return None
             refused.append([key, "lease", leader.positions.get(key, 1)])
             return None
 
@@ -275,14 +285,14 @@ class GroupView(Cluster):
                 leader.positions[key] = through
                 leader.failures.pop(key, None)
                 if through == lease.through:
-                    del leader.leases[key]
+                    leader.settled[key] = leader.leases.pop(key).token
         for key, token, _, error in body["releases"]:
             if held(key, token) is not None:
-                del leader.leases[key]
+                leader.settled[key] = leader.leases.pop(key).token
                 self._failed(leader, key, error)
         for key, token, error in body["rejects"]:
             if held(key, token) is not None:
-                del leader.leases[key]
+                leader.settled[key] = leader.leases.pop(key).token
                 leader.parked[key] = error
         for key, token in body["extends"]:
             held(key, token)

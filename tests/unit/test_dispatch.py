@@ -211,6 +211,23 @@ def test_the_next_leader_lets_holders_claim_their_keys(model: DispatchModel) -> 
     assert leader.dispatcher.claim(ANN, [(B, given[B].token)], 4, model.now) == [B], "too old"
 
 
+def test_G1_a_key_that_another_consumer_may_have_had_is_not_claimed(model: DispatchModel) -> None:
+    """ANN is late: BEN has had the key since the next leader began, and has done its entries."""
+    model.take(leader_of(model), ANN, 9, 1 << 20)
+    given = model.held[ANN][A]
+    leader = model.lead(leader_of(model).state)
+    model.read(leader, 99)
+    model.now += RECLAIM_MS
+    assert leader.dispatcher.claim(ANN, [(A, given.token)], 4, model.now) == [A]
+    model.take(leader, BEN, 9, 1 << 20)
+    other = model.held[BEN][A]
+    assert not settle(model, BEN, acks=[(A, other.token, other.through)]).refused
+    apply_all(model)
+    assert leader.dispatcher.claim(ANN, [(A, given.token)], 4, model.now) == [A]
+    refused = settle(model, ANN, acks=[(A, given.token, given.through)]).refused
+    assert refused == [(A, LEASE, given.through)]
+
+
 def test_x30_no_lease_outlives_a_reset(model: DispatchModel) -> None:
     leader = leader_of(model)
     model.take(leader, ANN, 9, 1 << 20)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from group_leaders import GroupView, lost, once
+from group_leaders import Fault, GroupView, lost, once
 
 from lognode.client.cluster import Body
 from lognode.client.consumer import AsyncConsumer
@@ -227,6 +227,70 @@ def test_g3_a_repeated_acknowledgement_is_done_once() -> None:
             assert view.leaders[0].positions == {b"a": 2}
             assert view.count(GROUP_SETTLE) == 2
             assert not batch.is_lost
+
+    run(test)
+
+
+def lost_with_its_leader(view: GroupView) -> Fault:
+    """Another node leads after the first settle was served, whose answer is lost."""
+    left = [view.leaders[0]]
+
+    def fault(operation: Operation, _: Body) -> LognodeError | None:
+        if operation is not GROUP_SETTLE or not left:
+            return None
+        view.elect(left.pop())
+        return lost()
+
+    return fault
+
+
+def test_g3_an_acknowledgement_that_the_leader_before_has_done_is_done() -> None:
+    async def test() -> None:
+        view = GroupView()
+        view.append(b"a", b"1")
+        async with view.consumer() as consumer:
+            (batch,) = await some(consumer, 1)
+            view.lose.append(lost_with_its_leader(view))
+            await batch.ack()
+            assert view.leaders[0].positions == {b"a": 2}
+
+    run(test)
+
+
+def test_G1_a_lease_that_may_be_over_is_not_claimed() -> None:
+    """With the leader before, another consumer may have had the key and settled it."""
+
+    async def test() -> None:
+        view = GroupView()
+        view.append(b"a", b"1")
+        async with view.consumer() as consumer:
+            (batch,) = await some(consumer, 1)
+            batch._held.asked_s -= 1.0  # as long as the lease lasts
+            view.elect(view.leaders[0])
+            view.leaders[0].positions[b"a"] = 2
+            await until(lambda: batch.is_lost)
+            assert all(not body["holds"] for op, body in view.asked if op is GROUP_TAKE)
+            with pytest.raises(Fenced):
+                await batch.ack()
+
+    run(test)
+
+
+@pytest.mark.parametrize("how", ["ack", "reject"])
+def test_S11_a_settle_of_a_lost_key_whose_first_answer_is_lost_is_unknown(how: str) -> None:
+    """The position of the key does not say which consumer has moved it."""
+
+    async def test() -> None:
+        view = GroupView()
+        view.append(b"a", b"1")
+        async with view.consumer() as consumer:
+            (batch,) = await some(consumer, 1)
+            batch._held.asked_s -= 1.0
+            view.lose.append(lost_with_its_leader(view))
+            with pytest.raises(Unavailable) as caught:
+                await getattr(batch, how)()
+            assert caught.value.outcome == "unknown"
+            assert batch.is_lost
 
     run(test)
 
