@@ -52,7 +52,9 @@ async def consume(plan: Plan, number: int, work: Work, left: asyncio.Event) -> N
     """Be a consumer until `left` is set. Raises LognodeError."""
     async with (
         _client(plan) as client,
-        client.log(_LOG).consume(_GROUP, max_deliveries=DELIVERIES_MAX) as consumer,
+        client.log(_LOG).consume(
+            _GROUP, max_deliveries=DELIVERIES_MAX, keys_max=plan.credit
+        ) as consumer,
     ):
         await _Consumer(number, work, consumer).run(left)
 
