@@ -1,9 +1,9 @@
 """Take batches of a consumer group from one range: long polls to the leader, one at a time.
 
-A consumer that asks a leader for the first time claims the keys that it has. A leader with another
-fence than that of the last answer gives nothing without such a claim. The same claim follows an
-attempt without an answer, since the leader may have given keys that never arrived; the claim gives
-these back. A consumer settles nothing with a leader before it has claimed.
+A leader with another fence than that of the last answer gives nothing: the consumer learns the
+fence, and claims the keys that it has. The same claim follows an attempt without an answer, since
+the leader may have given keys that never arrived; the claim gives these back. A consumer settles
+nothing with a leader before it has claimed.
 """
 
 import asyncio
@@ -47,6 +47,10 @@ class RangeTakes:
         self._is_over = False
         self._claimed: tuple[int, int] | None = None
         """The generation and the node whose leader knows the keys of the consumer."""
+        self._asked: tuple[int, int] | None = None
+        """The generation and the node of the request under way."""
+        self._elsewhere = asyncio.Event()
+        """Set when another leader is known than the node of the request under way."""
         self._news = asyncio.Event()
         """Set when `_claimed` changes."""
         self.begun = asyncio.Event()
@@ -66,6 +70,8 @@ class RangeTakes:
     async def claimed(self, known: Range, node: int) -> None:
         """Wait until the leader on that node knows the keys that the consumer has."""
         while self._claimed != (known.generation, node) and not self._is_over:
+            if self._asked not in (None, (known.generation, node)):
+                self._elsewhere.set()  # the node that was asked need not know that it is replaced
             self._news.clear()
             await self._news.wait()
 
@@ -116,26 +122,30 @@ class RangeTakes:
         }  # fmt: skip
         deadline = self._cluster.now() + WAIT_MS / 1000 + _ANSWER_S
         asked = self._cluster.ask(known, GROUP_TAKE, body, deadline, node=node)
-        if keys or holds is not None:
-            self._take(await asked, known, node, holds)
-            return
+        self._elsewhere.clear()
+        self._asked = known.generation, node
         request = asyncio.ensure_future(asked)
-        room = asyncio.ensure_future(self._keys.more_room(known))
+        waits = [request, asyncio.ensure_future(self._elsewhere.wait())]
+        if not keys and holds is None:
+            waits.append(asyncio.ensure_future(self._keys.more_room(known)))
         try:
-            await asyncio.wait((request, room), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if request.done():
-                self._take(request.result(), known, node, None)
+                self._take(request.result(), known, node, holds)
+            elif self._elsewhere.is_set():
+                self._must_claim = True
         finally:
-            for task in (request, room):
+            self._asked = None
+            for task in waits:
                 task.cancel()
-            await asyncio.wait((request, room))
+            await asyncio.wait(waits)
 
     def _take(self, answer: Body, known: Range, node: int, holds: Sequence[Held] | None) -> None:
         self.begun.set()
-        if holds is None and answer["fence"] != self._fence:
+        if answer["fence"] != self._fence:  # no batch comes with it, and no claim was heard
+            self._fence = answer["fence"]
             self._must_claim = True
             return
-        self._fence = answer["fence"]
         if holds is not None:
             self._must_claim = False
             self._claimed = known.generation, node

@@ -21,6 +21,8 @@ Parts, from the bottom up:
   install, retire, and its exchange with the controller; `repairs`: damaged segments;
 - `clients`: idempotent producers that retry, and linearizable readers; `removed`: the entries that
   their removals and leases allow to be gone;
+- `group_leader`, `consumers`: the dispatcher of a consumer group on a leader, and consumers that
+  are late, repeat themselves and die; `deliveries` checks what they are given and acknowledge;
 - `safety`, `generations`, `history`: the checkers of one group, of the hand-over between
   generations, and of the clients' answers; `violation`: the report of a broken promise;
 - `faults`, `draw`, `inject`, `nemesis`, `operations`: faults as values, drawn or given, and done;

@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...client.protocol.invariants import invariant
-from ...partitions import commands
+from ...client.protocol.levels import LEVEL_MAX
+from ...partitions import commands, levels
 from ...partitions.metadata import Metadata
 from .options import REPLICAS, Options
 
@@ -30,6 +31,9 @@ def founded(options: Options) -> Metadata:
         _create_log(metadata, options)
         members = tuple(nodes)[:CONTROLLER_MEMBERS]
         metadata.controller = replace(metadata.controller, members=members)
+    if options.consumers and options.changes:
+        nodes_at = [[n.node_id, n.boot, n.process] for n in levels.present(metadata)]
+        _apply(metadata, {"op": commands.FINALIZE, "level": LEVEL_MAX, "nodes": nodes_at})
     return metadata
 
 

@@ -37,6 +37,10 @@ FAULTS: Final = {
 """Names of faults, as `--faults` takes them, and the effect of each."""
 
 
+_CONSUMED: Final = 0.25
+"""Share of the seeds with consumers of a group."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Times in virtual seconds. `closed`: guard holes that are closed, None for all of them."""
@@ -82,6 +86,8 @@ class Options:
     """The controller replaces the replicas of nodes that are DEAD for this long."""
     phases: bool = True
     """Some runs heal a majority first, and some end with a power loss of all nodes."""
+    consumers: int = 0
+    """Consumers of a group that reads all keys."""
     opened: frozenset[int] = frozenset()
     """Guard holes left open: only the canary does that."""
 
@@ -120,6 +126,7 @@ class Options:
         text += " grows" if self.grows else ""
         text += " removals" if self.removals else ""
         text += " recovers" if self.recovers else ""
+        text += f" consumers={self.consumers}" if self.consumers else ""
         text += f" churn={self.churn_seconds:g}" if self.churn_seconds else ""
         text += f" client-loss={self.client_loss:g}" if self.client_loss else ""
         text += f" loses={self.repair_after_seconds:g}" if self.loses else ""
@@ -141,8 +148,10 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
         faults = tuple(name for name in base.faults if rng.random() < share)
     # With a single member, a damaged disk may lose data.
     grows = "change" in faults and "rot" not in faults and rng.random() < 0.3
+    consuming = random.Random(f"consumers {seed}")  # its own: the other draws stay as they were
     drawn = replace(
         base,
+        consumers=consuming.randint(2, 3) if consuming.random() < _CONSUMED else 0,
         nodes=(5 if rng.random() < 0.25 else 3) if pick_nodes else base.nodes,
         groups=2 if rng.random() < 0.2 else 1,
         faults=faults,
@@ -167,7 +176,9 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
         return replace(drawn, loses=True, repair_after_seconds=rng.choice((NEVER, 0.5, 2.0)))
     # The remaining replica must not rot; and a removal may be lost like any other entry.
     sound = "rot" not in faults and not drawn.removals
-    return replace(drawn, recovers=sound and rng.random() < 0.4)
+    recovers = sound and rng.random() < 0.4
+    # A recovered range forgets what was acknowledged too.
+    return replace(drawn, recovers=recovers, consumers=0 if recovers else drawn.consumers)
 
 
 def _churning(seed: int, drawn: Options) -> Options:

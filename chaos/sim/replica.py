@@ -19,6 +19,7 @@ from ...statemachine import commands
 from ...statemachine.range_state import Base
 from .clients import Reply
 from .clock import Timer
+from .group_leader import GroupLeader
 from .member import Member
 from .store import ReplicaStore
 from .violation import Violation
@@ -56,6 +57,7 @@ class RangeReplica(Member):
         self._building: Timer | None = None
         self._freeze_index = 0
         self._seal_proposed = False
+        self._consumers = GroupLeader(self)
         super().__init__(host, descriptor, log, base.applied_index)
 
     @property
@@ -71,6 +73,11 @@ class RangeReplica(Member):
     def _has_ended(self) -> bool:
         return self.store.state.sealed is not None
 
+    @property
+    def takes_commands(self) -> bool:
+        """Whether this member leads, and the generation goes on."""
+        return self.leads and not self.is_sealed and not self._seal_proposed
+
     def contents(self) -> dict[bytes, list[tuple[int, bytes]]]:
         """Return every key's (seq, value)."""
         return self.store.contents()
@@ -80,7 +87,7 @@ class RangeReplica(Member):
     def request(self, body: dict[str, Any], answer: Answer) -> None:
         """Handle a client's request."""
         group = self.group
-        writes = body["op"] in ("append", "remove")
+        writes = body["op"] in ("append", "remove", "group")
         if self.stopped or self.is_sealed or (self._seal_proposed and writes):
             answer({"status": "error", "hint": None})
         elif body["op"] in ("read", "prefix"):
@@ -89,6 +96,8 @@ class RangeReplica(Member):
             self._read(partial(self._serve_number, body["producer"], body["number"]), answer)
         elif group.role != "leader":
             answer({"status": "error", "hint": group.leader})
+        elif body["op"] == "group":
+            self._consumers.request(body, answer)
         elif body["op"] == "remove":
             kind, payload = body["command"]
             if kind in (commands.TRIM_KEYS, commands.DELETE_KEYS):

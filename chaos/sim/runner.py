@@ -74,6 +74,7 @@ class Summary:
     joins: int = 0
     replacements: int = 0
     recoveries: int = 0
+    given: int = 0
     lost: int = 0
     failures: list[Outcome] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
@@ -99,6 +100,7 @@ class Summary:
         self.joins += outcome.joins
         self.replacements += outcome.replacements
         self.recoveries += outcome.recoveries
+        self.given += outcome.given
         self.lost += outcome.lost
         if outcome.violation is not None:
             self.failures.append(outcome)
@@ -130,7 +132,8 @@ class Summary:
             f"wakes={self.wakes} removals={self.removals} leased={self.leased} "
             f"merges={self.merges} repairs={self.repairs} "
             f"seals={self.seals} splits={self.splits} joins={self.joins} "
-            f"replacements={self.replacements} recoveries={self.recoveries} lost={self.lost} "
+            f"replacements={self.replacements} recoveries={self.recoveries} "
+            f"given={self.given} lost={self.lost} "
             f"wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
         )
 

@@ -26,6 +26,8 @@ from ...statemachine.range_state import Base
 from .clients import Client, Reply
 from .clock import START_S, Scheduler, VirtualClock
 from .cluster import founded
+from .consumers import Consumer
+from .deliveries import Deliveries
 from .faults import Fault
 from .generations import Generations
 from .history import History
@@ -72,6 +74,8 @@ class Outcome:
     """Generations in which others replaced members that are dead or removed."""
     recoveries: int = 0
     """Generations that went on from a single member."""
+    given: int = 0
+    """Batches that consumers of the group were given."""
     lost: int = 0
     """Acknowledged entries that these recoveries have lost."""
     events: int = 0
@@ -104,6 +108,7 @@ class World:
         self.duplicate = 0.0
         self.delay_mean = 0.001
         self.history = History()
+        self.deliveries = Deliveries()
         self.elections = 0
         self.checkpoints = 0
         self.bases = 0
@@ -153,10 +158,26 @@ class World:
             for number in range(1, options.clients + 1)
         ]
 
+        self.consumers = self._new_consumers()
+
+    def _new_consumers(self) -> list[Consumer]:
+        """Return consumers whose requests draw from sources of their own."""
+        return [
+            Consumer(
+                number, self.options, _OwnLine(self, random.Random(f"{self.seed} line {number}")),
+                self.scheduler, random.Random(f"{self.seed} consumer {number}"), self.trace,
+            )
+            for number in range(1, self.options.consumers + 1)
+        ]  # fmt: skip
+
     # Between clients and nodes.
 
-    def request(self, node: int, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
+    def request(
+        self, node: int, body: dict[str, Any], answer: Callable[[Reply], None],
+        rng: random.Random | None = None,
+    ) -> None:  # fmt: skip
         """Carry a request to a node and its answer back; either may be lost, late or doubled."""
+        rng = rng or self._rng
         host = self.hosts[node]
         doubled = False
 
@@ -166,17 +187,17 @@ class World:
         def back(reply: Reply) -> None:
             # If a request was doubled, the answer to one says nothing of the other.
             told = {**reply, "outcome": "unknown"} if doubled else reply
-            self._carry(lambda: answer(told))
+            self._carry(lambda: answer(told), rng)
 
-        self._carry(arrive)
-        if self.duplicate and self._rng.random() < self.duplicate:
+        self._carry(arrive, rng)
+        if self.duplicate and rng.random() < self.duplicate:
             doubled = True
-            self._carry(arrive)
+            self._carry(arrive, rng)
 
-    def _carry(self, action: Callable[[], None]) -> None:
-        if self.loss and self._rng.random() < self.loss:
+    def _carry(self, action: Callable[[], None], rng: random.Random) -> None:
+        if self.loss and rng.random() < self.loss:
             return
-        delay = 0.0005 + self._rng.expovariate(1.0) * self.delay_mean
+        delay = 0.0005 + rng.expovariate(1.0) * self.delay_mean
         self.scheduler.after(delay, action)
 
     # The run.
@@ -190,6 +211,8 @@ class World:
             host.start()
         for client in self.clients:
             client.start()
+        for consumer in self.consumers:
+            consumer.start()
         self.nemesis.start()
         if options.loses or options.recovers:
             self.operator.start()
@@ -203,6 +226,8 @@ class World:
         self._run_until(drain)
         for client in self.clients:
             client.stop()
+        for consumer in self.consumers:
+            consumer.calm_down()
         self._run_until(options.seconds, stop_when_converged=True)
         self._require_convergence()
         if self._ends_in_the_dark:
@@ -250,12 +275,26 @@ class World:
         """Whether every request is answered, and every replica has all entries of its leader."""
         if any(client.open_requests for client in self.clients):
             return False
-        return self.operations.converged()
+        return self.operations.converged() and not self._unconsumed()
+
+    def _unconsumed(self) -> list[tuple[bytes, int]]:
+        """Return the entries that consumers have not acknowledged."""
+        if not self.consumers:
+            return []
+        leaders = (
+            replica
+            for host in self.hosts.values() if host.replicas is not None
+            for replica in host.replicas.ranges() if replica.leads
+        )  # fmt: skip
+        return [left for leader in leaders for left in self.deliveries.left(leader.contents())]
 
     def _require_convergence(self) -> None:
         limit = self.clock.elapsed + self.options.grace_seconds
         if self.converged() or self._run_until(limit, stop_when_converged=True):
             return
+        left = self._unconsumed()
+        if left and self.operations.converged():
+            raise Violation("G4", "entries are never acknowledged", entries=left[:5])
         state = "; ".join(host.describe() for host in self.hosts.values())
         waiting = {client.name: client.open_requests for client in self.clients}
         raise Violation("L2", "no convergence after the faults ended", open=waiting, nodes=state)
@@ -299,6 +338,18 @@ class World:
         lost = self.history.lose(range_.span, since, until, store.contents())
         told = f"{range_.range_id}/{range_.generation} lost={lost}"
         self.trace("world", "recovered", told)
+
+
+class _OwnLine:
+    """A consumer's way to the nodes, with a source of randomness of its own."""
+
+    def __init__(self, world: World, rng: random.Random) -> None:
+        self._world = world
+        self._rng = rng
+
+    def request(self, node: int, body: dict[str, Any], answer: Callable[[Reply], None]) -> None:
+        """Carry a request and its answer."""
+        self._world.request(node, body, answer, self._rng)
 
 
 def _ends(host: Host) -> set[Lineage]:
@@ -354,6 +405,7 @@ def judge(world: World) -> Outcome:
     outcome.joins = world.generations.joins
     outcome.replacements = world.generations.replacements
     outcome.recoveries = world.generations.recoveries
+    outcome.given = world.deliveries.batches
     outcome.lost = world.history.lost
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()

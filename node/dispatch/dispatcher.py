@@ -28,7 +28,9 @@ RECLAIM_MS: Final = 1_000
 """After a change of leader, how long consumers have to claim the keys that they have."""
 _FLOOR_MS: Final = 1_000
 """How often the floor rises while the group has few rows."""
-_ROWS_TIGHT: Final = limits.group_rows_max // 4
+_ROWS_TIGHT: Final = limits.group_rows_max // 8
+_KEYS_A_TURN: Final = 512
+"""Keys of one answer or command: each key takes 5 to 8 us of a turn of the loop."""
 _BATCH_BYTES: Final = 32
 """The most bytes of a batch in a frame, besides its entries."""
 _ROWS_SPARE: Final = limits.group_keys_a_command_max
@@ -183,7 +185,7 @@ class Dispatcher:
         found = Batches()
         if now_ms < self._reclaim_until_ms:
             return found
-        count = min(count, limits.group_take_keys_max)
+        count = min(count, _KEYS_A_TURN)
         until = now_ms + self._options.lease_ms
         room, rows_left, put_off = bytes_max, self._rows_left(), 0
         while len(found.keys) < count and room > 0 and len(found.seqs) < limits.page_entries_max:
@@ -350,7 +352,7 @@ class Dispatcher:
         """Return the commands to propose now, in this order. Each is proposed, or the dispatcher
         is given up."""
         found: list[Proposal] = []
-        most = limits.group_keys_a_command_max
+        most = _KEYS_A_TURN
         keys = list(self._ack_turns)
         self._ack_turns.clear()
         for at in range(0, len(keys), most):

@@ -1,7 +1,7 @@
 """Keys that wait for a consumer, each for the consumer that had the key last while that one lives.
 
 A consumer gets the key that waits longest of its own keys and of the keys without a consumer. After
-`AFFINITY_MS` the key of another consumer goes to whoever asks (G5: a slow consumer delays no key).
+`AFFINITY_MS` the key of another consumer goes to any consumer (G5: a slow consumer delays no key).
 """
 
 from collections import OrderedDict

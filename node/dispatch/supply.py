@@ -239,7 +239,7 @@ class Supply:
             self.unread.pop(key, None)
 
     def passed(self, line: Line, position: int) -> None:
-        """Note that the key's entries below the position are done, whoever has done them."""
+        """Note that the key's entries below the position are done."""
         self.size -= line.pass_to(position)
 
     def emptied(self) -> Iterator[Line]:

@@ -1,7 +1,7 @@
 """Drives the dispatcher of a consumer group on a replica that leads: see `node.dispatch`.
 
 A driver begins with GROUP_OPEN, and is over when the member ceases to lead, or when the group has
-another fence. Whoever waits for an answer then gets an error, and asks again.
+another fence. Requests that wait for an answer then get an error, and clients ask again.
 
 Nothing here holds the loop: a page is read in bounded turns, and a command names at most
 `group_keys_a_command_max` keys. Settlements of one turn of the loop become one command.
@@ -297,6 +297,11 @@ class GroupDriver:
             finally:
                 self._settling.discard(done)
         return [list(each) for each in settling.refused]
+
+    @property
+    def behind(self) -> int:
+        """How many seqs lie above the lowest floor: at least the entries that are not done."""
+        return self._replica.state.next_seq - min(self._group.floors.values)
 
     def decided(self) -> None:
         """Look again after a command of an operator."""

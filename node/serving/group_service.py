@@ -15,6 +15,7 @@ from ...client.protocol import Operation, limits
 from ...client.protocol.errors import (
     CorruptData,
     GenerationMismatch,
+    InvalidArgument,
     NotFound,
     Overloaded,
     Timeout,
@@ -91,8 +92,10 @@ class GroupService:
 
     def numbers(self) -> dict[str, int]:
         """Return what the dispatchers of this node have, over all groups and ranges."""
-        all_ = [driver.dispatcher for driver in self.drivers.all()]
+        drivers = self.drivers.all()
+        all_ = [driver.dispatcher for driver in drivers]
         return {
+            "behind": sum(driver.behind for driver in drivers),
             "dispatchers": len(all_),
             "consumers": sum(each.consumers for each in all_),
             "in_flight": sum(len(each.in_flight) for each in all_),
@@ -157,6 +160,7 @@ class GroupService:
     async def _taken(self, replica: RangeReplica, body: Body, room: Room) -> Body:
         until_ms = now_ms() + body["wait_ms"]
         driver = await self._driver(replica, body)
+        self._check_prefix(body)
         consumer, dispatcher = body["consumer"], driver.dispatcher
         driver.join(consumer)
         refused: list[bytes] = []
@@ -171,8 +175,26 @@ class GroupService:
         before = dispatcher.redelivered
         batches = driver.take(body)
         self._metrics.group_redeliveries.inc(dispatcher.redelivered - before)
+        if batches.keys:
+            # Another leader may have acknowledged these entries already (G3): if this member is
+            # still the leader now, nobody had when the entries were chosen.
+            await replica.read_barrier()
         replica.count_read()
         return _answer(driver, batches, refused)
+
+    def _check_prefix(self, body: Body) -> None:
+        """Raise InvalidArgument if the group has keys without the prefix of the request.
+
+        The rights of the principal were checked for the keys with the prefix alone.
+        """
+        record = self._metadata().groups.get(body["group"])
+        asked = prefix_span(body["prefix"])
+        if record is not None and not all(common(span, asked) == span for span in record.spans):
+            raise InvalidArgument(
+                f"group {record.name!r} has keys without the prefix of the request; give a prefix "
+                "of all keys of the group",
+                what="prefix",
+            )
 
     async def _settle(self, body: Body) -> Body:
         """Settle the keys of a consumer; answer when that is committed."""

@@ -37,10 +37,12 @@ def mutated(folder: Path, patch: Path) -> Path:
 
 def test_there_is_one_for_each_row_of_the_list() -> None:
     assert [patch.stem for patch in PATCHES] == [
-        "ack-before-fsync", "base-loses-level", "damage-not-stored", "dedupe-by-batch",
-        "follow-without-leader", "late-seal", "mark-not-stored", "merge-keeps-one-parent",
+        "ack-before-fsync", "base-loses-level", "claim-takes-leased-keys", "damage-not-stored",
+        "dedupe-by-batch", "floor-passes-slow-keys", "follow-without-leader",
+        "group-takes-old-tokens", "late-seal", "mark-not-stored", "merge-keeps-one-parent",
         "no-read-barrier", "no-read-index", "no-term-check", "session-token-ignored",
-        "split-forgets-producers", "unknown-becomes-not-applied", "vote-never-written",
+        "split-forgets-producers", "split-forgets-rows", "unknown-becomes-not-applied",
+        "vote-never-written",
     ]  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def ended(process: subprocess.Popen[str], code: int = 0) -> str:
     return out
 
 
-def test_G5_a_poison_key_is_parked_and_stops_no_other_key(
+def test_G5_G6_a_poison_key_is_parked_and_stops_no_other_key(
     three: LocalCluster, client: lognode.Client
 ) -> None:
     log = fresh(client, "poison")
@@ -146,7 +146,9 @@ def test_a_group_begins_where_it_says_and_ends_when_it_is_deleted(
         assert keys == {b"a", b"z"}, "it is another group"
 
 
-def test_g1_a_paused_consumer_loses_its_keys(three: LocalCluster, client: lognode.Client) -> None:
+def test_G1_G4_a_paused_consumer_loses_its_keys(
+    three: LocalCluster, client: lognode.Client
+) -> None:
     log = fresh(client, "paused")
     log.append("k", b"1")
     command = "echo begun; sleep 2.5"

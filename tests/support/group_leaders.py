@@ -59,6 +59,8 @@ class Leader:
     failures: dict[bytes, int] = field(default_factory=dict)
     parked: dict[bytes, str] = field(default_factory=dict)
     leases: dict[bytes, Lease] = field(default_factory=dict)
+    unclaimed: dict[bytes, Lease] = field(default_factory=dict)
+    """Leases of the leader before, which consumers may claim."""
     full: set[bytes] = field(default_factory=set)
     """Keys for whose position there is no room."""
 
@@ -113,6 +115,7 @@ class GroupView(Cluster):
         """Another node leads, which has no leases; consumers may claim theirs."""
         leader.node = leader.node % 3 + 1
         leader.fence += fence
+        leader.unclaimed, leader.leases = leader.leases, {}
 
     def split(self, at: bytes) -> None:
         (old,) = (each for each in self.leaders if each.has(at))
@@ -196,7 +199,7 @@ class GroupView(Cluster):
             "tokens": [], "deliveries": [], "counts": [], "seqs": [], "timestamps": [],
             "values": [],
         }  # fmt: skip
-        if body["holds"] is None and body["fence"] not in (0, leader.fence):
+        if body["fence"] != leader.fence:
             return answer
         if body["holds"] is not None:
             answer["refused"] = self._claim(leader, body["consumer"], body["holds"])
@@ -226,6 +229,9 @@ class GroupView(Cluster):
         for key, lease in list(leader.leases.items()):
             if lease.consumer == consumer and named.get(key) != lease.token:
                 del leader.leases[key]
+        for key, token in named.items():
+            if key in leader.unclaimed and leader.unclaimed[key].token == token:
+                leader.leases[key] = leader.unclaimed.pop(key)
         return [key for key, token in named.items()
                 if (lease := leader.leases.get(key)) is None or lease.token != token]  # fmt: skip
 
@@ -234,7 +240,8 @@ class GroupView(Cluster):
             undone = leader.undone(key)
             if len(answer["keys"]) >= body["count"]:
                 return
-            if key in leader.leases or key in leader.parked or not undone:
+            taken = key in leader.leases or key in leader.unclaimed or key in leader.parked
+            if taken or not undone:
                 continue
             token = next(self._tokens)
             leader.leases[key] = Lease(token, body["consumer"], undone[0][0], undone[-1][0] + 1)

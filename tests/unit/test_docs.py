@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PROMISES = {*(f"S{n}" for n in range(1, 13)), *(f"L{n}" for n in range(1, 5))}
+PROMISES = {*(f"S{n}" for n in range(1, 13)), *(f"L{n}" for n in range(1, 5)),
+            *(f"G{n}" for n in range(1, 7))}  # fmt: skip
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
@@ -39,7 +40,7 @@ def test_every_promise_has_a_test_that_names_it() -> None:
     named: set[str] = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         for name in re.findall(r"def test_(\w+)|class Test(\w+)", path.read_text("utf-8")):
-            named.update(re.findall(r"(?<![a-zA-Z0-9])[SLsl]\d+(?=_|$)", "".join(name)))
+            named.update(re.findall(r"(?<![a-zA-Z0-9])[SLGslg]\d+(?=_|$)", "".join(name)))
     assert not PROMISES - {name.upper() for name in named}
 
 
@@ -66,7 +67,7 @@ def test_every_promise_keeps_a_test_of_real_nodes_that_is_not_run_by_hand() -> N
     for folder in ("cluster", "chaos"):
         for path in (ROOT / "tests" / folder).glob("test_*.py"):
             for name in often(path):
-                named.update(re.findall(r"(?<![a-zA-Z0-9])[SL]\d+(?=_|$)", name))
+                named.update(re.findall(r"(?<![a-zA-Z0-9])[SLG]\d+(?=_|$)", name))
     assert not PROMISES - named
 
 

@@ -227,7 +227,7 @@ def test_g3_a_repeated_acknowledgement_is_done_once() -> None:
     run(test)
 
 
-def test_a_first_refusal_is_no_repetition() -> None:
+def test_a_first_refusal_does_not_count_as_a_repetition() -> None:
     """Another consumer has done the entries: this one must not believe that it has."""
 
     async def test() -> None:
@@ -252,13 +252,30 @@ def test_another_leader_keeps_the_keys_that_are_claimed() -> None:
             first, second = await some(consumer, 2)
             before = view.count(GROUP_TAKE)
             view.elect(view.leaders[0])
-            del view.leaders[0].leases[b"b"]  # another consumer has claimed it, wrongly or not
+            del view.leaders[0].unclaimed[b"b"]  # nobody has claimed the key in time
             await view.wake()
             await until(lambda: view.count(GROUP_TAKE) > before + 1 and second.is_lost)
             await first.ack()
             assert view.leaders[0].positions == {b"a": 2}
             (again,) = await some(consumer, 1)
             assert again.key == b"b"
+
+    run(test)
+
+
+def test_nothing_is_settled_with_another_leader_before_the_claim() -> None:
+    async def test() -> None:
+        view = GroupView()
+        view.append(b"a", b"1")
+        async with view.consumer(keys_max=1) as consumer:
+            (batch,) = await some(consumer, 1)
+            await asyncio.sleep(0.2)  # the consumer asks for no key, to hear of another leader
+            asked = view.count(GROUP_TAKE)
+            view.elect(view.leaders[0])  # and the node that was asked does not answer
+            async with asyncio.timeout(1.5):
+                await batch.ack()
+            assert view.count(GROUP_TAKE) >= asked + 2
+            assert view.leaders[0].positions == {b"a": 2}
 
     run(test)
 

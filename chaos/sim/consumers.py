@@ -1,0 +1,180 @@
+"""Consumers of a group: they take batches, settle them, are late, repeat themselves, and die.
+
+A consumer that dies goes on with another number. Some of its requests come after its death.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from ...partitions.model import Span
+from .clients import TIMEOUT_S, Door, Reply
+from .clock import Scheduler
+from .options import Options
+from .trace import Trace
+
+_THINK_S: Final = 0.15
+_PAUSE_S: Final = 3.0
+"""Longer than a lease."""
+_PAUSES: Final = 0.03
+_DIES: Final = 0.02
+_REPEATS: Final = 0.1
+_TAKES: Final = 0.4
+_WAYS: Final = ("ack", "ack", "ack", "ack", "ack", "ack", "part", "release", "fail", "extend")
+
+
+@dataclass(slots=True)
+class _Held:
+    key: bytes
+    token: int
+    seqs: list[int]
+
+
+@dataclass(slots=True)
+class Consumer:
+    """One consumer, which asks one thing after another."""
+
+    consumer_id: int
+    options: Options
+    door: Door
+    scheduler: Scheduler
+    rng: random.Random
+    trace: Trace
+    _is_calm: bool = False
+    _life: int = 0
+    _held: dict[bytes, _Held] = field(default_factory=dict)
+    _fences: dict[bytes, int] = field(default_factory=dict)
+    """By the first key of a range, the fence of the leader that was asked last."""
+    _claims: set[bytes] = field(default_factory=set)
+    """The first keys of ranges whose leader must be told what the consumer holds."""
+    _hints: dict[bytes, int] = field(default_factory=dict)
+    _past: list[_Held] = field(default_factory=list)
+    """The last batches, also of earlier lives. The consumer claims their keys too, by mistake."""
+    _sent: list[dict[str, Any]] = field(default_factory=list)
+    """Requests that may come again."""
+    _spans: dict[bytes, Span] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """The number of the present life."""
+        return self.consumer_id * 1_000 + self._life
+
+    def start(self) -> None:
+        """Begin to consume."""
+        self._later(self.rng.random())
+
+    def calm_down(self) -> None:
+        """Do nothing but take and acknowledge from now on."""
+        self._is_calm = True
+
+    def _later(self, delay_s: float) -> None:
+        self.scheduler.after(delay_s, self._next)
+
+    def _next(self) -> None:
+        drawn = 1.0 if self._is_calm else self.rng.random()
+        if drawn < _DIES:
+            self.trace(f"g{self.consumer_id}", "dies", f"with {len(self._held)} keys")
+            self._life += 1
+            self._held.clear()
+            self._fences.clear()
+        elif drawn < _DIES + _PAUSES:
+            self._later(_PAUSE_S)
+            return
+        if self._sent and not self._is_calm and self.rng.random() < _REPEATS:
+            self._ask(self.rng.choice(self._sent), lambda _: None)
+            self._later(_THINK_S)
+        elif self._held and self.rng.random() >= _TAKES:
+            self._settle(self.rng.choice(list(self._held.values())))
+        else:
+            self._take()
+
+    def _take(self) -> None:
+        group = self.rng.randrange(self.options.groups)
+        key = b"%d/k%d" % (group, self.rng.randrange(self.options.keys))
+        span = next((span for span in self._spans.values() if key in span), None)
+        start = None if span is None else span.start
+        holds = None
+        if span is not None and start in self._claims:
+            own = {each.key: each.token for each in (*self._past, *self._held.values())}
+            holds = [(key, token) for key, token in own.items() if key in span]
+        body = {
+            "op": "group", "what": "take", "key": key, "consumer": self.number,
+            "fence": self._fences.get(start or b"", 0), "count": self.rng.randint(1, 4),
+            "holds": holds,
+        }  # fmt: skip
+        self._ask(body, partial(self._took, body, self.number))
+
+    def _took(self, body: dict[str, Any], number: int, reply: Reply | None) -> None:
+        self._later(self.rng.expovariate(1.0) * _THINK_S)
+        if reply is None or number != self.number:
+            return
+        span = reply["span"]
+        self._spans = {start: each for start, each in self._spans.items()
+                       if (each.end is not None and each.end <= span.start)
+                       or (span.end is not None and span.end <= start)}  # fmt: skip
+        self._spans[span.start] = span
+        if body["fence"] != reply["fence"]:
+            self._fences[span.start] = reply["fence"]
+            self._claims.add(span.start)
+            return
+        if body["holds"] is not None:
+            self._claims.discard(span.start)
+            for key in reply["refused"]:
+                self._held.pop(key, None)
+        for key, token, seqs in reply["batches"]:
+            self._held[key] = _Held(key, token, seqs)
+            self._past = [*self._past[-3:], self._held[key]]
+
+    def _settle(self, held: _Held) -> None:
+        how = "ack" if self._is_calm else self.rng.choice(_WAYS)
+        through = held.seqs[0 if how == "part" else -1] + 1
+        key, token = held.key, held.token
+        body = {
+            "op": "group", "what": "settle", "key": key, "consumer": self.number,
+            "acks": [(key, token, through)] if how in ("ack", "part") else [],
+            "releases": [(key, token, self.rng.choice((0, 500)), "bad" if how == "fail" else "")]
+            if how in ("release", "fail") else [],
+            "extends": [(key, token)] if how == "extend" else [],
+            "leaves": False,
+        }  # fmt: skip
+        self._sent = [*self._sent[-5:], body]
+        self._ask(body, partial(self._settled, held, how, through))
+
+    def _settled(self, held: _Held, how: str, through: int, reply: Reply | None) -> None:
+        self._later(self.rng.expovariate(1.0) * _THINK_S)
+        if reply is None or self._held.get(held.key) is not held:
+            return  # the consumer asks again, or has another batch
+        held.seqs = [seq for seq in held.seqs if seq >= through or how == "extend"]
+        if held.key in reply["refused"] or not held.seqs or how not in ("part", "extend"):
+            del self._held[held.key]
+
+    def _ask(self, body: dict[str, Any], done: Callable[[Reply | None], None]) -> None:
+        """Ask once; `done` gets the answer, or None after a refusal or without an answer."""
+        key = body["key"]
+        node = self._hints.get(key) or self.rng.randint(1, self.options.nodes)
+        is_open = [True]
+
+        def answered(reply: Reply) -> None:
+            if not is_open[0]:
+                return
+            is_open[0] = False
+            if reply["status"] == "ok":
+                self._hints[key] = node
+                done(reply)
+                return
+            hint = reply.get("hint")
+            self._hints.pop(key, None)
+            if hint is not None:
+                self._hints[key] = hint
+            done(None)
+
+        def timed_out() -> None:
+            if is_open[0]:
+                is_open[0] = False
+                self._hints.pop(key, None)
+                done(None)
+
+        self.door.request(node, body, answered)
+        self.scheduler.after(TIMEOUT_S, timed_out)
