@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .connection import Connection, Stream
+from .poll_turns import PollTurns
 from .pool import Pool, shared
 from .protocol import Operation, limits
 from .protocol.address import Address, split_address
@@ -108,6 +109,7 @@ class Cluster:
         """The newest version of the metadata that an answer to a change, or its refusal, named."""
         self.nodes: dict[int, Address] = {}
         self.pool = Pool(tls, token)
+        self.polls = PollTurns()
         self._preferred = random.randrange(1 << 16)
         """The member for prefix reads. Each client draws its own number, which spreads the
         reads, and stays with that member: another member may lag behind the session, which costs

@@ -7,6 +7,7 @@ from . import group_names, progress
 from .appends import checked_key
 from .cluster import Body, Cluster, LogRoutes
 from .cursor import checked_start
+from .durations import milliseconds
 from .gathering import each
 from .group_held import told
 from .group_names import hull, prefix_of, spans_of
@@ -73,9 +74,11 @@ class AsyncGroup:
         deadline = self._deadline(timeout)
 
         async def one(known: Range, body: Body) -> Body:
+            left = max(1, milliseconds(deadline - self._cluster.now()))
             answer, _ = await self._cluster.call(
-                self._routes, body["start_key"], GROUP_LAG, body, deadline=deadline, waits=True
-            )
+                self._routes, body["start_key"], GROUP_LAG, {**body, "timeout_ms": left},
+                deadline=deadline, waits=True,
+            )  # fmt: skip
             return answer
 
         found = await self._each_range(one, deadline)

@@ -33,6 +33,10 @@ class AsyncGroupBatch:
     def __repr__(self) -> str:
         return f"<AsyncGroupBatch of {len(self._held)} entries of {self._held.key!r}>"
 
+    def __len__(self) -> int:
+        """Return how many entries are not acknowledged."""
+        return len(self._held)
+
     @property
     def key(self) -> bytes:
         """The key of all entries."""

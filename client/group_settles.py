@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .cluster import Body, Cluster, LogRoutes
 from .protocol import limits
-from .protocol.errors import Fenced, LognodeError, Overloaded, bare
+from .protocol.errors import Fenced, LognodeError, Overloaded, Unavailable, bare
 from .protocol.groups import FULL, GROUP_SETTLE, POSITION
 from .retry import Attempts
 from .routing import Range
@@ -87,8 +87,10 @@ class Settles:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for settle in list(self._open):
-            settle.done.cancel()
+        error = Unavailable(
+            "the consumer was closed before the range answered", reason="closed", outcome="unknown"
+        )
+        _fail(list(self._open), error)
 
     def _put(self, settles: Iterable[Settle]) -> None:
         """Let each key wait for its range's next request."""

@@ -20,8 +20,6 @@ from .protocol.groups import GROUP_TAKE
 from .retry import Attempts
 from .routing import Range
 
-WAIT_MS: Final = 10_000
-"""How long a leader waits for a key. The connection notices sooner that a node is lost."""
 _PATIENCE_S: Final = 0.1
 """How long a consumer without room waits before it asks for no key."""
 _ANSWER_S: Final = 5.0
@@ -82,6 +80,13 @@ class RangeTakes:
 
     async def run(self) -> None:
         """Take batches until cancelled or ended. Raises the error that no repetition mends."""
+        self._cluster.polls.joined()
+        try:
+            await self._run()
+        finally:
+            self._cluster.polls.left()
+
+    async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         attempts = self._attempts()
         while not self._is_over:
@@ -113,14 +118,19 @@ class RangeTakes:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE_S):
                     await self._keys.more_room(known)
+        async with self._cluster.polls.turn():
+            await self._ask_now(known, node)
+
+    async def _ask_now(self, known: Range, node: int) -> None:
         keys, size = self._keys.room(known)
+        wait_ms = self._cluster.polls.wait_ms
         holds = self._keys.holds(known) if self._must_claim else None
         body = {
             **self._common, "count": keys, "bytes": max(1, size), "fence": self._fence,
-            "wait_ms": 0 if holds is not None else WAIT_MS,
+            "wait_ms": 0 if holds is not None else wait_ms,
             "holds": None if holds is None else [[held.key, held.token] for held in holds],
         }  # fmt: skip
-        deadline = self._cluster.now() + WAIT_MS / 1000 + _ANSWER_S
+        deadline = self._cluster.now() + wait_ms / 1000 + _ANSWER_S
         asked = self._cluster.ask(known, GROUP_TAKE, body, deadline, node=node)
         self._elsewhere.clear()
         self._asked = known.generation, node

@@ -23,6 +23,10 @@ class GroupBatch:
     def __repr__(self) -> str:
         return repr(self._twin).replace("AsyncGroupBatch", "GroupBatch")
 
+    def __len__(self) -> int:
+        """Return how many entries are not acknowledged."""
+        return len(self._twin)
+
     @property
     def key(self) -> bytes:
         """The key of all entries."""

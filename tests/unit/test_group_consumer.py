@@ -9,6 +9,7 @@ from group_leaders import GroupView, lost, once
 
 from lognode.client.consumer import AsyncConsumer
 from lognode.client.group_batch import AsyncGroupBatch
+from lognode.client.poll_turns import PollTurns
 from lognode.client.protocol.errors import (
     Conflict,
     Fenced,
@@ -474,6 +475,26 @@ def test_several_tasks_share_a_consumer() -> None:
     run(test)
 
 
+def test_more_ranges_than_turns_all_get_a_turn() -> None:
+    async def test() -> None:
+        view = GroupView((b"d", b"m", b"t"))
+        view.polls = PollTurns(most=2)
+        async with view.consumer() as consumer:
+            for key in (b"a", b"e", b"n", b"u"):
+                view.append(key, b"1")
+                (batch,) = await some(consumer, 1)
+                assert batch.key == key
+                await batch.ack()
+            waits = [body["wait_ms"] for op, body in view.asked if op is GROUP_TAKE]
+            assert max(waits) == 250
+        view = GroupView()
+        async with view.consumer():
+            await until(lambda: view.count(GROUP_TAKE) >= 3)
+            assert view.asked[-1][1]["wait_ms"] == 10_000
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -488,6 +509,23 @@ def test_bad_arguments_are_refused_before_anything_is_sent(options: dict[str, An
         with pytest.raises(InvalidArgument):
             view.consumer(**options)
         assert view.asked == []
+
+    run(test)
+
+
+def test_an_acknowledgement_under_way_ends_with_the_consumer() -> None:
+    async def test() -> None:
+        view = GroupView()
+        view.append(b"a", b"1")
+        consumer = view.consumer()
+        (batch,) = await some(consumer, 1)
+        view.faults.append(lambda op, _: lost() if op is GROUP_SETTLE else None)
+        acking = asyncio.create_task(batch.ack())
+        await asyncio.sleep(0.01)
+        await consumer.close(0.2)
+        with pytest.raises(Unavailable, match="closed") as caught:
+            await acking
+        assert caught.value.outcome == "unknown"
 
     run(test)
 
