@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
                     print(json.dumps(row), file=sys.stderr, flush=True)
                     rows.append(row)
     harness.show(options, around, rows)
-    return int(any(map(_is_wrong, rows)))
+    return int(any(map(is_wrong, rows)))
 
 
 def _plans(part: str, options: Any) -> Iterator[tuple[dict[str, Any], Plan]]:
@@ -110,6 +110,7 @@ def _row(part: str, plan: Plan, options: Any) -> dict[str, Any]:
         return {"failed": str(error)}
 
 
-def _is_wrong(row: dict[str, Any]) -> bool:
+def is_wrong(row: dict[str, Any]) -> bool:
+    """Return whether a turn failed, or whether a system broke what it promises."""
     wrong = _WRONG if row["system"] == "lognode" else ("missing",)
     return "failed" in row or any(row.get(what) for what in wrong)
