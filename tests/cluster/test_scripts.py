@@ -122,6 +122,30 @@ def test_P4_followers_are_few_and_miss_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.by_hand
+def test_consumers_of_a_group_acknowledge_each_item_once(tmp_path: Path) -> None:
+    json_path = tmp_path / "figures.json"
+    run(
+        "bench", "groups", "--quick", "--data", str(tmp_path), "--json", str(json_path),
+        "--consumers", "1,4", "--turns", "lognode,kafka:group", "--cache", str(tmp_path / "nothing"),
+    )  # fmt: skip
+    rows = json.loads(json_path.read_text())["results"]
+    missing = [row for row in rows if row["system"] == "kafka"]
+    assert all("no " in row["refused"] for row in missing)
+    own = [row for row in rows if row["system"] == "lognode"]
+    assert [row["part"] for row in own] == [
+        "drain", "drain", "latency", "poison", "poison", "churn", "growth",
+    ]  # fmt: skip
+    for row in own:
+        assert row["acknowledged"] > 0
+        assert (row["missing"], row["repeated"], row["out of order"]) == (0, 0, 0)
+    with_poison, churn, growth = own[-3:]
+    assert with_poison["failures"] == 5
+    assert churn["joins"] > 32
+    assert churn["stood max ms"] > 0
+    assert growth["meta MiB after"] > 0
+
+
+@pytest.mark.by_hand
 def test_the_memory_of_a_node_is_told_by_parts(tmp_path: Path) -> None:
     json_path = tmp_path / "memory.json"
     run("bench", "memory", "--quick", "--data", str(tmp_path), "--json", str(json_path))

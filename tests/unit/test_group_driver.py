@@ -1,85 +1,45 @@
-"""The driver of a group's dispatcher: what a consumer is told when the leader is over."""
+"""What the driver of a dispatcher does with requests, and with groups that were deleted."""
 
-import asyncio
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-from dispatch_model import DispatchModel
-from group_model import GROUP
-from lineages import KEYS
+from lognode.client.protocol import limits
+from lognode.node.replicas.range_replica import RangeReplica
+from lognode.node.serving import group_driver
+from lognode.node.serving.group_service import GroupService
+from lognode.statemachine import commands
 
-from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed
-from lognode.node.serving.group_driver import GroupDriver, Held
-from lognode.partitions.groups import GroupRecord
-
-ANN = 11
-RECORD = GroupRecord(
-    group_id=GROUP, log_id=1, name="g", prefix=b"", separator=b"", patterns=(), max_deliveries=5,
-    on_dead="park", lease_ms=30_000, begin="earliest", begin_ms=0, waits=False, created_ms=0,
-)  # fmt: skip
+MOST = 512
 
 
-class Replica(SimpleNamespace):
-    """A leading member whose proposals are neither applied nor refused."""
-
-    def __init__(self, model: DispatchModel) -> None:
-        (state,) = model.log.ranges
-        super().__init__(
-            group=SimpleNamespace(term=1), state=state, leads=True, is_sealed=False,
-            resigning=False, gid=SimpleNamespace(range_id=1, generation=1),
-            news=SimpleNamespace(listen_span=lambda *_: None, unlisten_span=lambda *_: None),
-            services=SimpleNamespace(stamp_ms=lambda: 1),
-        )  # fmt: skip
-        self.proposed: list[Any] = []
-
-    def propose(self, command: Any, futures: Any) -> None:
-        self.proposed.append(command)
-
-    def not_leader(self) -> NotLeader:
-        return NotLeader("another member leads", hint=2)
+def parts_of(**counts: int) -> list[list[int]]:
+    names = ("acks", "releases", "rejects", "extends")
+    body = {name: [(name, at) for at in range(counts.get(name, 0))] for name in names}
+    parts = list(group_driver._in_parts(body))
+    for at, name in enumerate(names):
+        assert [row for part in parts for row in part[at]] == body[name], "rows are lost"
+    return [[len(rows) for rows in part] for part in parts]
 
 
-@pytest.mark.parametrize(("ceases", "error"), [("leads", NotLeader), ("is_sealed", Sealed)])
-def test_S11_an_ack_that_was_proposed_by_a_leader_that_is_over_has_an_unknown_outcome(
-    tmp_path: Path, ceases: str, error: type[LognodeError]
-) -> None:
-    """The next leader may have the command in its log, and apply it."""
+def test_a_large_request_to_settle_takes_several_turns_of_the_loop() -> None:
+    assert parts_of() == [[0, 0, 0, 0]]
+    assert parts_of(acks=3) == [[3, 0, 0, 0]]
+    assert parts_of(acks=3, extends=1) == [[3, 0, 0, 1]]
+    most = limits.group_keys_a_command_max
+    for counts in ({"acks": most}, dict.fromkeys(("acks", "releases", "rejects", "extends"), most)):
+        parts = parts_of(**counts)
+        assert len(parts) > 1
+        assert all(sum(part) <= MOST for part in parts)
 
-    async def run() -> None:
-        model = DispatchModel(tmp_path / "log", 7)
-        (state,) = model.log.ranges
-        model.log.append(state, KEYS[:1])
-        model.read(model.lead(state), 99)
-        group = model.group(state)
-        assert group is not None
-        replica = Replica(model)
-        driver = GroupDriver(
-            cast("Any", replica),
-            RECORD,
-            group,
-            reclaims=False,
-            held=Held(),
-            on_broken=lambda _: None,
-        )
-        model.leaders[0].dispatcher = driver.dispatcher
-        model.read(model.leaders[0], 99)
-        found = driver.take({"consumer": ANN, "count": 1, "bytes": 1000})
-        body = {
-            "consumer": ANN, "acks": [(found.keys[0], found.tokens[0], 2)], "releases": (),
-            "rejects": (), "extends": (), "leave": False,
-        }  # fmt: skip
-        settling = asyncio.create_task(driver.settle(body))
-        while not replica.proposed:  # noqa: ASYNC110  # a proposal of the stand-in has no event
-            await asyncio.sleep(0)
-        setattr(replica, ceases, ceases == "is_sealed")
-        driver.end()
-        with pytest.raises(error) as caught:
-            await settling
-        assert caught.value.outcome == "unknown"
-        with pytest.raises(error) as caught:  # nothing of a later request is proposed
-            await driver.settle(body)
-        assert caught.value.outcome == "not_applied"
 
-    asyncio.run(run())
+def test_the_leader_forgets_a_group_that_the_metadata_knew_and_know_no_more() -> None:
+    proposed: list[tuple[int, Any]] = []
+    metadata = SimpleNamespace(next_ids={"group": 4}, groups={1: object()})
+    service = cast(GroupService, SimpleNamespace(_metadata=lambda: metadata))
+    state = SimpleNamespace(groups=SimpleNamespace(by_id={1: None, 3: None, 4: None}))
+    replica = SimpleNamespace(
+        state=state, propose_in_passing=lambda kind, payload: proposed.append((kind, payload))
+    )
+    GroupService.forget_deleted(service, cast(RangeReplica, replica))
+    # Group 4 is newer than this node's metadata.
+    assert proposed == [(commands.GROUP_FORGET, [3])]

@@ -22,7 +22,7 @@ _WINDOW: Final = 8
 """Calls of a backlog in flight."""
 
 
-class _Records:
+class Records:
     """Draws records, and counts those of each key."""
 
     def __init__(self, plan: Plan) -> None:
@@ -56,7 +56,7 @@ async def run(plan: Plan) -> dict[str, Any]:
     """Append; return the report."""
     to = SYSTEMS[plan.system].Appends(plan)
     await to.open()
-    records = _Records(plan)
+    records = Records(plan)
     recorder = Recorder(warmup_s=plan.warmup_s)
 
     async def call(_: int, due: float) -> int:

@@ -108,7 +108,7 @@ def _group(plan: Plan, number: int, work: Work, over: threading.Event) -> None:
             items = []
             for message in consumer.consume(_BATCH, _POLL_S):
                 item = _item(message, work)
-                if _done(item, work):
+                if done(item, work):
                     items.append(item)
             called = time.perf_counter()
             try:
@@ -122,7 +122,7 @@ def _group(plan: Plan, number: int, work: Work, over: threading.Event) -> None:
         consumer.close()
 
 
-def _done(item: Item, work: Work) -> bool:
+def done(item: Item, work: Work) -> bool:
     """Return whether the item is done; an item that fails is tried again, while the partition
     waits, and is then left out."""
     for attempt in range(DELIVERIES_MAX):

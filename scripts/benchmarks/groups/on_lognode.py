@@ -52,12 +52,14 @@ async def consume(plan: Plan, number: int, work: Work, left: asyncio.Event) -> N
     """Be a consumer until `left` is set. Raises LognodeError."""
     async with (
         _client(plan) as client,
-        client.log(_LOG).consume(_GROUP, max_deliveries=DELIVERIES_MAX) as consumer,
+        client.log(_LOG).consume(
+            _GROUP, max_deliveries=DELIVERIES_MAX, keys_max=plan.credit
+        ) as consumer,
     ):
-        await _Consumer(number, work, consumer).run(left)
+        await Consumer(number, work, consumer).run(left)
 
 
-class _Consumer:
+class Consumer:
     """Acknowledges without waiting for each batch. Items count as acknowledged when a later flush
     has returned, which raises Fenced if any of them was refused."""
 
@@ -65,12 +67,13 @@ class _Consumer:
         self._number = number
         self._work = work
         self._consumer = consumer
-        self._sent: list[tuple[list[Item], float]] = []
+        self.sent: list[tuple[list[Item], float]] = []
         """Items whose acknowledgement is under way, and when it was sent."""
         self._more = asyncio.Event()
         self._releases: set[asyncio.Task[None]] = set()
 
     async def run(self, left: asyncio.Event) -> None:
+        """Work until `left` is set."""
         leaving = asyncio.create_task(left.wait())
         taking = asyncio.create_task(self._take())
         flushing = asyncio.create_task(self._flush())
@@ -83,7 +86,7 @@ class _Consumer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, *self._releases, return_exceptions=True)
-        await self._settled()
+        await self.settled()
 
     async def _take(self) -> None:
         work = self._work
@@ -97,7 +100,7 @@ class _Consumer:
                 self._releases.add(task)
                 task.add_done_callback(self._releases.discard)
                 continue
-            self._sent.append((items, time.perf_counter()))
+            self.sent.append((items, time.perf_counter()))
             self._more.set()
             await batch.ack(wait=False)
 
@@ -105,14 +108,15 @@ class _Consumer:
         while True:
             await self._more.wait()
             self._more.clear()
-            await self._settled()
+            await self.settled()
 
-    async def _settled(self) -> None:
-        sent = list(self._sent)
+    async def settled(self) -> None:
+        """Wait until the range has what was sent so far, and count that."""
+        sent = list(self.sent)
         await self._consumer.flush()
         for items, called in sent:
             self._work.end(self._number, items, called)
-        del self._sent[: len(sent)]  # not before: the flush may have been cancelled
+        del self.sent[: len(sent)]  # not before: the flush may have been cancelled
 
 
 def _client(plan: Plan) -> lognode.AsyncClient:

@@ -24,7 +24,8 @@ class Plan:
     that are appended while consumers work; without it, `records` are there before. `in_order`:
     the backlog has the keys one after the other instead of at random. `poison_every`: each so
     many-th record goes to the poison key; `fails`: and consumers fail at that key. `life_s`: how
-    long a consumer stays before it leaves and another joins; 0 for ever.
+    long a consumer stays before it leaves and another joins; 0 for ever. `credit`: the keys that a
+    consumer of lognode has at a time.
     """
 
     system: str
@@ -45,6 +46,7 @@ class Plan:
     fails: bool = False
     life_s: float = 0.0
     ranges: int = 4
+    credit: int = 256
     timeout_s: float = 60.0
 
     @classmethod

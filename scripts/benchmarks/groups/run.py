@@ -48,6 +48,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, help="seconds of appends at the rate (default 60)")
     parser.add_argument("--life", type=float, default=1.0, help="seconds of a consumer in churn")
     parser.add_argument("--processes", type=int, default=2, help="processes of consumers")
+    parser.add_argument("--credit", type=int, default=256,
+                        help="keys that a consumer of lognode has at a time")  # fmt: skip
     parser.add_argument("--value-bytes", type=int, default=128)
     parser.add_argument("--ranges", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=1)
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
                     print(json.dumps(row), file=sys.stderr, flush=True)
                     rows.append(row)
     harness.show(options, around, rows)
-    return int(any(map(_is_wrong, rows)))
+    return int(any(map(is_wrong, rows)))
 
 
 def _plans(part: str, options: Any) -> Iterator[tuple[dict[str, Any], Plan]]:
@@ -82,7 +84,7 @@ def _plans(part: str, options: Any) -> Iterator[tuple[dict[str, Any], Plan]]:
     seconds = options.seconds or (2.0 if quick else 60.0)
     keys = options.keys or (1_000 if quick else 100_000)
     base = Plan("", "", [], "", keys, options.value_bytes, 4, options.processes, batch=1,
-                ranges=options.ranges)  # fmt: skip
+                ranges=options.ranges, credit=options.credit)  # fmt: skip
     paced = replace(base, rate=options.rate or (100.0 if quick else 1_000.0), seconds=seconds,
                     warmup_s=min(5.0, seconds / 4))  # fmt: skip
     if part == "drain":
@@ -112,6 +114,7 @@ def _row(part: str, plan: Plan, options: Any) -> dict[str, Any]:
         return {"failed": str(error)}
 
 
-def _is_wrong(row: dict[str, Any]) -> bool:
+def is_wrong(row: dict[str, Any]) -> bool:
+    """Return whether a turn failed, or whether a system broke what it promises."""
     wrong = _WRONG if row["system"] == "lognode" else ("missing",)
     return "failed" in row or any(row.get(what) for what in wrong)

@@ -96,7 +96,7 @@ class _Turn:
         append_ms = appended["latency_ms"] or {}
         return {
             **row,
-            "append p99 ms": append_ms.get("p99"),
+            **{f"append {at} ms": append_ms.get(at) for at in ("p50", "p99")},
             **(self._growth.report(plan.keys) if self._growth is not None else {}),
             **watch.budget((begun, ended), verdict.acknowledged),
         }
