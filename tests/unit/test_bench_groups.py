@@ -1,4 +1,4 @@
-"""`scripts/bench groups`: what is missing, repeated or out of order is found, whoever does it."""
+"""`scripts/bench groups` finds what is missing, repeated or out of order, in any system."""
 
 import asyncio
 import time

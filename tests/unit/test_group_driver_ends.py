@@ -11,7 +11,7 @@ from group_model import GROUP
 from lineages import KEYS
 
 from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed
-from lognode.node.serving.group_driver import GroupDriver
+from lognode.node.serving.group_driver import GroupDriver, Held
 from lognode.partitions.groups import GroupRecord
 
 ANN = 11
@@ -56,7 +56,12 @@ def test_S11_an_ack_that_was_proposed_by_a_leader_that_is_over_has_an_unknown_ou
         assert group is not None
         replica = Replica(model)
         driver = GroupDriver(
-            cast("Any", replica), RECORD, group, reclaims=False, on_broken=lambda _: None
+            cast("Any", replica),
+            RECORD,
+            group,
+            reclaims=False,
+            held=Held(),
+            on_broken=lambda _: None,
         )
         model.leaders[0].dispatcher = driver.dispatcher
         model.read(model.leaders[0], 99)
