@@ -166,6 +166,8 @@ class GroupLeader:
         claims: list[tuple[bytes, int]] = []
         if body["holds"] is not None:
             next_seq = replica.store.state.next_seq
+            kept = {key for key, _ in body["holds"]}
+            dispatcher.keep_only(body["consumer"], kept, now_ms)
             told["refused"] = dispatcher.claim(body["consumer"], body["holds"], next_seq, now_ms)
             claims = [hold for hold in body["holds"] if hold[0] not in told["refused"]]
         self._read(dispatcher)
