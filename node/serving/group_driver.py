@@ -69,6 +69,8 @@ class GroupDriver:
         self._error: LognodeError | None = None
         self._waiters: dict[asyncio.Future[None], int] = {}
         """Consumers that wait for a key, the longest first."""
+        self._idle: dict[asyncio.Future[None], None] = {}
+        """Those of them that began to wait when no key was ready."""
         self._settling: set[asyncio.Future[None]] = set()
         self._stirred = asyncio.Event()
         self._flush_due = False
@@ -244,6 +246,9 @@ class GroupDriver:
             if not future.done() and self.dispatcher.has_for(consumer, now_ms()):
                 future.set_result(None)
                 left -= 1
+        # The other keys wait for consumers that do not ask; after AFFINITY_MS they are for all (G5).
+        for future in list(self._idle)[:left]:
+            _wake(future)
 
     def join(self, consumer: int) -> None:
         """Note that a consumer lives. Raises Overloaded."""
@@ -266,13 +271,16 @@ class GroupDriver:
             wait_ms = min(deadline_ms - now, AFFINITY_MS if self.dispatcher.ready else _LONG_MS)
             future: asyncio.Future[None] = loop.create_future()
             self._waiters[future] = consumer
+            if not self.dispatcher.ready:
+                self._idle[future] = None
             timer = loop.call_later(wait_ms / 1000, _wake, future)
             try:
                 await future
             finally:
                 timer.cancel()
                 del self._waiters[future]
-            if wait_ms == AFFINITY_MS:
+                self._idle.pop(future, None)
+            if wait_ms == AFFINITY_MS and self.dispatcher.ready:
                 return  # a key of another consumer has waited long enough
 
     def take(self, body: Body) -> Batches:
