@@ -246,7 +246,7 @@ class GroupDriver:
             if not future.done() and self.dispatcher.has_for(consumer, now_ms()):
                 future.set_result(None)
                 left -= 1
-        # The other keys wait for consumers that do not ask; after AFFINITY_MS they are for all (G5).
+        # The other keys are of consumers that do not ask; after AFFINITY_MS they are for all (G5).
         for future in list(self._idle)[:left]:
             _wake(future)
 
