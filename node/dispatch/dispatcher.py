@@ -347,6 +347,8 @@ class Dispatcher:
         for consumer in [each for each, seen in self._seen_ms.items() if seen < gone]:
             if not self._leases.keys_of(consumer):
                 self._leave(consumer, now_ms)
+        if not self._seen_ms and self._supply.size:
+            self.removed()  # nobody asks: the entries are read again when somebody does
 
     def next_tick_ms(self, now_ms: int) -> int | None:
         """Return when something is over next, or None."""
@@ -542,6 +544,11 @@ class Dispatcher:
     def lease_ms(self) -> int:
         """How long a lease lasts."""
         return self._options.lease_ms
+
+    @property
+    def size(self) -> int:
+        """The bytes of the entries in memory."""
+        return self._supply.size
 
     @property
     def ready(self) -> int:

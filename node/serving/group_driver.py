@@ -37,6 +37,9 @@ from ..runtime.unexpected import OnBroken
 Body = dict[str, Any]
 _IDLE_S: Final = 1.0
 """How often a driver looks at the time and at the floor while nothing else happens."""
+_NODE_BYTES_MAX: Final = 128 * limits.MIB
+"""Entries in the memory of all drivers of a node. At the limit a driver reads only if it has none.
+"""
 _LONG_MS: Final = 1 << 40
 _KEYS_A_TURN: Final = 512
 """Keys of a request that one turn of the loop takes: a key takes about 5 us."""
@@ -47,14 +50,27 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+class Held:
+    """The bytes of entries that all drivers of a node have in memory."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def changed(self, by: int) -> None:
+        """Note that a driver has more or less."""
+        self.bytes += by
+
+
 class GroupDriver:
     """One group on one leading member. `on_broken` ends the node after a bug."""
 
     def __init__(
         self, replica: RangeReplica, record: GroupRecord, group: Group, *, reclaims: bool,
-        on_broken: OnBroken,
+        held: Held, on_broken: OnBroken,
     ) -> None:  # fmt: skip
         self._replica = replica
+        self._held = held
+        self._counted = 0
         self._group = group
         self._group_id = record.group_id
         self._term = replica.group.term
@@ -99,6 +115,7 @@ class GroupDriver:
         """
         if self._error is None:
             self._error = error or self._reason()
+            self._held.changed(-self._counted)
         self._stirred.set()
         unsure = copy(self._error)
         unsure.outcome = "unknown"
@@ -140,10 +157,11 @@ class GroupDriver:
                 self._stirred.clear()
                 self._look()
                 self.dispatcher.tick(now_ms())
+                self._count()
                 self._flush_soon()
                 self.wake()
                 read = self.dispatcher.next_read(replica.state.next_seq)
-                if read is not None and self.dispatcher.consumers:
+                if read is not None and self.dispatcher.consumers and self._may_read():
                     await self._read(read)
                     await asyncio.sleep(0)
                 else:
@@ -152,6 +170,15 @@ class GroupDriver:
             self.end(error)
         finally:
             replica.news.unlisten_span(self._on_news, replica.state.start, replica.state.end)
+
+    def _may_read(self) -> bool:
+        return not self.dispatcher.size or self._held.bytes < _NODE_BYTES_MAX
+
+    def _count(self) -> None:
+        """Count the entries in memory."""
+        if self._error is None:
+            self._held.changed(self.dispatcher.size - self._counted)
+            self._counted = self.dispatcher.size
 
     async def _rest(self) -> None:
         """Wait until something happens, or until it is time to look."""
@@ -178,6 +205,7 @@ class GroupDriver:
         page = await in_turns(self._replica, call)
         self._look()
         self.dispatcher.take_page(read, page, now_ms())
+        self._count()
 
     def _on_news(self, keys: Any, seq: int) -> None:
         self._stirred.set()
@@ -365,6 +393,7 @@ class GroupDrivers:
 
     def __init__(self, on_broken: OnBroken) -> None:
         self._on_broken = on_broken
+        self.held = Held()
         self._drivers: dict[tuple[RangeReplica, int], GroupDriver] = {}
         self._opening: dict[tuple[RangeReplica, int], asyncio.Lock] = {}
 
@@ -413,6 +442,8 @@ class GroupDrivers:
         group = replica.state.groups.by_id.get(record.group_id)
         if group is None or group.fence != reply["fence"] or replica.group.term != term:
             raise Unavailable("the group was changed meanwhile; ask again", reason="group")
-        driver = GroupDriver(replica, record, group, reclaims=fence > 0, on_broken=self._on_broken)
+        driver = GroupDriver(
+            replica, record, group, reclaims=fence > 0, held=self.held, on_broken=self._on_broken
+        )
         self._drivers[replica, record.group_id] = driver
         return driver

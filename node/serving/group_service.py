@@ -95,6 +95,7 @@ class GroupService:
         drivers = self.drivers.all()
         all_ = [driver.dispatcher for driver in drivers]
         return {
+            "held_bytes": self.drivers.held.bytes,
             "behind": sum(driver.behind for driver in drivers),
             "dispatchers": len(all_),
             "consumers": sum(each.consumers for each in all_),
