@@ -10,7 +10,6 @@ Nothing here holds the loop: a page is read in bounded turns, and a command name
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from copy import copy
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from ...client.protocol.errors import (
     Sealed,
     Unavailable,
     from_wire,
+    of_unknown_outcome,
 )
 from ...partitions.groups import GroupRecord
 from ...statemachine import commands
@@ -117,8 +117,7 @@ class GroupDriver:
             self._error = error or self._reason()
             self._held.changed(-self._counted)
         self._stirred.set()
-        unsure = copy(self._error)
-        unsure.outcome = "unknown"
+        unsure = of_unknown_outcome(self._error)
         for futures, told in ((self._waiters, self._error), (self._settling, unsure)):
             for future in futures:
                 if not future.done():

@@ -11,7 +11,7 @@ from group_model import GROUP
 from lineages import KEYS
 
 from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed
-from lognode.node.serving.group_driver import GroupDriver, now_ms
+from lognode.node.serving.group_driver import GroupDriver, Held, now_ms
 from lognode.partitions.groups import GroupRecord
 
 ANN, BEN = 11, 12
@@ -56,7 +56,12 @@ def test_S11_an_ack_that_was_proposed_by_a_leader_that_is_over_has_an_unknown_ou
         assert group is not None
         replica = Replica(model)
         driver = GroupDriver(
-            cast("Any", replica), RECORD, group, reclaims=False, on_broken=lambda _: None
+            cast("Any", replica),
+            RECORD,
+            group,
+            reclaims=False,
+            held=Held(),
+            on_broken=lambda _: None,
         )
         model.leaders[0].dispatcher = driver.dispatcher
         model.read(model.leaders[0], 99)
@@ -93,7 +98,12 @@ def test_G5_a_consumer_that_waits_gets_the_key_of_a_consumer_that_does_not_ask(
         group = model.group(state)
         assert group is not None
         driver = GroupDriver(
-            cast("Any", Replica(model)), RECORD, group, reclaims=False, on_broken=lambda _: None
+            cast("Any", Replica(model)),
+            RECORD,
+            group,
+            reclaims=False,
+            held=Held(),
+            on_broken=lambda _: None,
         )
         take = {"count": 1, "bytes": 1000}
         driver.join(ANN)
