@@ -452,6 +452,10 @@ class Cluster:
             except (Unavailable, Timeout):
                 return  # the next attempt shows whether this matters
 
+    def attempts(self, log: LogRoutes, operation: Operation, deadline: float) -> Attempts:
+        """Return the state of a call's attempts, for `call`."""
+        return Attempts(f"{operation} of log {log.name!r}", deadline, writes=operation.writes)
+
     async def call(
         self,
         log: LogRoutes,
@@ -463,15 +467,18 @@ class Cluster:
         node: int | None = None,
         any_replica: bool = False,
         waits: bool = False,
+        attempts: Attempts | None = None,
     ) -> tuple[Body, Range]:
         """Ask the range of `key`, wherever it is; return the answer and the range that gave it.
 
         `any_replica`: a prefix read. It goes to the member that this client prefers until that
         member fails; other calls go to the leader, which answers with one hop less than the other
         members. `waits`: the answer may take until the deadline.
+        `attempts` of this call, for a caller that asks for their outcome afterwards.
         """
         loop = asyncio.get_running_loop()
-        attempts = Attempts(f"{operation} of log {log.name!r}", deadline, writes=operation.writes)
+        if attempts is None:
+            attempts = self.attempts(log, operation, deadline)
         while True:
             known, tried = None, 0
             try:

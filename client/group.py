@@ -12,7 +12,7 @@ from .gathering import each
 from .group_held import told
 from .group_names import hull, prefix_of, spans_of
 from .protocol import limits
-from .protocol.errors import Conflict, InvalidArgument, NotFound
+from .protocol.errors import Conflict, InvalidArgument, NotFound, Outcome
 from .protocol.groups import (
     GROUP_DECIDE,
     GROUP_HISTORY,
@@ -124,11 +124,14 @@ class AsyncGroup:
 
     async def retry(self, key: bytes | str, *, timeout: float | None = None) -> None:
         """Let a parked key go on with the entry at which it stopped. Raises Conflict for a key that
-        is not parked."""
+        is not parked, with unknown outcome if an attempt without an answer may have let it go on.
+        """
         wanted = checked_key(key)
-        refused = await self._decide(wanted, {"retry": [wanted]}, self._deadline(timeout))
+        refused, outcome = await self._decide(wanted, {"retry": [wanted]}, self._deadline(timeout))
         if refused:
-            raise Conflict(f"key {wanted!r} is not parked in the group {self._name!r}")
+            raise Conflict(
+                f"key {wanted!r} is not parked in the group {self._name!r}", outcome=outcome
+            )
 
     async def skip(
         self, key: bytes | str, through: int | None = None, *, why: str = "",
@@ -139,7 +142,7 @@ class AsyncGroup:
 
         The range remembers who has skipped what, and `why`. Raises NotFound for a key without
         another entry, InvalidArgument for a seq that is passed already, and Conflict when the key
-        has moved meanwhile.
+        has moved meanwhile, but not past the seq.
         """
         wanted, deadline = checked_key(key), self._deadline(timeout)
         row = await self._key(wanted, deadline)
@@ -153,7 +156,8 @@ class AsyncGroup:
                 what="through",
             )
         asked = {"skip": [[wanted, row.position, last + 1]], "why": told(why)}
-        if await self._decide(wanted, asked, deadline):
+        refused, _ = await self._decide(wanted, asked, deadline)
+        if any(position <= last for _, position in refused):
             raise Conflict(
                 f"key {wanted!r} of the group {self._name!r} has moved meanwhile, or the log has "
                 f"no entry with seq {last}; look again"
@@ -279,14 +283,16 @@ class AsyncGroup:
                 return max(1, int(answer["seq"]))
             body["end"] = end = progress.lower(answer, "seq", end)
 
-    async def _decide(self, key: bytes, asked: Body, deadline: float) -> list[Any]:
-        """Ask the range of a key for a decision; return the refused keys."""
+    async def _decide(self, key: bytes, asked: Body, deadline: float) -> tuple[list[Any], Outcome]:
+        """Ask the range of a key for a decision; return the refused keys, with their positions, and
+        the outcome of earlier attempts (x18)."""
         info = await self._info(deadline)
+        attempts = self._cluster.attempts(self._routes, GROUP_DECIDE, deadline)
         answer, _ = await self._cluster.call(
-            self._routes, key, GROUP_DECIDE, {"group": info.id, **asked}, deadline=deadline
-        )
-        refused: list[Any] = answer["refused"]
-        return refused
+            self._routes, key, GROUP_DECIDE, {"group": info.id, **asked}, deadline=deadline,
+            attempts=attempts,
+        )  # fmt: skip
+        return answer["refused"], attempts.outcome
 
 
 def _seq_of(start: int | str) -> int:

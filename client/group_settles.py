@@ -8,12 +8,18 @@ have them by then.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from copy import copy
 from typing import Any, Final
 
 from .cluster import Body, Cluster, LogRoutes
 from .protocol import limits
-from .protocol.errors import Fenced, LognodeError, Overloaded, Unavailable, bare
+from .protocol.errors import (
+    Fenced,
+    LognodeError,
+    Overloaded,
+    Unavailable,
+    bare,
+    of_unknown_outcome,
+)
 from .protocol.groups import FULL, GROUP_SETTLE, LEASE, POSITION
 from .retry import Attempts
 from .routing import Range
@@ -275,8 +281,7 @@ def _fail(settles: Iterable[Settle], error: LognodeError) -> None:
             continue
         told = error
         if settle.is_unknown and error.outcome == "not_applied":
-            told = copy(error)
-            told.outcome = "unknown"
+            told = of_unknown_outcome(error)
         settle.done.set_exception(bare(told))
 
 

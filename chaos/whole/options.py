@@ -1,7 +1,7 @@
 """The options of a seed: workload, faults and sizes, drawn from the seed unless they are given."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..plan import WORKLOADS, Plan
@@ -26,6 +26,13 @@ _RANGE_SHARE: Final = 0.6
 """The probability of operations on ranges, at which most of the daemon's code meets."""
 
 
+GROUP: Final = "group"
+_FIRST_WORKLOADS: Final = tuple(name for name in WORKLOADS if name != GROUP)
+"""Drawn first, as they were before there were groups: the other draws of a seed stay the same."""
+_GROUP_SHARE: Final = 1 / 6
+"""The probability of groups in place of the drawn workload."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What the command line gives; None is drawn from each seed."""
@@ -36,9 +43,9 @@ class Choice:
     def plan(self, seed: int) -> Plan:
         """Return the plan of a seed: a function of the seed and of the choice."""
         rng = random.Random(f"{seed}/plan")
-        workload = rng.choice(WORKLOADS)
+        workload = rng.choice(_FIRST_WORKLOADS)
         faults = tuple(name for name in FAULTS if rng.random() < _share(name))
-        return Plan(
+        plan = Plan(
             workload=workload if self.workload is None else self.workload,
             nemesis=faults if self.faults is None else self.faults,
             nodes=rng.choice((3, 3, 3, 3, 3, 4, 4, 5)), rate=rng.choice((20.0, 40.0, 60.0)),
@@ -46,6 +53,9 @@ class Choice:
             nemesis_interval_s=rng.choice((1.0, 2.0, 3.5)), seed=seed, clients=rng.choice((6, 9)),
             timeout_s=rng.choice((2.0, 5.0)),
         )  # fmt: skip
+        if self.workload is None and rng.random() < _GROUP_SHARE:
+            return replace(plan, workload=GROUP)
+        return plan
 
     def to_args(self) -> list[str]:
         """Return the part of the command line that makes this choice again."""

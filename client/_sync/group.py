@@ -55,7 +55,8 @@ class Group:
 
     def retry(self, key: bytes | str, *, timeout: float | None = None) -> None:
         """Let a parked key go on with the entry at which it stopped. Raises Conflict for a key that
-        is not parked."""
+        is not parked, with unknown outcome if an attempt without an answer may have let it go on.
+        """
         self._loop.call(self._twin.retry(key, timeout=timeout))
 
     def skip(
@@ -71,7 +72,7 @@ class Group:
 
         The range remembers who has skipped what, and `why`. Raises NotFound for a key without
         another entry, InvalidArgument for a seq that is passed already, and Conflict when the key
-        has moved meanwhile.
+        has moved meanwhile, but not past the seq.
         """
         return self._loop.call(self._twin.skip(key, through, why=why, timeout=timeout))
 

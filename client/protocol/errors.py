@@ -35,6 +35,7 @@ states the outcome of the write (`outcome`). Promise S11: `unknown` is never tur
 """
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, ClassVar, Final, Literal
 
 message_chars_max: Final = 4_096
@@ -280,6 +281,13 @@ def bare(error: LognodeError) -> LognodeError:
     """
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)
+
+
+def of_unknown_outcome(error: LognodeError) -> LognodeError:
+    """Return an error that says that the request may have been applied (S11)."""
+    unsure = copy(error)
+    unsure.outcome = "unknown"
+    return bare(unsure)
 
 
 def from_wire(body: Any) -> LognodeError:

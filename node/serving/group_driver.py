@@ -20,6 +20,7 @@ from ...client.protocol.errors import (
     Sealed,
     Unavailable,
     from_wire,
+    of_unknown_outcome,
 )
 from ...partitions.groups import GroupRecord
 from ...statemachine import commands
@@ -86,6 +87,8 @@ class GroupDriver:
         self._error: LognodeError | None = None
         self._waiters: dict[asyncio.Future[None], int] = {}
         """Consumers that wait for a key, the longest first."""
+        self._idle: dict[asyncio.Future[None], None] = {}
+        """Those of them that began to wait when no key was ready."""
         self._settling: set[asyncio.Future[None]] = set()
         self._stirred = asyncio.Event()
         self._flush_due = False
@@ -115,10 +118,9 @@ class GroupDriver:
         if self._error is None:
             self._error = error or self._reason()
             self._held.changed(-self._counted)
-        why = self._error
         self._stirred.set()
-        unsure = type(why)(why.message, outcome="unknown", **why.fields)
-        for futures, told in ((self._waiters, why), (self._settling, unsure)):
+        unsure = of_unknown_outcome(self._error)
+        for futures, told in ((self._waiters, self._error), (self._settling, unsure)):
             for future in futures:
                 if not future.done():
                     future.set_exception(told)
@@ -278,6 +280,9 @@ class GroupDriver:
             if not future.done() and self.dispatcher.has_for(consumer, now_ms()):
                 future.set_result(None)
                 left -= 1
+        # The other keys are of consumers that do not ask; after AFFINITY_MS they are for all (G5).
+        for future in list(self._idle)[:left]:
+            _wake(future)
 
     def join(self, consumer: int) -> None:
         """Note that a consumer lives. Raises Overloaded."""
@@ -300,13 +305,16 @@ class GroupDriver:
             wait_ms = min(deadline_ms - now, AFFINITY_MS if self.dispatcher.ready else _LONG_MS)
             future: asyncio.Future[None] = loop.create_future()
             self._waiters[future] = consumer
+            if not self.dispatcher.ready:
+                self._idle[future] = None
             timer = loop.call_later(wait_ms / 1000, _wake, future)
             try:
                 await future
             finally:
                 timer.cancel()
                 del self._waiters[future]
-            if wait_ms == AFFINITY_MS:
+                self._idle.pop(future, None)
+            if wait_ms == AFFINITY_MS and self.dispatcher.ready:
                 return  # a key of another consumer has waited long enough
 
     def take(self, body: Body) -> Batches:

@@ -1,4 +1,4 @@
-"""The driver of a group's dispatcher: what a consumer is told when the leader is over."""
+"""The driver of a group's dispatcher: who is woken, and what is told when the leader is over."""
 
 import asyncio
 from pathlib import Path
@@ -11,10 +11,10 @@ from group_model import GROUP
 from lineages import KEYS
 
 from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed
-from lognode.node.serving.group_driver import GroupDriver, Held
+from lognode.node.serving.group_driver import GroupDriver, Held, now_ms
 from lognode.partitions.groups import GroupRecord
 
-ANN = 11
+ANN, BEN = 11, 12
 RECORD = GroupRecord(
     group_id=GROUP, log_id=1, name="g", prefix=b"", separator=b"", patterns=(), max_deliveries=5,
     on_dead="park", lease_ms=30_000, begin="earliest", begin_ms=0, waits=False, created_ms=0,
@@ -28,7 +28,7 @@ class Replica(SimpleNamespace):
         (state,) = model.log.ranges
         super().__init__(
             group=SimpleNamespace(term=1), state=state, leads=True, is_sealed=False,
-            resigning=False, gid=SimpleNamespace(range_id=1, generation=1),
+            resigning=False, stopped=False, gid=SimpleNamespace(range_id=1, generation=1),
             news=SimpleNamespace(listen_span=lambda *_: None, unlisten_span=lambda *_: None),
             services=SimpleNamespace(stamp_ms=lambda: 1),
         )  # fmt: skip
@@ -81,5 +81,45 @@ def test_S11_an_ack_that_was_proposed_by_a_leader_that_is_over_has_an_unknown_ou
         with pytest.raises(error) as caught:  # nothing of a later request is proposed
             await driver.settle(body)
         assert caught.value.outcome == "not_applied"
+
+    asyncio.run(run())
+
+
+def test_G5_a_consumer_that_waits_gets_the_key_of_a_consumer_that_does_not_ask(
+    tmp_path: Path,
+) -> None:
+    """The key was ANN's last, and ANN may be gone. BEN began to wait when no key was ready."""
+
+    async def run() -> None:
+        model = DispatchModel(tmp_path / "log", 7)
+        (state,) = model.log.ranges
+        model.log.append(state, KEYS[:1])
+        model.lead(state)
+        group = model.group(state)
+        assert group is not None
+        driver = GroupDriver(
+            cast("Any", Replica(model)),
+            RECORD,
+            group,
+            reclaims=False,
+            held=Held(),
+            on_broken=lambda _: None,
+        )
+        take = {"count": 1, "bytes": 1000}
+        driver.join(ANN)
+        await driver.until_ready(ANN, now_ms() + 60_000)
+        found = driver.take({"consumer": ANN, **take})
+        driver.join(BEN)
+        waiting = asyncio.create_task(driver.until_ready(BEN, now_ms() + 60_000))
+        await asyncio.sleep(0)
+        body = {
+            "consumer": ANN, "acks": (), "releases": [(found.keys[0], found.tokens[0], 0, "")],
+            "rejects": (), "extends": (), "leave": False,
+        }  # fmt: skip
+        assert not await driver.settle(body)
+        async with asyncio.timeout(20):
+            await waiting
+        assert driver.take({"consumer": BEN, **take}).keys == found.keys
+        driver.end()
 
     asyncio.run(run())
