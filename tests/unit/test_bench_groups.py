@@ -1,4 +1,4 @@
-"""`scripts/bench groups`: what is missing, repeated or out of order is found, whoever does it."""
+"""`scripts/bench groups`: what is missing, repeated or out of order is found in what all consumers did."""
 
 import asyncio
 import time
