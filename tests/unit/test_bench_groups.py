@@ -1,4 +1,4 @@
-"""`scripts/bench groups`: what is missing, repeated or out of order is found in what all consumers did."""
+"""`scripts/bench groups` finds what consumers left out, did twice, or did out of order."""
 
 import asyncio
 import time
