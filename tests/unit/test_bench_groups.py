@@ -1,4 +1,4 @@
-"""`scripts/bench groups` finds what is missing, repeated or out of order, in any system."""
+"""`scripts/bench groups` finds what consumers left out, did twice, or did out of order."""
 
 import asyncio
 import time

@@ -37,15 +37,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--turns", default="lognode",
                         help="SYSTEM[:MODE],...; also nats:plain, nats:confirmed, kafka:group, "
                              "kafka:share")  # fmt: skip
-    parser.add_argument(
-        "--consumers", default="1,4,16", help="counts for the part drain, comma-separated"
-    )
-    parser.add_argument("--records", type=int, help="records of the part drain (default 500000)")
-    parser.add_argument(
-        "--keys", type=int, help="number of keys (default 100000; 1000000 in the part growth)"
-    )
+    parser.add_argument("--consumers", default="1,4,16", help="numbers for drain, comma-separated")
+    parser.add_argument("--records", type=int, help="backlog in drain (default 500000)")
+    parser.add_argument("--keys", type=int, help="default 100000; in growth 1000000")
     parser.add_argument("--rate", type=float, help="records a second (default 1000)")
-    parser.add_argument("--seconds", type=float, help="seconds of appends at the rate (default 60)")
+    parser.add_argument("--seconds", type=float, help="appends at the rate (default 60)")
     parser.add_argument("--life", type=float, default=1.0, help="seconds of a consumer in churn")
     parser.add_argument("--processes", type=int, default=2, help="processes of consumers")
     parser.add_argument("--credit", type=int, default=256,

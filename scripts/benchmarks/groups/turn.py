@@ -21,7 +21,7 @@ from .systems import SYSTEMS
 from .verdict import Verdict
 from .work import Tally, read
 
-_JOINED_S: Final = 5.0
+_JOINED_S: Final = 10.0
 """How long consumers have to join before appends at a rate begin."""
 _LOOK_S: Final = 0.1
 _QUIET_S: Final = 2.0
