@@ -40,6 +40,8 @@ _IDLE_S: Final = 1.0
 _NODE_BYTES_MAX: Final = 128 * limits.MIB
 """Entries in the memory of all drivers of a node. At the limit a driver reads only if it has none.
 """
+_READ_S: Final = 0.002
+"""How long a driver reads in one turn of the loop: one page, or dozens of keys."""
 _LONG_MS: Final = 1 << 40
 _KEYS_A_TURN: Final = 512
 """Keys of a request that one turn of the loop takes: a key takes about 5 us."""
@@ -161,7 +163,12 @@ class GroupDriver:
                 self.wake()
                 read = self.dispatcher.next_read(replica.state.next_seq)
                 if read is not None and self.dispatcher.consumers and self._may_read():
-                    await self._read(read)
+                    until = time.perf_counter() + _READ_S
+                    while read is not None and not self.is_over and self._may_read():
+                        await self._read(read)
+                        if time.perf_counter() > until:
+                            break
+                        read = self.dispatcher.next_read(replica.state.next_seq)
                     await asyncio.sleep(0)
                 else:
                     await self._rest()
