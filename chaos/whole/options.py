@@ -29,7 +29,7 @@ _RANGE_SHARE: Final = 0.6
 GROUP: Final = "group"
 _FIRST_WORKLOADS: Final = tuple(name for name in WORKLOADS if name != GROUP)
 """Drawn first, as they were before there were groups: the other draws of a seed stay the same."""
-_GROUP_SHARE: Final = 1 / 6
+_GROUP_SHARE: Final = 1 / 8
 """The probability of groups in place of the drawn workload."""
 
 

@@ -294,7 +294,7 @@ class Dispatcher:
         lease = self._leases.held(key, token, consumer)
         if lease is not None and not lease.busy and not lease.wanted:
             return lease
-        if lease is not None or not self._leases.was_settled(key, token, GIVEN_BACK):
+        if lease is not None or not self._leases.was_given_back(key, token):
             self._refuse(settling, key, LEASE)
         return None
 

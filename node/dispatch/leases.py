@@ -128,6 +128,10 @@ class Leases:
         settled = self._settled.get(key)
         return settled is not None and settled[0] == token and through <= settled[1]
 
+    def was_given_back(self, key: bytes, token: int) -> bool:
+        """Whether this very token has given the key back: the request is a repetition."""
+        return self._settled.get(key) == (token, GIVEN_BACK)
+
     def due(self, now_ms: int) -> list[Lease]:
         """Return the leases that have ended, except those whose command is under way."""
         found = []

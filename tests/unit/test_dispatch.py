@@ -228,6 +228,23 @@ def test_G1_a_key_that_another_consumer_may_have_had_is_not_claimed(model: Dispa
     assert refused == [(A, LEASE, given.through)]
 
 
+def test_a_claimed_key_that_ended_with_an_ack_of_a_part_is_not_rejected(
+    model: DispatchModel,
+) -> None:
+    """The leader does not know the rest of the batch. Who is told `rejected` relies on that."""
+    leader = leader_of(model)
+    model.log.append(leader.state, [A])
+    model.read(leader, 99)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = model.held[ANN][A]
+    leader = model.lead(leader.state)
+    model.read(leader, 99)
+    assert not leader.dispatcher.claim(ANN, [(A, given.token)], leader.state.next_seq, model.now)
+    assert not settle(model, ANN, acks=[(A, given.token, 2)]).refused
+    apply_all(model)
+    assert settle(model, ANN, rejects=[(A, given.token, "bad")]).refused == [(A, LEASE, 2)]
+
+
 def test_x30_no_lease_outlives_a_reset(model: DispatchModel) -> None:
     leader = leader_of(model)
     model.take(leader, ANN, 9, 1 << 20)
