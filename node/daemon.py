@@ -427,6 +427,7 @@ class Node:
             node_id=identity.node_id, host=self._host, view=self._view, facts=self._facts,
             heartbeat=self._heartbeat, room=self._room, repair=self._repair, loads=self._loads,
             budgets=self._budgets, descriptors=lambda: self._doors.row(),
+            consumer_groups=lambda: self._groups.numbers(),
         )  # fmt: skip
         self._cluster = ClusterService(
             node_id=lambda: identity.node_id, host=self._host, view=self._view,
@@ -481,7 +482,7 @@ class Node:
             on_damaged=self._repair.read_found,
             level=lambda: self._view.metadata.feature_level,
         )  # fmt: skip
-        groups = GroupService(
+        groups = self._groups = GroupService(
             data=data, metadata=lambda: self._view.metadata, refresh=cluster.refresh,
             metrics=self._metrics, on_broken=self.shutdown.fail,
         )  # fmt: skip

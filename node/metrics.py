@@ -109,7 +109,7 @@ class Metrics:
         )  # fmt: skip
         self.groups = Gauge(
             "lognode_consumer_groups", "Dispatchers of consumer groups on this node, their "
-                                       "consumers, keys in flight, waiting and parked, seqs behind.",
+                                       "consumers, keys in flight, waiting, parked; seqs behind.",
             ("what",), registry=registry,
         )  # fmt: skip
 

@@ -8,7 +8,10 @@ has confirmed its lead, since consumers get the answers of leaders that have.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from ...node.dispatch.commands import Ack
+from ...raft.types import GroupId
 from .violation import Violation
 
 Key = tuple[bytes, int]
@@ -23,6 +26,9 @@ class Deliveries:
     batches: int = 0
     claims: int = 0
     refused: int = 0
+    _proposed: dict[tuple[int, bytes, int], int] = field(default_factory=dict)
+    """By fence, key and position, the token of the acknowledgement."""
+    _applied: set[tuple[GroupId, int]] = field(default_factory=set)
     _given: dict[Key, tuple[int, ...]] = field(default_factory=dict)
     """By key and token, the seqs that the token was given for."""
     _newest: dict[bytes, int] = field(default_factory=dict)
@@ -57,8 +63,22 @@ class Deliveries:
         """Note that an acknowledgement with an old token was not refused."""
         raise Violation("G1", "an old token acknowledges entries", key=key)
 
-    def applied(self, key: bytes, token: int, begin: int, through: int) -> None:
-        """Note an acknowledgement that was applied, from one position to another."""
+    def proposed(self, fence: int, ack: Ack) -> None:
+        """Note the token for which a leader proposes to acknowledge entries."""
+        self._proposed[fence, ack.key, ack.through] = ack.token
+
+    def applied(self, gid: GroupId, index: int, payload: Sequence[Any], reply: Mapping[str, Any]
+                ) -> None:  # fmt: skip
+        """Note a GROUP_ACK that a member applied. Its leader may never have seen that."""
+        if (gid, index) in self._applied or reply["status"] != "ok":
+            return
+        self._applied.add((gid, index))
+        _, fence, acks = payload
+        for at, (key, begin, through) in enumerate(acks):
+            if at not in reply.get("refused", ()):
+                self._acknowledged(key, self._proposed[fence, key, through], begin, through)
+
+    def _acknowledged(self, key: bytes, token: int, begin: int, through: int) -> None:
         if (key, token) not in self._given:
             raise Violation("G1", "a token that no leader gave acknowledges entries", key=key)
         for seq in self._given[key, token]:

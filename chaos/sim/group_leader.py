@@ -123,6 +123,9 @@ class GroupLeader:
             return
         next_seq = self._replica.store.state.next_seq
         for proposal in dispatcher.proposals(next_seq, self._now_ms()):
+            for ack in proposal.about if proposal.kind == commands.GROUP_ACK else ():
+                if isinstance(ack, Ack):
+                    self._replica.host.world.deliveries.proposed(dispatcher.fence, ack)
             settled = partial(self._applied, dispatcher, proposal)
             self._propose(proposal.kind, proposal.payload, settled)
 
@@ -139,11 +142,6 @@ class GroupLeader:
                 self._dispatcher = None
             return
         refused = reply.get("refused", ())
-        if proposal.kind == commands.GROUP_ACK:
-            deliveries = self._replica.host.world.deliveries
-            for at, (ack, row) in enumerate(zip(proposal.about, proposal.payload[2], strict=True)):
-                if at not in refused and isinstance(ack, Ack):
-                    deliveries.applied(ack.key, ack.token, row[1], row[2])
         dispatcher.applied(proposal, refused, reply.get("actual", ()), self._now_ms())
         self._replica.host.later(0.0, partial(self._flush_on, dispatcher))
 
@@ -168,6 +166,8 @@ class GroupLeader:
         claims: list[tuple[bytes, int]] = []
         if body["holds"] is not None:
             next_seq = replica.store.state.next_seq
+            kept = {key for key, _ in body["holds"]}
+            dispatcher.keep_only(body["consumer"], kept, now_ms)
             told["refused"] = dispatcher.claim(body["consumer"], body["holds"], next_seq, now_ms)
             claims = [hold for hold in body["holds"] if hold[0] not in told["refused"]]
         self._read(dispatcher)

@@ -189,6 +189,8 @@ class RangeReplica(Member):
         state = self.store.state
         sealed, before = state.sealed, (state.next_seq, state.last_timestamp_ms, state.state_hash)
         replies = state.apply(entry.index, entry.term, entry.command).replies or ()
+        if self.host.options.consumers and replies:
+            self._note_acks(entry, replies[0])
         self.safety.did(self.host.node_id, entry.index, state.effects.to_wire())
         if self.host.options.recovers:
             self.host.world.generations.numbered(self.gid, entry.index, state.next_seq)
@@ -203,6 +205,12 @@ class RangeReplica(Member):
             self.host.world.generations.sealed(self.gid, entry.index, entry.term, state.state_hash)
             self.host.look_soon()
         return state.state_hash, replies
+
+    def _note_acks(self, entry: LogEntry, reply: Any) -> None:
+        command = commands.decode(entry.command)
+        if command is not None and command.kind == commands.GROUP_ACK:
+            deliveries = self.host.world.deliveries
+            deliveries.applied(self.gid, entry.index, command.payload, reply)
 
     def drained(self) -> None:
         if self._seal_proposed and not self.leads:

@@ -4,7 +4,7 @@ See `node/dispatch/__init__.py` for the duties of the caller.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ...client.protocol import limits
@@ -146,22 +146,26 @@ class Dispatcher:
         self._ready.joined(consumer)
         return True
 
+    def keep_only(self, consumer: int, keys: Collection[bytes], now_ms: int) -> None:
+        """Give back the keys of a consumer other than these: their batches never arrived."""
+        for key in self._leases.keys_of(consumer):
+            lease = self._leases.of[key]
+            if key not in keys and not lease.busy and not lease.wanted:
+                self._give_back(lease, now_ms)
+
     def claim(
         self, consumer: int, holds: Sequence[tuple[bytes, int]], next_seq: int, now_ms: int
     ) -> list[bytes]:
-        """Let a consumer keep these keys, and give back its others. Return the refused keys."""
+        """Let a consumer keep keys that it has by these tokens. Return the refused keys."""
         refused = []
-        named = {key for key, _ in holds}
-        for key in self._leases.keys_of(consumer):
-            lease = self._leases.of[key]
-            if key not in named and not lease.busy and not lease.wanted:
-                self._give_back(lease, now_ms)
+        rows_left = self._rows_left()
         for key, token in holds:
             if self._leases.held(key, token, consumer) is not None:
                 continue
-            if not self._may_claim(key, token):
+            if not self._may_claim(key, token) or (key not in self._group.rows and rows_left <= 0):
                 refused.append(key)
                 continue
+            rows_left -= key not in self._group.rows
             self._ready.remove(key)
             line = self._supply.claimed(key)
             until = now_ms + self._options.lease_ms
@@ -177,7 +181,6 @@ class Dispatcher:
             and (line is None or line.place is not Place.DELAYED)
             and not (row is not None and row.parked)
             and self._options.selection.matches(key)
-            and (row is not None or self._rows_left() > 0)
         )
 
     def take(self, consumer: int, count: int, bytes_max: int, now_ms: int) -> Batches:
@@ -338,6 +341,8 @@ class Dispatcher:
         for consumer in [each for each, seen in self._seen_ms.items() if seen < gone]:
             if not self._leases.keys_of(consumer):
                 self._leave(consumer, now_ms)
+        if not self._seen_ms and self._supply.size:
+            self.removed()  # nobody asks: the entries are read again when somebody does
 
     def next_tick_ms(self, now_ms: int) -> int | None:
         """Return when something is over next, or None."""
@@ -530,6 +535,11 @@ class Dispatcher:
     def lease_ms(self) -> int:
         """How long a lease lasts."""
         return self._options.lease_ms
+
+    @property
+    def size(self) -> int:
+        """The bytes of the entries in memory."""
+        return self._supply.size
 
     @property
     def ready(self) -> int:

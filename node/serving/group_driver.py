@@ -9,7 +9,7 @@ Nothing here holds the loop: a page is read in bounded turns, and a command name
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -36,6 +36,12 @@ from ..runtime.unexpected import OnBroken
 Body = dict[str, Any]
 _IDLE_S: Final = 1.0
 """How often a driver looks at the time and at the floor while nothing else happens."""
+_NODE_BYTES_MAX: Final = 128 * limits.MIB
+"""Entries in the memory of all drivers of a node. At the limit a driver reads only if it has none.
+"""
+_LONG_MS: Final = 1 << 40
+_KEYS_A_TURN: Final = 512
+"""Keys of a request that one turn of the loop takes: a key takes about 5 us."""
 
 
 def now_ms() -> int:
@@ -43,14 +49,27 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+class Held:
+    """The bytes of entries that all drivers of a node have in memory."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def changed(self, by: int) -> None:
+        """Note that a driver has more or less."""
+        self.bytes += by
+
+
 class GroupDriver:
     """One group on one leading member. `on_broken` ends the node after a bug."""
 
     def __init__(
         self, replica: RangeReplica, record: GroupRecord, group: Group, *, reclaims: bool,
-        on_broken: OnBroken,
+        held: Held, on_broken: OnBroken,
     ) -> None:  # fmt: skip
         self._replica = replica
+        self._held = held
+        self._counted = 0
         self._group = group
         self._group_id = record.group_id
         self._term = replica.group.term
@@ -90,6 +109,7 @@ class GroupDriver:
         """Hand out nothing more; answer everybody with an error."""
         if self._error is None:
             self._error = error or self._reason()
+            self._held.changed(-self._counted)
         self._stirred.set()
         for future in (*self._waiters, *self._settling):
             if not future.done():
@@ -128,10 +148,11 @@ class GroupDriver:
                 self._stirred.clear()
                 self._look()
                 self.dispatcher.tick(now_ms())
+                self._count()
                 self._flush_soon()
                 self.wake()
                 read = self.dispatcher.next_read(replica.state.next_seq)
-                if read is not None and self.dispatcher.consumers:
+                if read is not None and self.dispatcher.consumers and self._may_read():
                     await self._read(read)
                     await asyncio.sleep(0)
                 else:
@@ -140,6 +161,15 @@ class GroupDriver:
             self.end(error)
         finally:
             replica.news.unlisten_span(self._on_news, replica.state.start, replica.state.end)
+
+    def _may_read(self) -> bool:
+        return not self.dispatcher.size or self._held.bytes < _NODE_BYTES_MAX
+
+    def _count(self) -> None:
+        """Count the entries in memory."""
+        if self._error is None:
+            self._held.changed(self.dispatcher.size - self._counted)
+            self._counted = self.dispatcher.size
 
     async def _rest(self) -> None:
         """Wait until something happens, or until it is time to look."""
@@ -166,6 +196,7 @@ class GroupDriver:
         page = await in_turns(self._replica, call)
         self._look()
         self.dispatcher.take_page(read, page, now_ms())
+        self._count()
 
     def _on_news(self, keys: Any, seq: int) -> None:
         self._stirred.set()
@@ -274,21 +305,38 @@ class GroupDriver:
             self._stirred.set()
         return found
 
-    def claim(self, consumer: int, holds: list[Any]) -> list[bytes]:
+    async def claim(self, consumer: int, holds: list[Any]) -> list[bytes]:
         """Let a consumer keep the keys that it holds; return the refused keys."""
         self.check()
-        return self.dispatcher.claim(consumer, holds, self._replica.state.next_seq, now_ms())
+        self.dispatcher.keep_only(consumer, {key for key, _ in holds}, now_ms())
+        refused: list[bytes] = []
+        for at in range(0, len(holds), _KEYS_A_TURN):
+            if at:
+                await asyncio.sleep(0)
+                self.check()
+            next_seq = self._replica.state.next_seq
+            part = holds[at : at + _KEYS_A_TURN]
+            refused += self.dispatcher.claim(consumer, part, next_seq, now_ms())
+        self._stirred.set()
+        return refused
 
     async def settle(self, body: Body) -> list[list[Any]]:
         """Settle the keys of a consumer; return the refused keys, with reasons and positions."""
-        self.check()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         settling = Settling(lambda: None if done.done() else done.set_result(None))
-        self.dispatcher.settle(
-            body["consumer"], body["acks"], body["releases"], body["rejects"], body["extends"],
-            settling, now_ms=now_ms(), leaves=body["leave"],
-        )  # fmt: skip
-        self._flush_soon()
+        parts = list(_in_parts(body))
+        for at, (acks, releases, rejects, extends) in enumerate(parts):
+            if at:
+                await asyncio.sleep(0)
+            self.check()
+            is_last = at == len(parts) - 1
+            if not is_last:
+                settling.awaits()
+            self.dispatcher.settle(
+                body["consumer"], acks, releases, rejects, extends, settling, now_ms=now_ms(),
+                leaves=body["leave"] and is_last,
+            )  # fmt: skip
+            self._flush_soon()
         self._stirred.set()
         if not done.done():
             self._settling.add(done)
@@ -310,7 +358,14 @@ class GroupDriver:
             self._stirred.set()
 
 
-_LONG_MS: Final = 1 << 40
+def _in_parts(body: Body) -> Iterator[list[list[Any]]]:
+    """Yield the rows of a request to settle, of at most `_KEYS_A_TURN` keys each time."""
+    names = ("acks", "releases", "rejects", "extends")
+    most = max(len(body[name]) for name in names)
+    each = _KEYS_A_TURN // len(names) if sum(len(body[name]) for name in names) > most else most
+    each = min(each, _KEYS_A_TURN)
+    for at in range(0, max(most, 1), max(each, 1)):
+        yield [list(body[name][at : at + each]) for name in names]
 
 
 def _wake(future: "asyncio.Future[None]") -> None:
@@ -323,6 +378,7 @@ class GroupDrivers:
 
     def __init__(self, on_broken: OnBroken) -> None:
         self._on_broken = on_broken
+        self.held = Held()
         self._drivers: dict[tuple[RangeReplica, int], GroupDriver] = {}
         self._opening: dict[tuple[RangeReplica, int], asyncio.Lock] = {}
 
@@ -371,6 +427,8 @@ class GroupDrivers:
         group = replica.state.groups.by_id.get(record.group_id)
         if group is None or group.fence != reply["fence"] or replica.group.term != term:
             raise Unavailable("the group was changed meanwhile; ask again", reason="group")
-        driver = GroupDriver(replica, record, group, reclaims=fence > 0, on_broken=self._on_broken)
+        driver = GroupDriver(
+            replica, record, group, reclaims=fence > 0, held=self.held, on_broken=self._on_broken
+        )
         self._drivers[replica, record.group_id] = driver
         return driver

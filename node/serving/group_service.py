@@ -95,6 +95,7 @@ class GroupService:
         drivers = self.drivers.all()
         all_ = [driver.dispatcher for driver in drivers]
         return {
+            "held_bytes": self.drivers.held.bytes,
             "behind": sum(driver.behind for driver in drivers),
             "dispatchers": len(all_),
             "consumers": sum(each.consumers for each in all_),
@@ -168,7 +169,7 @@ class GroupService:
             await room()
             return _answer(driver, None, refused)
         if body["holds"] is not None:
-            refused = driver.claim(consumer, body["holds"])
+            refused = await driver.claim(consumer, body["holds"])
         if body["count"] and not refused:
             await driver.until_ready(consumer, until_ms)
         await room()

@@ -55,7 +55,9 @@ class Status:
         loads: Loads,
         budgets: NodeBudgets,
         descriptors: Callable[[], Row],
+        consumer_groups: Callable[[], Row],
     ) -> None:
+        self._consumer_groups = consumer_groups
         self._budgets = budgets
         self._descriptors = descriptors
         self._node_id = node_id
@@ -84,7 +86,7 @@ class Status:
             name: [row for _, row in await in_slices(rows(-1))]
             for name, rows in self._sections.items()
         }
-        return {**self._head(), **found}
+        return {**self._head(), "consumer_groups": self._consumer_groups(), **found}
 
     async def page(self, body: Row, room: Room) -> Row:
         """Return the next rows, section after section; see the table of operations."""

@@ -253,6 +253,43 @@ def test_bad_input_is_refused_by_name(three: LocalCluster, client: lognode.Clien
         log.groups()
 
 
+def test_G3_keys_that_a_consumer_has_survive_transfers_splits_and_merges(
+    three: LocalCluster, client: lognode.Client
+) -> None:
+    log = fresh(client, "moving")
+    keys = [b"a", b"c", b"n", b"z"]
+    ranges = log.describe()["ranges"]
+    with log.consume("g", lease_ms=60_000) as consumer:
+
+        def taken() -> dict[bytes, lognode.GroupBatch]:
+            found = [next(consumer) for _ in keys]
+            assert all(batch.deliveries == 1 for batch in found), "no lease has ended"
+            return {batch.key: batch for batch in found}
+
+        def appended(value: bytes) -> dict[bytes, lognode.GroupBatch]:
+            log.append_many([(key, value) for key in keys])
+            return taken()
+
+        batches = appended(b"transfer")
+        for row in ranges:
+            (other, *_) = set(row["members"]) - {row["leader"]}
+            client.admin.transfer(row["id"], to_node=other)
+        for batch in batches.values():
+            batch.ack()
+        batches = appended(b"split")
+        client.admin.split("moving", at=b"b")
+        client.admin.split("moving", at=b"x")
+        for batch in batches.values():
+            batch.ack()
+        batches = appended(b"merge")
+        for at in (b"b", b"x"):
+            client.admin.merge("moving", at=at)
+        for batch in batches.values():
+            batch.ack()
+        assert log.group("g").lag().entries == 0
+        assert log.group("g").history() == []
+
+
 def test_g1_a_made_up_token_settles_nothing(three: LocalCluster, client: lognode.Client) -> None:
     log = fresh(client, "forged")
     log.append("k", b"1")

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -159,3 +161,35 @@ def test_operators_retry_skip_and_reset_and_a_deleted_group_is_unknown(
                 await group.lag()
 
     asyncio.run(run())
+
+
+def test_status_and_metrics_show_what_leaders_hand_out(
+    three: LocalCluster, client: lognode.Client
+) -> None:
+    client.create_log("shown", exist_ok=True)
+    client.log("shown").append_many([(b"a", b"1"), (b"b", b"2")])
+
+    def told(name: str) -> int:
+        found = 0
+        for node in three.nodes:
+            with urllib.request.urlopen(f"http://{node.http}/status.json", timeout=10) as answer:
+                found += json.load(answer)["consumer_groups"][name]
+        return found
+
+    async def run() -> None:
+        async with lognode.AsyncClient(three.servers, timeout=60) as own:
+            before = await asyncio.to_thread(told, "in_flight")
+            async with own.log("shown").consume("seen") as consumer:
+                async for batch in consumer:
+                    assert batch.values
+                    if consumer.held >= 1:
+                        break
+                assert await asyncio.to_thread(told, "in_flight") > before
+                assert await asyncio.to_thread(told, "consumers") >= 1
+
+    asyncio.run(run())
+    pages = [
+        urllib.request.urlopen(f"http://{node.http}/metrics", timeout=10).read().decode()
+        for node in three.nodes
+    ]
+    assert all('lognode_consumer_groups{what="in_flight"}' in page for page in pages)

@@ -192,6 +192,7 @@ class DispatchModel(GroupModel):
         own = [each for each in self.held[consumer].values() if self._owns(leader, each.key)]
         if claims == "all":
             holds = [(each.key, each.token) for each in own]
+            leader.dispatcher.keep_only(consumer, {key for key, _ in holds}, self.now)
             refused = leader.dispatcher.claim(consumer, holds, leader.state.next_seq, self.now)
             for key in refused:
                 del self.held[consumer][key]

@@ -264,7 +264,16 @@ def test_a_group_of_a_prefix_reads_no_other_key(tmp_path: Path) -> None:
     assert group.floors.values == [4], "other keys hold up the floor"
 
 
-def test_memory_is_bounded_by_what_waits(tmp_path: Path) -> None:
+def test_a_group_without_consumers_keeps_no_entries_in_memory(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    assert leader.dispatcher.size > 0
+    leader.dispatcher.tick(model.now)
+    assert leader.dispatcher.size == 0
+    model.read(leader, 99)
+    assert model.take(leader, ANN, 9, 1 << 20) == 3
+
+
+def test_memory_is_bounded_by_what_waits() -> None:
     line = Line(A, 1, Place.READY)
     assert line.add(1, 0, b"v" * 100, {"h": b"x"}) == line.size > 100
     assert line.drop() > 100
