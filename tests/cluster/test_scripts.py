@@ -126,7 +126,8 @@ def test_consumers_of_a_group_acknowledge_each_item_once(tmp_path: Path) -> None
     json_path = tmp_path / "figures.json"
     run(
         "bench", "groups", "--quick", "--data", str(tmp_path), "--json", str(json_path),
-        "--consumers", "1,4", "--turns", "lognode,kafka:group", "--cache", str(tmp_path / "nothing"),
+        "--consumers", "1,4", "--turns", "lognode,kafka:group",
+        "--cache", str(tmp_path / "nothing"),
     )  # fmt: skip
     rows = json.loads(json_path.read_text())["results"]
     missing = [row for row in rows if row["system"] == "kafka"]
