@@ -326,10 +326,11 @@ class AsyncConsumer:
         settle.done.add_done_callback(extended)
         return settle
 
-    async def _claimed(self, known: Range, node: int) -> None:
+    async def _claimed(self, known: Range, node: int) -> int:
+        if known.range_id not in self._takes:  # the range is new
+            await self._moved()
         found = self._takes.get(known.range_id)
-        if found is not None:
-            await found[0].claimed(known, node)
+        return node if found is None else await found[0].claimed(known, node)
 
     async def _moved(self) -> None:
         await self._reconcile(self._cluster.now() + self._options.timeout)

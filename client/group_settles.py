@@ -55,13 +55,13 @@ class Settle:
 class Settles:
     """The keys that a consumer settles. `common` is what every request of the consumer has.
     `timeout` is for each request, in seconds. `on_lost` is told of each key and token that the
-    consumer no longer has. `claimed` waits until the leader on a node knows what the consumer has:
-    another leader would refuse everything."""
+    consumer no longer has. `claimed` waits until a leader knows what the consumer has, and returns
+    the leader's node: another leader would refuse everything."""
 
     def __init__(
         self, cluster: Cluster, routes: LogRoutes, common: Body, timeout: float,
         on_lost: Callable[[bytes, int], None],
-        claimed: Callable[[Range, int], Awaitable[None]],
+        claimed: Callable[[Range, int], Awaitable[int]],
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._routes = routes
@@ -152,7 +152,9 @@ class Settles:
                 until = attempts.attempt_deadline(loop.time())
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(until):
-                        await self._claimed(known, tried)
+                        tried = await self._claimed(known, tried)
+                if self._routes.table.find(known.start) != known:
+                    continue  # the ranges have changed meanwhile
                 until = attempts.attempt_deadline(loop.time())
                 answer = await self._cluster.ask(
                     known, GROUP_SETTLE, self._body(settles), until, node=tried

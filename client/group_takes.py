@@ -52,7 +52,7 @@ class RangeTakes:
         self._elsewhere = asyncio.Event()
         """Set when another leader is known than the node of the request under way."""
         self._news = asyncio.Event()
-        """Set when `_claimed` changes."""
+        """Set at each claim, and when the generation changes."""
         self.begun = asyncio.Event()
         """Set when a leader has opened the group in the range."""
 
@@ -65,15 +65,26 @@ class RangeTakes:
         """Go on with a later generation of the range."""
         if known.generation != self._known.generation:
             self._must_claim = True
+            self._news.set()
         self._known = known
 
-    async def claimed(self, known: Range, node: int) -> None:
-        """Wait until the leader on that node knows the keys that the consumer has."""
+    async def claimed(self, known: Range, node: int) -> int:
+        """Wait until a leader of that generation knows the keys that the consumer has.
+
+        `node`: where the leader should be. Return the node of that leader; `node` if the generation
+        is over.
+        """
         while self._claimed != (known.generation, node) and not self._is_over:
+            if known.generation < self._known.generation:
+                break
+            self._must_claim = True
             if self._asked not in (None, (known.generation, node)):
                 self._elsewhere.set()  # the node that was asked need not know that it is replaced
             self._news.clear()
             await self._news.wait()
+            if self._claimed is not None and self._claimed[0] == known.generation:
+                return self._claimed[1]
+        return node
 
     def end(self) -> None:
         """Take no more: the range is gone."""
