@@ -149,13 +149,12 @@ class AsyncLog:
                 key, value, headers=headers, expect=expect, snapshot=snapshot, timeout=left
             )
             return (await self._views.seen(views, wait_ms, [wanted], [ack]))[0]
-        sender = self._sender
-        if sender is None or not sender.is_ready:  # without a coroutine, as nearly always
+        condition = EXPECT_ANY if expect is ANY else to_expect(expect)
+        if (sender := self._sender) is None or not sender.is_ready:  # seldom: needs a coroutine
             sender = await self._ready(deadline)
         batch, position = sender.batcher.add(
-            wanted, value, headers, size, deadline, snapshot=snapshot,
-            expect=EXPECT_ANY if expect is ANY else to_expect(expect),
-        )  # fmt: skip
+            wanted, value, headers, size, deadline, expect=condition, snapshot=snapshot
+        )
         if not batch.done.done():
             await batch.waiter(deadline + _LATE_S)
         if not batch.done.done():
