@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import json
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -202,3 +205,32 @@ def test_G7_a_wait_goes_on_after_a_split(three: LocalCluster, client: lognode.Cl
                 assert [ack.seen for ack in await wait] == [{"search": True}] * 2
 
     asyncio.run(run())
+
+
+def test_the_verbs_register_list_and_delete_views(
+    three: LocalCluster, client: lognode.Client
+) -> None:
+    def run(*arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "lognode.node.main", "view", *arguments, "--server",
+             three.servers],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    log = client.create_log("verbs-of-views")
+    with log.consume("index"):
+        pass
+    assert run("register", "verbs-of-views", "search")[0] == 2, "neither a group nor a cursor"
+    assert run("register", "verbs-of-views", "search", "--group", "missing")[0] == 4
+    code, _ = run("register", "verbs-of-views", "search", "--group", "index", "--live")
+    assert code == 0
+    code, listed = run("list", "verbs-of-views", "--format", "json")
+    (row,) = json.loads(listed)
+    assert (code, row["name"], row["group"], row["policy"]) == (0, "search", "index", "live")
+    (info,) = log.views()
+    assert info.name == "search"
+    assert log.append("k", b"v", wait_for=["search"], wait_ms=0).seen == {"search": False}
+    assert run("delete", "verbs-of-views", "search", "--yes")[0] == 0
+    assert log.views() == []
+    assert run("delete", "verbs-of-views", "search", "--yes")[0] == 4
