@@ -626,6 +626,7 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "epoch": "an integer: the epoch of the newest opening that the range knows.",
         "cursor": "text: the name of the cursor that another reader has opened.",
         "holder": "an integer: the number of that reader.",
+        "key": "bytes: the key that the consumer no longer has. No node sends it.",
     },
     "OPERATION_IN_PROGRESS": {
         "range": "an integer: the id of the range.",
