@@ -82,6 +82,7 @@ from .client.protocol.types import (
     Tail,
     Timestamp,
     Updated,
+    ViewInfo,
 )
 from .client.snapshot import AsyncSnapshot
 from .client.vector import Part, Vector
@@ -158,4 +159,5 @@ __all__ = [
     "Unsupported",
     "Updated",
     "Vector",
+    "ViewInfo",
 ]

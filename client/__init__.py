@@ -27,6 +27,7 @@ Modules of these layers. In the SDK:
     makes progress
   span_positions, span_pages, ahead: reads of whole spans of keys: where the ranges begin and end,
     page by page, the next page ahead
+  key_reads: reads of one key
   key_choice, key_pages, begins: the keys of a read of many keys: a prefix, patterns; lists of keys;
     where a read of one key begins and ends
   span_columns, entry_columns, arrow_columns: many entries as lists, and as Arrow arrays
@@ -40,6 +41,7 @@ Modules of these layers. In the SDK:
     consumer, what it settles
   poll_turns: how many long polls a client has under way
   group, group_names: a group for its operators; the names of groups
+  view_waits: views, and appends that wait for them
   gathering: several questions to the cluster at once
   snapshot, vector: snapshots, and the value that describes a snapshot
   loop_thread: the thread and event loop behind the blocking SDK

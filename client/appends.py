@@ -298,7 +298,8 @@ def _wake(waiter: "asyncio.Future[None]") -> None:
 
 def _acks(first_seq: int, count: int, timestamp_ms: int | None) -> list[Ack | LognodeError]:
     """Return Acks of new records, built without a Python call for each."""
-    fields = zip(range(first_seq, first_seq + count), repeat(timestamp_ms), repeat(False))
+    seqs = range(first_seq, first_seq + count)
+    fields = zip(seqs, repeat(timestamp_ms), repeat(False), repeat(None))
     return list(map(tuple.__new__, repeat(Ack), fields))
 
 

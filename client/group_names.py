@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
-from .cluster import Body, Cluster
+from .cluster import Body, Cluster, LogRoutes
 from .protocol import limits
 from .protocol.errors import Conflict, InvalidArgument, NotFound
-from .protocol.groups import GROUP_CREATE, GROUP_DELETE, GROUP_LIST, TIME
+from .protocol.groups import GROUP_CREATE, GROUP_DECIDE, GROUP_DELETE, GROUP_LIST, TIME
 from .protocol.key_spans import Span, prefix_span
 from .protocol.patterns import patterns_of
 from .protocol.types import GroupInfo
@@ -64,6 +64,18 @@ async def deleted(
     """Delete a group. Raises LogNotFound, NotFound."""
     body = {"log": log, "name": name, "id": group_id}
     await cluster.call_any(GROUP_DELETE, body, deadline=deadline)
+
+
+async def begun(cluster: Cluster, routes: LogRoutes, name: str, deadline: float) -> GroupInfo:
+    """Let the group of that name begin in each range where it has not begun. Raises NotFound."""
+    info = await found(cluster, routes.name, name, deadline)
+    first, end = hull(info)
+    at: bytes | None = first
+    while at is not None and (end is None or at < end):
+        body = {"group": info.id}  # no decision: the leader begins to lease
+        _, known = await cluster.call(routes, at, GROUP_DECIDE, body, deadline=deadline)
+        at = known.end
+    return info
 
 
 def info_of(row: Body) -> GroupInfo:

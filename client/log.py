@@ -1,12 +1,12 @@
 """One log: append, read, follow. Positions are the next seq wanted; spans are half-open."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from itertools import repeat
 from operator import setitem
 from typing import Any, Final
 
-from . import group_names, progress
+from . import group_names
 from .appends import (
     AppendBatch,
     Columns,
@@ -18,7 +18,6 @@ from .appends import (
     to_expect,
     to_key,
 )
-from .begins import begin_of, checked_end
 from .cluster import Cluster, described
 from .consumer import (
     AsyncConsumer,
@@ -35,6 +34,7 @@ from .follow import AsyncFeed
 from .group import AsyncGroup
 from .key_choice import check_one_choice, chosen
 from .key_pages import key_pages
+from .key_reads import KeyReads
 from .pages import entries_of, read_page
 from .producer import AsyncProducer, delivery_timeout_s
 from .protocol import Operation, limits
@@ -45,7 +45,7 @@ from .protocol.errors import (
     Timeout,
 )
 from .protocol.key_spans import prefix_span
-from .protocol.reads import COUNT_ENTRIES, LATEST, RESOLVE, SCAN
+from .protocol.reads import COUNT_ENTRIES, LATEST
 from .protocol.records import EXPECT_ANY
 from .protocol.types import (
     ANY,
@@ -62,15 +62,17 @@ from .protocol.types import (
     Headers,
     Pattern,
     Start,
-    Timestamp,
     Updated,
+    ViewInfo,
+    ViewPolicy,
 )
 from .sender import Sender
 from .snapshot import AsyncSnapshot, check_log, lease_s_default, take
-from .span_columns import check_consistency, check_one_of, scan_span
+from .span_columns import check_one_of, scan_span
 from .span_pages import How
 from .updates import Change, Updates
 from .vector import Vector
+from .view_waits import Views, of_all, wait_ms_default
 
 Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Headers | None]
 """(key, value) or (key, value, headers); a value of None is a tombstone."""
@@ -102,6 +104,8 @@ class AsyncLog:
         self._cluster = cluster
         self._routes = cluster.log(name)
         self._timeout = timeout
+        self._reads = KeyReads(cluster, self._routes, timeout)
+        self._views = Views(cluster, self._routes)
         self._sender: Sender | None = None
         self._updates = Updates(self._read_turn, self._append_values)
 
@@ -123,19 +127,30 @@ class AsyncLog:
         headers: Headers | None = None,
         expect: Expect = ANY,
         snapshot: bool = False,
+        wait_for: Sequence[str] = (),
+        wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> Ack:
         """Append one entry; when it returns, a majority has it on disk (S1).
 
         `value` None writes a tombstone; `snapshot=True` marks a logical snapshot of the key.
         `expect`: ANY, ABSENT, or the key's last seq, checked atomically.
+        `wait_for`: names of views; the call then also waits until the views have acknowledged the
+        entry, at most `wait_ms` milliseconds (30,000 at most), and `ack.seen` says by name which
+        views have. Raises NotFound for an unknown view, before anything is appended.
         Raises SequenceMismatch, LimitExceeded. Concurrent calls share batches.
         """
         deadline = self._deadline(timeout)
         wanted, size = checked_record(key, value, headers)
+        if wait_for:
+            views = await self._views.chosen(wait_for, wait_ms, [wanted], deadline)
+            left = deadline - self._cluster.now()
+            ack = await self.append(
+                key, value, headers=headers, expect=expect, snapshot=snapshot, timeout=left
+            )
+            return (await self._views.seen(views, wait_ms, [wanted], [ack]))[0]
         condition = EXPECT_ANY if expect is ANY else to_expect(expect)
-        sender = self._sender
-        if sender is None or not sender.is_ready:  # without a coroutine, as nearly always
+        if (sender := self._sender) is None or not sender.is_ready:  # seldom: needs a coroutine
             sender = await self._ready(deadline)
         batch, position = sender.batcher.add(
             wanted, value, headers, size, deadline, expect=condition, snapshot=snapshot
@@ -151,6 +166,8 @@ class AsyncLog:
         records: Iterable[Record],
         *,
         expects: Sequence[Expect] | None = None,
+        wait_for: Sequence[str] = (),
+        wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> list[Ack]:
         """Append any number of entries to any ranges; the order is kept per key.
@@ -160,13 +177,17 @@ class AsyncLog:
         Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some
         records were appended, with `acks` and `errors` in the order of the records. When no record
         was appended and all failed for one reason, raises that error. Raises LimitExceeded before
-        anything is sent.
+        anything is sent. `wait_for` and `wait_ms` are as for `append`; the wait begins when all
+        records are appended.
         """
         deadline = self._deadline(timeout)
         columns = Columns(records if isinstance(records, (list, tuple)) else list(records), expects)
         results: list[Ack | LognodeError] = []
         if not len(columns):
             return []
+        views: Sequence[ViewInfo] = ()
+        if wait_for:
+            views = await self._views.chosen(wait_for, wait_ms, columns.keys, deadline)
         for part in columns.slices(append_many_records_max, limits.producer_unacked_bytes_default):
             try:
                 sender = await self._ready(deadline, len(part))
@@ -174,7 +195,8 @@ class AsyncLog:
                 results += [error] * (len(columns) - len(results))
                 break
             results += await self._append_part(sender, part, deadline)
-        return all_or_raise(results)
+        acks = all_or_raise(results)
+        return await self._views.seen(views, wait_ms, columns.keys, acks) if views else acks
 
     async def _append_part(
         self, sender: Sender, columns: Columns, deadline: float
@@ -193,20 +215,36 @@ class AsyncLog:
                 exhaust(map(setitem, repeat(results), positions, acks))
         return results
 
-    async def append_batch(self, records: Sequence[Record], *, timeout: float | None = None) -> Ack:
+    async def append_batch(
+        self,
+        records: Sequence[Record],
+        *,
+        wait_for: Sequence[str] = (),
+        wait_ms: int = wait_ms_default,
+        timeout: float | None = None,
+    ) -> Ack:
         """Append entries to one range, all or nothing (S10).
 
         The Ack's `seq` is that of the first record; the others follow without a gap. A batch has at
         most `batch_records_max` records and `batch_bytes_max` bytes. Raises LimitExceeded, and
-        BatchSpansRanges when the keys lie in several ranges.
+        BatchSpansRanges when the keys lie in several ranges. `wait_for` and `wait_ms` are as for
+        `append`; a view has seen the batch when it has acknowledged all records.
         """
         deadline = self._deadline(timeout)
         columns = Columns(records)
         check_one_batch(columns)
+        views: Sequence[ViewInfo] = ()
+        if wait_for:
+            views = await self._views.chosen(wait_for, wait_ms, columns.keys, deadline)
         sender = await self._ready(deadline, len(columns))
         batch = sender.batcher.add_atomic(columns, deadline)
         await self._settled(batch, deadline)
-        return batch.ack(0)
+        ack = batch.ack(0)
+        if not views:
+            return ack
+        acks = all_or_raise(batch.acks_of(0, len(columns)))
+        told = await self._views.seen(views, wait_ms, columns.keys, acks)
+        return ack._replace(seen=of_all(told))
 
     async def update(
         self, key: bytes | str, change: Change, *, timeout: float | None = None
@@ -293,7 +331,7 @@ class AsyncLog:
         """
         bounds = checked_key(key), start, end, limit, reverse
         how = How(consistency, self._timeout if timeout is None else timeout, node, through)
-        async with aclosing(self._pages(*bounds, how)) as pages:
+        async with aclosing(self._reads.pages(*bounds, how)) as pages:
             async for page in pages:
                 for entry in entries_of(page):
                     yield entry
@@ -329,7 +367,7 @@ class AsyncLog:
         how = How(consistency, self._timeout if timeout is None else timeout, node, through)
         if key is not None:
             bounds = checked_key(key), start, end, limit, reverse
-            async with aclosing(self._pages(*bounds, how)) as pages:
+            async with aclosing(self._reads.pages(*bounds, how)) as pages:
                 async for page in pages:
                     columns = columns_of(page)
                     if columns is not None:
@@ -348,31 +386,6 @@ class AsyncLog:
             async for columns in found:
                 yield columns
 
-    async def _pages(
-        self, wanted: bytes, start: Start, end: End, limit: int | None, reverse: bool, how: How
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the pages of a scan of a key."""
-        consistency, timeout, node, through = how
-        low = await self._resolve(wanted, start, timeout, consistency, node)
-        high = await self._resolve_end(wanted, end, timeout, consistency, node)
-        left = limit
-        while left is None or left > 0:
-            body = {
-                "key": wanted, "start": low, "end": high, "reverse": reverse,
-                "limit": min(left or limits.page_entries_max, limits.page_entries_max),
-                "bytes": limits.page_bytes_default,
-            }  # fmt: skip
-            page = await self._read(SCAN, wanted, body, timeout, consistency, node, through)
-            yield page
-            if left is not None:
-                left -= len(page["seqs"])
-            if not page["more"]:
-                return
-            if reverse:
-                high = progress.lower(page, "next", high)
-            else:
-                low = progress.higher(page, "next", low)
-
     async def latest(
         self,
         key: bytes | str,
@@ -384,7 +397,7 @@ class AsyncLog:
     ) -> Entry | None:
         """Return the key's last entry, or None."""
         wanted = checked_key(key)
-        answer = await self._read(
+        answer = await self._reads.read(
             LATEST, wanted, {"key": wanted}, timeout, consistency, node, through
         )
         entries = read_page(answer).entries
@@ -404,10 +417,12 @@ class AsyncLog:
         """Return the number of the key's entries in [start, end); the bounds are those of
         `scan`."""
         wanted = checked_key(key)
-        low = await self._resolve(wanted, start, timeout, consistency, node)
-        high = await self._resolve_end(wanted, end, timeout, consistency, node)
+        low = await self._reads.resolve(wanted, start, timeout, consistency, node)
+        high = await self._reads.resolve_end(wanted, end, timeout, consistency, node)
         body = {"key": wanted, "start": low, "end": high}
-        answer = await self._read(COUNT_ENTRIES, wanted, body, timeout, consistency, node, through)
+        answer = await self._reads.read(
+            COUNT_ENTRIES, wanted, body, timeout, consistency, node, through
+        )
         count: int = answer["count"]
         return count
 
@@ -566,6 +581,29 @@ class AsyncLog:
         """Return the consumer groups of the log whose keys the client may read, by name."""
         return await group_names.listed(self._cluster, self._name, self._deadline(timeout))
 
+    async def register_view(
+        self, name: str, *, group: str | None = None, cursor: str | None = None,
+        prefix: bytes | str = b"", policy: ViewPolicy = "wait", timeout: float | None = None,
+    ) -> ViewInfo:  # fmt: skip
+        """Register a consumer group or a cursor under a name that appends can wait for.
+
+        The view of a group has the keys of the group, which begins in all ranges. The view of a
+        cursor has the keys with `prefix`; the cursor must exist for all these keys. `policy`:
+        "wait", or "live" for a group: appends do not wait while no consumer of the group lives. A
+        repetition returns the view that exists. Raises NotFound; Conflict for other options.
+        """
+        body = {"name": name, "group": group, "cursor": cursor, "prefix": to_key(prefix),
+                "policy": policy}  # fmt: skip
+        return await self._views.register(body, self._timeout, self._deadline(timeout))
+
+    async def views(self, *, timeout: float | None = None) -> list[ViewInfo]:
+        """Return the views of the log whose keys the client may read, by name."""
+        return await self._views.listed(self._deadline(timeout))
+
+    async def delete_view(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a view; the group or the cursor stays. Raises NotFound."""
+        await self._views.delete(name, self._deadline(timeout))
+
     async def snapshot(
         self, *, lease_s: float = lease_s_default, timeout: float | None = None
     ) -> AsyncSnapshot:
@@ -613,7 +651,7 @@ class AsyncLog:
         wanted = checked_key(key)
         deadline = self._deadline(timeout)
         left = deadline - self._cluster.now()
-        before = await self._resolve(wanted, "latest", left, "linearizable", None)
+        before = await self._reads.resolve(wanted, "latest", left, "linearizable", None)
         await self._remove(DELETE_KEYS, wanted, before, deadline)
 
     async def _remove(self, operation: Operation, key: bytes, before: int, deadline: float) -> None:
@@ -659,40 +697,3 @@ class AsyncLog:
 
     def _late(self) -> Timeout:
         return Timeout(f"no majority acknowledged the append to log {self._name!r} in time")
-
-    async def _resolve(
-        self, key: bytes, start: Start, timeout: float | None, consistency: Consistency,
-        node: int | None,
-    ) -> int:  # fmt: skip
-        how = begin_of(start)
-        if isinstance(how, int):
-            return how
-        body, end = {"key": key, "start": how}, None
-        while True:
-            answer = await self._read(RESOLVE, key, body, timeout, consistency, node, None)
-            if not answer["more"]:
-                return int(answer["seq"])
-            body["end"] = end = progress.lower(answer, "seq", end)
-
-    async def _resolve_end(
-        self, key: bytes, end: End, timeout: float | None, consistency: Consistency,
-        node: int | None,
-    ) -> int | None:  # fmt: skip
-        if isinstance(end, Timestamp):
-            return await self._resolve(key, end, timeout, consistency, node)
-        return checked_end(end)
-
-    async def _read(
-        self, operation: Operation, key: bytes, body: dict[str, Any], timeout: float | None,
-        consistency: Consistency, node: int | None, through: int | None,
-    ) -> dict[str, Any]:  # fmt: skip
-        check_consistency(consistency)
-        full = {
-            **body, "consistency": consistency, "node": node, "through": through,
-            "timeout_ms": milliseconds(self._timeout if timeout is None else timeout),
-        }  # fmt: skip
-        answer, _ = await self._cluster.call(
-            self._routes, key, operation, full, deadline=self._deadline(timeout), node=node,
-            any_replica=consistency == "prefix", waits=through is not None,
-        )  # fmt: skip
-        return answer

@@ -82,6 +82,7 @@ from .serving.data_service import DataService
 from .serving.group_service import GroupService
 from .serving.server import PeerHandler, Server
 from .serving.status import Status
+from .serving.view_service import ViewService
 from .upkeep.disk_watch import DiskWatch
 from .upkeep.group_states import GroupStates
 from .upkeep.levels import Levels
@@ -486,6 +487,10 @@ class Node:
             data=data, metadata=lambda: self._view.metadata, refresh=cluster.refresh,
             metrics=self._metrics, on_broken=self.shutdown.fail,
         )  # fmt: skip
+        views = ViewService(
+            data=data, metadata=lambda: self._view.metadata, refresh=cluster.refresh,
+            has_consumers=groups.has_consumers,
+        )  # fmt: skip
         self._group_states.forget_with(groups.forget_deleted)
         self._auditing.append_with(data.append)
         self._raft_in = RaftIn(
@@ -499,7 +504,8 @@ class Node:
             peer_address=self._config.peer_advertised, raft_in=self._raft_in, data=data,
             handlers={**cluster.handlers, **groups.handlers, **self._entrance.handlers},
             paid_handlers={
-                **cluster.paid_handlers, **groups.paid_handlers, **self._entrance.paid_handlers
+                **cluster.paid_handlers, **groups.paid_handlers, **views.paid_handlers,
+                **self._entrance.paid_handlers,
             },
             accesses=self._entrance.accesses, proves_nodes=self._entrance.proves_nodes,
             visible=self._entrance.visible, join=cluster.join,

@@ -29,7 +29,7 @@ Further parts:
     levels: when the feature level of the cluster may rise
     reasons: why an operation was planned, as codes
     creations, policy, quota, spans: logs: repeated creation, policies, quotas, spans of keys
-    groups: consumer groups of logs
+    groups, views: consumer groups of logs; names that appends can wait for
     producers, grants, tokens, invites: names of producers, grants of their ids, tokens, invitations
 
 Three rules hold for every change:

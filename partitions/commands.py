@@ -35,6 +35,8 @@ REVOKE_INVITE: Final = "revoke_invite"
 FINALIZE: Final = "finalize"
 CREATE_GROUP: Final = "create_group"
 DELETE_GROUP: Final = "delete_group"
+REGISTER_VIEW: Final = "register_view"
+DELETE_VIEW: Final = "delete_view"
 PLAN: Final = "plan"
 MOVE: Final = "move_range"
 SPLIT: Final = "split_range"
@@ -50,7 +52,7 @@ SEAL_CONTROLLER: Final = "seal_controller"
 
 _DATED: Final = frozenset(
     {FOUND, INSTALLED, DONE, ABORT, SEAL_CONTROLLER, OPEN_NAMED, CREATE_TOKEN, CREATE_INVITE,
-     REGISTER, CREATE_GROUP}
+     REGISTER, CREATE_GROUP, REGISTER_VIEW}
 )  # fmt: skip
 """Commands with a date: those that may end an operation, those that keep when something was opened
 or created, and the registration of a node whose invitation may have expired."""
@@ -61,8 +63,8 @@ which tells other nodes of a change. The first opening also makes the key of the
 FORWARDED: Final = frozenset(
     {REGISTER, DRAIN_NODE, REMOVE_NODE, REKEY_NODE, CREATE_LOG, ALTER_LOG, DELETE_LOG, OPEN_NAMED,
      OPEN_ANONYMOUS, DELETE_PRODUCER, EXPIRE_PRODUCERS, SET_QUOTA, DELETE_QUOTA, CREATE_TOKEN,
-     REVOKE_TOKEN, CREATE_INVITE, REVOKE_INVITE, FINALIZE, CREATE_GROUP, DELETE_GROUP, MOVE, SPLIT,
-     MERGE, RECOVER}
+     REVOKE_TOKEN, CREATE_INVITE, REVOKE_INVITE, FINALIZE, CREATE_GROUP, DELETE_GROUP,
+     REGISTER_VIEW, DELETE_VIEW, MOVE, SPLIT, MERGE, RECOVER}
 )  # fmt: skip
 """Commands that any node accepts and forwards to the controller's leader."""
 OWN: Final = frozenset(
@@ -70,7 +72,7 @@ OWN: Final = frozenset(
 )
 """Commands that only the controller's leader proposes, on its own initiative."""
 
-GROWING: Final = frozenset({CREATE_LOG, CREATE_GROUP, SPLIT, OPEN_NAMED})
+GROWING: Final = frozenset({CREATE_LOG, CREATE_GROUP, REGISTER_VIEW, SPLIT, OPEN_NAMED})
 """Commands of clients that make the metadata larger."""
 
 

@@ -19,6 +19,7 @@ from ..client.protocol.key_spans import Span, prefix_span
 from ..client.protocol.levels import GROUPS_FROM
 from ..client.protocol.limit_checks import check_limit
 from ..client.protocol.patterns import Patterns, patterns_of
+from . import views
 from .command_fields import number, text
 
 if TYPE_CHECKING:
@@ -219,7 +220,8 @@ def forget_log(state: "MetadataState", log_id: int) -> None:
 
 
 def forget(state: "MetadataState", record: GroupRecord) -> None:
-    """Remove a group and count it, so that no group disappears without a trace."""
+    """Remove a group and its views, and count it, so that no group disappears without a trace."""
+    views.forget_group(state, record.group_id)
     del state.groups[record.group_id]
     state.groups_deleted += 1
 

@@ -40,6 +40,7 @@ from . import (
     producers,
     quota,
     tokens,
+    views,
 )
 from .command_fields import number as _number
 from .command_fields import text as _text
@@ -356,6 +357,7 @@ class Metadata(MetadataState):
             del self.ranges[range_.range_id]
             self.done.pop(range_.range_id, None)
             self.last_operations.pop(range_.range_id, None)
+        views.forget_log(self, record.log_id)
         groups.forget_log(self, record.log_id)
         del self.logs[record.log_id]
         self.logs_deleted += 1
@@ -453,6 +455,8 @@ _ELSEWHERE: Final[Mapping[str, Callable[[Metadata, Command], Answer]]] = {
     commands.FINALIZE: levels.finalize,
     commands.CREATE_GROUP: groups.create,
     commands.DELETE_GROUP: groups.delete,
+    commands.REGISTER_VIEW: views.register,
+    commands.DELETE_VIEW: views.delete,
     commands.OPEN_ANONYMOUS: producers.open_anonymous,
     commands.OPEN_NAMED: producers.open_named,
     commands.DELETE_PRODUCER: producers.delete,

@@ -45,9 +45,11 @@ from .records import (
     Logs,
     Producers,
     Ranges,
+    Views,
 )
 from .tables import Changes, Table
 from .tokens import TokenRecord
+from .views import ViewRecord
 
 _BUCKETS_MIN: Final = 1 << 14
 """With fewer buckets than this, empty buckets are not looked for."""
@@ -77,11 +79,13 @@ class MetadataState:
         self.quotas: Table[str, quota.Limits] = Table(QUOTAS, self.changes)
         """The limits of classes of principals and of tenants, by name."""
         self.groups = Groups(self.changes)
+        self.views = Views(self.changes)
         self.tables: dict[str, Table[Any, Any]] = {
             table.kind.name: table
             for table in (self.head, self.next_ids, self.nodes, self.logs, self.ranges,
                           self.operations, self.last_operations, self.done, self.producers,
-                          self.producer_ids, self.access, self.invites, self.quotas, self.groups)
+                          self.producer_ids, self.access, self.invites, self.quotas, self.groups,
+                          self.views)
         }  # fmt: skip
         self._buckets_max = _BUCKETS_MIN
         self.cluster_id = ""
@@ -184,6 +188,16 @@ class MetadataState:
     @groups_deleted.setter
     def groups_deleted(self, value: int) -> None:
         self.head["groups_deleted"] = value
+
+    @property
+    def views_deleted(self) -> int:
+        """The number of deleted views. Images without views do not have it."""
+        found: int = self.head.get("views_deleted", 0)
+        return found
+
+    @views_deleted.setter
+    def views_deleted(self, value: int) -> None:
+        self.head["views_deleted"] = value
 
     @property
     def tokens(self) -> Mapping[str, TokenRecord]:
@@ -384,10 +398,13 @@ class MetadataState:
         }
 
     def _groups_image(self) -> dict[str, Any]:
-        """Return the groups; before the first group as older versions wrote it."""
-        if "group" not in self.next_ids:
+        """Return groups and views; before the first of them as older versions wrote it."""
+        if not self.next_ids.keys() & {"group", "view"}:
             return {}
-        return {"groups": [record.to_image() for _, record in sorted(self.groups.items())]}
+        image = {"groups": [record.to_image() for _, record in sorted(self.groups.items())]}
+        if "view" in self.next_ids:
+            image["views"] = [record.to_image() for _, record in sorted(self.views.items())]
+        return image
 
     def _access_image(self) -> dict[str, Any]:
         """Return the tables of access; without tokens they look as older versions wrote them."""
@@ -453,6 +470,13 @@ class MetadataState:
             gone = self.next_ids["group"] - 1 - len(self.groups)
             if gone:
                 self.groups_deleted = gone
+        for told in image.get("views", ()):
+            view = ViewRecord.from_image(told)
+            self.views[view.view_id] = view
+        if "view" in self.next_ids:
+            gone = self.next_ids["view"] - 1 - len(self.views)
+            if gone:
+                self.views_deleted = gone
         for told in image.get("invites", ()):
             self.invites[told[0]] = Invite(*told)
         self._read_producers(image)

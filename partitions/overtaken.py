@@ -57,6 +57,7 @@ def _whole(table: str) -> Callable[["MetadataState", Command], Bucket]:
 _CONCERNED: Final[Mapping[str, Callable[["MetadataState", Command], Bucket]]] = {
     commands.CREATE_LOG: _whole(HEAD.name),  # it counts the logs that were deleted
     commands.CREATE_GROUP: _whole(HEAD.name),  # it counts the groups that were deleted
+    commands.REGISTER_VIEW: _whole(HEAD.name),  # it counts the views that were deleted
     commands.ALTER_LOG: _of_log,
     commands.DRAIN_NODE: _of_node,
     commands.REKEY_NODE: _of_node,

@@ -28,7 +28,8 @@ from ..client.protocol.kinds import (
 from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.patterns import check_separator
 from ..client.protocol.record import OMIT, Optional, Record, Shape
-from . import allocate, commands, groups, levels, lifecycle, policy, reasons, tokens
+from ..client.protocol.views import VIEW_DELETE, VIEW_REGISTER
+from . import allocate, commands, groups, levels, lifecycle, policy, reasons, tokens, views
 from .generation_commands import REASON_CHARS_MAX
 from .metadata import NODE_STATES
 from .model import NodeRecord
@@ -99,6 +100,8 @@ _RECORDS: Final[Mapping[str, Record]] = {
     }),
     commands.CREATE_GROUP: Record({**GROUP_CREATE.request.shape, "at_ms": _AT}),
     commands.DELETE_GROUP: GROUP_DELETE.request,
+    commands.REGISTER_VIEW: Record({**VIEW_REGISTER.request.shape, "at_ms": _AT}),
+    commands.DELETE_VIEW: VIEW_DELETE.request,
     commands.PLAN: Record({
         "kind": _KIND,
         "inputs": Array(Row(range=Integer(), generation=Integer()), _INPUTS_MAX, 1),
@@ -151,6 +154,8 @@ def checked(command: Mapping[Any, Any], nodes: Mapping[int, NodeRecord]) -> Comm
         _check_log(found)
     elif op == commands.CREATE_GROUP:
         groups.check_new(found)
+    elif op == commands.REGISTER_VIEW:
+        views.check_new(found)
     elif op == commands.SET_QUOTA:
         log_names.check_new(found["name"])
     elif op == commands.CREATE_TOKEN:

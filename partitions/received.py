@@ -98,6 +98,12 @@ def _records(looked: _Looked) -> Steps:
     _check(max(metadata.groups, default=0) <= given, "next_ids of groups")
     _check(given == len(metadata.groups) + metadata.groups_deleted, "groups")
     _check(all(group.log_id in logs for group in metadata.groups.values()), "logs of groups")
+    given = metadata.next_ids.get("view", 1) - 1
+    _check(max(metadata.views, default=0) <= given, "next_ids of views")
+    _check(given == len(metadata.views) + metadata.views_deleted, "views")
+    for view in metadata.views.values():
+        _check(view.log_id in logs, "logs of views")
+        _check(not view.group_id or view.group_id in metadata.groups, "groups of views")
     yield
     for operation in metadata.operations.values():
         _check(_fits(operation, metadata), "ranges of an operation")
@@ -159,6 +165,8 @@ def _follows(looked: _Looked, earlier: MetadataState, later: MetadataState) -> S
         raise _contradicts(f"{earlier.logs_deleted} logs were deleted")
     if later.groups_deleted < earlier.groups_deleted:
         raise _contradicts(f"{earlier.groups_deleted} consumer groups were deleted")
+    if later.views_deleted < earlier.views_deleted:
+        raise _contradicts(f"{earlier.views_deleted} views were deleted")
     yield
     _check_nodes(earlier, later)
     yield
@@ -171,6 +179,11 @@ def _follows(looked: _Looked, earlier: MetadataState, later: MetadataState) -> S
         is_new = group_id in later.groups and group_id not in earlier.groups
         if is_new and group_id < earlier.next_ids.get("group", 1):
             raise _contradicts(f"group {group_id} existed before")
+        yield
+    for view_id in looked.keys("views"):
+        is_new = view_id in later.views and view_id not in earlier.views
+        if is_new and view_id < earlier.next_ids.get("view", 1):
+            raise _contradicts(f"view {view_id} existed before")
         yield
     for range_id in looked.keys("ranges"):
         before, there = earlier.ranges.get(range_id), later.ranges.get(range_id)

@@ -40,6 +40,7 @@ _LAST: Final = [int, str, str, str, int]
 _INVITE: Final = [str, bytes, int, int]
 _INVITE_BY: Final = [*_INVITE, str]
 _GROUP: Final = [int, int, str, bytes, bytes, list, int, str, int, str, int, bool, int]
+_VIEW: Final = [int, int, str, int, str, bytes, str, int]
 _NAMED: Final = [int, str, int, int, int, str]
 
 ALWAYS: Final[Mapping[str, frozenset[str]]] = {
@@ -79,7 +80,14 @@ def _is_head(row: Any) -> bool:
     key, value = row
     if key == "controller":
         return is_range(value)
-    if key in ("logs_deleted", "founders", "founded_ms", "feature_level", "groups_deleted"):
+    if key in (
+        "logs_deleted",
+        "founders",
+        "founded_ms",
+        "feature_level",
+        "groups_deleted",
+        "views_deleted",
+    ):
         return _are_ids([value])
     return type(value) is {"cluster": str, "sealed": bool}.get(key)
 
@@ -159,6 +167,11 @@ def _is_group(row: Any) -> bool:
     return _are_bytes(row[5]) and _are_ids((*row[:2], row[6], row[8], row[10], row[12]))
 
 
+def _is_view(row: Any) -> bool:
+    """Whether the row is a view. Its log and its group are checked with the other records."""
+    return _are(row, _VIEW) and _are_ids((*row[:2], row[3], row[7]))
+
+
 def _is_last(row: Any) -> bool:
     if not (_is_pair(row, int) and _are_ids([row[0]]) and type(row[1]) is list):
         return False
@@ -218,6 +231,7 @@ _ROWS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "invites": _is_invite,
     "quotas": _is_quota,
     "groups": _is_group,
+    "views": _is_view,
     "producers": _is_named,
     "producer_ids": _is_producer_counter,
 }

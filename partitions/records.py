@@ -7,6 +7,7 @@ from .model import Descriptor, LastOperation, LogRecord, NodeRecord, Operation
 from .producers import NAMED, Named
 from .tables import Changes, Kind, Table
 from .tokens import TokenRecord
+from .views import ViewRecord
 
 _CONTROLLER: Final = "controller"
 _TOKENS: Final = "tokens"
@@ -47,6 +48,11 @@ def _read_group(told: Any) -> tuple[int, GroupRecord]:
     return record.group_id, record
 
 
+def _read_view(told: Any) -> tuple[int, ViewRecord]:
+    record = ViewRecord.from_image(told)
+    return record.view_id, record
+
+
 def _read_number(told: Any) -> tuple[int, int]:
     key, value = told
     return int(key), int(value)
@@ -65,7 +71,7 @@ def _read_last(told: Any) -> tuple[int, LastOperation]:
 HEAD: Final = Kind("head", _write_head, _read_head, is_numbered=False)
 """The single records: `cluster`, `controller`, `sealed`, `logs_deleted`, `founders`; `founded_ms`,
 where the version that founded the cluster kept it; `feature_level`, above the first level;
-`groups_deleted`, once a group was deleted."""
+`groups_deleted` and `views_deleted`, once one was deleted."""
 NEXT_IDS: Final = Kind("next_ids", lambda key, value: [key, value], _read_counter,
                        is_numbered=False)  # fmt: skip
 NODES: Final = Kind("nodes", lambda _, node: node.to_image(),
@@ -83,6 +89,7 @@ ACCESS: Final = Kind("access", _write_access, _read_access, is_numbered=False)
 QUOTAS: Final = Kind("quotas", lambda name, found: [name, dict(found)], _read_quota,
                      is_numbered=False)  # fmt: skip
 GROUPS: Final = Kind("groups", lambda _, record: record.to_image(), _read_group)
+VIEWS: Final = Kind("views", lambda _, record: record.to_image(), _read_view)
 DONE: Final = Kind("done", lambda key, value: [key, value], _read_number)
 
 
@@ -129,6 +136,37 @@ class Groups(Table[int, GroupRecord]):
         self._of_log.setdefault(value.log_id, {})[value.name] = value.group_id
 
     def _unlink(self, value: GroupRecord) -> None:
+        names = self._of_log.get(value.log_id, {})
+        names.pop(value.name, None)
+        if not names:
+            self._of_log.pop(value.log_id, None)
+
+
+class Views(Table[int, ViewRecord]):
+    """Views by id, and the ids of each log by name."""
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__(VIEWS, changes)
+        self._of_log: dict[int, dict[str, int]] = {}
+
+    def of_log(self, log_id: int) -> list[ViewRecord]:
+        """Return the views of a log by name."""
+        found = self._of_log.get(log_id, {})
+        return [self[found[name]] for name in sorted(found)]
+
+    def named(self, log_id: int, name: str) -> ViewRecord | None:
+        """Return the view of a log with that name, or None."""
+        view_id = self._of_log.get(log_id, {}).get(name)
+        return None if view_id is None else self[view_id]
+
+    def take(self, other: Self) -> None:
+        super().take(other)
+        self._of_log = {log_id: dict(ids) for log_id, ids in other._of_log.items()}
+
+    def _link(self, value: ViewRecord) -> None:
+        self._of_log.setdefault(value.log_id, {})[value.name] = value.view_id
+
+    def _unlink(self, value: ViewRecord) -> None:
         names = self._of_log.get(value.log_id, {})
         names.pop(value.name, None)
         if not names:

@@ -199,6 +199,9 @@ class RangeState(BandReads):
         self.producers = producers or Producers.from_wire(tables.get("producers", {}))
         self.cursors = Cursors.from_wire(tables.get("cursors", {}))
         self.groups = Groups(start, end, tables.get("groups", {}))
+        self.position_moves = 0
+        """Commands that may have moved positions of groups and cursors, since this process has the
+        state."""
         self.level = LEVEL_MIN
         """The range's feature level."""
         self._raise_level(tables.get("level", LEVEL_MIN))
@@ -295,10 +298,12 @@ class RangeState(BandReads):
             full = self.producers.fence(producer, epoch, token, self.last_timestamp_ms)
             return full, self.producers.told(producer)
         if command.kind in cursor_commands.KINDS:
+            self.position_moves += 1
             span = self.start, self.end
             refused = cursor_commands.apply(self.cursors, command, span, self.next_seq)
             return refused, cursor_commands.told(self.cursors, command, span)
         if command.kind in groups_apply.KINDS:
+            self.position_moves += 1
             answer = groups_apply.apply(
                 self.groups, command, next_seq=self.next_seq, log_ms=self.last_timestamp_ms,
                 rules=rules.of_level(self.level),

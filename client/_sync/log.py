@@ -27,10 +27,13 @@ from ..protocol.types import (
     Pattern,
     Start,
     Updated,
+    ViewInfo,
+    ViewPolicy,
 )
 from ..snapshot import lease_s_default
 from ..updates import Change
 from ..vector import Vector
+from ..view_waits import wait_ms_default
 from .consumer import Consumer
 from .cursor import KeptCursor
 from .follow import Feed
@@ -75,17 +78,29 @@ class Log:
         headers: Headers | None = None,
         expect: Expect = ANY,
         snapshot: bool = False,
+        wait_for: Sequence[str] = (),
+        wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> Ack:
         """Append one entry; when it returns, a majority has it on disk (S1).
 
         `value` None writes a tombstone; `snapshot=True` marks a logical snapshot of the key.
         `expect`: ANY, ABSENT, or the key's last seq, checked atomically.
+        `wait_for`: names of views; the call then also waits until the views have acknowledged the
+        entry, at most `wait_ms` milliseconds (30,000 at most), and `ack.seen` says by name which
+        views have. Raises NotFound for an unknown view, before anything is appended.
         Raises SequenceMismatch, LimitExceeded. Concurrent calls share batches.
         """
         return self._loop.call(
             self._twin.append(
-                key, value, headers=headers, expect=expect, snapshot=snapshot, timeout=timeout
+                key,
+                value,
+                headers=headers,
+                expect=expect,
+                snapshot=snapshot,
+                wait_for=wait_for,
+                wait_ms=wait_ms,
+                timeout=timeout,
             )
         )
 
@@ -94,6 +109,8 @@ class Log:
         records: Iterable[Record],
         *,
         expects: Sequence[Expect] | None = None,
+        wait_for: Sequence[str] = (),
+        wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> list[Ack]:
         """Append any number of entries to any ranges; the order is kept per key.
@@ -103,18 +120,33 @@ class Log:
         Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some
         records were appended, with `acks` and `errors` in the order of the records. When no record
         was appended and all failed for one reason, raises that error. Raises LimitExceeded before
-        anything is sent.
+        anything is sent. `wait_for` and `wait_ms` are as for `append`; the wait begins when all
+        records are appended.
         """
-        return self._loop.call(self._twin.append_many(records, expects=expects, timeout=timeout))
+        return self._loop.call(
+            self._twin.append_many(
+                records, expects=expects, wait_for=wait_for, wait_ms=wait_ms, timeout=timeout
+            )
+        )
 
-    def append_batch(self, records: Sequence[Record], *, timeout: float | None = None) -> Ack:
+    def append_batch(
+        self,
+        records: Sequence[Record],
+        *,
+        wait_for: Sequence[str] = (),
+        wait_ms: int = wait_ms_default,
+        timeout: float | None = None,
+    ) -> Ack:
         """Append entries to one range, all or nothing (S10).
 
         The Ack's `seq` is that of the first record; the others follow without a gap. A batch has at
         most `batch_records_max` records and `batch_bytes_max` bytes. Raises LimitExceeded, and
-        BatchSpansRanges when the keys lie in several ranges.
+        BatchSpansRanges when the keys lie in several ranges. `wait_for` and `wait_ms` are as for
+        `append`; a view has seen the batch when it has acknowledged all records.
         """
-        return self._loop.call(self._twin.append_batch(records, timeout=timeout))
+        return self._loop.call(
+            self._twin.append_batch(records, wait_for=wait_for, wait_ms=wait_ms, timeout=timeout)
+        )
 
     def update(self, key: bytes | str, change: Change, *, timeout: float | None = None) -> Updated:
         """Append `change(value)`, where `value` is the key's last value, with no entry between
@@ -436,6 +468,37 @@ class Log:
     def groups(self, *, timeout: float | None = None) -> list[GroupInfo]:
         """Return the consumer groups of the log whose keys the client may read, by name."""
         return self._loop.call(self._twin.groups(timeout=timeout))
+
+    def register_view(
+        self,
+        name: str,
+        *,
+        group: str | None = None,
+        cursor: str | None = None,
+        prefix: bytes | str = b"",
+        policy: ViewPolicy = "wait",
+        timeout: float | None = None,
+    ) -> ViewInfo:
+        """Register a consumer group or a cursor under a name that appends can wait for.
+
+        The view of a group has the keys of the group, which begins in all ranges. The view of a
+        cursor has the keys with `prefix`; the cursor must exist for all these keys. `policy`:
+        "wait", or "live" for a group: appends do not wait while no consumer of the group lives. A
+        repetition returns the view that exists. Raises NotFound; Conflict for other options.
+        """
+        return self._loop.call(
+            self._twin.register_view(
+                name, group=group, cursor=cursor, prefix=prefix, policy=policy, timeout=timeout
+            )
+        )
+
+    def views(self, *, timeout: float | None = None) -> list[ViewInfo]:
+        """Return the views of the log whose keys the client may read, by name."""
+        return self._loop.call(self._twin.views(timeout=timeout))
+
+    def delete_view(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a view; the group or the cursor stays. Raises NotFound."""
+        self._loop.call(self._twin.delete_view(name, timeout=timeout))
 
     def snapshot(
         self, *, lease_s: float = lease_s_default, timeout: float | None = None

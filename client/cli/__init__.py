@@ -8,7 +8,7 @@
     top_screen               the screen of `lognode top` as lines
     load, import_files       `lognode import`; rows from CSV, JSON lines and Parquet files
     verbs_logs, verbs_write, verbs_read, verbs_producers,
-    verbs_cursors, verbs_groups,
+    verbs_cursors, verbs_groups, verbs_views,
     verbs_consume            logs, their entries and their readers
     verbs_ranges, verbs_recover, verbs_nodes, verbs_cluster, verbs_top    the cluster
     verbs_tokens, verbs_quotas    who may do what, and how much

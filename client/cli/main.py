@@ -26,6 +26,7 @@ from . import (
     verbs_recover,
     verbs_tokens,
     verbs_top,
+    verbs_views,
     verbs_write,
 )
 from .parser import UsageError
@@ -37,7 +38,7 @@ VERBS = {
     verb.name: verb
     for verb in (
         *verbs_logs.VERBS, *verbs_write.VERBS, *verbs_read.VERBS, *verbs_ranges.VERBS,
-        *verbs_cursors.VERBS, *verbs_groups.VERBS, *verbs_consume.VERBS,
+        *verbs_cursors.VERBS, *verbs_groups.VERBS, *verbs_consume.VERBS, *verbs_views.VERBS,
         *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_producers.VERBS, *verbs_quotas.VERBS,
         *verbs_cluster.VERBS, *verbs_top.VERBS,
         *verbs_tokens.VERBS,

@@ -271,6 +271,23 @@ group_deliveries_default: Final = 5
 group_page_rows: Final = 1_000
 """Keys or decisions in a page."""
 
+# Views: names that appends can wait for.
+view_name_chars_max: Final = 128
+views_per_log_max: Final = 32
+views_of_cluster_max: Final = 10_000
+view_waits_for_max: Final = 16
+"""Views that one append waits for."""
+view_wait_keys_max: Final = 1_024
+"""Keys in one wait for views."""
+view_wait_ms_max: Final = 30_000
+"""How long a leader waits for views."""
+view_waits_per_connection_max: Final = 256
+"""Waits for views of one connection; another wait is refused as OVERLOADED."""
+view_waits_max: Final = 4_096
+"""Waits for views on a node."""
+view_waited_keys_max: Final = 65_536
+"""Keys of all waits for views on a node, each counted once for each view."""
+
 # Memory of a node.
 memtable_bytes_max: Final = 64 * MIB
 memtable_hard_bytes_max: Final = 256 * MIB

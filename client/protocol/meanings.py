@@ -13,6 +13,7 @@ from . import limits
 from .cursor_meanings import CURSORS
 from .group_meanings import GROUPS
 from .peer_meanings import PEERS, PEERS_SHARED
+from .view_meanings import VIEWS
 
 SHARED: Final[Mapping[str, str]] = {
     "actual": "For each position in `refused`: the last seq of its key then, 0 for none.",
@@ -230,6 +231,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
     },
     **CURSORS,
     **GROUPS,
+    **VIEWS,
     "latest": {
         "turn": "`take`: the leader answers when the turn of this client begins, or after 1.5 "
         "seconds. A turn ends with the next entry of the key, or after half a second. `end`: the "
@@ -599,6 +601,7 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "quota": "text: the name of a quota that does not exist.",
         "cursor": "text: the name of a cursor that does not exist.",
         "group": "text: the name of a consumer group that does not exist.",
+        "view": "text: the name of a view that does not exist.",
     },
     "LOG_NOT_FOUND": {
         "log": "text: the name of the log.",
@@ -609,6 +612,7 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "CONFLICT": {
         "node": "an integer: the node that the conflict is about.",
         "group": "text: the name of a consumer group that exists with other options.",
+        "view": "text: the name of a view that exists with other options.",
         "reason": "text: `overtaken` of a request whose `since` is too old.",
         "newer": "an integer: the `since` to send in place of it.",
     },
@@ -622,6 +626,7 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "epoch": "an integer: the epoch of the newest opening that the range knows.",
         "cursor": "text: the name of the cursor that another reader has opened.",
         "holder": "an integer: the number of that reader.",
+        "key": "bytes: the key that the consumer no longer has. No node sends it.",
     },
     "OPERATION_IN_PROGRESS": {
         "range": "an integer: the id of the range.",

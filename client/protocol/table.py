@@ -13,8 +13,9 @@ from .operation import Operation
 from .peers import PEERS
 from .quotas import QUOTAS
 from .reads import READS
+from .views import VIEWS
 
-_ALL: Final = (*APPENDS, *READS, *CURSORS, *GROUPS, *CLUSTER, *PEERS, *QUOTAS, *INVITES)
+_ALL: Final = (*APPENDS, *READS, *CURSORS, *GROUPS, *VIEWS, *CLUSTER, *PEERS, *QUOTAS, *INVITES)
 OPERATIONS: Final[Mapping[str, Operation]] = {operation.name: operation for operation in _ALL}
 _BY_NUMBER: Final = {operation.number: operation for operation in _ALL}
 

@@ -26,12 +26,14 @@ class Ack(NamedTuple):
     """An append that a majority has on disk (S1).
 
     `duplicate`: an earlier attempt was already applied (S8); `seq` is then None when the range no
-    longer knows it.
+    longer knows it. `seen`: for each view that the append waited for, whether the view has
+    acknowledged the entry; None without such views.
     """
 
     seq: int | None
     timestamp_ms: int | None
     duplicate: bool = False
+    seen: Mapping[str, bool] | None = None
 
 
 class Updated(NamedTuple):
@@ -127,6 +129,26 @@ class GroupInfo(NamedTuple):
     created_ms: int
 
 
+class ViewInfo(NamedTuple):
+    """A view of a log, as `AsyncLog.register_view` registered it."""
+
+    id: int
+    """No other view ever gets this id."""
+    name: str
+    group: str | None
+    """The consumer group of the view; None: the view is of a cursor."""
+    cursor: str | None
+    prefix: bytes
+    """The view has the keys with this prefix."""
+    separator: bytes
+    """The separator of the levels of keys, for `patterns`."""
+    patterns: tuple[bytes, ...]
+    """The view has the keys that match; empty: all keys with the prefix."""
+    policy: str
+    """`wait` or `live`."""
+    created_ms: int
+
+
 class GroupLag(NamedTuple):
     """The work that a consumer group has not done; each range is exact at its answer's index."""
 
@@ -202,6 +224,8 @@ CursorStart = int | Literal["earliest", "latest"] | Timestamp
 """Where a kept cursor begins."""
 GroupStart = Literal["earliest", "latest"] | Timestamp
 """Where a consumer group begins."""
+ViewPolicy = Literal["wait", "live"]
+"""Whether appends wait for a view of a group while no consumer of the group lives."""
 Consistency = Literal["linearizable", "prefix"]
 
 

@@ -9,7 +9,10 @@ from ...client.protocol import Operation, Permission
 from ...client.protocol.cluster import METADATA, RANGES, STATUS
 from ...client.protocol.errors import LognodeError
 from ...client.protocol.groups import GROUP_LIST
+from ...client.protocol.key_spans import Span
+from ...client.protocol.views import VIEW_LIST
 from ...partitions.metadata import Metadata
+from ...partitions.views import spans_of
 from .rights import Rights
 
 Body = dict[str, Any]
@@ -54,6 +57,8 @@ def visible(operation: Operation, access: Access, answer: Body, metadata: Metada
             return status_for(access, answer, metadata)
         if operation is GROUP_LIST:
             return groups_for(access, answer, metadata)
+        if operation is VIEW_LIST:
+            return views_for(access, answer, metadata)
     return answer
 
 
@@ -95,13 +100,26 @@ def groups_for(rights: Rights, answer: Body, metadata: Metadata) -> Body:
     return {**answer, "groups": [row for row in answer["groups"] if _sees(rights, row, metadata)]}
 
 
+def views_for(rights: Rights, answer: Body, metadata: Metadata) -> Body:
+    """Return the views that the principal may wait for or manage."""
+    shown = []
+    for row in answer["views"]:
+        view = metadata.views.get(row["id"])
+        if view is not None and _may_see(rights, view.log_id, spans_of(metadata, view), metadata):
+            shown.append(row)
+    return {**answer, "views": shown}
+
+
 def _sees(rights: Rights, row: Body, metadata: Metadata) -> bool:
     group = metadata.groups.get(row["id"])
-    record = None if group is None else metadata.logs.get(group.log_id)
-    if group is None or record is None:
-        return False
-    return rights.may(Permission.GROUP, record.name) or all(
-        rights.may_span(Permission.READ, record.name, span) for span in group.spans
+    return group is not None and _may_see(rights, group.log_id, group.spans, metadata)
+
+
+def _may_see(rights: Rights, log_id: int, spans: list[Span], metadata: Metadata) -> bool:
+    record = metadata.logs.get(log_id)
+    return record is not None and (
+        rights.may(Permission.GROUP, record.name)
+        or all(rights.may_span(Permission.READ, record.name, span) for span in spans)
     )
 
 

@@ -9,6 +9,7 @@
     clocks                   which timestamp a leader gives
     news, contact_watch      tell followers of new entries, and that their member is cut off
     key_turns                clients that update a key take turns
+    view_waits               appends wait for views
     read_turns, prepare      reads in turns of the loop; a thread makes files ready
     pinned_files, log_pins   what is kept for work that is under way
     flush, idle_memtables    build segments from memtables, also from idle ones

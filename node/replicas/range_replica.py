@@ -32,6 +32,7 @@ from .news import News
 from .prepare import prepare
 from .producer_use import ProducerUse, retire_at_once_max
 from .replica import Replica, Services, brim
+from .view_waits import ViewWaits
 
 Reply = dict[str, Any]
 _LOOK_S = 0.25
@@ -69,6 +70,8 @@ class RangeReplica(Replica):
         """Tells follows what was applied."""
         self.key_turns = KeyTurns(services.on_broken)
         """Turns of the clients that update a key, while this member leads."""
+        self.view_waits = ViewWaits(services.on_broken)
+        """Waits of appends for views, while this member leads."""
         self.contact = ContactWatch(
             self.group, timeout_s=services.options.election_timeout_min_s,
             on_lost=self.news.tell_all, on_broken=services.on_broken,
@@ -395,6 +398,13 @@ class RangeReplica(Replica):
         if not self.leads:
             raise self.not_leader()
 
+    def check_tells_views(self) -> None:
+        """Raise NotLeader or Sealed if no more positions of views will be applied here first."""
+        if not self.leads:
+            raise self.not_leader()
+        if self.is_sealed:
+            raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+
     async def wait_seq(self, seq: int, *, alone: bool) -> None:
         """Return when the seq is applied here, or when the replica has stopped.
 
@@ -471,6 +481,7 @@ class RangeReplica(Replica):
 
     def apply(self, entry: LogEntry) -> Sequence[Reply] | None:
         memtable, next_seq = self.state.memtable, self.state.next_seq
+        moves = self.state.position_moves
         ahead, self._ahead = self._ahead, None
         applied = self.state.apply(
             entry.index, entry.term, entry.command, None if ahead is None else ahead[1]
@@ -490,6 +501,8 @@ class RangeReplica(Replica):
             self.key_turns.applied(applied.keys)
             self._seq_waiters.reach(self.state.next_seq - 1)
             self._seq_waiters_alone.reach(self.state.next_seq - 1)
+        if self.state.position_moves != moves:
+            self.view_waits.tell()
         if self.state.sealed is not None and self.state.sealed.final_index == entry.index:
             self._ended()
         return applied.replies
@@ -502,6 +515,7 @@ class RangeReplica(Replica):
             self._seal_proposed = False
             self._closed_producers.clear()
             self.key_turns.end_all()
+            self.view_waits.end_all(self.not_leader())
             if not self.resigning:
                 self._refuse_gathered()
         self._on_change(self)
@@ -541,6 +555,7 @@ class RangeReplica(Replica):
         self.news.tell_all()
         self.contact.end()
         self.key_turns.end_all()
+        self.view_waits.end_all(self.not_leader())
         self._seq_waiters.release()
         self._seq_waiters_alone.release()
         if self._look_timer is not None:
@@ -558,6 +573,7 @@ class RangeReplica(Replica):
                 waiting.future.set_exception(error)
         self.news.tell_all()
         self.key_turns.end_all()
+        self.view_waits.end_all(error)
         self._on_change(self)
 
 

@@ -7,6 +7,7 @@
     lease, trims             leases of snapshots; trims that hide no entry
     cursor_service           the positions of readers that a range keeps
     group_service            consumers of groups, and operators
+    view_service             waits of appends for views
     group_driver             drives the dispatcher of a group on a leader
     floor_shares             the floors of a range that one principal may keep
     cluster_service          logs, ranges and nodes; requests to the controller
@@ -14,6 +15,7 @@
     metadata_service         nodes, logs and ranges in pages
     producer_service         named producers
     group_catalog            the names of consumer groups
+    view_catalog             the names of views
     status, health           the cluster as this node sees it
     words                    the words of what the metadata keep as codes
 

@@ -46,6 +46,7 @@ from . import health
 from .group_catalog import GroupCatalog
 from .metadata_service import MetadataService
 from .producer_service import ProducerService
+from .view_catalog import ViewCatalog
 
 _DEADLINE_S = 10.0
 _REMOVED = "removed"
@@ -62,6 +63,7 @@ _ONCE = frozenset(
         commands.DELETE_QUOTA,
         commands.REVOKE_TOKEN,
         commands.DELETE_GROUP,
+        commands.DELETE_VIEW,
     }
 )
 """Commands that would answer differently when executed again. An unknown outcome of such a command
@@ -77,8 +79,8 @@ class ClusterService:
     """Serves the operations on the cluster.
 
     `status` returns a page of the status, once there is room for the page. `handlers` and
-    `paid_handlers` include the handlers of `catalog`, `producers` and `groups`. An operation whose
-    answer grows with the cluster has a paid handler, which gets a `Room`.
+    `paid_handlers` include the handlers of `catalog`, `producers`, `groups` and `views`. An
+    operation whose answer grows with the cluster has a paid handler, which gets a `Room`.
     """
 
     def __init__(
@@ -119,9 +121,13 @@ class ClusterService:
         self.groups = GroupCatalog(
             command=self.command, refresh=self.refresh, metadata=lambda: view.metadata
         )
+        self.views = ViewCatalog(
+            command=self.command, refresh=self.refresh, metadata=lambda: view.metadata
+        )
         self.handlers: dict[Operation, Handler] = {
             **self.producers.handlers,
             **self.groups.handlers,
+            **self.views.handlers,
             cluster.CREATE_LOG: self.create_log,
             cluster.ALTER_LOG: self.alter_log,
             cluster.DELETE_LOG: self.delete_log,
@@ -142,6 +148,7 @@ class ClusterService:
             **self.catalog.paid_handlers,
             **self.producers.paid_handlers,
             **self.groups.paid_handlers,
+            **self.views.paid_handlers,
             cluster.STATUS: status,
             cluster.HEALTH: self.health,
             quotas.QUOTA_LIST: self.quota_list,

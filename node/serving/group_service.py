@@ -147,6 +147,11 @@ class GroupService:
             raise replica.not_leader()
         return await self.drivers.opened(replica, record, partial(_begin, replica, record))
 
+    def has_consumers(self, replica: RangeReplica, group_id: int) -> bool:
+        """Whether a consumer of the group lives, as this leader of the range knows."""
+        driver = self.drivers.present(replica, group_id)
+        return driver is not None and driver.dispatcher.consumers > 0
+
     # Consumers.
 
     async def _take(self, body: Body, room: Room) -> Body:

@@ -27,6 +27,7 @@ from ...client.protocol.invites import NODE_INVITE
 from ...client.protocol.peers import JOIN, RAFT
 from ...client.protocol.principal import Principal, of_node
 from ...client.protocol.reads import FOLLOW
+from ...client.protocol.views import VIEW_DELETE, VIEW_REGISTER, VIEWS_WAIT
 from ...client.protocol.wire import Hello, Welcome
 from ..access.access import Accesses, Shown
 from ..access.visible import Visible
@@ -54,7 +55,9 @@ PeerHandler = Callable[[int, Body], Answer]
 log = logging.getLogger("lognode.server")
 _OWNED: Final = frozenset({CREATE_LOG, LEASE_TAKE, PRODUCER_OPEN, TRIM, DELETE_KEYS})
 """Operations whose outcome depends on the principal that asks."""
-_COMMANDS: Final = frozenset({PRODUCER_OPEN, GROUP_CREATE, GROUP_DELETE})
+_COMMANDS: Final = frozenset(
+    {PRODUCER_OPEN, GROUP_CREATE, GROUP_DELETE, VIEW_REGISTER, VIEW_DELETE}
+)
 """Operations that change the metadata, besides those of administrators."""
 
 
@@ -309,7 +312,7 @@ class Server:
         """Serve a request of a client, in its principal's turns."""
         operation = request.operation
         # These last long: what they would reserve in advance would be missing all the time.
-        is_foretold = payer.is_limited and operation not in (FOLLOW, GROUP_TAKE)
+        is_foretold = payer.is_limited and operation not in (FOLLOW, GROUP_TAKE, VIEWS_WAIT)
         running = self._foretold.begin(operation, payer) if is_foretold else None
         on_spent = payer.ran if running is None else running.ran
         try:
@@ -345,6 +348,8 @@ class Server:
             await next_turn()
 
         body = request.body
+        if request.operation is VIEWS_WAIT:
+            body = {**body, "asker": request.connection}
         if request.operation is METADATA:
             body = self._visible.asked(request.connection.access, body)
         answer = await paid(body, room_in_turn if in_turns else request.room)

@@ -32,7 +32,7 @@ async def entries(
     while True:
         body = {"start_key": span.start, "end_key": span.end, "position": position,
                 "limit": limits.page_entries_max, "bytes": limits.page_bytes_max}  # fmt: skip
-        answer = await log._read(  # no public read of a span names a node
+        answer = await log._reads.read(  # no public read of a span names a node
             EXPORT, span.start, body, None, "linearizable", node, None
         )
         found = entries_of(chunks.unpacked(answer))

@@ -88,6 +88,7 @@ def test_every_verb_has_an_example() -> None:
         "quota delete", "usage", "cursor list", "cursor set", "cursor delete",
         "group list", "group describe", "group lag", "group parked", "group history",
         "group retry", "group skip", "group reset", "group delete", "consume",
+        "view list", "view register", "view delete",
         "node invite", "node invites", "node uninvite",
     }  # fmt: skip
     assert {*EXAMPLES, *more} == VERBS.keys(), "those have tests of their own"

@@ -33,6 +33,7 @@ def test_a_token_consumes_its_own_keys_alone(tmp_path: Path) -> None:
             for name, prefix in (("all", None), ("users", "user-")):
                 with log.consume(name, prefix=prefix) as consumer:
                     assert consumer.group.name == name
+                log.register_view(f"seen-by-{name}", group=name)
             reader = admin.admin.create_token("reader", ["read acme/a user-*"])["token"]
             keeper = admin.admin.create_token("keeper", ["group acme/a"])["token"]
 
@@ -41,6 +42,11 @@ def test_a_token_consumes_its_own_keys_alone(tmp_path: Path) -> None:
             assert [info.name for info in own.groups()] == ["users"]
             with pytest.raises(NotFound):
                 own.group("all").lag()
+            assert [info.name for info in own.views()] == ["seen-by-users"]
+            with pytest.raises(Unauthorized, match="verb group"):
+                own.register_view("mine", group="users")
+            with pytest.raises(Unauthorized, match="verb group"):
+                own.delete_view("seen-by-users")
             with own.consume("users") as consumer:
                 batch = next(consumer)
                 assert (batch.key, batch.values) == (b"user-1", [b"mine"])
@@ -71,6 +77,7 @@ def test_a_token_consumes_its_own_keys_alone(tmp_path: Path) -> None:
         with lognode.Client(servers, token=keeper, timeout=20) as client:
             own = client.log("acme/a")
             assert [info.name for info in own.groups()] == ["all", "users"]
+            assert [info.name for info in own.views()] == ["seen-by-all", "seen-by-users"]
             own.group("users").reset("earliest")
             with pytest.raises(Unauthorized):
                 own.group("users").lag()

@@ -56,6 +56,11 @@ SOUND: dict[str, dict[str, Any]] = {
         "begin_ms": 7, "waits": True, "since": 4, "at_ms": 5,
     },
     commands.DELETE_GROUP: {"log": "orders", "name": "billing", "id": 3},
+    commands.REGISTER_VIEW: {
+        "log": "orders", "name": "search", "group": "billing", "cursor": None, "prefix": b"",
+        "policy": "live", "since": 4, "at_ms": 5,
+    },
+    commands.DELETE_VIEW: {"log": "orders", "name": "search"},
     commands.PLAN: {
         "kind": "expand", "inputs": [[1, 1]], "outputs": [{"range": 1, "members": [1, 2]}],
         "reason": "why",

@@ -73,6 +73,7 @@ from lognode.client.protocol.reads import (
     SCAN,
 )
 from lognode.client.protocol.types import Entry
+from lognode.client.protocol.views import VIEW_DELETE, VIEW_LIST, VIEW_REGISTER, VIEWS_WAIT
 from lognode.client.protocol.wire import Hello, Welcome
 from lognode.statemachine.page import Page
 
@@ -104,6 +105,11 @@ GROUP_ROW = {
     "id": 4, "name": "billing", "prefix": b"", "patterns": [b"/", [b"eu/>"]], "max_deliveries": 5,
     "on_dead": "park", "lease_ms": 30_000, "begin": "time", "begin_ms": 7, "waits": False,
     "created_ms": 9,
+}  # fmt: skip
+
+VIEW_ROW = {
+    "id": 4, "name": "search", "group": "billing", "cursor": None, "prefix": b"",
+    "patterns": [b"/", [b"eu/>"]], "policy": "live", "created_ms": 9,
 }  # fmt: skip
 
 
@@ -200,6 +206,17 @@ def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
         "group_delete answer": (4, frames.OK, {"id": 4}),
         "group_list": (4, GROUP_LIST, {"log": "flights", "name": None}),
         "group_list answer": (4, frames.OK, {"groups": [GROUP_ROW]}),
+        "views_wait": (3, VIEWS_WAIT, {
+            **WHERE, "keys": [[b"a", 5], [b"b", 6]], "views": [1, 2], "wait_ms": 500}),
+        "views_wait answer": (3, frames.OK, {"seen": [3, 1]}),
+        "view_register": (4, VIEW_REGISTER, {
+            "log": "flights", "name": "search", "group": "billing", "policy": "live",
+            "since": 4}),
+        "view_register answer": (4, frames.OK, VIEW_ROW),
+        "view_delete": (4, VIEW_DELETE, {"log": "flights", "name": "search"}),
+        "view_delete answer": (4, frames.OK, {"id": 4}),
+        "view_list": (4, VIEW_LIST, {"log": "flights"}),
+        "view_list answer": (4, frames.OK, {"views": [VIEW_ROW]}),
         "delete_log": (4, DELETE_LOG, {"name": "flights", "id": 7}),
         "producer_open": (5, PRODUCER_OPEN, {"name": "import"}),
         "producer_open answer": (5, frames.OK, {"id": 5, "epoch": 1}),

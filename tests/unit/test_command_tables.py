@@ -20,6 +20,7 @@ from lognode.client.protocol import (
     invites,
     quotas,
     reads,
+    views,
 )
 from lognode.client.protocol.errors import Unsupported
 from lognode.partitions import commands as metadata_commands
@@ -106,7 +107,7 @@ def test_each_operation_is_served_and_in_the_sdk(files: str, others: set[str]) -
     used = set(re.findall(r"\b[A-Z_]+\b", "".join(path.read_text("utf-8") for path in paths)))
     asked = {
         operation: name
-        for module in (appends, cluster, cursors, groups, invites, quotas, reads)
+        for module in (appends, cluster, cursors, groups, invites, quotas, reads, views)
         for name, operation in vars(module).items()
         if isinstance(operation, Operation)
     }

@@ -1,6 +1,7 @@
 """The driver of a group's dispatcher: who is woken, and what is told when the leader is over."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,9 @@ from lineages import KEYS
 
 from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed
 from lognode.node.serving.group_driver import GroupDriver, Held, now_ms
+from lognode.node.serving.view_service import seen_by_group
 from lognode.partitions.groups import GroupRecord
+from lognode.statemachine.groups.selection import Selection
 
 ANN, BEN = 11, 12
 RECORD = GroupRecord(
@@ -121,5 +124,54 @@ def test_G5_a_consumer_that_waits_gets_the_key_of_a_consumer_that_does_not_ask(
             await waiting
         assert driver.take({"consumer": BEN, **take}).keys == found.keys
         driver.end()
+
+    asyncio.run(run())
+
+
+def test_G7_a_view_sees_an_acknowledgement_when_it_is_applied_and_not_before(
+    tmp_path: Path,
+) -> None:
+    """A proposal that no majority has may never be committed."""
+
+    async def run() -> None:
+        model = DispatchModel(tmp_path / "log", 7)
+        (state,) = model.log.ranges
+        model.log.append(state, KEYS[:1])
+        model.read(model.lead(state), 99)
+        group = model.group(state)
+        assert group is not None
+        replica = Replica(model)
+        driver = GroupDriver(
+            cast("Any", replica),
+            RECORD,
+            group,
+            reclaims=False,
+            held=Held(),
+            on_broken=lambda _: None,
+        )
+        model.leaders[0].dispatcher = driver.dispatcher
+        model.read(model.leaders[0], 99)
+        found = driver.take({"consumer": ANN, "count": 1, "bytes": 1000})
+        body = {
+            "consumer": ANN, "acks": [(found.keys[0], found.tokens[0], 2)], "releases": (),
+            "rejects": (), "extends": (), "leave": False,
+        }  # fmt: skip
+        settling = asyncio.create_task(driver.settle(body))
+        while not replica.proposed:  # noqa: ASYNC110  # a proposal of the stand-in has no event
+            await asyncio.sleep(0)
+        seen = partial(seen_by_group, state, GROUP, Selection())
+        other = partial(seen_by_group, state, GROUP, Selection(b"other"))
+        assert not seen(found.keys[0], 1), "the acknowledgement is only proposed"
+        moves = state.position_moves
+        state.apply(state.applied_index + 1, 1, replica.proposed[0])
+        assert state.position_moves > moves
+        assert seen(found.keys[0], 1)
+        assert not seen(found.keys[0], 2)
+        assert not other(found.keys[0], 1), "the view does not have the key"
+        state.removal.floors[found.keys[0]] = 2
+        assert not seen(found.keys[0], 1), "the entry is removed"
+        driver.end()
+        with pytest.raises(LognodeError):
+            await settling
 
     asyncio.run(run())

@@ -60,6 +60,7 @@ from lognode.client.protocol.groups import (
 from lognode.client.protocol.key_spans import KeySpans
 from lognode.client.protocol.reads import EXPORT, FOLLOW, KEYS, LATEST, READ_SPAN, RESOLVE, SCAN
 from lognode.client.protocol.scopes import VERBS, Scope, scopes_of
+from lognode.client.protocol.views import VIEW_LIST, VIEWS_WAIT
 from lognode.node.access.rights import Rights
 from lognode.node.access.visible import Visible, visible
 from lognode.node.serving.metadata_service import MetadataService
@@ -114,7 +115,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "group_decide": {"group": 1}, "group_take": {"group": 1, "consumer": 1},
     "group_lag": {"group": 1}, "group_keys": {"group": 1}, "group_history": {"group": 1},
     "group_create": {"log": "acme/a", "name": "g"}, "group_delete": {"log": "acme/a", "name": "g"},
-    "group_list": {"log": "acme/a"},
+    "group_list": {"log": "acme/a"}, "view_list": {"log": "acme/a"},
+    "views_wait": {"keys": [[b"k", 1]], "views": [1]},
+    "view_register": {"log": "acme/a", "name": "v", "group": "g"},
+    "view_delete": {"log": "acme/a", "name": "v"},
     "resolve": {"start": "earliest"}, "metadata": {"log": "acme/a"},
     "create_log": {"name": "acme/a"},
     "alter_log": {"name": "acme/a", "changes": {}}, "delete_log": {"name": "acme/a"},
@@ -142,12 +146,12 @@ def test_every_operation_needs_its_verb(metadata: Metadata, operation: Operation
     asked = body(operation, **granted_of(operation))
     own = operation.permission.value
     if operation.permission is Permission.NONE:
-        assert operation in (METADATA, RANGES, GROUP_LIST)
+        assert operation in (METADATA, RANGES, GROUP_LIST, VIEW_LIST)
         own = "read"
     rights(metadata, own).authorise(operation, asked)
     rights(metadata, "all").authorise(operation, asked)
     others = ",".join(verb for verb in VERBS if verb != own)
-    if operation not in (METADATA, RANGES, GROUP_LIST):
+    if operation not in (METADATA, RANGES, GROUP_LIST, VIEW_LIST):
         with pytest.raises(Unauthorized, match=f"needs the verb {own}"):
             rights(metadata, others).authorise(operation, asked)
     if operation is RANGES:
@@ -231,6 +235,8 @@ def test_operations_on_nodes_ranges_and_tokens_are_about_the_whole_cluster() -> 
                         "releases": [[b"x", 1, 0, ""]]}, False),
         (GROUP_SETTLE, {"group": 1, "consumer": 1, "rejects": [[b"x", 1, ""]]}, False),
         (GROUP_SETTLE, {"group": 1, "consumer": 1, "extends": [[b"x", 1]]}, False),
+        (VIEWS_WAIT, {"keys": [[b"user-1", 1], [b"user-2", 1]], "views": [1]}, True),
+        (VIEWS_WAIT, {"keys": [[b"user-1", 1], [b"x", 1]], "views": [1]}, False),
         (GROUP_LAG, {"group": 1}, False),
         (GROUP_LAG, {"group": 1, "prefix": b"user-"}, True),
         (GROUP_KEYS, {"group": 1, "key": b"user-7"}, True),
