@@ -21,7 +21,7 @@ Piece = tuple[bytes, bytes | None, int]
 """Start, end and position of a span of keys."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, repr=False, eq=False)
 class FollowSpan:
     """Keys with a position each, or a span of keys with one position."""
 

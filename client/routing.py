@@ -13,14 +13,12 @@ keys, the same generation comes with wider bounds, and enters too.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .protocol.errors import RemoteProtocolError
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """One generation of one range, as the client needs it."""
 
     range_id: int
@@ -123,7 +121,7 @@ class RangeTable:
             elif new.leader is not None:
                 for at, known in enumerate(overlapped, first):
                     if (known.range_id, known.generation) == (new.range_id, new.generation):
-                        ranges[at] = replace(known, leader=new.leader)
+                        ranges[at] = known._replace(leader=new.leader)
                         self.lead(known, new.leader)
         if changed:
             self.starts, self.ranges = starts, ranges
@@ -146,7 +144,7 @@ class RangeTable:
         """Note the leader of a generation, if the table still has the generation."""
         at = self._position(of)
         if at is not None:
-            self.ranges[at] = replace(self.ranges[at], leader=node)
+            self.ranges[at] = self.ranges[at]._replace(leader=node)
 
     def _position(self, of: Range) -> int | None:
         at = bisect_right(self.starts, of.start) - 1

@@ -69,7 +69,7 @@ class _Line:
         return (*self.under_way, *self.callers)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False, eq=False)
 class _Computed:
     """The changes of some callers, applied one after another."""
 

@@ -650,6 +650,7 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "of a replica that is repaired, `starting` of a node that knows no tokens yet, `cut_off` "
         "of a member that hears too few others, `lease` of a node that must not believe tokens any "
         "more. Others, and none, mean that no leader could be reached.",
+        "key": "bytes: the key that the consumer has lost. No node sends it.",
     },
     "CORRUPT_DATA": {"segment": "text: the content id of the damaged file."},
     "UNAUTHORIZED": {

@@ -24,7 +24,6 @@ order. Records of independent callers travel in such batches.
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from operator import ge
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -55,14 +54,13 @@ _FIELDS: Final = 14
 """The fields of a batch; further fields of a later version are ignored."""
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(NamedTuple):
     """A decoded batch head. Headers and values stay packed.
 
     docs/design/ranges.md#producers defines `numbers` and `prevs`; `prevs` None means all 0.
     """
 
-    count: int
+    count: int  # type: ignore[assignment]  # in place of the method of tuples
     producer: int
     epoch: int
     low: int

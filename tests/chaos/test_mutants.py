@@ -20,7 +20,7 @@ QUICK = ("ack-before-fsync", "late-seal", "mark-not-stored", "vote-never-written
 """Those that few seeds find."""
 DIRECTED = "follow-without-leader"
 """The fast mode has no follows: the directed case of the whole mode finds this one."""
-UNIT = {"seen-before-durable": "test_group_driver.py"}
+UNIT = {"seen-before-durable": "test_group_driver_ends.py"}
 """The simulator has no waits for views: a unit test finds this one."""
 _CASE = "from lognode.chaos.whole.cut_off import cut_off_follow; print(cut_off_follow(0))"
 
