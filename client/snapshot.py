@@ -7,7 +7,6 @@ later range. Two reads of one snapshot show the same (x14).
 """
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
@@ -200,7 +199,7 @@ class AsyncSnapshot:
             self._cluster, self._routes, self._vector, checked_lease_ms(lease_s),
             self._deadline(timeout), renew=True,
         )  # fmt: skip
-        self._vector = dataclasses.replace(self._vector, expires_ms=expires_ms)
+        self._vector = self._vector._replace(expires_ms=expires_ms)
 
     async def release(self, *, timeout: float | None = None) -> None:
         """End the lease, so that the entries that only this lease holds can be removed; reads then
@@ -258,9 +257,7 @@ async def _take(
         with contextlib.suppress(LognodeError):
             await _release(cluster, routes, vector.lease, cluster.now() + _GIVE_UP_S)
         raise
-    return AsyncSnapshot(
-        cluster, routes, dataclasses.replace(vector, expires_ms=expires_ms), timeout=timeout
-    )
+    return AsyncSnapshot(cluster, routes, vector._replace(expires_ms=expires_ms), timeout=timeout)
 
 
 def checked_lease_ms(lease_s: float) -> int:

@@ -14,8 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .appends import check_types
 from .protocol import limits
@@ -69,8 +68,7 @@ class _Line:
         return (*self.under_way, *self.callers)
 
 
-@dataclass(slots=True, repr=False, eq=False)
-class _Computed:
+class _Computed(NamedTuple):
     """The changes of some callers, applied one after another."""
 
     appends: list[_Caller]

@@ -6,7 +6,6 @@ generation, so later splits, merges and moves do not affect it.
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from .json_text import printable
@@ -24,8 +23,7 @@ class Part(NamedTuple):
     through_seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+class Vector(NamedTuple):
     """The parts and the lease of a snapshot. `parts` cover all keys once, in order.
     `expires_ms`, Unix time in milliseconds, is the earliest expiry of the lease when the
     snapshot was taken."""

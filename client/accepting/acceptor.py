@@ -16,7 +16,6 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -351,7 +350,7 @@ class ServerConnection:
         self._admit()
 
     def _welcomed(self, hello: Hello, welcome: Welcome) -> None:
-        self.hello, self._welcome = replace(hello, token=None), welcome
+        self.hello, self._welcome = hello._replace(token=None), welcome
         self._transport.send(0, frames.WELCOME, welcome.to_body())
 
     def _check_proof(self, message: Frame) -> None:

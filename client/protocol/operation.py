@@ -72,7 +72,7 @@ class Retry(Enum):
     """A second execution gives another answer: an unknown outcome is reported, not retried."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(repr=False, eq=False, slots=True)
 class Operation:
     """One row of the table. Operations are compared by identity."""
 

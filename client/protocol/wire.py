@@ -10,7 +10,6 @@ cannot pass them on. The secret authenticates links; it encrypts nothing.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
@@ -29,8 +28,7 @@ nonce_bytes: Final = frames.nonce_bytes
 Role = Literal["client", "node"]
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(NamedTuple):
     """The identity of the dialler. `cluster` and `node` may be None: unknown."""
 
     role: Role
@@ -41,8 +39,11 @@ class Hello:
     version_min: int = VERSION_MIN
     version_max: int = VERSION_MAX
     compressions: tuple[str, ...] = COMPRESSIONS
-    token: str | None = field(default=None, repr=False)
+    token: str | None = None
     """The credential of a client; see `tokens`."""
+
+    def __repr__(self) -> str:
+        return f"<Hello of a {self.role}, cluster {self.cluster}, node {self.node}>"
 
     def to_body(self) -> dict[str, Any]:
         """Return the body of the hello frame."""

@@ -1,7 +1,6 @@
 """The batch reader: planned once on the driver, read in tasks, from a fixed vector."""
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -124,7 +123,7 @@ def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]
         if error.code != NotFound.code:
             raise
         if not options.fail_on_data_loss:
-            return dataclasses.replace(vector, lease=""), None
+            return vector._replace(lease=""), None
         raise NotFound(
             "option asOf: the lease of the snapshot has ended, and its entries may be "
             "removed. Give another snapshot, or failOnDataLoss=false to read the entries "
