@@ -280,7 +280,7 @@ def test_S9_conflicts_are_5(run: Any) -> None:
         (["count", "bad", "k", "--server", "nowhere:x"], 1, "'x' is not a port"),
         (["log", "create", "many", "--ranges", "5000"], 1, "1 to 4096 are allowed"),
         (["log", "create", "many", "--replicas", "0"], 1, "replicas"),
-        (["log", "create", " blank"], 1, "a name has printable characters"),
+        (["log", "create", " blank"], 1, "has a blank or an unprintable character"),
         (["import", "bad", "/nowhere.csv", "--key", "k"], 1, "No such file or directory"),
         (["log", "alter", "nolog", "--retention", "7d"], 4, "log 'nolog' does not exist"),
         (

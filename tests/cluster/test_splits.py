@@ -165,7 +165,7 @@ def test_every_format_and_no_wait(three: testing.LocalCluster, client: lognode.C
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert "split DONE" in listed.stdout
-    assert "an operator splits it at key 'x'" in listed.stdout
+    assert "an operator splits the range at key 'x'" in listed.stdout
 
 
 def test_an_impossible_split_is_one_line_and_changes_nothing(
