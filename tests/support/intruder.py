@@ -15,6 +15,7 @@ from lognode.client.connection import Connection, dial
 from lognode.client.protocol import OPERATIONS, Operation, by_number
 from lognode.client.protocol.address import split_address
 from lognode.client.protocol.errors import LognodeError
+from lognode.client.protocol.levels import LEVEL_MAX, LEVEL_MIN
 from lognode.client.protocol.wire import Hello, Welcome
 from lognode.node.control import images
 from lognode.node.metadata.image_pages import START, made
@@ -65,7 +66,8 @@ class Intruder:
 
     def registration(self, **more: Any) -> Body:
         return {"node": None, "incarnation": self.incarnation, "boot": 0, "process": 7,
-                "address": "127.0.0.1:9", "http": "127.0.0.1:9", "zone": "", **more}  # fmt: skip
+                "address": "127.0.0.1:9", "http": "127.0.0.1:9", "zone": "",
+                "levels": [LEVEL_MIN, LEVEL_MAX], **more}  # fmt: skip
 
     # Asking.
 
