@@ -10,7 +10,7 @@ from live_nodes import LiveCluster, live, until
 import lognode
 from lognode.client.protocol import limits
 from lognode.node.replicas.range_replica import RangeReplica
-from lognode.node.upkeep import merges
+from lognode.node.rules import merging
 
 pytestmark = pytest.mark.cluster
 
@@ -33,7 +33,7 @@ def test_S3_all_members_build_the_same_files_also_after_a_restart_and_a_new_lead
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "memtable_bytes_max", 40_000)
-    monkeypatch.setattr(merges, "plan", lambda *_: None)  # they stay as they are built
+    monkeypatch.setattr(merging, "plan", lambda *_: None)  # they stay as they are built
     written: list[tuple[bytes, bytes]] = []
 
     async def write(log: lognode.AsyncLog, batches: int) -> None:
