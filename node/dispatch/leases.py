@@ -133,8 +133,11 @@ class Leases:
         return self._settled.get(key) == (token, GIVEN_BACK)
 
     def due(self, now_ms: int) -> list[Lease]:
-        """Return the leases that have ended, except those whose command is under way."""
-        found = []
+        """Return the leases that have ended, each once, except those whose command is under way.
+
+        A lease that was claimed, given back and claimed again has two deadlines in the heap.
+        """
+        found: dict[bytes, Lease] = {}
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, token, key = heapq.heappop(self._deadlines)
             lease = self.of.get(key)
@@ -145,8 +148,8 @@ class Leases:
             elif lease.busy or lease.wanted:
                 heapq.heappush(self._deadlines, (now_ms + _BUSY_MS, token, key))
             else:
-                found.append(lease)
-        return found
+                found[key] = lease
+        return list(found.values())
 
     def next_deadline_ms(self) -> int | None:
         """Return when to look for ended leases next."""

@@ -12,6 +12,7 @@ from lognode.client.protocol.groups import LEASE, POSITION
 from lognode.node.dispatch.commands import Settling
 from lognode.node.dispatch.dispatcher import RECLAIM_MS, Dispatcher, Options
 from lognode.node.dispatch.key_line import Line, Place
+from lognode.node.dispatch.leases import Leases
 from lognode.node.dispatch.ready_keys import AFFINITY_MS, ReadyKeys
 from lognode.statemachine import commands
 from lognode.statemachine.groups.row import Row
@@ -243,6 +244,16 @@ def test_a_claimed_key_that_ended_with_an_ack_of_a_part_is_not_rejected(
     assert not settle(model, ANN, acks=[(A, given.token, 2)]).refused
     apply_all(model)
     assert settle(model, ANN, rejects=[(A, given.token, "bad")]).refused == [(A, LEASE, 2)]
+
+
+def test_a_lease_that_is_claimed_twice_ends_once() -> None:
+    """Seed 1747 of the simulator: the lease was due twice, and so a command named the key twice."""
+    leases = Leases(fence=2)
+    token = Leases(fence=1).begin(b"k", ANN, 1, 2, 0).token
+    leases.drop(leases.claim(b"k", token, ANN, 1, 2, deadline_ms=50))
+    lease = leases.claim(b"k", token, ANN, 1, 2, deadline_ms=60)
+    assert leases.due(55) == []
+    assert leases.due(100) == [lease]
 
 
 def test_x30_no_lease_outlives_a_reset(model: DispatchModel) -> None:
