@@ -65,6 +65,21 @@ def cluster(tmp_path: Path) -> Any:
         yield found
 
 
+def test_what_needs_the_new_level_is_refused_until_the_level_is_raised(
+    cluster: LocalCluster,
+) -> None:
+    with lognode.Client(cluster.servers, timeout=20) as client:
+        with pytest.raises(lognode.Unsupported, match="hierarchies need level 4"):
+            client.create_log("shop", hierarchy="/")
+        with pytest.raises(LognodeError, match="level 4"), client.log("orders").consume("g"):
+            pass
+        assert finalized(client) == LEVEL_MAX
+        assert client.create_log("shop", hierarchy="/").describe()["hierarchy"] == b"/"
+        client.log("orders").append(b"k", b"v")
+        with client.log("orders").consume("g") as consumer:
+            assert next(consumer).key == b"k"
+
+
 def test_a_node_that_is_down_keeps_the_level_until_it_is_back(cluster: LocalCluster) -> None:
     with lognode.Client(cluster.servers, timeout=20) as client:
         down = cluster.nodes[2]

@@ -10,8 +10,7 @@ from cluster_ranges import ranges_of
 
 import lognode
 from lognode import testing
-from lognode.client.protocol.errors import Conflict, InvalidArgument, LimitExceeded, Unsupported
-from lognode.client.protocol.levels import LEVEL_MAX
+from lognode.client.protocol.errors import Conflict, InvalidArgument, LimitExceeded
 from lognode.client.protocol.patterns import patterns_of
 from lognode.client.protocol.reads import EXPORT, FOLLOW, KEYS
 
@@ -27,16 +26,6 @@ AREAS: Final = ("ap", "eu", "us")
 def client(three: testing.LocalCluster) -> Iterator[lognode.Client]:
     with lognode.Client(three.servers, timeout=60) as found:
         yield found
-
-
-def finalized(client: lognode.Client) -> int:
-    """Raise the level; a node that has just started may not have told its levels yet."""
-    while True:
-        try:
-            level: int = client.admin.finalize()["level"]
-        except Conflict:
-            continue
-        return level
 
 
 def check_reads(log: lognode.Log, keys: list[bytes]) -> None:
@@ -67,9 +56,6 @@ def followed(log: lognode.Log, given: list[str]) -> list[bytes]:
 def test_reads_with_patterns_show_the_keys_that_match(
     three: testing.LocalCluster, client: lognode.Client
 ) -> None:
-    with pytest.raises(Unsupported, match="hierarchies need level 4"):
-        client.create_log("shop", hierarchy="/")
-    assert finalized(client) == LEVEL_MAX
     log = client.create_log("shop", hierarchy="/", replicas=3)
     assert log.describe()["hierarchy"] == b"/"
     assert [each["hierarchy"] for each in client.logs() if each["name"] == "shop"] == [b"/"]
