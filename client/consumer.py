@@ -103,7 +103,7 @@ class AsyncConsumer:
         self._keys = HeldKeys(options.keys_max, options.bytes_max, self._unwanted)
         self._settles: Settles | None = None
         self._takes: dict[int, tuple[RangeTakes, asyncio.Task[None]]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._reconciling = asyncio.Lock()
         self._failure: LognodeError | None = None
         self._lost: LognodeError | None = None
@@ -286,12 +286,12 @@ class AsyncConsumer:
 
     def _spawn(self, work: Any) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._finished)
         return task
 
     def _finished(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             return
         error = task.exception()

@@ -72,13 +72,13 @@ class Settles:
         self._pending: dict[int, list[Settle]] = {}
         """What is to be sent, by the id of the range."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._open: set[Settle] = set()
+        self._open: dict[Settle, None] = {}
 
     def add(self, kind: str, *row: Any) -> Settle:
         """Settle a key: `row` is the row of the request. The result has a future, `done`."""
         settle = Settle(kind, list(row), self._cluster.now() + self._timeout)
-        self._open.add(settle)
-        settle.done.add_done_callback(lambda _: self._open.discard(settle))
+        self._open[settle] = None
+        settle.done.add_done_callback(lambda _: self._open.pop(settle, None))
         self._put((settle,))
         return settle
 

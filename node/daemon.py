@@ -123,6 +123,10 @@ class Node:
         self._clocks = Clocks() if clocks is None else clocks
         self._process = new_incarnation()
 
+    def watch_process(self) -> None:
+        """Show the use of the process in the metrics: the node has the process for itself."""
+        self._metrics.watch_process()
+
     async def run(self) -> int:
         """Run the node; return exit code 0 after an orderly stop, 1 after a failure. Raises
         LognodeError when the node cannot start."""
@@ -607,4 +611,6 @@ def main(config: Config) -> int:
     """Run a node until it is stopped; return the exit code."""
     os.umask(0o077)  # no other user may read the node's data
     logs.set_up(config.log_level)
-    return run(Node(config).run())
+    node = Node(config)
+    node.watch_process()
+    return run(node.run())

@@ -32,7 +32,7 @@ class Metrics:
     def __init__(self) -> None:
         registry = CollectorRegistry()
         self.registry = registry
-        self._of_process(registry)
+        self._of_program(registry)
         self.appended_records = Counter(
             "lognode_appended_records", "Records in answered appends to ranges that this node "
                                         "leads.",
@@ -98,10 +98,9 @@ class Metrics:
         self._of_ranges(registry)
         self._of_storage(registry)
 
-    def _of_process(self, registry: CollectorRegistry) -> None:
+    def _of_program(self, registry: CollectorRegistry) -> None:
         # The times of creation would be a second series for each counter.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        ProcessCollector(registry=registry)
         build = Info("lognode_build", "The versions of lognode and of Python.", registry=registry)
         build.info({"version": version("lognode"), "python": platform.python_version()})
 
@@ -214,6 +213,10 @@ class Metrics:
                                         "unknown.",
             registry=registry,
         )  # fmt: skip
+
+    def watch_process(self) -> None:
+        """Show the use of the process, which is the node's alone."""
+        ProcessCollector(registry=self.registry)
 
     def watch(self, budgets: NodeBudgets) -> None:
         """Show these budgets."""

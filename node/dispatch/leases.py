@@ -71,7 +71,8 @@ class Leases:
         self._fence = fence & _FENCE_MASK
         self._counter = 0
         self.of: dict[bytes, Lease] = {}
-        self._of_consumer: dict[int, set[bytes]] = {}
+        self._of_consumer: dict[int, dict[bytes, None]] = {}
+        """The keys of each consumer, in the order in which it got them."""
         self._deadlines: list[tuple[int, int, bytes]] = []
         self._settled: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
         """The last settled token of keys, and the position that it reached."""
@@ -119,7 +120,7 @@ class Leases:
         """End a lease whose consumer shall be told so."""
         del self.of[lease.key]
         own = self._of_consumer[lease.consumer]
-        own.discard(lease.key)
+        own.pop(lease.key, None)
         if not own:
             del self._of_consumer[lease.consumer]
 
@@ -157,6 +158,6 @@ class Leases:
 
     def _keep(self, lease: Lease) -> Lease:
         self.of[lease.key] = lease
-        self._of_consumer.setdefault(lease.consumer, set()).add(lease.key)
+        self._of_consumer.setdefault(lease.consumer, {})[lease.key] = None
         heapq.heappush(self._deadlines, (lease.deadline_ms, lease.token, lease.key))
         return lease

@@ -89,7 +89,7 @@ class GroupDriver:
         """Consumers that wait for a key, the longest first."""
         self._idle: dict[asyncio.Future[None], None] = {}
         """Those of them that began to wait when no key was ready."""
-        self._settling: set[asyncio.Future[None]] = set()
+        self._settling: dict[asyncio.Future[None], None] = {}
         self._stirred = asyncio.Event()
         self._flush_due = False
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -360,11 +360,11 @@ class GroupDriver:
             self._flush_soon()
         self._stirred.set()
         if not done.done():
-            self._settling.add(done)
+            self._settling[done] = None
             try:
                 await done
             finally:
-                self._settling.discard(done)
+                self._settling.pop(done, None)
         return [list(each) for each in settling.refused]
 
     @property

@@ -8,7 +8,9 @@ from lognode.node.metrics import Metrics
 
 def families() -> dict[str, dict[str, float]]:
     """The samples of a new node's page, by family and name of the sample."""
-    page = generate_latest(Metrics().registry).decode()
+    metrics = Metrics()
+    metrics.watch_process()
+    page = generate_latest(metrics.registry).decode()
     return {
         family.name: {sample.name: sample.value for sample in family.samples}
         for family in text_string_to_metric_families(page)
