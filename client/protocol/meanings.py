@@ -358,6 +358,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> replicas": "The replicas of this node.",
         "> segments_in_doubt": "Files of this node that are read again.",
         "> damaged": "Replicas that found damage.",
+        "> consumer_groups": "Numbers of the consumer groups that this node serves.",
         "> next": "The `after` of the next page; nil: the last page.",
         "> next.section": "The number of the section.",
         "> next.position": "Where in the section the next page begins.",

@@ -86,7 +86,7 @@ class Status:
             name: [row for _, row in await in_slices(rows(-1))]
             for name, rows in self._sections.items()
         }
-        return {**self._head(), "consumer_groups": self._consumer_groups(), **found}
+        return {**self._head(), **found}
 
     async def page(self, body: Row, room: Room) -> Row:
         """Return the next rows, section after section; see the table of operations."""
@@ -137,6 +137,7 @@ class Status:
                 "can_finalize": levels.offered(metadata, view.programs),
             },
             "nodes": _nodes(metadata, alive, room, view),
+            "consumer_groups": self._consumer_groups(),
             "disk": {"free": room.free, "reserve": room.reserve, "level": room.level.name},
             "descriptors": self._descriptors(),
             "budgets": {

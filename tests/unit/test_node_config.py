@@ -20,6 +20,7 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "idle_timeout": ("0", "1.5", "2", 0.0),
     "join": ("h:1, g:1", "h:2", "h:3", ("h:1", "g:1")),
     "join_timeout": ("1.5", "2", "3", 1.5),
+    "found_level": ("1", "2", "3", 1),
     "zone": ("a", "b", "c", "a"),
     "secret_file": ("a", "b", "c", Path("a")),
     "tls_cert": ("a", "b", "c", Path("a")),
