@@ -1,6 +1,7 @@
 """The rows of a cursor: positions of spans of keys and of single keys, as requests carry them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from .appends import checked_key
 from .protocol.key_spans import Span
@@ -8,16 +9,12 @@ from .protocol.types import Cursor
 from .span_positions import Position, least
 
 
+@dataclass(slots=True, repr=False)
 class Rows:
     """Spans and keys with positions, each in the order of keys."""
 
-    __slots__ = ("keys", "spans")
-
-    def __init__(
-        self, spans: list[Position] | None = None, keys: list[tuple[bytes, int]] | None = None
-    ) -> None:
-        self.spans = [] if spans is None else spans
-        self.keys = [] if keys is None else keys
+    spans: list[Position] = field(default_factory=list)
+    keys: list[tuple[bytes, int]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.spans or self.keys)

@@ -152,8 +152,8 @@ def test_G7_a_cursor_is_a_view_once_it_exists(three: LocalCluster, client: logno
             assert await log.views() == [info]
             wait = asyncio.create_task(log.append("a", b"x", wait_for=["search"], wait_ms=20_000))
             async for batch in log.follow(cursor="index", commit_every_ms=10, start="earliest"):
-                assert batch
-                break
+                if batch:  # the first may say only that there is nothing yet
+                    break
             await appended(log, "a")
             assert not wait.done()
             entry = await log.latest("a")
