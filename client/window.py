@@ -8,6 +8,7 @@ only, and a failure ends the session (x10).
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -16,19 +17,15 @@ from .protocol import errors, limits
 from .protocol.errors import Fenced, LognodeError, Timeout
 
 
+@dataclass
 class Delivery:
     """The outcome of a session, in records."""
 
-    def __init__(self) -> None:
-        self.acknowledged = 0
-        self.duplicates = 0
-        """Acknowledged records that an earlier attempt or session had appended."""
-        self.not_applied = 0
-        self.unknown = 0
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{name}={count}" for name, count in vars(self).items())
-        return f"Delivery({counts})"
+    acknowledged: int = 0
+    duplicates: int = 0
+    """Acknowledged records that an earlier attempt or session had appended."""
+    not_applied: int = 0
+    unknown: int = 0
 
     @property
     def undelivered(self) -> int:

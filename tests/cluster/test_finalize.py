@@ -65,7 +65,7 @@ def cluster(tmp_path: Path) -> Any:
         yield found
 
 
-def test_what_needs_the_new_level_is_refused_until_the_level_is_raised(
+def test_hierarchies_and_groups_are_refused_until_the_level_is_raised(
     cluster: LocalCluster,
 ) -> None:
     with lognode.Client(cluster.servers, timeout=20) as client:
