@@ -246,8 +246,9 @@ def test_follows_at_every_node_end_with_their_token(three: testing.LocalCluster,
         threads.append(thread)
         assert began.wait(10)
     if end == "revoke":
-        began_s = time.monotonic()
         with admin(three) as other:
+            other.log("acme/a").append("followed", b"w")  # the client is connected
+            began_s = time.monotonic()
             other.admin.revoke_token(id_of(token))
     for thread in threads:
         thread.join(10)
