@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from dispatch_model import DispatchModel
@@ -12,10 +12,12 @@ from group_model import GROUP
 from lineages import KEYS
 
 from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed
+from lognode.node.dispatch.dispatcher import Batches
 from lognode.node.serving.group_driver import GroupDriver, Held, now_ms
 from lognode.node.serving.view_service import seen_by_group
 from lognode.partitions.groups import GroupRecord
 from lognode.statemachine.groups.selection import Selection
+from lognode.statemachine.range_state import RangeState
 
 ANN, BEN = 11, 12
 RECORD = GroupRecord(
@@ -44,6 +46,46 @@ class Replica(SimpleNamespace):
         return NotLeader("another member leads", hint=2)
 
 
+class UnderWay(NamedTuple):
+    """An acknowledgement of one key that is proposed, and neither applied nor refused."""
+
+    state: RangeState
+    replica: Replica
+    driver: GroupDriver
+    found: Batches
+    body: dict[str, Any]
+    settling: "asyncio.Task[Any]"
+
+
+async def ack_under_way(tmp_path: Path) -> UnderWay:
+    model = DispatchModel(tmp_path / "log", 7)
+    (state,) = model.log.ranges
+    model.log.append(state, KEYS[:1])
+    model.read(model.lead(state), 99)
+    group = model.group(state)
+    assert group is not None
+    replica = Replica(model)
+    driver = GroupDriver(
+        cast("Any", replica),
+        RECORD,
+        group,
+        reclaims=False,
+        held=Held(),
+        on_broken=lambda _: None,
+    )
+    model.leaders[0].dispatcher = driver.dispatcher
+    model.read(model.leaders[0], 99)
+    found = driver.take({"consumer": ANN, "count": 1, "bytes": 1000})
+    body = {
+        "consumer": ANN, "acks": [(found.keys[0], found.tokens[0], 2)], "releases": (),
+        "rejects": (), "extends": (), "leave": False,
+    }  # fmt: skip
+    settling = asyncio.create_task(driver.settle(body))
+    while not replica.proposed:  # noqa: ASYNC110  # a proposal of the stand-in has no event
+        await asyncio.sleep(0)
+    return UnderWay(state, replica, driver, found, body, settling)
+
+
 @pytest.mark.parametrize(("ceases", "error"), [("leads", NotLeader), ("is_sealed", Sealed)])
 def test_S11_an_ack_that_was_proposed_by_a_leader_that_is_over_has_an_unknown_outcome(
     tmp_path: Path, ceases: str, error: type[LognodeError]
@@ -51,38 +93,15 @@ def test_S11_an_ack_that_was_proposed_by_a_leader_that_is_over_has_an_unknown_ou
     """The next leader may have the command in its log, and apply it."""
 
     async def run() -> None:
-        model = DispatchModel(tmp_path / "log", 7)
-        (state,) = model.log.ranges
-        model.log.append(state, KEYS[:1])
-        model.read(model.lead(state), 99)
-        group = model.group(state)
-        assert group is not None
-        replica = Replica(model)
-        driver = GroupDriver(
-            cast("Any", replica),
-            RECORD,
-            group,
-            reclaims=False,
-            held=Held(),
-            on_broken=lambda _: None,
-        )
-        model.leaders[0].dispatcher = driver.dispatcher
-        model.read(model.leaders[0], 99)
-        found = driver.take({"consumer": ANN, "count": 1, "bytes": 1000})
-        body = {
-            "consumer": ANN, "acks": [(found.keys[0], found.tokens[0], 2)], "releases": (),
-            "rejects": (), "extends": (), "leave": False,
-        }  # fmt: skip
-        settling = asyncio.create_task(driver.settle(body))
-        while not replica.proposed:  # noqa: ASYNC110  # a proposal of the stand-in has no event
-            await asyncio.sleep(0)
+        under_way = await ack_under_way(tmp_path)
+        replica, driver = under_way.replica, under_way.driver
         setattr(replica, ceases, ceases == "is_sealed")
         driver.end()
         with pytest.raises(error) as caught:
-            await settling
+            await under_way.settling
         assert caught.value.outcome == "unknown"
         with pytest.raises(error) as caught:  # nothing of a later request is proposed
-            await driver.settle(body)
+            await driver.settle(under_way.body)
         assert caught.value.outcome == "not_applied"
 
     asyncio.run(run())
@@ -134,44 +153,21 @@ def test_G7_a_view_sees_an_acknowledgement_when_it_is_applied_and_not_before(
     """A proposal that no majority has may never be committed."""
 
     async def run() -> None:
-        model = DispatchModel(tmp_path / "log", 7)
-        (state,) = model.log.ranges
-        model.log.append(state, KEYS[:1])
-        model.read(model.lead(state), 99)
-        group = model.group(state)
-        assert group is not None
-        replica = Replica(model)
-        driver = GroupDriver(
-            cast("Any", replica),
-            RECORD,
-            group,
-            reclaims=False,
-            held=Held(),
-            on_broken=lambda _: None,
-        )
-        model.leaders[0].dispatcher = driver.dispatcher
-        model.read(model.leaders[0], 99)
-        found = driver.take({"consumer": ANN, "count": 1, "bytes": 1000})
-        body = {
-            "consumer": ANN, "acks": [(found.keys[0], found.tokens[0], 2)], "releases": (),
-            "rejects": (), "extends": (), "leave": False,
-        }  # fmt: skip
-        settling = asyncio.create_task(driver.settle(body))
-        while not replica.proposed:  # noqa: ASYNC110  # a proposal of the stand-in has no event
-            await asyncio.sleep(0)
+        under_way = await ack_under_way(tmp_path)
+        state, found = under_way.state, under_way.found
         seen = partial(seen_by_group, state, GROUP, Selection())
         other = partial(seen_by_group, state, GROUP, Selection(b"other"))
         assert not seen(found.keys[0], 1), "the acknowledgement is only proposed"
         moves = state.position_moves
-        state.apply(state.applied_index + 1, 1, replica.proposed[0])
+        state.apply(state.applied_index + 1, 1, under_way.replica.proposed[0])
         assert state.position_moves > moves
         assert seen(found.keys[0], 1)
         assert not seen(found.keys[0], 2)
         assert not other(found.keys[0], 1), "the view does not have the key"
         state.removal.floors[found.keys[0]] = 2
         assert not seen(found.keys[0], 1), "the entry is removed"
-        driver.end()
+        under_way.driver.end()
         with pytest.raises(LognodeError):
-            await settling
+            await under_way.settling
 
     asyncio.run(run())
