@@ -24,7 +24,7 @@ from .kinds import (
 )
 from .levels import LEVEL_MIN, LEVELS_END
 from .operation import Body, Operation, Permission, Retry, Sender, Weight
-from .raft_messages import FINGERPRINT, MESSAGE, PING, READ_ANSWER, READ_ROUND
+from .raft_messages import FINGERPRINT, MESSAGE, PING, READ_ANSWERS, READ_ROUNDS
 from .record import Optional, Record, Shape
 
 
@@ -156,8 +156,8 @@ RAFT: Final = _between_nodes(
                 message=Later(MESSAGE, "raft.messages")),
             limits.raft_items_max,
         )),
-        "reads": Optional(Array(READ_ROUND, limits.raft_items_max)),
-        "answers": Optional(Array(READ_ANSWER, limits.raft_items_max)),
+        "reads": Optional(READ_ROUNDS),
+        "answers": Optional(READ_ANSWERS),
         "boot": Integer(),
         "process": Integer(),
         "clock": Integer(),

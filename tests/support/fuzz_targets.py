@@ -416,8 +416,8 @@ def _read_raft(value: Any) -> str:
     readers: list[tuple[Kind, Callable[[Any], Any]]] = [
         (Array(raft_messages.MESSAGE, 1), lambda found: messages.decode(found[0])),
         (raft_messages.PING, Ping.from_wire),
-        (raft_messages.READ_ROUND, lambda found: rounds.answer(1, found)),
-        (raft_messages.READ_ANSWER, lambda found: rounds.answered(1, found)),
+        (raft_messages.READ_ROUNDS.kind, lambda found: rounds.answer(1, found)),
+        (raft_messages.READ_ANSWERS.kind, lambda found: rounds.answered(1, found)),
     ]
     with contextlib.suppress(RemoteProtocolError):
         messages.decode(value)  # of a frame, whose inside nobody has checked

@@ -12,7 +12,8 @@ from raft_wal import open_wal
 
 from lognode.chaos.sim.disk import SimDisk
 from lognode.client.protocol import limits
-from lognode.client.protocol.errors import InvalidArgument, RemoteProtocolError
+from lognode.client.protocol.errors import InvalidArgument, LimitExceeded, RemoteProtocolError
+from lognode.client.protocol.kinds import Row
 from lognode.client.protocol.peers import RAFT
 from lognode.node.links import peers
 from lognode.node.links.raft_in import Boot, RaftIn, frame, item
@@ -127,8 +128,7 @@ QUESTIONS = [1, 1, [[7, 2, b"f", 1]] * 2_000]
 TOO_MUCH: dict[str, dict[str, Any]] = {
     "two appends": {"messages": [append(MOST), append(1)]},
     "many appends": {"messages": [append(100)] * 50},
-    "rounds of reads": {"reads": [QUESTIONS] * 3},
-    "answers": {"answers": [[1, 1, [None] * 2_000]] * 3},
+    "questions and answers": {"reads": [QUESTIONS] * 2, "answers": [[1, 1, [None] * 97]]},
     "a little of each": {
         "messages": [append(1_400)], "reads": [QUESTIONS], "answers": [[1, 1, [0] * 1_400]],
     },
@@ -141,6 +141,17 @@ def test_a_frame_that_would_take_a_long_turn_is_refused_whole(what: str) -> None
     with pytest.raises(RemoteProtocolError, match="4,096 are allowed"):
         parts.raft_in.take(2, body_of(**TOO_MUCH[what]))
     assert (parts.taken, parts.clocks, parts.pings) == ([], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("field", "row"), [("reads", QUESTIONS), ("answers", [1, 1, [None] * 2_000])]
+)
+def test_rounds_with_too_many_parts_are_refused_before_the_parts_are_checked(
+    field: str, row: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Row, "check_all", lambda *_: pytest.fail("a row was checked"))
+    with pytest.raises(LimitExceeded, match="elements in all; allowed are 0 to 4,096"):
+        body_of(**{field: [row] * 20})
 
 
 def test_the_largest_frame_of_a_node_is_accepted() -> None:

@@ -79,8 +79,8 @@ def test_each_kind_has_its_row_in_the_table() -> None:
 
 
 ROWS: dict[str, Kind] = {
-    "message": raft_messages.MESSAGE, "reads": raft_messages.READ_ROUND,
-    "answers": raft_messages.READ_ANSWER, "ping": raft_messages.PING,
+    "message": raft_messages.MESSAGE, "reads": raft_messages.READ_ROUNDS.kind,
+    "answers": raft_messages.READ_ANSWERS.kind, "ping": raft_messages.PING,
 }  # fmt: skip
 
 
