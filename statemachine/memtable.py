@@ -6,7 +6,7 @@ they are read. `seq_index` finds the positions of a key.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..client.protocol import limits
@@ -95,11 +95,6 @@ class Memtable:
     def last_seqs(self, keys: Sequence[bytes]) -> list[int]:
         """Return the last seq of each key here, or 0 without an entry of the key."""
         return self._index.lasts(keys)
-
-    def not_held(self, keys: Iterable[bytes]) -> list[bytes]:
-        """Return those of the keys that have no entry here, each once, in their order."""
-        wanted = list(dict.fromkeys(keys))
-        return [key for key, seq in zip(wanted, self._index.lasts(wanted), strict=True) if not seq]
 
     def seqs_reversed(self, key: bytes, start: int, end: int | None) -> Iterator[int]:
         """Return the key's seqs in [start, end), descending."""

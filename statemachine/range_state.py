@@ -6,10 +6,10 @@ same way; such a batch never stops a replica (x22).
 """
 
 from collections import deque
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import compress, filterfalse
+from itertools import chain, compress, filterfalse
 from typing import Any, NamedTuple, overload
 
 from ..client.protocol import limits
@@ -208,7 +208,8 @@ class RangeState(BandReads):
         self.durable_base = base
         """The base in meta, as far as this process knows."""
         self._last_seqs: dict[bytes, int] = {}
-        """The last seqs of keys in the next entry, looked up before the entry is applied."""
+        """The last seqs of the keys with a condition in the next entry, looked up before the entry
+        is applied, and kept up to date while its batches are applied."""
         self.queue: deque[Frozen] = deque()
         """Frozen memtables that are not yet in meta, oldest first: they become durable in this
         order."""
@@ -222,18 +223,19 @@ class RangeState(BandReads):
         Repeating the call makes progress, until an entry is applied.
         """
         known = self._last_seqs
-        for batch in ahead.batches:
-            if isinstance(batch, CorruptData) or batch.expects is None:
-                continue
-            conditional = compress(batch.keys, map(EXPECT_ANY.__ne__, batch.expects))
-            missing = self.memtable.not_held(filterfalse(known.__contains__, conditional))
+        conditional = chain.from_iterable(map(_conditional_keys, ahead.batches))
+        missing = list(dict.fromkeys(filterfalse(known.__contains__, conditional)))
+        if missing and not self.removal.view.hides:
+            lasts = self.memtable.last_seqs(missing)
+            known |= compress(zip(missing, lasts, strict=True), lasts)
+            missing = list(filterfalse(known.__contains__, missing))
             if not self.frozen and not self.manifest:
-                known.update(dict.fromkeys(missing, 0))
-                continue
-            for key in missing:
-                self.store.spend(LOOKUP_COST)
-                known[key] = self.last_seq(key)
-                self.store.moved_on()
+                known |= dict.fromkeys(missing, 0)
+                return
+        for key in missing:
+            self.store.spend(LOOKUP_COST)
+            known[key] = self.last_seq(key)
+            self.store.moved_on()
 
     def apply(self, index: int, term: int, command: bytes, ahead: Ahead | None = None) -> Applied:
         """Apply the committed entry at `index`, which follows the last applied entry.
@@ -401,6 +403,8 @@ class RangeState(BandReads):
         if numbers:
             keys = self.memtable.add(batch, data, selected, timestamp_ms)
             self.next_seq += len(keys)
+            if self._last_seqs:
+                self._last_seqs |= zip(keys, range(first_seq, self.next_seq), strict=True)
             touched += keys
         if batch.producer:
             self.producers.record(batch, numbers, first_seq, timestamp_ms)
@@ -441,7 +445,7 @@ class RangeState(BandReads):
         for position in range(batch.count) if selected is None else selected:
             key, expected = keys[position], expects[position]
             if expected != EXPECT_ANY:
-                actual = given[key] if key in given else self._last_seq_now(key)
+                actual = given[key] if key in given else self._last_seqs[key]
                 if actual != expected:
                     refused[position] = actual
                     if not batch.each:
@@ -460,20 +464,7 @@ class RangeState(BandReads):
         keys, expects = batch.keys, batch.expects or ()
         if EXPECT_ANY in expects or len(set(keys)) < len(keys):
             return False
-        if self.removal.view.hides:
-            actual = list(map(self._last_seq_now, keys))
-        else:
-            known, lasts = self._last_seqs, self.memtable.last_seqs(keys)
-            actual = [
-                seq or (known[key] if key in known else self.last_seq(key))
-                for key, seq in zip(keys, lasts, strict=True)
-            ]
-        return actual == expects
-
-    def _last_seq_now(self, key: bytes) -> int:
-        """Return the key's last seq, including earlier batches of the same entry."""
-        known = None if self.memtable.last_seq(key) else self._last_seqs.get(key)
-        return self.last_seq(key) if known is None else known
+        return list(map(self._last_seqs.__getitem__, keys)) == expects
 
     # From memory to files.
 
@@ -618,6 +609,13 @@ class RangeState(BandReads):
             "producers": producers.rows,
             "removal": self.removal.to_wire(self.last_timestamp_ms),
         }
+
+
+def _conditional_keys(batch: Batch | CorruptData) -> Iterable[bytes]:
+    """Return the keys of the records with a condition."""
+    if isinstance(batch, CorruptData) or batch.expects is None:
+        return ()
+    return compress(batch.keys, map(EXPECT_ANY.__ne__, batch.expects))
 
 
 def _mismatch(batch: Batch, refused: Mapping[int, int]) -> SequenceMismatch:

@@ -7,10 +7,11 @@ A dict of the newest position of each key took 0.85 us with a million keys, sinc
 reads four places of memory that no cache holds.
 
 A look-up asks the column and each run, from the newest on, and compares the keys that it finds. The
-hash is Python's own, keyed by a secret of the process (SipHash), so nobody can choose keys of equal
-hashes. For keys with many entries and repeated reads, the seqs found are kept, and extended later.
-Within a turn of the loop (see `turns`) a read follows a bounded number of entries, and goes on from
-there in the next turn.
+last seqs of many keys, which conditions need, come from a table (`newest_positions`) where it knows
+them. The hash is Python's own, keyed by a secret of the process (SipHash), so nobody can choose
+keys of equal hashes. For keys with many entries and repeated reads, the seqs found are kept, and
+extended later. Within a turn of the loop (see `turns`) a read follows a bounded number of entries,
+and goes on from there in the next turn.
 """
 
 import struct
@@ -19,13 +20,15 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, count, islice
+from operator import and_, ne
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .column_cache import ColumnCache
+from .newest_positions import NewestPositions
 
 _TAIL: Final = 1_024
 """Entries that are in no run yet; a look-up searches all of them in 1 us."""
@@ -42,7 +45,7 @@ _CHAINED_MAX: Final = 1 << 17
 _STEP: Final = 2_048
 """The entries of a key that are passed between two checks of the turn."""
 _MANY: Final = 16
-"""From so many keys on, all are looked up together."""
+"""From so many keys on, all are searched together."""
 _ENTRY_COST: Final = 64
 """The cost of passing an entry of a key, 0.1 us."""
 
@@ -117,6 +120,8 @@ class SeqIndex:
         self._tail = bytearray()
         """The hashes of the newest positions, side by side."""
         self._runs: list[_Hashes] = []
+        self._newest: NewestPositions | None = None
+        """Made by the first look-up of last seqs; without entries that came since the last look."""
         self._kept: OrderedDict[bytes, array[int]] = OrderedDict()
         """The seqs of some keys from their first on, ascending; the least recently used is first.
         """
@@ -128,7 +133,8 @@ class SeqIndex:
     @property
     def size(self) -> int:
         """The bytes of memory, without the keys and the kept seqs."""
-        return _ENTRY_BYTES * len(self.keys)
+        newest = 0 if self._newest is None else self._newest.size
+        return _ENTRY_BYTES * len(self.keys) + newest
 
     def add(self, keys: Sequence[bytes]) -> None:
         """Append an entry of each of the keys."""
@@ -154,6 +160,25 @@ class SeqIndex:
 
     def lasts(self, keys: Sequence[bytes]) -> list[int]:
         """Return the last seq of each key, or 0 without an entry."""
+        held, newest = self.keys, self._newest
+        if not held:
+            return [0] * len(keys)
+        if newest is None or not newest.has_room(len(held)):
+            newest = self._newest = NewestPositions(len(held))
+            for run in self._runs:
+                newest.add(run.hashes, run.positions)
+        self._catch_up(newest)
+        places = newest.of(np.fromiter(map(hash, keys), np.int64, len(keys)))
+        there = places > 0
+        theirs = map(held.__getitem__, (places - 1).tolist())
+        found: list[int] = ((places + np.int64(self._first_seq - 1)) * there).tolist()
+        others = list(compress(count(), map(and_, there.tolist(), map(ne, theirs, keys))))
+        for at, seq in zip(others, self._searched([keys[at] for at in others]), strict=True):
+            found[at] = seq
+        return found
+
+    def _searched(self, keys: Sequence[bytes]) -> list[int]:
+        """Do what `lasts` does without the table, for keys whose places other keys have."""
         if len(keys) < _MANY:
             return list(map(self.last, keys))
         found, first = [0] * len(keys), self._first_seq
@@ -169,6 +194,14 @@ class SeqIndex:
             if not len(places):
                 break
         return found
+
+    def _catch_up(self, newest: NewestPositions) -> None:
+        """Add the entries of the tail that the table does not have."""
+        end, begin = len(self.keys), newest.count
+        if begin < end:
+            offset = _HASH_BYTES * (begin - self._tail_begin)
+            hashes = np.frombuffer(self._tail, np.int64, offset=offset)
+            newest.add(hashes, np.arange(begin, end))
 
     def back(self, key: bytes, least: int, end: int | None = None) -> Iterator[int]:
         """Yield the key's seqs below `end` from the last down to `least`."""
@@ -277,6 +310,8 @@ class SeqIndex:
     def _end_tail(self) -> None:
         """Make a run of the newest entries; merge it with those before it that are not larger."""
         runs = self._runs
+        if self._newest is not None:
+            self._catch_up(self._newest)
         runs += self._tail_run()
         self._tail = bytearray()
         while len(runs) > 1:

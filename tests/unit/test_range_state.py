@@ -279,6 +279,28 @@ def test_S9_conditions_are_checked_after_duplicates(range_: Range) -> None:
     assert range_.state.count(b"b") == 0
 
 
+@pytest.mark.parametrize("where", ["memory", "files", "hidden"])
+def test_S9_a_condition_counts_the_records_of_earlier_batches_of_its_entry(
+    range_: Range, where: str
+) -> None:
+    range_.append(batch([(b"a", b"1"), (b"b", b"2")]))
+    if where == "files":
+        range_.flush()
+    elif where == "hidden":
+        range_.apply(commands.encode(commands.TRIM_KEYS, 1, [[b"a", 2]]))
+    a = 0 if where == "hidden" else 1
+    plain = batch([(b"c", b"3")])
+    replies = range_.append(
+        batch([(b"a", b"4")], expects=[a]), plain, batch([(b"a", b"5")], expects=[a]),
+        batch([(b"a", b"6"), (b"c", b"7"), (b"d", b"8")], expects=[3, 4, 0]),
+        batch([(b"b", b"9"), (b"d", b"10")], expects=[2, 7], each=True),
+    )  # fmt: skip
+    assert [reply["status"] for reply in replies] == ["ok", "ok", "error", "ok", "ok"]
+    assert replies[2]["error"]["fields"] == {"key": b"a", "expected": a, "actual": 3}
+    assert history(range_.state, b"a")[-2:] == [(3, b"4"), (5, b"6")]
+    assert history(range_.state, b"d") == [(7, b"8"), (9, b"10")]
+
+
 def test_S9_records_each_by_itself_are_refused_one_by_one(range_: Range) -> None:
     range_.append(batch([(b"a", b"1")]))
     pairs: list[tuple[bytes, bytes | None]] = [

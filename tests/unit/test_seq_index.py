@@ -10,7 +10,7 @@ from lognode.statemachine import seq_index as module
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.seq_index import SeqIndex
 
-FIRST = 7
+FIRST = (1 << 40) + 7
 
 
 @pytest.fixture(params=["own hash", "three hashes"])
