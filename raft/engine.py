@@ -169,10 +169,9 @@ class _Core(syncobj.SyncObj):  # type: ignore[misc]  # the library has no types
         return self._rng.uniform(self.conf.raftMinTimeout, self.conf.raftMaxTimeout)
 
     def _SyncObj__applyLogEntries(self) -> bool:
-        """Return True if the commit index has moved: the leader then tells its peers at once."""
-        moved: bool = self.raftCommitIndex > self.raftLastApplied
+        """Return False, also when the commit index has moved: the group tells the peers."""
         self._SyncObj__raftLastApplied = self.raftCommitIndex
-        return moved
+        return False
 
     def _SyncObj__doApplyCommand(self, command: bytes) -> None:
         invariant(False, "the engine applies a command")

@@ -13,6 +13,7 @@ from ..client.protocol import limits
 from ..client.protocol.errors import LimitExceeded, RemoteProtocolError
 from ..client.protocol.invariants import invariant
 from . import guard, messages
+from .commit_news import CommitNews
 from .engine import Engine, Packet, Role
 from .follower import Follower
 from .guard import ALL_HOLES
@@ -110,16 +111,10 @@ class Group:
             log, cap_commit=self._alone and 5 in closed, truncate=2 not in closed
         )
         self._engine = Engine(
-            node_id=node_id,
-            members=members,
-            journal=self._journal,
-            clock=clock,
-            rng=rng,
-            options=options,
-            fallback_s=guard.fallback_s(options, closed),
-            send=self._from_engine,
-            role_changed=self._on_role,
-        )
+            node_id=node_id, members=members, journal=self._journal, clock=clock, rng=rng,
+            options=options, fallback_s=guard.fallback_s(options, closed),
+            send=self._from_engine, role_changed=self._on_role,
+        )  # fmt: skip
         self._outbox = Outbox(log, closed)
         self._peers = frozenset(members) - {node_id}
         member = Member(self._engine, self._journal, self._outbox, options, clock, closed)
@@ -135,6 +130,7 @@ class Group:
         )  # fmt: skip
         self._reads = ReadIndex(node_id=node_id, majority=votes_needed)
         self._voters: set[int] = set()
+        self._news = CommitNews(clock, options.tell_commit_s)
 
     # Public state.
 
@@ -297,14 +293,18 @@ class Group:
         if not self._running:
             return math.inf
         if self.role == "leader":
-            return math.inf if self._idle.at_rest else self._pulse_at
+            return math.inf if self._idle.at_rest else min(self._pulse_at, self._news.due)
         return self._elections.deadline
 
     def tick(self) -> None:
-        """Send due heartbeats and start due elections."""
+        """Send due heartbeats and the commit index, and start due elections."""
         if not self._running or self._clock() < self.next_deadline():
             return
         if self.role == "leader":
+            self._news.told(self.commit_index)
+            if self._clock() < self._pulse_at:
+                self._engine.send_now()
+                return
             self._pulse_at = self._clock() + self._options.heartbeat_s
             if self._replicator.disk_stalled():
                 # The new term is not durable either, so no message leaves until it is.
@@ -330,6 +330,7 @@ class Group:
         if self._running and self.role == "leader" and not self._idle.at_rest:
             self._journal.settle()
             self._replicator.durable_moved()
+            self._news.committed(self.commit_index)
             self._begin_reads()
 
     # Proposals and commits.
@@ -345,12 +346,11 @@ class Group:
         if len(command) > limits.entry_bytes_max:
             raise LimitExceeded(
                 f"a Raft entry of {len(command)} bytes",
-                limit="entry_bytes_max",
-                value=len(command),
-                allowed=limits.entry_bytes_max,
-            )
+                limit="entry_bytes_max", value=len(command), allowed=limits.entry_bytes_max,
+            )  # fmt: skip
         invariant(command[:1] == bytes([messages.REGULAR]), "a Raft entry is not a regular command")
         self._wake()
+        self._news.told(self.commit_index)
         return self._engine.propose(command), self.term
 
     def take_messages(self) -> list[tuple[int, Message]]:
@@ -537,6 +537,7 @@ class Group:
 
     def _on_role(self, role: Role) -> None:
         self.role = role
+        self._news.forget()
         if role == "leader":
             self._pulse_at = self._clock() + self._options.heartbeat_s
             self._idle.active()
@@ -665,6 +666,7 @@ class Group:
             if body.next_index > self.last_index + 1:
                 raise RemoteProtocolError(f"node {sender} acknowledges entries that do not exist")
             self._replicator.on_ack(sender, body.next_index)
+            self._news.committed(self.commit_index)
         else:
             self._replicator.on_reject(sender, body)
         self._begin_reads()

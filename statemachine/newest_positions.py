@@ -43,7 +43,7 @@ class NewestPositions:
         return _SHARE * count <= len(self._places)
 
     def add(self, hashes: "NDArray[np.int64]", positions: "NDArray[Any]") -> None:
-        """Add entries. Of several that belong to one place, NumPy assigns the last."""
+        """Add entries. NumPy assigns the last of several that belong to one place."""
         self._places[hashes & (len(self._places) - 1)] = positions + 1
         self.count += len(hashes)
 
