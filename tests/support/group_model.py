@@ -157,9 +157,9 @@ class GroupModel:
             return
         first = self.undone(key)[0].seq
         skips = [[key, group.position(key), first + 1]]
-        reply = self.do(state, commands.GROUP_SKIP, [GROUP, skips, forms.DEAD_LETTER, "ann", "bad"])
+        reply = self.do(state, commands.GROUP_SKIP, [GROUP, skips, forms.SKIP, "ann", "bad"])
         assert reply == {"status": "ok"}, reply
-        assert group.decisions[-1][1:3] == (forms.DEAD_LETTER, "ann"), "G2: no record"
+        assert group.decisions[-1][1:3] == (forms.SKIP, "ann"), "G2: no record"
         self.done[key].add(first)
         self.parked.discard(key)
         lease = self.leases.pop(key, None)
