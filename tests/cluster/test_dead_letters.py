@@ -1,5 +1,6 @@
 """Dead letters on real nodes: entries that failed too often go to another log, each once."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 
@@ -47,9 +48,10 @@ def test_G2_an_entry_that_fails_too_often_is_copied_and_the_key_goes_on(
             if batch.key == b"bad" and batch.entries[0].value == b"1":
                 batch.release(error=f"failure {batch.deliveries}")
             elif batch.key == b"bad":
-                batch.ack(through=batch.entries[0].seq)
-                done[batch.key].append(batch.entries[0].value)
-                if len(batch.entries) > 1:
+                first, is_last = batch.entries[0], len(batch.entries) == 1
+                done[batch.key].append(first.value)
+                batch.ack(through=first.seq)
+                if not is_last:
                     batch.release()
             else:
                 done[batch.key] += batch.values
@@ -123,3 +125,70 @@ def test_an_entry_with_no_room_for_more_headers_stays_parked(
         assert batch.values == [b"2"]
         batch.ack()
     assert values(dead, b"k") == [b"1" * limits.value_bytes_max]
+
+
+def test_the_next_leader_copies_though_no_consumer_asks(
+    three: LocalCluster, client: lognode.Client
+) -> None:
+    """The entry is rejected while the log of dead letters is gone. Then everybody is."""
+    log = client.create_log("alone")
+    client.create_log("alone-dead")
+    log.append(b"k", b"0")
+    with log.consume("g", on_dead="dead_letter:alone-dead") as consumer:
+        batch = next(consumer)
+        client.delete_log("alone-dead")
+        batch.reject("broken")
+    leader = testing.leader_of(client, "alone")
+    three.nodes[leader - 1].kill()
+    try:
+        dead = client.create_log("alone-dead", replicas=1)
+        testing.eventually(lambda: values(dead, b"k") == [b"0"], timeout_s=60, what="the copy")
+    finally:
+        three.nodes[leader - 1].start()
+    testing.eventually(lambda: log.group("g").lag().entries == 0, what="the key goes on")
+    assert values(dead, b"k") == [b"0"]
+
+
+async def reject_all(log: lognode.AsyncLog) -> None:
+    """Consume until cancelled. A call that was cut off may have rejected the entry."""
+    async with log.consume("g", on_dead="dead_letter:kills-dead", lease_ms=3_000) as consumer:
+        async for batch in consumer:
+            with contextlib.suppress(lognode.Fenced, lognode.Unavailable, lognode.Timeout):
+                await batch.reject("broken")
+
+
+def test_S8_G2_each_letter_is_copied_once_though_leaders_are_killed(
+    three: LocalCluster, client: lognode.Client
+) -> None:
+    """The leaders of the log and of the log of dead letters are killed, and ranges are split."""
+    keys, each = [b"%c%d" % (first, n) for first in b"az" for n in range(20)], 6
+    log = client.create_log("kills")
+    dead = client.create_log("kills-dead")
+    log.append_many([(key, b"%d" % n) for n in range(each) for key in keys])
+    with log.consume("g", on_dead="dead_letter:kills-dead", lease_ms=3_000):
+        pass  # the group exists from now on
+
+    async def run() -> None:
+        async with lognode.AsyncClient(three.servers, timeout=60) as own:
+            mine = own.log("kills")
+            tasks = [asyncio.create_task(reject_all(mine)) for _ in range(2)]
+            for name, left, at in (("kills", 200, b"m"), ("kills-dead", 130, b"a7"),
+                                   ("kills", 60, b"z7")):  # fmt: skip
+                while (await mine.group("g").lag()).entries > left:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                leader = await asyncio.to_thread(testing.leader_of, client, name)
+                node = three.nodes[leader - 1]
+                node.kill()
+                node.start()
+                await own.admin.split(name, at=at)
+            while (await mine.group("g").lag()).entries:
+                await asyncio.sleep(0.05)
+                assert not any(task.done() for task in tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    asyncio.run(run())
+    for key in keys:
+        found = [entry.value for entry in dead.scan(key)]
+        assert found == [b"%d" % n for n in range(each)], key
