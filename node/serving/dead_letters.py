@@ -25,7 +25,7 @@ from ...client.protocol.errors import (
     LimitExceeded,
     LognodeError,
     LogNotFound,
-    from_wire,
+    Unavailable,
 )
 from ...client.protocol.records import check_record, encode_batch
 from ...client.protocol.types import Headers
@@ -50,7 +50,10 @@ _BYTES_MAX: Final = limits.MIB // 2
 """The keys and values of a round, except for one larger entry."""
 _LOOKS: Final = 512
 """Parked keys that one turn of the loop looks at."""
+_SENDS_MAX: Final = 8
+"""Appends under way, each to a range of its own."""
 _REST_S: Final = 0.2
+_IDLE_S: Final = 1.0
 _RETRY_FIRST_S: Final = 0.1
 _RETRY_MAX_S: Final = 5.0
 _PARKED_S: Final = 30.0
@@ -194,12 +197,12 @@ class DeadLetters:
 
     async def _rest(self) -> None:
         self._letters.look(self._group.rows)
+        rest_s = _REST_S
         if not self._parked():
+            rest_s = _IDLE_S
             self._refused.clear()
             self._retries.clear()
-            await self._stirred.wait()
-            return
-        timer = asyncio.get_running_loop().call_later(_REST_S, self._stirred.set)
+        timer = asyncio.get_running_loop().call_later(rest_s, self._stirred.set)
         try:
             await self._stirred.wait()
         finally:
@@ -210,7 +213,7 @@ class DeadLetters:
     def _choose(self) -> list[_Chosen]:
         """Return some parked keys whose letters can go on now."""
         ranges = self._ranges_of()
-        if ranges is None:
+        if ranges is None or len(self._sending) >= _SENDS_MAX:
             return []
         parked, now_s, found = list(self._parked()), self._now_s(), []
         begin = self._at if self._at < len(parked) else 0
@@ -341,6 +344,7 @@ class DeadLetters:
             producer=producer, epoch=EPOCH, low=self._letters.low(producer),
             numbers=[number for number, _ in numbered],
             headers=[each.headers for each in letters],
+            compress=False,  # compressing a large value would hold the loop
         )  # fmt: skip
         self._sending.add(range_id)
         self._under_way.update(each.key for each in letters)
@@ -381,11 +385,14 @@ class DeadLetters:
         self._on_moved()
 
     async def _propose(self, kind: int, payload: list[Any]) -> Sequence[int]:
-        """Propose a command of this leader; return the refused places. Raises LognodeError."""
+        """Propose a command of this leader; return the refused places.
+
+        Raises LognodeError: another leader goes on.
+        """
         whole = [self._record.group_id, self._fence, *payload]
         reply = await self._replica.propose_and_wait(kind, whole)
-        if reply.get("status") == "error":
-            raise from_wire(reply["error"])
+        if reply.get("status") == "error":  # the group was reset or deleted, or has another leader
+            raise Unavailable("the group begins anew in the range; ask again", outcome="unknown")
         refused: Sequence[int] = reply.get("refused", ())
         return refused
 

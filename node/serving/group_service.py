@@ -58,6 +58,8 @@ from .group_driver import GroupDriver, GroupDrivers, now_ms
 Body = dict[str, Any]
 Handler = Callable[[Body], Coroutine[Any, None, Body]]
 PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
+_REOPENED_MAX = 16
+"""Groups without consumers that a node opens at a time, for their dead letters."""
 _SEARCHES_MAX = 3
 """Searches for lag that the removal of entries may disturb."""
 
@@ -346,6 +348,7 @@ class GroupService:
                 record is not None
                 and record.dead_letters is not None
                 and at not in self._reopening
+                and len(self._reopening) < _REOPENED_MAX
                 and self.drivers.present(*at) is None
                 and any(row.parked for row in group.rows.values())
             ):
