@@ -108,7 +108,8 @@ def test_G2_no_position_passes_an_entry_before_its_copy_is_acknowledged(tmp_path
         await until(lambda: dead.entries(A))
         for _ in range(20):
             await asyncio.sleep(0)
-        assert [kind for kind, _ in leader.proposed] == [LETTER]
+        kinds = [kind for kind, _ in leader.proposed]
+        assert kinds == [LETTER], "the copy is not acknowledged yet"
         free.set()
         await check_ends(model, state, dead, leader)
 
