@@ -93,8 +93,8 @@ class AsyncGroupBatch:
         """Give the key back: a consumer gets the same entries again, after `delay_ms`.
 
         `error`: why the consumer failed, which counts as a failed delivery of the first entry;
-        after `max_deliveries` of these the key is parked. None: the consumer did not fail. Raises
-        Fenced, InvalidArgument, Unavailable, Timeout.
+        after `max_deliveries` of these the key is parked, or the entry becomes a dead letter. None:
+        the consumer did not fail. Raises Fenced, InvalidArgument, Unavailable, Timeout.
         """
         if type(delay_ms) is not int or not 0 <= delay_ms <= limits.group_delay_ms_max:
             raise InvalidArgument(
@@ -105,8 +105,8 @@ class AsyncGroupBatch:
         await self._settler.release(self._held, delay_ms, text)
 
     async def reject(self, error: str = "rejected") -> None:
-        """Refuse the first entry for good: the key is parked at once, as after `max_deliveries`
-        failures. Raises Fenced, Unavailable, Timeout."""
+        """Refuse the first entry for good: the key is parked at once, or the entry becomes a dead
+        letter, as after `max_deliveries` failures. Raises Fenced, Unavailable, Timeout."""
         await self._settler.reject(self._held, told(error))
 
     async def extend(self) -> None:

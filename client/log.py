@@ -550,9 +550,10 @@ class AsyncLog:
 
         The group has the keys with `prefix`, the keys that match a `pattern` or a list of patterns,
         or all keys. `start`: where the group begins, "earliest" (the default), "latest" or
-        Timestamp(ms). `max_deliveries`: failures of an entry after which
-        `on_dead` applies, 5 by default. `on_dead`: "park", the default, or "dead_letter:LOG".
-        `lease_ms`: how long a consumer that is silent keeps its keys, 30,000 by default.
+        Timestamp(ms). `max_deliveries`: failures of an entry after which `on_dead` applies, 5 by
+        default. `on_dead`: "park", the default: the key stops; or "dead_letter:LOG": the entry is
+        copied to that log, and the key goes on. `lease_ms`: how long a consumer that is silent
+        keeps its keys, 30,000 by default.
         `hold_retention`: whether retention keeps entries that are not done, False by default. The
         first consumer decides all this for the group. Another value than that of the group raises
         Conflict; a missing value is as the group has it.

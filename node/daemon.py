@@ -489,13 +489,13 @@ class Node:
         )  # fmt: skip
         groups = self._groups = GroupService(
             data=data, metadata=lambda: self._view.metadata, refresh=cluster.refresh,
-            metrics=self._metrics, on_broken=self.shutdown.fail,
+            appends=self._auditing.appends, metrics=self._metrics, on_broken=self.shutdown.fail,
         )  # fmt: skip
         views = ViewService(
             data=data, metadata=lambda: self._view.metadata, refresh=cluster.refresh,
             has_consumers=groups.has_consumers,
         )  # fmt: skip
-        self._group_states.forget_with(groups.forget_deleted)
+        self._group_states.look_with(groups.look_after)
         self._auditing.append_with(data.append)
         self._raft_in = RaftIn(
             replica=self._host.groups.get, confirmations=self._confirmations,

@@ -125,6 +125,12 @@ class Metrics:
             "Batches of consumer groups that were handed out again after a failure.",
             registry=registry,
         )  # fmt: skip
+        self.group_dead_letters = Counter(
+            "lognode_group_dead_letters",
+            "Entries that failed too often and were copied to a log of dead letters, by the id of "
+            "the consumer group.",
+            ("group",), registry=registry,
+        )  # fmt: skip
         self.groups = Gauge(
             "lognode_consumer_groups", "Dispatchers of consumer groups on this node, their "
                                        "consumers, keys in flight, waiting, parked; seqs behind.",

@@ -73,6 +73,11 @@ class GroupRecord:
         }
 
     @property
+    def dead_letters(self) -> str | None:
+        """Return the name of the log for entries that failed too often; None: their keys park."""
+        return dead_letters(self.on_dead)
+
+    @property
     def spans(self) -> list[Span]:
         """Return the spans that have the keys of the group: disjoint, in the order of keys."""
         chosen = self.selector
@@ -106,6 +111,11 @@ class GroupRecord:
             "lease_ms": self.lease_ms, "begin": self.begin, "begin_ms": self.begin_ms,
             "waits": self.waits, "created_ms": self.created_ms,
         }  # fmt: skip
+
+
+def dead_letters(on_dead: str) -> str | None:
+    """Return the log that `on_dead` names, or None."""
+    return on_dead.removeprefix(DEAD_LETTER) if on_dead.startswith(DEAD_LETTER) else None
 
 
 def check_level(level: int) -> None:
@@ -152,12 +162,13 @@ def check_new(command: Mapping[str, Any], hierarchy: bytes | None = None) -> Non
 def _check_on_dead(on_dead: str) -> None:
     if on_dead == PARK:
         return
-    if not on_dead.startswith(DEAD_LETTER):
+    target = dead_letters(on_dead)
+    if target is None:
         raise InvalidArgument(
             f"`on_dead` is {on_dead!r}; give `{PARK}`, or `{DEAD_LETTER}` and the name of a log",
             what="on_dead",
         )
-    log_names.check_new(on_dead.removeprefix(DEAD_LETTER))
+    log_names.check_new(target)
 
 
 def create(state: "MetadataState", command: Command) -> Answer:
@@ -267,9 +278,10 @@ def _check_same(known: GroupRecord, asked: Mapping[str, Any]) -> None:
 
 def _check_dead_letters(state: "MetadataState", log_id: int, on_dead: str) -> None:
     """Raise NotFound or InvalidArgument if dead letters would go to no log, or to the same one."""
-    if on_dead == PARK:
+    named = dead_letters(on_dead)
+    if named is None:
         return
-    target = state.log_named(on_dead.removeprefix(DEAD_LETTER))
+    target = state.log_named(named)
     if target.log_id == log_id:
         raise InvalidArgument(
             f"dead letters of a group of log {target.name} would go to the same log; give "

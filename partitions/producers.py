@@ -251,6 +251,13 @@ def _id_of(key: bytes, owner: str, name: str) -> int:
     return FIRST_NAMED_ID | int.from_bytes(digest, "big") >> 2
 
 
+def own_id(told: str) -> int:
+    """Return the id of a producer of the cluster itself, which no client gets: grants and names
+    give other ids, except with a probability as above."""
+    digest = hashlib.blake2b(told.encode(), digest_size=8).digest()
+    return FIRST_NAMED_ID | int.from_bytes(digest, "big") >> 2
+
+
 def _next(state: Known, counter: str) -> int:
     value: int = state.producer_ids[counter]
     state.producer_ids[counter] = value + 1

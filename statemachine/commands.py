@@ -78,6 +78,10 @@ GROUP_RESET: Final = 26
 """payload: [group, array of [start, end or nil, to], array of [key, to], who]."""
 GROUP_FORGET: Final = 27
 """payload: [group]: the group was deleted."""
+GROUP_LETTER: Final = 28
+"""payload: [group, fence, producer, array of [key, expected, seq, number]]: names for copies."""
+GROUP_COPIED: Final = 29
+"""payload: [group, fence, array of [key, seq], what]: keys pass the entries of their letters."""
 
 COMPACT: Final = 1
 """Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
@@ -290,6 +294,8 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     GROUP_SKIP: of_groups.is_skip,
     GROUP_RESET: of_groups.is_reset,
     GROUP_FORGET: of_groups.is_forget,
+    GROUP_LETTER: of_groups.is_letter,
+    GROUP_COPIED: of_groups.is_copied,
 }
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning

@@ -23,6 +23,8 @@ _DIES: Final = 0.02
 _REPEATS: Final = 0.1
 _TAKES: Final = 0.4
 _WAYS: Final = ("ack", "ack", "ack", "ack", "ack", "ack", "part", "release", "fail", "extend")
+_FAILING: Final = ("ack", "ack", "part", "release", "fail", "fail", "fail", "extend")
+"""What consumers do in runs with dead letters."""
 
 
 @dataclass(slots=True)
@@ -128,7 +130,9 @@ class Consumer:
             self._past = [*self._past[-3:], self._held[key]]
 
     def _settle(self, held: _Held) -> None:
-        how = "ack" if self._is_calm else self.rng.choice(_WAYS)
+        how = (
+            "ack" if self._is_calm else self.rng.choice(_FAILING if self.options.letters else _WAYS)
+        )
         through = held.seqs[0 if how == "part" else -1] + 1
         key, token = held.key, held.token
         body = {

@@ -8,12 +8,17 @@ has confirmed its lead, since consumers get the answers of leaders that have.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ...node.dispatch.commands import Ack
 from ...raft.types import GroupId
+from ...statemachine import commands
+from ...statemachine.commands import Command
+from .letters import DEAD, LetterHistory
 from .violation import Violation
 
+APPLIED: Final = frozenset((commands.GROUP_ACK, commands.GROUP_LETTER, commands.GROUP_COPIED))
+"""The commands of groups that are checked when members apply them."""
 Key = tuple[bytes, int]
 
 
@@ -21,8 +26,9 @@ Key = tuple[bytes, int]
 class Deliveries:
     """All that was given and acknowledged in one run."""
 
+    letters: LetterHistory
     acked: set[Key] = field(default_factory=set)
-    """Key and seq of each acknowledged entry."""
+    """Key and seq of each entry that is acknowledged, or a dead letter."""
     batches: int = 0
     claims: int = 0
     refused: int = 0
@@ -67,15 +73,22 @@ class Deliveries:
         """Note the token for which a leader proposes to acknowledge entries."""
         self._proposed[fence, ack.key, ack.through] = ack.token
 
-    def applied(self, gid: GroupId, index: int, payload: Sequence[Any], reply: Mapping[str, Any]
+    def applied(self, gid: GroupId, index: int, command: Command, reply: Mapping[str, Any]
                 ) -> None:  # fmt: skip
-        """Note a GROUP_ACK that a member applied. Its leader may never have seen that."""
+        """Note a command that a member applied. Its leader may never have seen that."""
         if (gid, index) in self._applied or reply["status"] != "ok":
             return
         self._applied.add((gid, index))
+        payload, refused = command.payload, reply.get("refused", ())
+        if command.kind == commands.GROUP_LETTER:
+            self.letters.numbered(payload, refused)
+            return
+        if command.kind == commands.GROUP_COPIED:
+            self.acked.update(self.letters.copied(payload, refused))
+            return
         _, fence, acks = payload
         for at, (key, begin, through) in enumerate(acks):
-            if at not in reply.get("refused", ()):
+            if at not in refused:
                 self._acknowledged(key, self._proposed[fence, key, through], begin, through)
 
     def _acknowledged(self, key: bytes, token: int, begin: int, through: int) -> None:
@@ -89,10 +102,10 @@ class Deliveries:
         self._reached[key, token] = through
 
     def left(self, contents: Mapping[bytes, Collection[tuple[int, bytes]]]) -> list[Key]:
-        """Return the entries that nobody has acknowledged."""
+        """Return the entries that nobody has acknowledged, but for copies of others."""
         return [
             (key, seq)
             for key, entries in contents.items()
             for seq, _ in entries
-            if (key, seq) not in self.acked
+            if (key, seq) not in self.acked and not key.startswith(DEAD)
         ]

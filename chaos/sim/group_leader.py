@@ -17,6 +17,7 @@ from ...raft.types import NotLeaderError
 from ...statemachine import commands
 from ...statemachine.groups.selection import Selection
 from .clients import Reply
+from .letters import DELIVERIES_MAX, Copies, Living
 
 if TYPE_CHECKING:
     from .replica import Answer, RangeReplica
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 GROUP: Final = 1
 LEASE_MS: Final = 1_500
 _DELIVERIES_MAX: Final = 100_000
-"""No key is parked: at the end every entry is acknowledged."""
+"""Without dead letters no key is parked: at the end every entry is acknowledged."""
 _TICK_S: Final = 0.2
 _PAGE: Final = 8
 _READS: Final = 16
@@ -38,6 +39,7 @@ class GroupLeader:
     def __init__(self, replica: "RangeReplica") -> None:
         self._replica = replica
         self._dispatcher: Dispatcher | None = None
+        self._copies: Copies | None = None
         self._term = 0
         self._removals = 0
         self._asked: list[tuple[dict[str, Any], Answer]] = []
@@ -96,18 +98,30 @@ class GroupLeader:
             return
         span = replica.descriptor.span
         self._term, self._removals = term, replica.store.state.removal.changes
-        self._dispatcher = Dispatcher(
-            GROUP, group, (span.start, span.end),
-            Options(LEASE_MS, _DELIVERIES_MAX, Selection()),
-            now_ms=self._now_ms(), reclaims=before > 0,
+        has_letters = replica.host.options.letters
+        options = Options(
+            LEASE_MS, DELIVERIES_MAX if has_letters else _DELIVERIES_MAX,
+            Living() if has_letters else Selection(),
         )  # fmt: skip
-        self._tick(self._dispatcher)
+        dispatcher = self._dispatcher = Dispatcher(
+            GROUP, group, (span.start, span.end), options, now_ms=self._now_ms(),
+            reclaims=before > 0,
+        )  # fmt: skip
+        self._copies = None
+        if has_letters:
+            self._copies = Copies(
+                replica, GROUP, group.fence, self._propose, lambda: self._present() is None
+                or self._dispatcher is not dispatcher, dispatcher.decided,
+            )  # fmt: skip
+        self._tick(dispatcher)
         for body, answer in asked:
             self.request(body, answer)
 
     def _tick(self, dispatcher: Dispatcher) -> None:
         if self._present() is dispatcher:
             dispatcher.tick(self._now_ms())
+            if self._copies is not None:
+                self._copies.look()
             self._flush(dispatcher)
             self._replica.host.later(_TICK_S, partial(self._tick, dispatcher))
             self._replica.host.pump()

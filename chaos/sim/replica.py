@@ -20,6 +20,7 @@ from ...statemachine.range_state import Base
 from . import cursor_port
 from .clients import Reply
 from .clock import Timer
+from .deliveries import APPLIED
 from .group_leader import GroupLeader
 from .member import Member
 from .store import ReplicaStore
@@ -217,9 +218,9 @@ class RangeReplica(Member):
 
     def _note_acks(self, entry: LogEntry, reply: Any) -> None:
         command = commands.decode(entry.command)
-        if command is not None and command.kind == commands.GROUP_ACK:
+        if command is not None and command.kind in APPLIED:
             deliveries = self.host.world.deliveries
-            deliveries.applied(self.gid, entry.index, command.payload, reply)
+            deliveries.applied(self.gid, entry.index, command, reply)
 
     def drained(self) -> None:
         if self._seal_proposed and not self.leads:

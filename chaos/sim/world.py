@@ -33,6 +33,7 @@ from .faults import Fault
 from .generations import Generations
 from .history import History
 from .host import Host
+from .letters import LetterHistory
 from .nemesis import Nemesis
 from .network import Network
 from .operations import Operations
@@ -84,6 +85,8 @@ class Outcome:
     """Generations that went on from a single member."""
     given: int = 0
     """Batches that consumers of the group were given."""
+    letters: int = 0
+    """Entries that became dead letters."""
     lost: int = 0
     """Acknowledged entries that these recoveries have lost."""
     events: int = 0
@@ -116,7 +119,7 @@ class World:
         self.duplicate = 0.0
         self.delay_mean = 0.001
         self.history = History()
-        self.deliveries = Deliveries()
+        self.deliveries = Deliveries(LetterHistory(self.history))
         self.elections = 0
         self.checkpoints = 0
         self.bases = 0
@@ -439,6 +442,7 @@ def judge(world: World) -> Outcome:
     outcome.replacements = world.generations.replacements
     outcome.recoveries = world.generations.recoveries
     outcome.given = world.deliveries.batches
+    outcome.letters = world.deliveries.letters.passed
     outcome.lost = world.history.lost
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()

@@ -76,14 +76,14 @@ class GroupBatch:
         """Give the key back: a consumer gets the same entries again, after `delay_ms`.
 
         `error`: why the consumer failed, which counts as a failed delivery of the first entry;
-        after `max_deliveries` of these the key is parked. None: the consumer did not fail. Raises
-        Fenced, InvalidArgument, Unavailable, Timeout.
+        after `max_deliveries` of these the key is parked, or the entry becomes a dead letter. None:
+        the consumer did not fail. Raises Fenced, InvalidArgument, Unavailable, Timeout.
         """
         self._loop.call(self._twin.release(delay_ms=delay_ms, error=error))
 
     def reject(self, error: str = "rejected") -> None:
-        """Refuse the first entry for good: the key is parked at once, as after `max_deliveries`
-        failures. Raises Fenced, Unavailable, Timeout."""
+        """Refuse the first entry for good: the key is parked at once, or the entry becomes a dead
+        letter, as after `max_deliveries` failures. Raises Fenced, Unavailable, Timeout."""
         self._loop.call(self._twin.reject(error))
 
     def extend(self) -> None:

@@ -36,8 +36,10 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("--from", dest="start", type=position, metavar="S",
                         help="begin of a new group: earliest (default), latest, -10m")  # fmt: skip
     parser.add_argument("--max-deliveries", type=whole, metavar="N",
-                        help="failures of an entry that park its key (default 5)")  # fmt: skip
-    parser.add_argument("--on-dead", metavar="HOW", help="park (default), or dead_letter:LOG")
+                        help="failures of an entry before --on-dead (default 5)")  # fmt: skip
+    parser.add_argument("--on-dead", metavar="HOW",
+                        help="after that: park the key (default), or dead_letter:LOG, which copies "
+                             "the entry to LOG")  # fmt: skip
     parser.add_argument("--lease", type=age_ms, metavar="AGE",
                         help="time a silent consumer keeps its keys (default 30s)")  # fmt: skip
 

@@ -138,7 +138,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "> rows[].deliveries": "Failed deliveries of the next entry.",
         "> rows[].consumer": "The consumer that has the key; 0: none.",
         "> rows[].parked": "Whether the key waits for a decision.",
-        "> rows[].error": "The last error of a consumer.",
+        "> rows[].error": "The last error of a consumer. For a parked key of a group with dead "
+        "letters the leader may say instead why the entry is not copied yet.",
         **_PAGE,
     },
     "group_history": {

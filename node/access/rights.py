@@ -8,12 +8,14 @@ from ...client.accepting.access import Allowed
 from ...client.protocol import Operation, Permission, Subject, limits
 from ...client.protocol.appends import FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER
 from ...client.protocol.errors import RangeNotFound, Unauthorized, Unavailable
+from ...client.protocol.groups import GROUP_CREATE
 from ...client.protocol.key_spans import KeySpans, Span, prefix_span
 from ...client.protocol.patterns import Patterns
 from ...client.protocol.principal import Principal
 from ...client.protocol.reads import EXPORT, FOLLOW, KEYS, LATEST, RESOLVE
 from ...client.protocol.scopes import Scope, common_tenant
 from ...partitions.grants import granted
+from ...partitions.groups import dead_letters
 from ...partitions.metadata import Metadata
 from ...partitions.model import Descriptor
 from ...partitions.tokens import TokenRecord
@@ -103,6 +105,8 @@ class Rights(Ending):
         if self._check is not None:
             self._check()
         keys = self._authorised(operation, body)
+        if operation is GROUP_CREATE:
+            self._check_dead_letters(body)
         if body.get("turn") is not None:
             self._authorised(_TURN, body)
         if operation.subject is Subject.BATCHES:
@@ -204,6 +208,23 @@ class Rights(Ending):
         if not _within(keys, operation, body, range_):
             raise self._refusal(operation, f"all of these keys of log {name}", name)
         return None
+
+    def _check_dead_letters(self, body: Body) -> None:
+        """Raise Unauthorized if the group would append to a log to which the principal may not.
+
+        A copy has the key of its entry, so the right is needed for all keys of the group.
+        """
+        log, verb = dead_letters(body["on_dead"]), Permission.APPEND
+        if log is None or verb.value in self._everywhere:
+            return
+        chosen = Patterns.from_wire(body["patterns"])
+        spans = [prefix_span(body["prefix"])] if chosen is None else chosen.spans
+        if not all(self._keys(verb, log, b"").covers(*span) for span in spans):
+            raise Unauthorized(
+                f"the dead letters of the group would go to log {log}; token "
+                f"{self.record.token_id} of {self.record.principal} does not allow {verb.value} "
+                "there on all keys of the group. Use a token whose scopes allow this"
+            )
 
     def _range(self, range_id: int) -> Descriptor:
         """Return the range, or a range that now has some of its keys: both are of one log."""

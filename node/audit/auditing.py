@@ -49,7 +49,7 @@ class Auditing:
         wall_ms: Callable[[], int],
         is_known: Callable[[], bool],
     ) -> None:
-        own = OwnAppends(
+        own = self.appends = OwnAppends(
             node_id=identity.node_id, view=view, connection=connection,
             serve=self._append_here, create=create,
         )  # fmt: skip

@@ -1,8 +1,9 @@
 """Append records for the cluster itself, at the leader of the range, on this node or another.
 
 A node has no client of its own: it has the metadata, and a link to every other node. An append is
-tried once; the caller repeats it. No producer numbers the append. So a repetition after an unknown
-outcome may append its records twice, and each record needs its own id.
+tried once; the caller repeats it. No producer numbers the records of `append`. So a repetition
+after an unknown outcome may append its records twice, and each record needs its own id. `send`
+takes a batch whose caller names the producer.
 """
 
 import asyncio
@@ -12,7 +13,13 @@ from typing import Any, Final
 from ...client.connection import Connection
 from ...client.protocol.appends import APPEND
 from ...client.protocol.cluster import CREATE_LOG
-from ...client.protocol.errors import LogNotFound, NotLeader, Unavailable, from_wire
+from ...client.protocol.errors import (
+    LogNotFound,
+    NotLeader,
+    Timeout,
+    Unavailable,
+    from_wire,
+)
 from ...client.protocol.records import encode_batch
 from ...partitions.model import Descriptor
 from ..metadata.view import View
@@ -64,14 +71,14 @@ class OwnAppends:
         if not spans:
             raise Unavailable(f"log {name!r} has no range yet", reason="creating")
 
-    async def _append(self, range_: Descriptor, records: Sequence[KeyedValue]) -> None:
+    async def send(self, range_: Descriptor, batch: bytes) -> None:
+        """Append an encoded batch to a range, once.
+
+        A batch of a producer may be sent again after an unknown outcome. Raises LognodeError.
+        """
         leader = self._view.leader(range_.range_id, range_.generation)
         if leader is None:
             raise NotLeader(f"range {range_.range_id} has no leader", hint=None)
-        batch = encode_batch(
-            [key for key, _ in records], [value for _, value in records],
-            producer=0, epoch=0, low=1, numbers=1,
-        )  # fmt: skip
         body = APPEND.request.check(
             {"range": range_.range_id, "generation": range_.generation, "batches": [batch],
              "timeout_ms": _TIMEOUT_MS}
@@ -80,9 +87,23 @@ class OwnAppends:
         if result["status"] == "error":
             raise from_wire(result["error"])
 
+    async def _append(self, range_: Descriptor, records: Sequence[KeyedValue]) -> None:
+        batch = encode_batch(
+            [key for key, _ in records], [value for _, value in records],
+            producer=0, epoch=0, low=1, numbers=1,
+        )  # fmt: skip
+        await self.send(range_, batch)
+
     async def _ask(self, leader: int, body: Body) -> Body:
         if leader == self._node_id:
-            return await self._serve(body)
+            try:
+                async with asyncio.timeout(_TIMEOUT_MS / 1000):
+                    return await self._serve(body)
+            except TimeoutError:
+                raise Timeout(
+                    f"range {body['range']} has not stored the append within "
+                    f"{_TIMEOUT_MS / 1000:g} s"
+                ) from None
         connection = self._connection(leader)
         if connection is None:
             raise Unavailable(f"this node has no link to node {leader}")

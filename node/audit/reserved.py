@@ -9,6 +9,8 @@ from typing import Any, Final
 from ...client.protocol import Operation, Permission
 from ...client.protocol.cluster import CREATE_LOG
 from ...client.protocol.errors import Unauthorized
+from ...client.protocol.groups import GROUP_CREATE
+from ...partitions.groups import dead_letters
 from ...partitions.metadata import Metadata
 from . import audit_trail, usage_trail
 
@@ -34,6 +36,9 @@ class Reserved:
             raise Unauthorized(
                 f"the log name {body['name']} is reserved for the cluster; choose another name"
             )
+
+        if operation is GROUP_CREATE and (log := dead_letters(body["on_dead"])) in LOGS:
+            raise Unauthorized(f"only the cluster writes log {log}; name another log")
 
     def _of_now(self) -> frozenset[int]:
         """Return the ranges of the reserved logs, by the newest metadata."""

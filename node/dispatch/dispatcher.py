@@ -576,6 +576,11 @@ class Dispatcher:
         return len(self._supply.parked)
 
     @property
+    def parked_keys(self) -> Collection[bytes]:
+        """The parked keys; some may go on already."""
+        return self._supply.parked.keys()
+
+    @property
     def redelivered(self) -> int:
         """How many batches were delivered again after a failure."""
         return self._redelivered

@@ -33,6 +33,7 @@ from ..dispatch.supply import KeyRead, PageRead
 from ..replicas.range_replica import RangeReplica
 from ..replicas.read_turns import in_turns
 from ..runtime.unexpected import OnBroken
+from .dead_letters import DeadLetters, Post
 
 Body = dict[str, Any]
 _IDLE_S: Final = 1.0
@@ -68,7 +69,7 @@ class GroupDriver:
 
     def __init__(
         self, replica: RangeReplica, record: GroupRecord, group: Group, *, reclaims: bool,
-        held: Held, on_broken: OnBroken,
+        held: Held, post: Post, on_broken: OnBroken,
     ) -> None:  # fmt: skip
         self._replica = replica
         self._held = held
@@ -94,6 +95,14 @@ class GroupDriver:
         self._flush_due = False
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
+        self.letters: DeadLetters | None = None
+        """What copies the entries of parked keys, if the group has a log of dead letters."""
+        if record.dead_letters is not None:
+            self.letters = DeadLetters(
+                replica, record, group, post, parked=lambda: self.dispatcher.parked_keys,
+                is_over=lambda: self.is_over, on_moved=self.decided, on_ended=self.end,
+                on_broken=on_broken,
+            )  # fmt: skip
 
     # Life.
 
@@ -118,6 +127,8 @@ class GroupDriver:
         if self._error is None:
             self._error = error or self._reason()
             self._held.changed(-self._counted)
+            if self.letters is not None:
+                self.letters.stop()
         self._stirred.set()
         unsure = of_unknown_outcome(self._error)
         for futures, told in ((self._waiters, self._error), (self._settling, unsure)):
@@ -263,6 +274,8 @@ class GroupDriver:
         if reply.get("status") != "error":
             places, actual = reply.get("refused", ()), reply.get("actual", ())
             self.dispatcher.applied(proposal, places, actual, now_ms())
+            if proposal.kind == commands.GROUP_NOTE and self.letters is not None:
+                self.letters.stir()
         elif proposal.kind == commands.GROUP_FLOOR and not self.is_over:
             self.dispatcher.claim_refused()
         else:
@@ -397,7 +410,8 @@ def _wake(future: "asyncio.Future[None]") -> None:
 class GroupDrivers:
     """The drivers of a node. `record` returns the record of a group by its id, or None."""
 
-    def __init__(self, on_broken: OnBroken) -> None:
+    def __init__(self, post: Post, on_broken: OnBroken) -> None:
+        self._post = post
         self._on_broken = on_broken
         self.held = Held()
         self._drivers: dict[tuple[RangeReplica, int], GroupDriver] = {}
@@ -449,7 +463,8 @@ class GroupDrivers:
         if group is None or group.fence != reply["fence"] or replica.group.term != term:
             raise Unavailable("the group was changed meanwhile; ask again", reason="group")
         driver = GroupDriver(
-            replica, record, group, reclaims=fence > 0, held=self.held, on_broken=self._on_broken
-        )
+            replica, record, group, reclaims=fence > 0, held=self.held, post=self._post,
+            on_broken=self._on_broken,
+        )  # fmt: skip
         self._drivers[replica, record.group_id] = driver
         return driver

@@ -7,6 +7,7 @@ was deleted. The leader of a range forgets the state of deleted groups.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from ...client.protocol.errors import (
     CorruptData,
     GenerationMismatch,
     InvalidArgument,
+    LognodeError,
     NotFound,
     Overloaded,
     Timeout,
@@ -24,7 +26,6 @@ from ...client.protocol.errors import (
     from_wire,
 )
 from ...client.protocol.groups import (
-    DEAD_LETTER,
     GROUP_DECIDE,
     GROUP_HISTORY,
     GROUP_KEYS,
@@ -41,19 +42,24 @@ from ...statemachine import commands
 from ...statemachine.groups.forms import SKIP
 from ...statemachine.groups.group import Group
 from ...statemachine.groups.lag import of_search
+from ...statemachine.groups.row import Row
 from ...statemachine.groups.selection import Selection
 from ...statemachine.groups.undone import Search
 from ...statemachine.spans import Span, common, has
+from ..audit.own_appends import OwnAppends
 from ..metrics import Metrics
 from ..replicas.range_replica import RangeReplica
 from ..replicas.read_turns import in_turns
 from ..runtime.unexpected import OnBroken
 from .data_service import DataService
+from .dead_letters import Post
 from .group_driver import GroupDriver, GroupDrivers, now_ms
 
 Body = dict[str, Any]
 Handler = Callable[[Body], Coroutine[Any, None, Body]]
 PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
+_REOPENED_MAX = 16
+"""Groups without consumers that a node opens at a time, for their dead letters."""
 _SEARCHES_MAX = 3
 """Searches for lag that the removal of entries may disturb."""
 
@@ -62,6 +68,7 @@ class GroupService:
     """Serves groups on the ranges of this node.
 
     `metadata` returns the cluster as this node knows it, and `refresh` brings it up to date.
+    `appends` takes dead letters.
     """
 
     def __init__(
@@ -70,13 +77,17 @@ class GroupService:
         data: DataService,
         metadata: Callable[[], Metadata],
         refresh: Callable[[], Awaitable[None]],
+        appends: OwnAppends,
         metrics: Metrics,
         on_broken: OnBroken,
     ) -> None:
         self._data = data
         self._metadata = metadata
         self._refresh = refresh
-        self.drivers = GroupDrivers(on_broken)
+        post = Post(metadata, appends, metrics, data.on_damaged)
+        self.drivers = GroupDrivers(post, on_broken)
+        self._on_broken = on_broken
+        self._reopening: dict[tuple[RangeReplica, int], asyncio.Task[None]] = {}
         self.handlers: Mapping[Operation, Handler] = {
             GROUP_SETTLE: self._settle,
             GROUP_DECIDE: self._decide,
@@ -129,11 +140,6 @@ class GroupService:
             raise Unsupported(
                 f"the cluster is at feature level {level}; groups need level {GROUPS_FROM}. Run "
                 "`lognode cluster finalize` when all nodes run this version"
-            )
-        if record.on_dead.startswith(DEAD_LETTER):
-            raise Unsupported(
-                f"group {record.name!r} has `on_dead` {record.on_dead!r}; this version of the node "
-                'only parks keys. Create the group with `on_dead` "park"'
             )
         return record
 
@@ -309,7 +315,7 @@ class GroupService:
             rows.append([
                 key, group.position(key), 0 if row is None else row.deliveries,
                 0 if lease is None else lease.consumer, row is not None and row.parked,
-                "" if row is None else row.error,
+                "" if row is None else _error(key, row, driver),
             ])  # fmt: skip
         return {"rows": rows, "after": page[-1] if len(keys) > len(page) else None}
 
@@ -328,7 +334,36 @@ class GroupService:
         more = len(found) > begin + len(page)
         return {"decisions": page, "after": begin + len(page) if more else None}
 
-    # Deleted groups.
+    # Upkeep.
+
+    def look_after(self, replica: RangeReplica) -> None:
+        """As leader, forget deleted groups, and go on with dead letters that no consumer asks for.
+
+        A consumer may be gone before the entries that it rejected are copied.
+        """
+        self.forget_deleted(replica)
+        for group_id, group in replica.state.groups.by_id.items():
+            record, at = self._metadata().groups.get(group_id), (replica, group_id)
+            if (
+                record is not None
+                and record.dead_letters is not None
+                and at not in self._reopening
+                and len(self._reopening) < _REOPENED_MAX
+                and self.drivers.present(*at) is None
+                and any(row.parked for row in group.rows.values())
+            ):
+                task = asyncio.get_running_loop().create_task(self._reopen(*at))
+                self._reopening[at] = task
+                task.add_done_callback(partial(self._reopened, at))
+
+    async def _reopen(self, replica: RangeReplica, group_id: int) -> None:
+        with suppress(LognodeError):  # the next look tries again
+            await self._driver(replica, {"group": group_id})
+
+    def _reopened(self, at: tuple[RangeReplica, int], task: "asyncio.Task[None]") -> None:
+        del self._reopening[at]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_broken(error)
 
     def forget_deleted(self, replica: RangeReplica) -> None:
         """As leader, forget the state of groups that were deleted."""
@@ -337,6 +372,12 @@ class GroupService:
         for group_id in list(replica.state.groups.by_id):
             if group_id < given and group_id not in metadata.groups:
                 replica.propose_in_passing(commands.GROUP_FORGET, [group_id])
+
+
+def _error(key: bytes, row: Row, driver: GroupDriver | None) -> str:
+    """Return the last error of a key, or why its entry is not a dead letter yet."""
+    letters = None if driver is None or not row.parked else driver.letters
+    return (letters and letters.problem(key)) or row.error
 
 
 def _answer(driver: GroupDriver, batches: Any, refused: list[bytes]) -> Body:

@@ -1,4 +1,4 @@
-"""Makes ranges forget the state of consumer groups that were deleted."""
+"""Looks after the state of consumer groups in ranges: of deleted groups, and of dead letters."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -15,11 +15,11 @@ class GroupStates:
 
     def __init__(self, ranges: Callable[[], Iterable[RangeReplica]]) -> None:
         self._ranges = ranges
-        self._forget: Callable[[RangeReplica], None] | None = None
+        self._look: Callable[[RangeReplica], None] | None = None
 
-    def forget_with(self, forget: Callable[[RangeReplica], None]) -> None:
-        """Set what proposes, on a leader, to forget the groups that were deleted."""
-        self._forget = forget
+    def look_with(self, look: Callable[[RangeReplica], None]) -> None:
+        """Set what looks, on a leader, after the groups of a range."""
+        self._look = look
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -28,5 +28,5 @@ class GroupStates:
             for at, replica in enumerate(list(self._ranges())):
                 if at % _RANGES_A_TURN == 0:
                     await asyncio.sleep(0)
-                if replica.leads and replica.state.groups and self._forget is not None:
-                    self._forget(replica)
+                if replica.leads and replica.state.groups and self._look is not None:
+                    self._look(replica)

@@ -61,7 +61,7 @@ def told(groups: Groups, command: Command) -> Any:
 def _keys(command: Command) -> Iterable[bytes]:
     """Return the keys that a command names."""
     kind, payload = command.kind, command.payload
-    if kind in (commands.GROUP_ACK, commands.GROUP_NOTE):
+    if kind in (commands.GROUP_ACK, commands.GROUP_NOTE, commands.GROUP_COPIED):
         return [row[0] for row in payload[2]]
     if kind == commands.GROUP_FLOOR:
         return [*payload[6], *payload[7]]
@@ -69,6 +69,8 @@ def _keys(command: Command) -> Iterable[bytes]:
         return list(payload[1])
     if kind == commands.GROUP_SKIP:
         return [row[0] for row in payload[1]]
+    if kind == commands.GROUP_LETTER:
+        return [row[0] for row in payload[3]]
     if kind == commands.GROUP_RESET:
         return [row[0] for row in payload[2]]
     return ()
@@ -111,6 +113,18 @@ def _skip(
     return group.skip(skips, next_seq, what=what, who=who, why=why, at_ms=log_ms)
 
 
+def _letter(
+    group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
+) -> Refused:
+    return group.letter(payload[2], payload[3], next_seq)
+
+
+def _copied(
+    group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
+) -> Refused:
+    return group.copied(payload[2], payload[3], log_ms)
+
+
 def _reset(
     group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
 ) -> LognodeError | None:
@@ -133,8 +147,12 @@ _RUNS: Final[Mapping[int, _Run]] = {
     commands.GROUP_RETRY: _retry,
     commands.GROUP_SKIP: _skip,
     commands.GROUP_RESET: _reset,
+    commands.GROUP_LETTER: _letter,
+    commands.GROUP_COPIED: _copied,
 }
-_FENCED: Final = frozenset((commands.GROUP_ACK, commands.GROUP_NOTE, commands.GROUP_FLOOR))
-"""The commands that follow from leases: the fence of the leader's leases must be the present one.
-"""
+_FENCED: Final = frozenset((
+    commands.GROUP_ACK, commands.GROUP_NOTE, commands.GROUP_FLOOR, commands.GROUP_LETTER,
+    commands.GROUP_COPIED,
+))  # fmt: skip
+"""The commands of a leader by itself: its fence must be the present one."""
 KINDS: Final = frozenset((*_RUNS, commands.GROUP_OPEN, commands.GROUP_FORGET))

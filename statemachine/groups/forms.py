@@ -26,6 +26,7 @@ LOST: Final = 7
 DECISIONS: Final = range(PARK, LOST + 1)
 
 _ACK_FIELDS: Final = 3
+_LETTER_FIELDS: Final = 4
 _NOTE_FIELDS: Final = 5
 
 
@@ -84,14 +85,14 @@ def is_retry(payload: Any) -> bool:
 def is_skip(payload: Any) -> bool:
     """[group, skips, what, who, why]: a skip is [key, expected, through].
 
-    `what` is SKIP, REJECT or DEAD_LETTER.
+    `what` is SKIP or REJECT.
     """
     return (
         _has(payload, 5)
         and is_number(payload[0])
         and _are_some(payload[1], _is_ack)
         and type(payload[2]) is int
-        and payload[2] in (SKIP, REJECT, DEAD_LETTER)
+        and payload[2] in (SKIP, REJECT)
         and _is_text(payload[3])
         and _is_text(payload[4])
     )
@@ -109,6 +110,28 @@ def is_reset(payload: Any) -> bool:
         and _are_few(payload[2], _is_key_position)
         and bool(payload[1] or payload[2])
         and _is_text(payload[3])
+    )
+
+
+def is_letter(payload: Any) -> bool:
+    """[group, fence, producer, letters]: a letter is [key, expected, seq, number].
+
+    The next entry of the parked key is at `seq`. Its copies have this producer and number.
+    """
+    return _has(payload, 4) and _are_numbers(payload[:3]) and _are_some(payload[3], _is_letter)
+
+
+def is_copied(payload: Any) -> bool:
+    """[group, fence, copies, what]: a copy is [key, seq], by the letter of the key.
+
+    `what` is DEAD_LETTER, or LOST for entries that are gone.
+    """
+    return (
+        _has(payload, 4)
+        and _are_numbers(payload[:2])
+        and _are_some(payload[2], _is_key_position)
+        and type(payload[3]) is int
+        and payload[3] in (DEAD_LETTER, LOST)
     )
 
 
@@ -158,6 +181,16 @@ def _is_note(row: Any) -> bool:
         and _are_numbers(row[1:4])
         and row[3] in (0, PARK, REJECT)
         and _is_text(row[4])
+    )
+
+
+def _is_letter(row: Any) -> bool:
+    return (
+        _has(row, _LETTER_FIELDS)
+        and is_key(row[0])
+        and _are_numbers(row[1:])
+        and 0 < row[1] <= row[2]
+        and row[3] > 0
     )
 
 

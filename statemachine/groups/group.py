@@ -17,6 +17,8 @@ from .forms import LOST, RESET, RETRY
 from .row import Decision, Row
 
 Refused = list[tuple[int, int]]
+Letter = tuple[bytes, int, int, int]
+"""A parked key, its position, the seq of its next entry, and the number of the entry's copies."""
 Step = tuple[bytes, int, int]
 """A key, the position that is expected, and the next position."""
 
@@ -93,6 +95,38 @@ class Group:
                 refused.append((at, self.position(key)))
             elif parked:
                 self.decide(at_ms, parked, who, key, expected, expected + 1, error)
+        return refused
+
+    def letter(self, producer: int, letters: Sequence[Letter], next_seq: int) -> Refused:
+        """Give copies of the next entries of parked keys a producer and numbers.
+
+        The position of such a key moves up to its next entry: nothing is passed.
+        """
+        refused: Refused = []
+        for at, (key, expected, seq, number) in enumerate(letters):
+            row = self.rows.get(key)
+            if (
+                row is None
+                or not row.parked
+                or row.number
+                or row.done != expected
+                or seq >= min(next_seq, self.floors.at(key) + limits.group_window_max)
+            ):
+                refused.append((at, self.position(key)))
+            else:
+                self.rows[key] = row._replace(done=seq, producer=producer, number=number)
+        return refused
+
+    def copied(self, copies: Sequence[tuple[bytes, int]], what: int, at_ms: int) -> Refused:
+        """Move parked keys past the entries of their letters, which decisions record."""
+        refused: Refused = []
+        for at, (key, seq) in enumerate(copies):
+            row = self.rows.get(key)
+            if row is None or not row.parked or not row.number or row.done != seq:
+                refused.append((at, self.position(key)))
+            else:
+                self._put(key, Row(seq + 1), self.floors.at(key))
+                self.decide(at_ms, what, "", key, seq, seq + 1, row.error)
         return refused
 
     def retry(self, keys: Sequence[bytes], who: str, at_ms: int) -> Refused:

@@ -17,6 +17,11 @@ class Row(NamedTuple):
     """Whether the key is delivered to nobody until somebody says retry or skip."""
     error: str = ""
     """The last error of a consumer."""
+    producer: int = 0
+    """The producer of the copies of the next entry, which is at `done`; see `number`."""
+    number: int = 0
+    """The number of the copies in the log of dead letters, which so applies one of them (S8). 0:
+    the next entry is not a dead letter."""
 
     @property
     def is_plain(self) -> bool:

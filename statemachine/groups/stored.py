@@ -12,7 +12,7 @@ from .forms import DECISIONS
 
 Table = Mapping[int, Any]
 _GROUP_FIELDS: Final = 5
-_ROW_FIELDS: Final = 4
+_ROW_FIELDS: Final = 6
 _DECISION_FIELDS: Final = 8
 
 
@@ -98,13 +98,15 @@ def _is_group(group: Any, are_steps: Callable[[Any], bool]) -> bool:
 def _is_row(row: Any) -> bool:
     if not isinstance(row, list | tuple) or len(row) != _ROW_FIELDS:
         return False
-    done, deliveries, parked, error = row
+    done, deliveries, parked, error, producer, number = row
     return (
         is_number(done)
         and done > 0
         and is_number(deliveries)
         and type(parked) is bool
         and is_text(error, limits.group_text_chars_max)
+        and is_number(producer)
+        and is_number(number)
     )
 
 

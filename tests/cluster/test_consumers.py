@@ -22,7 +22,6 @@ from lognode.client.protocol.errors import (
     InvalidArgument,
     LogNotFound,
     NotFound,
-    Unsupported,
 )
 from lognode.client.protocol.groups import GROUP_SETTLE
 from lognode.testing import LocalCluster
@@ -401,12 +400,3 @@ def test_G1_G2_G3_four_processes_survive_the_kill_of_a_leader(
             assert row["seq"] >= seen.get(row["key"], 0), "each consumer sees a key in order"
             seen[row["key"]] = row["seq"]
     assert len(rows) < 3 * each * len(keys), "few entries come twice"
-
-
-def test_dead_letters_are_refused_until_they_exist(
-    three: LocalCluster, client: lognode.Client
-) -> None:
-    log = fresh(client, "dying")
-    client.create_log("dead", exist_ok=True)
-    with log.consume("g", on_dead="dead_letter:dead") as consumer, pytest.raises(Unsupported):
-        next(consumer)

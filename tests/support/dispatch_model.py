@@ -151,8 +151,15 @@ class DispatchModel(GroupModel):
                 if at not in refused:
                     shown = self.log.shown[key].entries
                     self.done[key].update(e.seq for e in shown if e.seq < through)
+        elif kind == commands.GROUP_COPIED and reply["status"] == "ok" and not refused:
+            ((key, seq),) = payload[2]
+            assert self.undone(key)[0].seq == seq, "G2: another entry is passed"
+            self.done[key].add(seq)
         self.parked = {key for s in self.log.ranges if (g := self.group(s))
                        for key, row in g.rows.items() if row.parked}  # fmt: skip
+        self.letters = {key: (row.producer, row.number, row.done) for s in self.log.ranges
+                        if (g := self.group(s)) for key, row in g.rows.items()
+                        if row.number}  # fmt: skip
         if kind == commands.GROUP_RESET:
             self._reset(state, payload)
             leader.is_over = True
@@ -255,6 +262,17 @@ class DispatchModel(GroupModel):
         skip = [[key, position, self.undone(key)[0].seq + 1]]
         payload = [GROUP, skip, forms.SKIP, "ann", "bad"]
         leader.log.append((commands.GROUP_SKIP, payload, None))
+
+    def letter_key(self, leader: Leader, key: bytes) -> None:
+        """Give the entry of a parked key a number, and let the key pass the entry."""
+        group = self.group(leader.state)
+        if not self._owns(leader, key) or group is None or not self.undone(key):
+            return
+        seq, fence = self.undone(key)[0].seq, leader.dispatcher.fence
+        letter = [GROUP, fence, 9, [[key, group.position(key), seq, 1]]]
+        leader.log.append((commands.GROUP_LETTER, letter, None))
+        copied = [GROUP, fence, [[key, seq]], forms.DEAD_LETTER]
+        leader.log.append((commands.GROUP_COPIED, copied, None))
 
     def reset_span(self, leader: Leader, span: tuple[bytes, bytes | None], to: int) -> None:
         leader.log.append((commands.GROUP_RESET, [GROUP, [[*span, to]], [], "ann"], None))

@@ -52,6 +52,9 @@ class GroupModel:
         """What the present leaders have leased."""
         self.stale: list[Lease] = []
         """What consumers still hold of earlier leaders, and of leases that are over."""
+        self.letters: dict[bytes, tuple[int, int, int]] = {}
+        """Producer, number and seq of the dead letters of parked keys."""
+        self.numbers = 0
         self.claims: list[tuple[RangeState, list[Any]]] = []
         for state in self.log.ranges:
             self.log.do(state, commands.LEVEL, 4)
@@ -139,8 +142,39 @@ class GroupModel:
         assert reply == {"status": "ok"}, reply
         if parked:
             self.parked.add(key)
+            self.letters.pop(key, None)
             assert group.decisions[-1].what == parked
         assert group.rows[key].deliveries == deliveries
+
+    # Dead letters.
+
+    def letter(self, state: RangeState, key: bytes) -> None:
+        """The next entry of a parked key gets a number, unless it has one."""
+        group = self.group(state)
+        if group is None or key not in self.begun or not self.undone(key):
+            return
+        self.numbers += 1
+        seq, expected = self.undone(key)[0].seq, group.position(key)
+        payload = [GROUP, group.fence, 9, [[key, expected, seq, self.numbers]]]
+        reply = self.do(state, commands.GROUP_LETTER, payload)
+        assert ("refused" in reply) == (key not in self.parked or key in self.letters), reply
+        if "refused" not in reply:
+            self.letters[key] = 9, self.numbers, seq
+
+    def copied(self, state: RangeState, key: bytes) -> None:
+        """A parked key passes the entry of its letter, which is gone or copied, and no other."""
+        group = self.group(state)
+        if group is None or not group.position(key):
+            return
+        _, _, seq = self.letters.get(key, (0, 0, group.position(key)))
+        payload = [GROUP, group.fence, [[key, seq]], forms.DEAD_LETTER]
+        reply = self.do(state, commands.GROUP_COPIED, payload)
+        assert ("refused" in reply) == (key not in self.letters), reply
+        if "refused" not in reply:
+            assert group.decisions[-1][1:3] == (forms.DEAD_LETTER, ""), "G2: no record"
+            self.done[key].add(seq)
+            self.parked.discard(key)
+            self.letters.pop(key)
 
     # Operators.
 
@@ -150,6 +184,7 @@ class GroupModel:
         reply = self.do(state, commands.GROUP_RETRY, [GROUP, [key], "ann"])
         assert ("refused" in reply) == (key not in self.parked), reply
         self.parked.discard(key)
+        self.letters.pop(key, None)
 
     def skip(self, state: RangeState, key: bytes) -> None:
         group = self.group(state)
@@ -157,11 +192,12 @@ class GroupModel:
             return
         first = self.undone(key)[0].seq
         skips = [[key, group.position(key), first + 1]]
-        reply = self.do(state, commands.GROUP_SKIP, [GROUP, skips, forms.DEAD_LETTER, "ann", "bad"])
+        reply = self.do(state, commands.GROUP_SKIP, [GROUP, skips, forms.SKIP, "ann", "bad"])
         assert reply == {"status": "ok"}, reply
-        assert group.decisions[-1][1:3] == (forms.DEAD_LETTER, "ann"), "G2: no record"
+        assert group.decisions[-1][1:3] == (forms.SKIP, "ann"), "G2: no record"
         self.done[key].add(first)
         self.parked.discard(key)
+        self.letters.pop(key, None)
         lease = self.leases.pop(key, None)
         if lease is not None:
             self.stale.append(lease)
@@ -176,6 +212,7 @@ class GroupModel:
         for key in own:
             self.begun.add(key)
             self.parked.discard(key)
+            self.letters.pop(key, None)
             self.done[key] = {e.seq for e in self.log.shown[key].entries if e.seq < to}
         self._drop_leases(state)
 
@@ -255,6 +292,7 @@ class GroupModel:
             key for key, row in group.rows.items() if row.parked
         }:  # fmt: skip
             self.parked.discard(key)
+            self.letters.pop(key, None)
         lease = self.leases.get(key)
         if lease is not None and group is not None and group.position(key) != lease.expected:
             self.stale.append(self.leases.pop(key))
@@ -283,6 +321,8 @@ class GroupModel:
                 assert below == self.done[key] & shown, (key, position)
                 row = group.rows.get(key)
                 assert (row is not None and row.parked) == (key in self.parked)
+                told = (0, 0) if row is None else (row.producer, row.number)
+                assert told == self.letters.get(key, (0, 0))[:2], "a letter gets another number"
                 assert row is None or not row.is_plain or row.done != group.floors.at(key)
 
     def check_lag(self, state: RangeState) -> None:

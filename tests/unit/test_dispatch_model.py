@@ -125,6 +125,10 @@ class DispatchMachine(RuleBasedStateMachine):
         self.model.retry_key(self._of(key), key)
 
     @rule(key=KEY)
+    def letter(self, key: bytes) -> None:
+        self.model.letter_key(self._of(key), key)
+
+    @rule(key=KEY)
     def skip(self, key: bytes) -> None:
         self.model.skip_key(self._of(key), key)
 

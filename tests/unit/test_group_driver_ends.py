@@ -13,6 +13,7 @@ from lineages import KEYS
 
 from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed
 from lognode.node.dispatch.dispatcher import Batches
+from lognode.node.serving.dead_letters import Post
 from lognode.node.serving.group_driver import GroupDriver, Held, now_ms
 from lognode.node.serving.view_service import seen_by_group
 from lognode.partitions.groups import GroupRecord
@@ -24,6 +25,8 @@ RECORD = GroupRecord(
     group_id=GROUP, log_id=1, name="g", prefix=b"", separator=b"", patterns=(), max_deliveries=5,
     on_dead="park", lease_ms=30_000, begin="earliest", begin_ms=0, waits=False, created_ms=0,
 )  # fmt: skip
+
+POST = cast("Post", None)  # these groups park
 
 
 class Replica(SimpleNamespace):
@@ -71,6 +74,7 @@ async def ack_under_way(tmp_path: Path) -> UnderWay:
         group,
         reclaims=False,
         held=Held(),
+        post=POST,
         on_broken=lambda _: None,
     )
     model.leaders[0].dispatcher = driver.dispatcher
@@ -125,6 +129,7 @@ def test_G5_a_consumer_that_waits_gets_the_key_of_a_consumer_that_does_not_ask(
             group,
             reclaims=False,
             held=Held(),
+            post=POST,
             on_broken=lambda _: None,
         )
         take = {"count": 1, "bytes": 1000}

@@ -256,7 +256,7 @@ def test_S10_a_refused_reset_changes_nothing(
     assert group.rows == {A: Row(1)}
 
 
-ROW = [1, 0, False, ""]
+ROW = [1, 0, False, "", 0, 0]
 DECISION = [1, 2, "ann", A, A + b"\0", 1, 2, ""]
 GROUP_ROW = [1, False, [[b""], [1]], {A: ROW}, [DECISION]]
 
@@ -267,9 +267,12 @@ GROUP_ROW = [1, False, [[b""], [1]], {A: ROW}, [DECISION]]
         [], {b"7": GROUP_ROW}, {7: GROUP_ROW[:4]}, {7: [-1, *GROUP_ROW[1:]]},
         {7: [1, 0, *GROUP_ROW[2:]]}, {7: [1, False, [[b"a"], [1]], {}, []]},
         {7: [1, False, [[b""], ["x"]], {}, []]}, {7: [1, False, [[b""], [1]], {"a": ROW}, []]},
-        {7: [1, False, [[b""], [1]], {A: [0, 0, False, ""]}, []]},
-        {7: [1, False, [[b""], [1]], {A: [1, 0, 0, ""]}, []]},
-        {7: [1, False, [[b""], [1]], {A: [1, 0, False, "x" * 129]}, []]},
+        {7: [1, False, [[b""], [1]], {A: [0, *ROW[1:]]}, []]},
+        {7: [1, False, [[b""], [1]], {A: [1, 0, 0, *ROW[3:]]}, []]},
+        {7: [1, False, [[b""], [1]], {A: [1, 0, False, "x" * 129, 0, 0]}, []]},
+        {7: [1, False, [[b""], [1]], {A: [1, 0, True, "", 0, -1]}, []]},
+        {7: [1, False, [[b""], [1]], {A: [1, 0, True, "", "p", 1]}, []]},
+        {7: [1, False, [[b""], [1]], {A: ROW[:4]}, []]},
         {7: [1, False, [[b""], [1]], {}, [[1, 99, "", A, None, 1, 2, ""]]]},
         {7: [1, False, [[b""], [1]], {}, [[1, 2, "", None, None, 1, 2, ""]]]},
         {7: [1, False, [[b""], [1]], {}, [DECISION] * 1_001]},
@@ -300,6 +303,12 @@ def test_a_received_table_of_groups_is_checked(model: GroupModel, table: Any) ->
         (commands.GROUP_FLOOR, [GROUP, 1, b"", None, 0, 5, [], []]),
         (commands.GROUP_FLOOR, [GROUP, 1, b"", None, 5, 4, [], []]),
         (commands.GROUP_SKIP, [GROUP, [[A, 1, 2]], forms.RETRY, "ann", ""]),
+        (commands.GROUP_SKIP, [GROUP, [[A, 1, 2]], forms.DEAD_LETTER, "ann", ""]),
+        (commands.GROUP_LETTER, [GROUP, 1, 9, []]),
+        (commands.GROUP_LETTER, [GROUP, 1, 9, [[A, 2, 1, 1]]]),
+        (commands.GROUP_LETTER, [GROUP, 1, 9, [[A, 1, 1, 0]]]),
+        (commands.GROUP_COPIED, [GROUP, 1, [[A, 0]], forms.DEAD_LETTER]),
+        (commands.GROUP_COPIED, [GROUP, 1, [[A, 1]], forms.SKIP]),
         (commands.GROUP_RESET, [GROUP, [], [], "ann"]),
         (commands.GROUP_RESET, [GROUP, [[b"", None, 0]], [], "ann"]),
         (commands.GROUP_FORGET, []),

@@ -103,6 +103,14 @@ class GroupMachine(RuleBasedStateMachine):
         self.model.retry(self._of(key), key)
 
     @rule(key=KEY)
+    def letter(self, key: bytes) -> None:
+        self.model.letter(self._of(key), key)
+
+    @rule(key=KEY)
+    def copied(self, key: bytes) -> None:
+        self.model.copied(self._of(key), key)
+
+    @rule(key=KEY)
     def skip(self, key: bytes) -> None:
         self.model.skip(self._of(key), key)
 

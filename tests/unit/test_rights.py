@@ -49,6 +49,7 @@ from lognode.client.protocol.errors import (
     Unavailable,
 )
 from lognode.client.protocol.groups import (
+    GROUP_CREATE,
     GROUP_DECIDE,
     GROUP_HISTORY,
     GROUP_KEYS,
@@ -63,6 +64,7 @@ from lognode.client.protocol.scopes import VERBS, Scope, scopes_of
 from lognode.client.protocol.views import VIEW_LIST, VIEWS_WAIT
 from lognode.node.access.rights import Rights
 from lognode.node.access.visible import Visible, visible
+from lognode.node.audit.reserved import Reserved
 from lognode.node.serving.metadata_service import MetadataService
 from lognode.partitions.grants import grant
 from lognode.partitions.metadata import Metadata
@@ -264,6 +266,47 @@ def test_decisions_about_a_group_need_the_verb_group_on_the_log(metadata: Metada
     for scopes in ("read,append,trim acme/a user-*", "read acme/a", "group acme/b"):
         with pytest.raises(Unauthorized, match="needs the verb group on log acme/a"):
             rights(metadata, scopes).authorise(GROUP_DECIDE, asked)
+
+
+@pytest.mark.parametrize(
+    ("given", "scopes", "is_allowed"),
+    [
+        ({}, ("group acme/a",), True),
+        ({"on_dead": "dead_letter:acme/b"}, ("group acme/a",), False),
+        ({"on_dead": "dead_letter:acme/b"}, ("group acme/a", "append acme/b"), True),
+        ({"on_dead": "dead_letter:acme/b"}, ("group acme/a", "read acme/b"), False),
+        ({"on_dead": "dead_letter:acme/b"}, ("group acme/a", "append acme/b u*"), False),
+        ({"on_dead": "dead_letter:acme/b", "prefix": b"us"},
+         ("group acme/a", "append acme/b u*"), True),
+        ({"on_dead": "dead_letter:acme/b", "prefix": b"v"},
+         ("group acme/a", "append acme/b u*"), False),
+        ({"on_dead": "dead_letter:acme/b", "patterns": [b"/", [b"us/*", b"ut/>"]]},
+         ("group acme/a", "append acme/b u*"), True),
+        ({"on_dead": "dead_letter:acme/b", "patterns": [b"/", [b"us/*", b"v/>"]]},
+         ("group acme/a", "append acme/b u*"), False),
+        ({"on_dead": "dead_letter:acme/b"}, ("group acme/a", "append *"), True),
+    ],
+)  # fmt: skip
+def test_dead_letters_need_the_right_to_append_the_keys_of_the_group(
+    metadata: Metadata, given: dict[str, Any], scopes: tuple[str, ...], is_allowed: bool
+) -> None:
+    asked = body(GROUP_CREATE, log="acme/a", name="g", **given)
+    app = rights(metadata, *scopes)
+    if is_allowed:
+        app.authorise(GROUP_CREATE, asked)
+    else:
+        with pytest.raises(Unauthorized, match="append"):
+            app.authorise(GROUP_CREATE, asked)
+
+
+def test_no_client_makes_nodes_write_to_a_log_of_the_cluster(metadata: Metadata) -> None:
+    reserved = Reserved(lambda: metadata)
+    for log in ("_audit", "_usage"):
+        asked = body(GROUP_CREATE, log="acme/a", name="g", on_dead=f"dead_letter:{log}")
+        with pytest.raises(Unauthorized, match=f"only the cluster writes log {log}"):
+            reserved.check(GROUP_CREATE, asked)
+    for on_dead in ("park", "dead_letter:acme/b"):
+        reserved.check(GROUP_CREATE, body(GROUP_CREATE, log="acme/a", name="g", on_dead=on_dead))
 
 
 def test_only_who_may_append_to_a_key_may_take_a_turn_to_update_it(metadata: Metadata) -> None:
