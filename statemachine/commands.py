@@ -78,6 +78,10 @@ GROUP_RESET: Final = 26
 """payload: [group, array of [start, end or nil, to], array of [key, to], who]."""
 GROUP_FORGET: Final = 27
 """payload: [group]: the group was deleted."""
+GROUP_APPEND: Final = 29
+"""payload: [group, fence, array of [key, expected, through], batch]: a batch and acknowledgements,
+all of it or nothing. A batch whose records were appended before is answered, whatever its
+acknowledgements."""
 
 COMPACT: Final = 1
 """Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
@@ -290,6 +294,7 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     GROUP_SKIP: of_groups.is_skip,
     GROUP_RESET: of_groups.is_reset,
     GROUP_FORGET: of_groups.is_forget,
+    GROUP_APPEND: of_groups.is_append,
 }
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning
