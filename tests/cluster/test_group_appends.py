@@ -133,7 +133,7 @@ def test_each_input_has_one_output_though_leaders_are_killed(
                         leader.start()
                         await asyncio.to_thread(leader.wait_ready)
                 async with asyncio.timeout(90):
-                    while (await feed.group("work").lag()).entries:
+                    while (await feed.group("work").lag()).entries:  # noqa: ASYNC110
                         await asyncio.sleep(0.1)
         finally:
             done.set()

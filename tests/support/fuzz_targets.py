@@ -450,7 +450,7 @@ def range_commands() -> list[tuple[int, Any]]:
         (commands.GROUP_RETRY, [7, [b"k"], "ann"]),
         (commands.GROUP_SKIP, [7, [[b"k", 1, 2]], group_forms.SKIP, "ann", "broken"]),
         (commands.GROUP_RESET, [7, [[b"", None, 1]], [[b"k", 2]], "ann"]),
-        (commands.GROUP_FORGET, [7]),
+        (commands.GROUP_FORGET, [7]), (commands.GROUP_APPEND, [7, 1, [[b"k", 1, 2]], batches()[0]]),
     ]  # fmt: skip
 
 

@@ -49,6 +49,7 @@ from lognode.client.protocol.errors import (
     Unavailable,
 )
 from lognode.client.protocol.groups import (
+    GROUP_APPEND,
     GROUP_DECIDE,
     GROUP_HISTORY,
     GROUP_KEYS,
@@ -112,6 +113,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "cursor_set": {"cursor": "c", "holder": 1, "spans": [[b"k", None, 1]]},
     "cursor_delete": {"cursor": "c"}, "cursor_read": {"cursor": "c"}, "cursor_list": {},
     "group_settle": {"group": 1, "consumer": 1, "acks": [[b"k", 1, 1]]},
+    "group_append": {"group": 1, "consumer": 1, "acks": [[b"k", 1, 1, 2]], "batch": b""},
     "group_decide": {"group": 1}, "group_take": {"group": 1, "consumer": 1},
     "group_lag": {"group": 1}, "group_keys": {"group": 1}, "group_history": {"group": 1},
     "group_create": {"log": "acme/a", "name": "g"}, "group_delete": {"log": "acme/a", "name": "g"},
@@ -144,15 +146,17 @@ def granted_of(operation: Operation) -> dict[str, Any]:
 def test_every_operation_needs_its_verb(metadata: Metadata, operation: Operation) -> None:
     """With every other verb on everything it is refused, with its own on everything allowed."""
     asked = body(operation, **granted_of(operation))
-    own = operation.permission.value
+    verb = own = operation.permission.value
+    if operation is GROUP_APPEND:
+        own = "read,append"
     if operation.permission is Permission.NONE:
         assert operation in (METADATA, RANGES, GROUP_LIST, VIEW_LIST)
         own = "read"
     rights(metadata, own).authorise(operation, asked)
     rights(metadata, "all").authorise(operation, asked)
-    others = ",".join(verb for verb in VERBS if verb != own)
+    others = ",".join(each for each in VERBS if each != verb)
     if operation not in (METADATA, RANGES, GROUP_LIST, VIEW_LIST):
-        with pytest.raises(Unauthorized, match=f"needs the verb {own}"):
+        with pytest.raises(Unauthorized, match=f"needs the verb {verb}"):
             rights(metadata, others).authorise(operation, asked)
     if operation is RANGES:
         return  # it names no log: `visible` leaves the ranges of others out
@@ -264,6 +268,19 @@ def test_decisions_about_a_group_need_the_verb_group_on_the_log(metadata: Metada
     for scopes in ("read,append,trim acme/a user-*", "read acme/a", "group acme/b"):
         with pytest.raises(Unauthorized, match="needs the verb group on log acme/a"):
             rights(metadata, scopes).authorise(GROUP_DECIDE, asked)
+
+
+def test_a_batch_with_acks_needs_both_verbs_for_the_keys_of_each(metadata: Metadata) -> None:
+    asked = body(GROUP_APPEND, group=1, consumer=1, acks=[[b"user-1", 1, 1, 2]], batch=b"")
+    allowed = rights(metadata, "read acme/a user-*", "append acme/a out-*").authorise(
+        GROUP_APPEND, asked
+    )
+    assert allowed is not None
+    assert allowed.keys is not None
+    assert [allowed.keys.has(key) for key in (b"out-1", b"user-1")] == [True, False]
+    for scopes in (("append acme/a",), ("read acme/a x*", "append acme/a"), ("read acme/a",)):
+        with pytest.raises(Unauthorized):
+            rights(metadata, *scopes).authorise(GROUP_APPEND, asked)
 
 
 def test_only_who_may_append_to_a_key_may_take_a_turn_to_update_it(metadata: Metadata) -> None:
