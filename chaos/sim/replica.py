@@ -217,8 +217,10 @@ class RangeReplica(Member):
 
     def _note_acks(self, entry: LogEntry, reply: Any) -> None:
         command = commands.decode(entry.command)
+        deliveries = self.host.world.deliveries
+        if command is not None and command.kind == commands.GROUP_APPEND:
+            deliveries.appended(self.gid, entry.index, command.payload, reply)
         if command is not None and command.kind == commands.GROUP_ACK:
-            deliveries = self.host.world.deliveries
             deliveries.applied(self.gid, entry.index, command.payload, reply)
 
     def drained(self) -> None:

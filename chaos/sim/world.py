@@ -84,6 +84,8 @@ class Outcome:
     """Generations that went on from a single member."""
     given: int = 0
     """Batches that consumers of the group were given."""
+    outputs: int = 0
+    """Outputs that were appended with acknowledgements."""
     lost: int = 0
     """Acknowledged entries that these recoveries have lost."""
     events: int = 0
@@ -176,6 +178,7 @@ class World:
             Consumer(
                 number, self.options, _OwnLine(self, random.Random(f"{self.seed} line {number}")),
                 self.scheduler, random.Random(f"{self.seed} consumer {number}"), self.trace,
+                self.history, self.deliveries.makes, random.Random(f"{self.seed} output {number}"),
             )
             for number in range(1, self.options.consumers + 1)
         ]  # fmt: skip
@@ -439,6 +442,7 @@ def judge(world: World) -> Outcome:
     outcome.replacements = world.generations.replacements
     outcome.recoveries = world.generations.recoveries
     outcome.given = world.deliveries.batches
+    outcome.outputs = world.deliveries.outputs
     outcome.lost = world.history.lost
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()

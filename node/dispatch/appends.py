@@ -54,9 +54,9 @@ class Appends:
                 self._refuse(appending, ack, LEASE if lease is None else POSITION)
             else:
                 leases.append(lease)
-        appending.is_early = any(lease.busy or lease.wanted for lease in leases)
-        if appending.refused or appending.is_early:
-            appending.done()
+        is_early = any(lease.busy or lease.wanted for lease in leases)
+        if appending.refused or is_early:
+            appending.done(is_early=is_early)
             return
         for lease, ack in zip(leases, appending.acks, strict=True):
             lease.begins_command()

@@ -97,7 +97,8 @@ class Appending:
         """The reply of apply; None: the command was not proposed."""
         self._on_done = on_done
 
-    def done(self, reply: Mapping[str, Any] | None = None) -> None:
+    def done(self, reply: Mapping[str, Any] | None = None, *, is_early: bool = False) -> None:
         """Note the outcome."""
         self.reply = reply
+        self.is_early = is_early
         self._on_done()
