@@ -32,7 +32,8 @@ from .groups.table import Groups
 from .memtable import Memtable
 from .producer_capture import Capture
 from .producers import Producers
-from .refusals import mismatch, refusal
+from .refusals import mismatch as _mismatch
+from .refusals import refusal as _refusal
 from .removal import Removal
 from .segment_format import SegmentInfo
 from .segments import SegmentStore
@@ -260,7 +261,7 @@ class RangeState(BandReads):
         self.state_hash = digest.digest()
         decoded = ahead.command
         if isinstance(decoded, CorruptData):
-            return Applied((refusal(decoded),))
+            return Applied((_refusal(decoded),))
         if decoded is None:
             return Applied()
         self.last_timestamp_ms = max(self.last_timestamp_ms, decoded.timestamp_ms)
@@ -272,7 +273,7 @@ class RangeState(BandReads):
             self.sealed = Seal(decoded.payload, index, term)
         refused, changed = self._apply_other(decoded)
         if isinstance(refused, LognodeError):
-            reply = refusal(refused)
+            reply = _refusal(refused)
         else:
             reply = {"status": "ok", **(refused or {})}
         self._note((of_reply(reply), changed))
@@ -353,13 +354,13 @@ class RangeState(BandReads):
         try:
             decoded = commands.decode(command)
         except CorruptData:
-            return (refusal(error),)
+            return (_refusal(error),)
         if decoded is None:
             return ()
         if decoded.kind == commands.SEAL:
             return ({"status": "ok"},)  # sealing twice is the same seal
         count = len(decoded.payload) if decoded.kind == commands.APPEND else 1
-        return [refusal(error)] * count
+        return [_refusal(error)] * count
 
     def _apply_batches(
         self, payload: Sequence[bytes], batches: Sequence[Batch | CorruptData]
@@ -369,7 +370,7 @@ class RangeState(BandReads):
         rows: list[object] = []
         for data, batch in zip(payload, batches, strict=True):
             if isinstance(batch, CorruptData):
-                replies.append(refusal(batch))
+                replies.append(_refusal(batch))
                 continue
             replies.append(self._apply_batch(batch, data, touched))
             if batch.producer:
@@ -384,7 +385,7 @@ class RangeState(BandReads):
         touched: list[bytes] = []
         told: object = ()
         if isinstance(batch, CorruptData):
-            reply = refusal(batch)
+            reply = _refusal(batch)
         else:
             unfit = acked_appends.batch_refusal(batch)
             reply = unfit or self._apply_batch(batch, command.payload[-1], touched, command)
@@ -406,19 +407,19 @@ class RangeState(BandReads):
         least, greatest = min(batch.keys, default=b""), max(batch.keys, default=b"")
         if not least or max(map(len, batch.keys)) > limits.key_bytes_max:
             # A leader accepts no such batch, and no segment could be built of it (x22).
-            return refusal(CorruptData("a batch has no records, or a key with a bad length"))
+            return _refusal(CorruptData("a batch has no records, or a key with a bad length"))
         if least < self.start or (self.end is not None and greatest >= self.end):
-            return refusal(GenerationMismatch("a key is outside of the range", ranges=[]))
+            return _refusal(GenerationMismatch("a key is outside of the range", ranges=[]))
         selected = self.producers.check(batch) if batch.producer else None
         if isinstance(selected, LognodeError):
-            return refusal(selected)
+            return _refusal(selected)
         # Check the conditions of all new records before anything is appended. The condition of a
         # duplicate held when the duplicate was applied.
         refused: Mapping[int, int] = {}
         if batch.expects is not None:
             refused = self._refused(batch, selected)
             if refused and not batch.each:
-                return refusal(mismatch(batch, refused))
+                return _refusal(_mismatch(batch, refused))
             if refused:
                 fresh = range(batch.count) if selected is None else selected
                 selected = [position for position in fresh if position not in refused]
