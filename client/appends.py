@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, count, repeat
 from operator import add, itemgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .protocol import limits
 from .protocol.errors import (
@@ -25,6 +25,9 @@ from .protocol.records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record
 from .protocol.types import ABSENT, ANY, Ack, Expect, Headers
 from .retry import Attempts
 from .timer import Timer
+
+if TYPE_CHECKING:
+    from .append_acks import AppendAcks
 
 C = TypeVar("C")
 
@@ -55,6 +58,7 @@ class AppendBatch:
         "prevs",
         "refused",
         "reply",
+        "settles",
         "snapshots",
         "timer",
         "values",
@@ -72,6 +76,8 @@ class AppendBatch:
         self.expects: list[int] | None = None
         self.snapshots: list[int] | None = None
         self.atomic = False
+        self.settles: AppendAcks | None = None
+        """What the append of the batch acknowledges. Such a batch is atomic, and travels alone."""
         self.bytes = 0
         self.prevs: list[int] | None = None
         self.first_key = b""
@@ -121,8 +127,9 @@ class AppendBatch:
 
     def close(self) -> None:
         """Close the batch: no more records are added."""
-        self.first_key = min(self.keys)
-        self.last_key = max(self.keys)
+        keys = self.keys if self.settles is None else [*self.keys, *self.settles.keys]
+        self.first_key = min(keys)
+        self.last_key = max(keys)
 
     def add(self, number: int | None, key: bytes, value: bytes | None, headers: Headers | None,
             expect: int, *, snapshot: bool) -> int:  # fmt: skip

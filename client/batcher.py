@@ -10,6 +10,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, repeat
 
+from .append_acks import AppendAcks
 from .appends import AppendBatch, Columns
 from .cluster import LogRoutes
 from .lanes import Lane
@@ -100,14 +101,17 @@ class Batcher:
         return batch, position
 
     def add_atomic(
-        self, columns: Columns, deadline: float, *, expect: int = EXPECT_ANY
-    ) -> AppendBatch:
+        self, columns: Columns, deadline: float, *, expect: int = EXPECT_ANY,
+        settles: AppendAcks | None = None,
+    ) -> AppendBatch:  # fmt: skip
         """Add records of one range that are applied all or not at all; they travel as their own
-        batch. `expect` is the condition of the first record."""
+        batch. `expect` is the condition of the first record; `settles` is applied with them."""
         batch = self._new_batch(deadline)
         columns.fill(batch, range(len(columns)))
         self._window.reserve(len(columns))
-        batch.atomic = True
+        batch.atomic, batch.settles = True, settles
+        if settles is not None:
+            batch.done.add_done_callback(lambda _: settles.settled(batch))
         if expect != EXPECT_ANY:
             batch.expects = [expect, *repeat(EXPECT_ANY, len(columns) - 1)]
         self._window.begin(batch)

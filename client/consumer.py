@@ -7,11 +7,12 @@ consumer goes on there with the keys that it has.
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from . import group_names
+from .append_acks import AppendAcks
 from .cluster import Body, Cluster, LogRoutes
 from .group_batch import AsyncGroupBatch
 from .group_credit import HeldKeys
@@ -250,11 +251,32 @@ class AsyncConsumer:
         if done.cancelled():
             return
         if error is None:
-            held.acked(position)
-            if held.is_ended:
-                self._keys.over(held)
+            self._is_acked(held, position)
         elif not wait and isinstance(error, LognodeError):
             self._lost = self._lost or error
+
+    def _with_append(self, batches: Sequence[Held], log: LogRoutes) -> AppendAcks:
+        """Return what an append to the log acknowledges."""
+        if log is not self._routes:
+            raise InvalidArgument(
+                f"acks has batches of log {self._routes.name!r} that another log or another client "
+                f"has consumed, and the append goes to log {log.name!r}; append to the log of the "
+                "batches with the same client",
+                what="acks",
+            )
+        for held in batches:
+            if held.is_ended:
+                raise self._not_held(held)
+        self._settling()
+        common = {"group": self.group.id, "consumer": self._number}
+        return AppendAcks(
+            common, batches, claimed=self._claimed, acked=self._is_acked, lost=self._keys.lost
+        )
+
+    def _is_acked(self, held: Held, position: int) -> None:
+        held.acked(position)
+        if held.is_ended:
+            self._keys.over(held)
 
     async def _give(self, held: Held, kind: str, *more: Any) -> None:
         """End a batch by a request that gives the key back."""
@@ -327,6 +349,8 @@ class AsyncConsumer:
         return settle
 
     async def _claimed(self, known: Range, node: int) -> int:
+        if self._closed:
+            return node
         if known.range_id not in self._takes:  # the range is new
             await self._moved()
         found = self._takes.get(known.range_id)
@@ -418,3 +442,6 @@ class _Settler:
 
     async def extend(self, held: Held) -> None:
         await self._consumer._keep_longer(held)
+
+    def with_append(self, batches: Sequence[Held], log: LogRoutes) -> AppendAcks:
+        return self._consumer._with_append(batches, log)

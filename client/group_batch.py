@@ -1,7 +1,10 @@
 """A batch of a consumer group: the next entries of one key, which no other consumer has."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
+from .append_acks import AppendAcks
+from .cluster import LogRoutes
 from .group_held import Held, told
 from .protocol import limits
 from .protocol.errors import InvalidArgument
@@ -15,6 +18,7 @@ class Settler(Protocol):
     async def release(self, held: Held, delay_ms: int, error: str) -> None: ...
     async def reject(self, held: Held, error: str) -> None: ...
     async def extend(self, held: Held) -> None: ...
+    def with_append(self, batches: Sequence[Held], log: LogRoutes) -> AppendAcks: ...
 
 
 class AsyncGroupBatch:
@@ -114,3 +118,25 @@ class AsyncGroupBatch:
 
         Raises Fenced, Unavailable, Timeout."""
         await self._settler.extend(self._held)
+
+
+def acknowledged(batches: Sequence[AsyncGroupBatch], log: LogRoutes) -> AppendAcks:
+    """Return what an append to the log acknowledges. Raises InvalidArgument, Fenced."""
+    if not all(isinstance(batch, AsyncGroupBatch) for batch in batches):
+        raise InvalidArgument(
+            "acks has an element that is not a batch; give batches of a consumer", what="acks"
+        )
+    if len(batches) > limits.group_append_keys_max:
+        raise InvalidArgument(
+            f"acks has {len(batches)} batches; an append acknowledges at most "
+            f"{limits.group_append_keys_max}. Acknowledge the others with another append",
+            what="acks",
+        )
+    settlers = {id(batch._settler) for batch in batches}
+    if len(settlers) > 1 or len({batch.key for batch in batches}) < len(batches):
+        raise InvalidArgument(
+            "acks has batches of several consumers, or a batch twice; give different batches of "
+            "one consumer",
+            what="acks",
+        )
+    return batches[0]._settler.with_append([batch._held for batch in batches], log)

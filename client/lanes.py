@@ -32,7 +32,9 @@ class Lane:
             size += batch.bytes
             records += len(batch)
             if taken and (
-                len(taken) >= limits.request_batches_max
+                batch.settles is not None
+                or taken[0].settles is not None
+                or len(taken) >= limits.request_batches_max
                 or size > limits.batch_bytes_max
                 or records > limits.request_records_max
             ):

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
+from functools import partial
 from itertools import repeat
 from operator import setitem
 from typing import Any, Final
@@ -28,10 +29,10 @@ from .consumer import (
     keys_default,
 )
 from .cursor import AsyncKeptCursor, checked_start, listed
-from .durations import milliseconds
 from .entry_columns import EntryColumns, columns_of
 from .follow import AsyncFeed
 from .group import AsyncGroup
+from .group_batch import AsyncGroupBatch, acknowledged
 from .key_choice import check_one_choice, chosen
 from .key_pages import key_pages
 from .key_reads import KeyReads
@@ -70,7 +71,7 @@ from .sender import Sender
 from .snapshot import AsyncSnapshot, check_log, lease_s_default, take
 from .span_columns import check_one_of, scan_span
 from .span_pages import How
-from .updates import Change, Updates
+from .updates import Change, Updates, read_turn
 from .vector import Vector
 from .view_waits import Views, of_all, wait_ms_default
 
@@ -107,7 +108,7 @@ class AsyncLog:
         self._reads = KeyReads(cluster, self._routes, timeout)
         self._views = Views(cluster, self._routes)
         self._sender: Sender | None = None
-        self._updates = Updates(self._read_turn, self._append_values)
+        self._updates = Updates(partial(read_turn, cluster, self._routes), self._append_values)
 
     def __repr__(self) -> str:
         return f"<AsyncLog {self._name!r}>"
@@ -219,6 +220,7 @@ class AsyncLog:
         self,
         records: Sequence[Record],
         *,
+        acks: Sequence[AsyncGroupBatch] = (),
         wait_for: Sequence[str] = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
@@ -229,6 +231,11 @@ class AsyncLog:
         most `batch_records_max` records and `batch_bytes_max` bytes. Raises LimitExceeded, and
         BatchSpansRanges when the keys lie in several ranges. `wait_for` and `wait_ms` are as for
         `append`; a view has seen the batch when it has acknowledged all records.
+
+        `acks`: batches of a consumer of this log, whose keys lie in the same range. The append
+        acknowledges all their entries in the same step: both happen, or neither. Raises Fenced when
+        the consumer no longer has a key. After an error with unknown outcome, take the batch that
+        the consumer is given next, if any: this call has happened as a whole or not at all.
         """
         deadline = self._deadline(timeout)
         columns = Columns(records)
@@ -237,13 +244,14 @@ class AsyncLog:
         if wait_for:
             views = await self._views.chosen(wait_for, wait_ms, columns.keys, deadline)
         sender = await self._ready(deadline, len(columns))
-        batch = sender.batcher.add_atomic(columns, deadline)
+        settles = acknowledged(acks, self._routes) if acks else None
+        batch = sender.batcher.add_atomic(columns, deadline, settles=settles)
         await self._settled(batch, deadline)
         ack = batch.ack(0)
         if not views:
             return ack
-        acks = all_or_raise(batch.acks_of(0, len(columns)))
-        told = await self._views.seen(views, wait_ms, columns.keys, acks)
+        found = all_or_raise(batch.acks_of(0, len(columns)))
+        told = await self._views.seen(views, wait_ms, columns.keys, found)
         return ack._replace(seen=of_all(told))
 
     async def update(
@@ -259,16 +267,6 @@ class AsyncLog:
         raises that error. Raises LimitExceeded.
         """
         return await self._updates.update(checked_key(key), change, self._deadline(timeout))
-
-    async def _read_turn(self, key: bytes, deadline: float, turn: str) -> Entry | None:
-        """Return the key's last entry, in a turn to update the key; see `Updates`."""
-        body = {
-            "key": key, "turn": turn, "consistency": "linearizable",
-            "timeout_ms": max(1, milliseconds(deadline - self._cluster.now())),
-        }  # fmt: skip
-        answer, _ = await self._cluster.call(self._routes, key, LATEST, body, deadline=deadline)
-        entries = read_page(answer).entries
-        return entries[-1] if entries else None
 
     async def _append_values(
         self, key: bytes, values: list[bytes | None], expect: int, deadline: float

@@ -171,6 +171,11 @@ class Sender:
                     await self._regroup(batch)
                     return
                 tried = self._cluster.target(known)
+                if batch.settles is not None:
+                    until = attempts.attempt_deadline(self._loop.time())
+                    tried = await batch.settles.claimed(known, tried, until)
+                    if self._log.table.find(known.start) != known:
+                        continue  # the ranges have changed meanwhile
                 if batch.data is None:
                     batch.data = batch.pack(producer, epoch, self.window.low)
                 (reply,) = await self._attempt([batch], known, tried)
@@ -204,7 +209,12 @@ class Sender:
             "timeout_ms": max(1, milliseconds(until - now)),
             **self.identity.grant,
         }
+        settles = batches[0].settles
         try:
+            if settles is not None:
+                grant = self.identity.grant
+                result = await settles.ask(self._cluster, known, node, batches[0], grant, until)
+                return [_result(batches[0], result)]
             answer = await self._cluster.ask(known, APPEND, body, until, node=node)
         except asyncio.CancelledError:
             for batch in batches:
@@ -264,10 +274,12 @@ class Sender:
         the producer's row.
         """
         attempts = batch.attempts
-        spans = BatchSpansRanges(
+        spans: LognodeError = BatchSpansRanges(
             "the keys of an atomic batch lie in several ranges; give only keys of one "
             "range. `lognode range list` shows the ranges"
         )
+        if batch.settles is not None:
+            spans = batch.settles.spans()
         if attempts.outcome != "unknown":
             self._log.check_keys(batch.keys)  # the table omits keys it may not use
             raise spans

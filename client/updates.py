@@ -17,8 +17,12 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from .appends import check_types
+from .cluster import Cluster, LogRoutes
+from .durations import milliseconds
+from .pages import read_page
 from .protocol import limits
 from .protocol.errors import LognodeError, SequenceMismatch, Timeout
+from .protocol.reads import LATEST
 from .protocol.records import EXPECT_ABSENT, check_record
 from .protocol.types import Ack, Entry, Updated
 from .timer import Timer
@@ -33,6 +37,19 @@ _READS_MAX: Final = 128
 requests, and the appends that end the turns need room beside the reads."""
 _TAKE, _END = "take", "end"
 """The turn of a read: wait for the turn of the key, or give the turn back."""
+
+
+async def read_turn(
+    cluster: Cluster, log: LogRoutes, key: bytes, deadline: float, turn: str
+) -> Entry | None:
+    """Return the key's last entry, in a turn to update the key."""
+    body = {
+        "key": key, "turn": turn, "consistency": "linearizable",
+        "timeout_ms": max(1, milliseconds(deadline - cluster.now())),
+    }  # fmt: skip
+    answer, _ = await cluster.call(log, key, LATEST, body, deadline=deadline)
+    entries = read_page(answer).entries
+    return entries[-1] if entries else None
 
 
 class _Caller:

@@ -165,7 +165,9 @@ class Window:
             return
         batch.error = self.last_error = batch.attempts.settle(error)
         self._count_failed(len(batch), batch.error.outcome)
-        if self._named or isinstance(error, Fenced):
+        # A fenced consumer has a key; the producer goes on.
+        is_fenced = isinstance(error, Fenced) and "key" not in error.fields
+        if self._named or is_fenced:
             self.end(batch.error)
         else:
             prevs = batch.prevs or repeat(0)  # without an end, so that zip is not strict

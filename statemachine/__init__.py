@@ -19,8 +19,8 @@ Modules
 
 - Commands: `commands` encodes entries, and `forms` checks parts of them; `range_state` is the state
   machine itself; `admission` holds the checks of a leader before it proposes; `effects` hashes the
-  effects of entries; `unknown` stops a replica at a command of a newer program; `rules` has the
-  limits of each feature level.
+  effects of entries; `refusals` are replies; `unknown` stops a replica at a command of a newer
+  program; `rules` has the limits of each feature level.
 - Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_blocks`,
   `late_numbers`.
 - Memtables: `memtable`, made of `seq_index`, `sorted_keys` and `column_cache`.
@@ -39,7 +39,7 @@ Modules
 - Split and merge of ranges: `split_key` finds where to split; `spans`, `clip` and `shared_files`
   say which data a child of a split begins with, and how much; `unite`, `union_rows` and `chains`
   make the state of a merged range, and order its entries.
-- Consumer groups: the folder `groups`.
+- Consumer groups: the folder `groups`; `acked_appends` appends a batch with acknowledgements.
 - Reads: `range_layers`, `span_reads`, `band_reads` and `reads` answer requests; `page` and
   `block_slices` hold the answers; `room` limits their size, `turn_limits` their steps.
 - Bases: `meta` stores the small rows; `received_base` checks the base of another node.

@@ -82,6 +82,10 @@ GROUP_LETTER: Final = 28
 """payload: [group, fence, producer, array of [key, expected, seq, number]]: names for copies."""
 GROUP_COPIED: Final = 29
 """payload: [group, fence, array of [key, seq], what]: keys pass the entries of their letters."""
+GROUP_APPEND: Final = 30
+"""payload: [group, fence, array of [key, expected, through], batch]: a batch and acknowledgements,
+all of it or nothing. A batch whose records were appended before is answered, whatever its
+acknowledgements."""
 
 COMPACT: Final = 1
 """Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
@@ -296,6 +300,7 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     GROUP_FORGET: of_groups.is_forget,
     GROUP_LETTER: of_groups.is_letter,
     GROUP_COPIED: of_groups.is_copied,
+    GROUP_APPEND: of_groups.is_append,
 }
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning

@@ -18,13 +18,11 @@ from ..client.protocol.errors import (
     GenerationMismatch,
     LognodeError,
     Sealed,
-    SequenceMismatch,
-    to_wire,
 )
 from ..client.protocol.invariants import invariant
 from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.records import EXPECT_ANY, Batch, decode_batch
-from . import commands, cursor_commands, removal_commands, rules
+from . import acked_appends, commands, cursor_commands, removal_commands, rules
 from .band_reads import BandReads
 from .cursors import Cursors
 from .effects import Effects, of_reply
@@ -34,6 +32,8 @@ from .groups.table import Groups
 from .memtable import Memtable
 from .producer_capture import Capture
 from .producers import Producers
+from .refusals import mismatch as _mismatch
+from .refusals import refusal as _refusal
 from .removal import Removal
 from .segment_format import SegmentInfo
 from .segments import SegmentStore
@@ -79,6 +79,8 @@ class Ahead(NamedTuple):
             decoded = commands.decode(command)
         except CorruptData as error:
             return cls(error, ())
+        if decoded is not None and decoded.kind == commands.GROUP_APPEND:
+            return cls(decoded, [_batch(decoded.payload[-1])])
         if decoded is None or decoded.kind != commands.APPEND:
             return cls(decoded, ())
         return cls(decoded, list(map(_batch, decoded.payload)))
@@ -267,6 +269,8 @@ class RangeState(BandReads):
         self.last_timestamp_ms = max(self.last_timestamp_ms, decoded.timestamp_ms)
         if decoded.kind == commands.APPEND:
             return self._apply_batches(decoded.payload, ahead.batches)
+        if decoded.kind == commands.GROUP_APPEND:
+            return self._apply_acked(decoded, *ahead.batches)
         if decoded.kind == commands.SEAL:
             self.sealed = Seal(decoded.payload, index, term)
         refused, changed = self._apply_other(decoded)
@@ -377,7 +381,31 @@ class RangeState(BandReads):
         self._note((list(map(of_reply, replies)), rows))
         return Applied(replies, touched)
 
-    def _apply_batch(self, batch: Batch, data: bytes, touched: list[bytes]) -> Reply:
+    def _apply_acked(self, command: commands.Command, batch: Batch | CorruptData) -> Applied:
+        """Apply a batch with acknowledgements of a consumer group: all of it, or nothing."""
+        self.position_moves += 1
+        touched: list[bytes] = []
+        told: object = ()
+        if isinstance(batch, CorruptData):
+            reply = _refusal(batch)
+        else:
+            unfit = acked_appends.batch_refusal(batch)
+            reply = unfit or self._apply_batch(batch, command.payload[-1], touched, command)
+            told = self.producers.told(batch.producer) if batch.producer else ()
+        self._last_seqs.clear()
+        self._note((of_reply(reply), told, groups_apply.told(self.groups, command)))
+        return Applied((reply,), touched)
+
+    def repeated(self, batch: Batch) -> Reply | None:
+        """Return the reply for a batch of which all records were appended before, else None."""
+        if not batch.producer or self.producers.check(batch) != []:
+            return None
+        return self._mixed_reply(batch, [], {}, self.next_seq)
+
+    def _apply_batch(
+        self, batch: Batch, data: bytes, touched: list[bytes],
+        acked: commands.Command | None = None,
+    ) -> Reply:  # fmt: skip
         least, greatest = min(batch.keys, default=b""), max(batch.keys, default=b"")
         if not least or max(map(len, batch.keys)) > limits.key_bytes_max:
             # A leader accepts no such batch, and no segment could be built of it (x22).
@@ -397,6 +425,10 @@ class RangeState(BandReads):
             if refused:
                 fresh = range(batch.count) if selected is None else selected
                 selected = [position for position in fresh if position not in refused]
+        if acked is not None:
+            unfit = acked_appends.acknowledge(self.groups, acked, selected, self.next_seq)
+            if unfit is not None:
+                return unfit
         numbers = batch.numbers if selected is None else [batch.numbers[i] for i in selected]
         timestamp_ms = self.last_timestamp_ms
         first_seq = self.next_seq
@@ -618,15 +650,6 @@ def _conditional_keys(batch: Batch | CorruptData) -> Iterable[bytes]:
     return compress(batch.keys, map(EXPECT_ANY.__ne__, batch.expects))
 
 
-def _mismatch(batch: Batch, refused: Mapping[int, int]) -> SequenceMismatch:
-    position, actual = next(iter(refused.items()))
-    expected = (batch.expects or ())[position]
-    return SequenceMismatch(
-        f"the key's last seq is {actual}, not {expected}",
-        key=batch.keys[position], expected=expected, actual=actual,
-    )  # fmt: skip
-
-
 def _positions(count: int) -> Sequence[int]:
     """Return the positions in a batch of `count` records."""
     return _POSITIONS[:count] if count <= len(_POSITIONS) else range(count)
@@ -637,7 +660,3 @@ def _batch(data: bytes) -> Batch | CorruptData:
         return decode_batch(data)
     except CorruptData as error:
         return error
-
-
-def _refusal(error: LognodeError) -> Reply:
-    return {"status": "error", "error": {**to_wire(error), "outcome": "not_applied"}}

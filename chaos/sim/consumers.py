@@ -1,17 +1,20 @@
 """Consumers of a group: they take batches, settle them, are late, repeat themselves, and die.
 
-A consumer that dies goes on with another number. Some of its requests come after its death.
+A consumer that dies goes on with another number. Some of its requests come after its death. In some
+runs consumers append an output, to the key of the batch, together with some acknowledgements.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from ...client.protocol.records import encode_batch
 from ...partitions.model import Span
 from .clients import TIMEOUT_S, Door, Reply
 from .clock import Scheduler
+from .history import History
 from .options import Options
 from .trace import Trace
 
@@ -22,6 +25,10 @@ _PAUSES: Final = 0.03
 _DIES: Final = 0.02
 _REPEATS: Final = 0.1
 _TAKES: Final = 0.4
+_OUTPUTS: Final = 0.5
+"""Share of the acknowledgements that come with an output."""
+_PRODUCERS: Final = 10_000
+"""Consumers have producer ids above all clients and readers."""
 _WAYS: Final = ("ack", "ack", "ack", "ack", "ack", "ack", "part", "release", "fail", "extend")
 _FAILING: Final = ("ack", "ack", "part", "release", "fail", "fail", "fail", "extend")
 """What consumers do in runs with dead letters."""
@@ -44,7 +51,14 @@ class Consumer:
     scheduler: Scheduler
     rng: random.Random
     trace: Trace
+    history: History
+    makes: Callable[[bytes, Sequence[int]], None]
+    """Is told of each output, and from which entries of the key the output is made."""
+    outputs: random.Random
+    """Decides about outputs, so that the other draws stay as they are without outputs."""
     _is_calm: bool = False
+    _number: int = 0
+    """The record number of the last output."""
     _life: int = 0
     _held: dict[bytes, _Held] = field(default_factory=dict)
     _fences: dict[bytes, int] = field(default_factory=dict)
@@ -135,6 +149,9 @@ class Consumer:
         )
         through = held.seqs[0 if how == "part" else -1] + 1
         key, token = held.key, held.token
+        if how == "ack" and self._makes_output():
+            self._append(held, through)
+            return
         body = {
             "op": "group", "what": "settle", "key": key, "consumer": self.number,
             "acks": [(key, token, through)] if how in ("ack", "part") else [],
@@ -146,9 +163,45 @@ class Consumer:
         self._sent = [*self._sent[-5:], body]
         self._ask(body, partial(self._settled, held, how, through))
 
+    def _makes_output(self) -> bool:
+        makes = self.options.outputs and not self._is_calm
+        return makes and self.outputs.random() < _OUTPUTS
+
+    def _append(self, held: _Held, through: int) -> None:
+        """Append an output of all entries of a batch, and acknowledge these."""
+        self._number += 1
+        producer = _PRODUCERS + self.consumer_id
+        value = b"%d.%d" % (producer, self._number)
+        self.history.invoke(held.key, value, producer=producer, number=self._number)
+        self.makes(value, held.seqs)
+        batch = encode_batch(
+            [held.key], [value], producer=producer, epoch=1, low=self._number,
+            numbers=self._number, atomic=True, compress=False,
+        )  # fmt: skip
+        body = {
+            "op": "group", "what": "append", "key": held.key, "consumer": self.number,
+            "ack": (held.key, held.token, held.seqs[0], through), "batch": batch,
+        }  # fmt: skip
+        self._ask(body, partial(self._appended, held, value, body))
+
+    def _appended(
+        self, held: _Held, value: bytes, body: dict[str, Any], reply: Reply | None
+    ) -> None:
+        self._later(self.rng.expovariate(1.0) * _THINK_S)
+        if reply is not None and not reply["refused"]:
+            self.history.ack(value, reply["seq"])
+        elif reply is not None and reply.get("outcome") != "unknown":
+            self.history.refuse(value)
+        else:
+            self.history.give_up(value)
+            self._sent = [*self._sent[-5:], body]  # perhaps the output is there: ask again
+        if reply is not None and self._held.get(held.key) is held:
+            del self._held[held.key]
+
     def _settled(self, held: _Held, how: str, through: int, reply: Reply | None) -> None:
         self._later(self.rng.expovariate(1.0) * _THINK_S)
-        if reply is None or self._held.get(held.key) is not held:
+        is_lost = how == "part" and self._makes_output()
+        if reply is None or is_lost or self._held.get(held.key) is not held:
             return  # the consumer asks again, or has another batch
         held.seqs = [seq for seq in held.seqs if seq >= through or how == "extend"]
         if held.key in reply["refused"] or not held.seqs or how not in ("part", "extend"):

@@ -2,14 +2,17 @@
 
 G1: an acknowledgement counts only with the newest token of its key. G2: each entry is acknowledged
 under a token that was given for the entry. G3: an acknowledged entry is not given again, and not
-acknowledged twice. G4: at the end every entry is acknowledged. Tokens count from when their leader
-has confirmed its lead, since consumers get the answers of leaders that have.
+acknowledged twice. G4: at the end every entry is acknowledged. S8: an output is appended with the
+acknowledgement of all entries from which it was made, and so an entry has one output at most.
+Tokens count from when their leader has confirmed its lead, since consumers get the answers of
+leaders that have.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ...client.protocol.records import decode_batch
 from ...node.dispatch.commands import Ack
 from ...raft.types import GroupId
 from ...statemachine import commands
@@ -31,12 +34,15 @@ class Deliveries:
     """Key and seq of each entry that is acknowledged, or a dead letter."""
     batches: int = 0
     claims: int = 0
+    outputs: int = 0
     refused: int = 0
     _proposed: dict[tuple[int, bytes, int], int] = field(default_factory=dict)
     """By fence, key and position, the token of the acknowledgement."""
     _applied: set[tuple[GroupId, int]] = field(default_factory=set)
     _given: dict[Key, tuple[int, ...]] = field(default_factory=dict)
     """By key and token, the seqs that the token was given for."""
+    _made: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
+    """By output, the seqs of the entries from which it was made."""
     _newest: dict[bytes, int] = field(default_factory=dict)
     _reached: dict[Key, int] = field(default_factory=dict)
     """By key and token, the position that the token has reached."""
@@ -72,6 +78,28 @@ class Deliveries:
     def proposed(self, fence: int, ack: Ack) -> None:
         """Note the token for which a leader proposes to acknowledge entries."""
         self._proposed[fence, ack.key, ack.through] = ack.token
+
+    def makes(self, output: bytes, seqs: Sequence[int]) -> None:
+        """Note an output that a consumer makes from entries of a key."""
+        self._made[output] = tuple(seqs)
+
+    def appended(
+        self, gid: GroupId, index: int, command: Command, reply: Mapping[str, Any]
+    ) -> None:
+        """Note a GROUP_APPEND that a member applied."""
+        if (gid, index) in self._applied or reply.get("duplicates"):
+            return
+        group, fence, acks, data = command.payload
+        if reply["status"] == "ok":
+            ((key, begin, through),) = acks
+            (output,) = decode_batch(data).values()
+            made = self._made[output or b""]
+            if not all(begin <= seq < through for seq in made):
+                raise Violation("S8", "an output is appended whose entries are done without it",
+                                key=key, made=made, begin=begin, through=through)  # fmt: skip
+            self.outputs += 1
+        acked = command._replace(kind=commands.GROUP_ACK, payload=[group, fence, acks])
+        self.applied(gid, index, acked, reply)
 
     def applied(self, gid: GroupId, index: int, command: Command, reply: Mapping[str, Any]
                 ) -> None:  # fmt: skip

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...client.protocol.errors import CorruptData
+from ...client.protocol.errors import CorruptData, LognodeError
 from ...client.protocol.levels import LEVEL_MAX
-from ...node.dispatch.commands import Ack, Proposal, Settling
+from ...node.dispatch.commands import Ack, AckFrom, Appending, Proposal, Settling
 from ...node.dispatch.dispatcher import Batches, Dispatcher, Options
 from ...node.dispatch.supply import KeyRead
 from ...raft.types import NotLeaderError
@@ -56,6 +56,8 @@ class GroupLeader:
             except CorruptData as error:  # another member has the file
                 self._replica.host.damage_found(self._replica, error)
                 answer(_REFUSED)
+        elif body["what"] == "append":
+            self._append(dispatcher, body, answer)
         else:
             self._settle(dispatcher, body, answer)
 
@@ -140,6 +142,10 @@ class GroupLeader:
             for ack in proposal.about if proposal.kind == commands.GROUP_ACK else ():
                 if isinstance(ack, Ack):
                     self._replica.host.world.deliveries.proposed(dispatcher.fence, ack)
+            if proposal.appending is not None:
+                for key, token, _, through in proposal.appending.acks:
+                    ack = Ack(key, token, through)
+                    self._replica.host.world.deliveries.proposed(dispatcher.fence, ack)
             settled = partial(self._applied, dispatcher, proposal)
             self._propose(proposal.kind, proposal.payload, settled)
 
@@ -149,6 +155,10 @@ class GroupLeader:
         if replies is None or self._dispatcher is not dispatcher:
             return
         (reply,) = replies
+        if proposal.appending is not None:
+            dispatcher.append_applied(proposal, reply, self._now_ms())
+            self._replica.host.later(0.0, partial(self._flush_on, dispatcher))
+            return
         if reply["status"] == "error":
             if proposal.kind == commands.GROUP_FLOOR:
                 dispatcher.claim_refused()
@@ -241,6 +251,34 @@ class GroupLeader:
             body["consumer"], body["acks"], body["releases"], (), body["extends"], settling,
             now_ms=self._now_ms(), leaves=body["leaves"],
         )  # fmt: skip
+        self._flush(dispatcher)
+
+    def _append(self, dispatcher: Dispatcher, body: dict[str, Any], answer: "Answer") -> None:
+        """Append an output with the acknowledgement of its entries."""
+        state, deliveries = self._replica.store.state, self._replica.host.world.deliveries
+        ack = AckFrom(*body["ack"])
+        try:
+            batch = self._replica.store.admit(body["batch"])
+        except LognodeError:
+            answer(_REFUSED)
+            return
+        known = state.repeated(batch)
+        if known is not None:
+            dispatcher.repeated(body["consumer"], [ack])
+            self._flush(dispatcher)
+            answer({"status": "ok", "refused": False, "seq": known["seqs"][0]})
+            return
+        is_old = deliveries.is_old(ack.key, ack.token, ack.through)
+
+        def done() -> None:
+            reply = appending.reply or {"status": "error"}
+            if reply["status"] == "ok" and is_old:
+                deliveries.accepted(ack.key)
+            is_refused = reply["status"] != "ok"
+            answer({"status": "ok", "refused": is_refused, "seq": reply.get("first_seq")})
+
+        appending = Appending([ack], body["batch"], 1, done)
+        dispatcher.append(body["consumer"], appending, self._now_ms())
         self._flush(dispatcher)
 
 

@@ -43,6 +43,8 @@ _CONSUMED: Final = 0.25
 """Share of the seeds with consumers of a group."""
 _LETTERS: Final = 0.5
 """Share of the runs with consumers and without removals in which entries become dead letters."""
+_OUTPUTS: Final = 0.5
+"""Share of the runs with consumers in which these append outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class Options:
     """Consumers of a group that reads all keys."""
     letters: bool = False
     """With consumers: entries that failed twice become dead letters."""
+    outputs: bool = False
+    """With consumers: some acknowledgements come with an output in one command."""
     opened: frozenset[int] = frozenset()
     """Guard holes left open: only the canary does that."""
 
@@ -137,6 +141,7 @@ class Options:
         text += " recovers" if self.recovers else ""
         text += f" consumers={self.consumers}" if self.consumers else ""
         text += " letters" if self.letters else ""
+        text += " outputs" if self.outputs and self.consumers else ""
         text += f" churn={self.churn_seconds:g}" if self.churn_seconds else ""
         text += f" client-loss={self.client_loss:g}" if self.client_loss else ""
         text += f" loses={self.repair_after_seconds:g}" if self.loses else ""
@@ -158,7 +163,8 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
     # A removal may take an entry before its copy, and a copy. Consumers exclude an accepted loss.
     fails = bool(drawn.consumers) and not drawn.removals
     letters = fails and random.Random(f"letters {seed}").random() < _LETTERS
-    return replace(drawn, cursors=cursors, letters=letters)
+    outputs = drawn.consumers > 0 and random.Random(f"outputs {seed}").random() < _OUTPUTS
+    return replace(drawn, cursors=cursors, letters=letters, outputs=outputs)
 
 
 def _drawn(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> Options:

@@ -218,8 +218,10 @@ class RangeReplica(Member):
 
     def _note_acks(self, entry: LogEntry, reply: Any) -> None:
         command = commands.decode(entry.command)
-        if command is not None and command.kind in APPLIED:
-            deliveries = self.host.world.deliveries
+        deliveries = self.host.world.deliveries
+        if command is not None and command.kind == commands.GROUP_APPEND:
+            deliveries.appended(self.gid, entry.index, command, reply)
+        elif command is not None and command.kind in APPLIED:
             deliveries.applied(self.gid, entry.index, command, reply)
 
     def drained(self) -> None:

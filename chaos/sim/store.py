@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ...client.protocol.invariants import invariant
 from ...client.protocol.levels import LEVEL_MIN
+from ...client.protocol.records import Batch
 from ...client.protocol.types import Entry
 from ...node.directory import feature_level, meta_keys
 from ...node.rules import merging
@@ -124,9 +125,9 @@ class ReplicaStore:
         """Return the number of entries applied since the last checkpoint began."""
         return self.state.applied_index - self._checkpointed
 
-    def admit(self, batch: bytes) -> None:
-        """Raise the leader's refusal of a batch, if any."""
-        admit(batch, self.state.start, self.state.end)
+    def admit(self, batch: bytes) -> Batch:
+        """Return the batch, or raise the refusal of the leader."""
+        return admit(batch, self.state.start, self.state.end)
 
     # Checkpoints.
 

@@ -87,6 +87,8 @@ class Outcome:
     """Batches that consumers of the group were given."""
     letters: int = 0
     """Entries that became dead letters."""
+    outputs: int = 0
+    """Outputs that were appended with acknowledgements."""
     lost: int = 0
     """Acknowledged entries that these recoveries have lost."""
     events: int = 0
@@ -179,6 +181,7 @@ class World:
             Consumer(
                 number, self.options, _OwnLine(self, random.Random(f"{self.seed} line {number}")),
                 self.scheduler, random.Random(f"{self.seed} consumer {number}"), self.trace,
+                self.history, self.deliveries.makes, random.Random(f"{self.seed} output {number}"),
             )
             for number in range(1, self.options.consumers + 1)
         ]  # fmt: skip
@@ -443,6 +446,7 @@ def judge(world: World) -> Outcome:
     outcome.recoveries = world.generations.recoveries
     outcome.given = world.deliveries.batches
     outcome.letters = world.deliveries.letters.passed
+    outcome.outputs = world.deliveries.outputs
     outcome.lost = world.history.lost
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()

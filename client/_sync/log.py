@@ -38,6 +38,7 @@ from .consumer import Consumer
 from .cursor import KeptCursor
 from .follow import Feed
 from .group import Group
+from .group_batch import GroupBatch
 from .producer import Producer
 from .snapshot import Snapshot
 
@@ -133,6 +134,7 @@ class Log:
         self,
         records: Sequence[Record],
         *,
+        acks: Sequence[GroupBatch] = (),
         wait_for: Sequence[str] = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
@@ -143,9 +145,17 @@ class Log:
         most `batch_records_max` records and `batch_bytes_max` bytes. Raises LimitExceeded, and
         BatchSpansRanges when the keys lie in several ranges. `wait_for` and `wait_ms` are as for
         `append`; a view has seen the batch when it has acknowledged all records.
+
+        `acks`: batches of a consumer of this log, whose keys lie in the same range. The append
+        acknowledges all their entries in the same step: both happen, or neither. Raises Fenced when
+        the consumer no longer has a key. After an error with unknown outcome, take the batch that
+        the consumer is given next, if any: this call has happened as a whole or not at all.
         """
+        twins = [batch._twin for batch in acks]
         return self._loop.call(
-            self._twin.append_batch(records, wait_for=wait_for, wait_ms=wait_ms, timeout=timeout)
+            self._twin.append_batch(
+                records, acks=twins, wait_for=wait_for, wait_ms=wait_ms, timeout=timeout
+            )
         )
 
     def update(self, key: bytes | str, change: Change, *, timeout: float | None = None) -> Updated:

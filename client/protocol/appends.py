@@ -19,8 +19,8 @@ from .kinds import Array, Binary, Column, Flag, Integer, Opaque, Row, Text
 from .operation import Operation, Permission, Retry, Sender, Subject
 from .record import OMIT, Optional, Record
 
-_BATCH: Final = Binary(limits.entry_bytes_max, limit="entry_bytes_max")
-_RESULT: Final = Record(
+BATCH: Final = Binary(limits.entry_bytes_max, limit="entry_bytes_max")
+RESULT: Final = Record(
     {
         "status": Text(0, among=("ok", "error")),
         "first_seq": Optional(SEQ),
@@ -43,6 +43,11 @@ _LISTED_BYTES: Final = 13
 its key."""
 
 
+def result_bytes(batch: bytes) -> int:
+    """Return the maximum bytes of the result of a batch: a repetition has a seq per record."""
+    return limits.KIB + _LISTED_BYTES * min(limits.request_records_max, len(batch) // 2)
+
+
 def _results_bytes(body: dict[str, object]) -> int:
     found = body["batches"]
     batches: list[bytes] = found if isinstance(found, list) else []
@@ -60,12 +65,12 @@ APPEND: Final = Operation(
     Sender.CLIENT, Permission.APPEND, Retry.IDEMPOTENT,
     Record({
         **GROUP,
-        "batches": Array(_BATCH, limits.request_batches_max, 1, limit="request_batches_max"),
+        "batches": Array(BATCH, limits.request_batches_max, 1, limit="request_batches_max"),
         "timeout_ms": Optional(TIMEOUT, 10_000),
         "node": Optional(Integer()),
         "grant": Optional(GRANT),
     }),
-    Record({"results": Array(_RESULT, limits.request_batches_max)}),
+    Record({"results": Array(RESULT, limits.request_batches_max)}),
     _results_bytes,
     subject=Subject.BATCHES,
 )  # fmt: skip

@@ -65,6 +65,37 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "has no room for another position; the lease stays.",
         "> refused[].position": "The next seq wanted of the key.",
     },
+    "group_append": {
+        **_GROUP,
+        **_CONSUMER,
+        "acks": "Keys whose entries are done once the batch is appended, each once.",
+        "acks[].key": "The key. It lies in the range, as all keys of the batch.",
+        "acks[].token": _TOKENS,
+        "acks[].first": "The seq of the first entry that is acknowledged. The request is refused "
+        "when the key's position is above it.",
+        "acks[].through": "The next seq wanted of the key: the last seq done, plus 1.",
+        "batch": "A record batch, packed, with a producer and flag 2; see Record batches. A "
+        "repetition has the same numbers.",
+        "> result": "The result of the batch. FENCED with a `key`: the consumer does not have that "
+        "key any more.",
+        "> result.status": "`ok`: the batch is appended, and the keys are acknowledged. `error`: "
+        "neither, unless the outcome of the error says otherwise.",
+        "> result.first_seq": "All records are new: the seq of the first. The others follow one by "
+        "one. Nil: see `seqs`.",
+        "> result.seqs": "Without `first_seq`: the seq of each record. Nil: a duplicate whose seq "
+        "is forgotten.",
+        "> result.duplicates": "Positions of the records that an earlier request had appended: all "
+        "or none.",
+        "> result.timestamp_ms": "The timestamp of the new records.",
+        "> result.refused": "Always nil: a condition that does not hold refuses the whole batch.",
+        "> result.actual": "Always nil.",
+        "> result.error": "With the status `error`: why; see Errors.",
+        "> refused": "The keys that the consumer does not have any more, in any order.",
+        "> refused[].key": "The key.",
+        "> refused[].reason": "`lease`: the consumer does not have the key with this token. "
+        "`position`: `through` is beyond the batch, or the key's position is above `first`.",
+        "> refused[].position": "The next seq wanted of the key.",
+    },
     "group_decide": {
         **_GROUP,
         "retry": "Parked keys that go on with the entry at which they stopped.",

@@ -8,10 +8,12 @@ after a change goes on where the earlier leader stopped. Positions are the next 
 from typing import Any, Final
 
 from . import limits
+from .appends import BATCH, RESULT, result_bytes
 from .common import (
     BOUND,
     COUNT,
     ENTRY_BYTES,
+    GRANT,
     GROUP,
     HEADERS,
     KEY,
@@ -84,6 +86,28 @@ GROUP_SETTLE: Final = Operation(
            loose=True),
     SMALL_BYTES + 4 * _KEY_ROWS * (limits.key_bytes_max + 48),
     subject=Subject.KEYS,
+)  # fmt: skip
+GROUP_APPEND: Final = Operation(
+    "group_append", 47,
+    "Append a batch and acknowledge batches of a consumer in one step: all of it, or nothing. The "
+    "batch is atomic and has a producer; a repetition is answered like the first request.",
+    Sender.CLIENT, Permission.APPEND, Retry.IDEMPOTENT,
+    Record({
+        **_OF_GROUP,
+        "consumer": _CONSUMER,
+        "acks": Array(Row(key=KEY, token=_TOKEN, first=Integer(1), through=Integer(1)),
+                      limits.group_append_keys_max, 1, limit="group_append_keys_max"),
+        "batch": BATCH,
+        "grant": Optional(GRANT),
+    }),
+    Record({
+        "result": RESULT,
+        "refused": Array(Row(key=KEY, reason=Text(32), position=SEQ), limits.group_append_keys_max),
+    }, loose=True),
+    lambda body: (
+        SMALL_BYTES + result_bytes(body["batch"]) + len(body["acks"]) * (limits.key_bytes_max + 48)
+    ),
+    subject=Subject.BATCHES,
 )  # fmt: skip
 GROUP_DECIDE: Final = Operation(
     "group_decide", 45,
@@ -258,6 +282,6 @@ GROUP_LIST: Final = Operation(
 )  # fmt: skip
 
 GROUPS: Final = (
-    GROUP_SETTLE, GROUP_DECIDE, GROUP_TAKE, GROUP_LAG, GROUP_KEYS, GROUP_HISTORY, GROUP_CREATE,
-    GROUP_DELETE, GROUP_LIST,
+    GROUP_SETTLE, GROUP_APPEND, GROUP_DECIDE, GROUP_TAKE, GROUP_LAG, GROUP_KEYS, GROUP_HISTORY,
+    GROUP_CREATE, GROUP_DELETE, GROUP_LIST,
 )  # fmt: skip

@@ -237,6 +237,8 @@ group_window_max: Final = 1_048_576
 """Seqs between the floor of a group and the newest acknowledged entry."""
 group_keys_a_command_max: Final = 1_024
 """Keys that one command of a group names."""
+group_append_keys_max: Final = 512
+"""Keys that a batch acknowledges, which a command names together with the batch."""
 group_decisions_max: Final = 1_000
 """Decisions that a group remembers in each range, the newest ones."""
 group_text_chars_max: Final = 128

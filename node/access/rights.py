@@ -8,7 +8,7 @@ from ...client.accepting.access import Allowed
 from ...client.protocol import Operation, Permission, Subject, limits
 from ...client.protocol.appends import FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER
 from ...client.protocol.errors import RangeNotFound, Unauthorized, Unavailable
-from ...client.protocol.groups import GROUP_CREATE
+from ...client.protocol.groups import GROUP_APPEND, GROUP_CREATE
 from ...client.protocol.key_spans import KeySpans, Span, prefix_span
 from ...client.protocol.patterns import Patterns
 from ...client.protocol.principal import Principal
@@ -34,7 +34,9 @@ _PRODUCER: Final = {FENCE: "id", PRODUCER_CLOSE: "id", PRODUCER_NUMBER: "produce
 _CHOOSING: Final = frozenset((KEYS, EXPORT, FOLLOW, RESOLVE))
 """Reads that show no entry that does not match the `patterns` of the request."""
 _SETTLED: Final = ("acks", "releases", "rejects", "extends")
-"""Fields of GROUP_SETTLE whose rows begin with a key."""
+"""Fields of GROUP_SETTLE whose rows begin with a key. GROUP_APPEND has the first."""
+_ACKS: Final = replace(GROUP_APPEND, permission=Permission.READ, subject=Subject.KEYS)
+"""The right to acknowledge the entries of keys: the right to read the keys."""
 _TURN: Final = replace(LATEST, permission=Permission.APPEND)
 """A read in a turn holds up the clients that append to the key: only they may take a turn."""
 
@@ -109,6 +111,8 @@ class Rights(Ending):
             self._check_dead_letters(body)
         if body.get("turn") is not None:
             self._authorised(_TURN, body)
+        if operation is GROUP_APPEND:
+            self._authorised(_ACKS, body)
         if operation.subject is Subject.BATCHES:
             return Allowed(keys, self._granted(body["grant"]))
         field = _PRODUCER.get(operation)
@@ -276,7 +280,7 @@ def _within(keys: KeyRights, operation: Operation, body: Body, range_: Descripto
     if body.get("key") is not None:
         return keys.has(body["key"])
     if "acks" in body:
-        return keys.has_all([row[0] for field in _SETTLED for row in body[field]])
+        return keys.has_all([row[0] for field in _SETTLED for row in body.get(field, ())])
     spans = body.get("spans")
     if spans is not None and not all(keys.covers(start, end) for start, end, _ in spans):
         return False

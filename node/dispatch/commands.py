@@ -1,6 +1,6 @@
 """The commands that a dispatcher proposes, and the requests that wait for these commands."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...statemachine.groups.claim import Claim
@@ -11,6 +11,15 @@ class Ack(NamedTuple):
 
     key: bytes
     token: int
+    through: int
+
+
+class AckFrom(NamedTuple):
+    """A key whose entries from seq `first` on a consumer has done up to `through`."""
+
+    key: bytes
+    token: int
+    first: int
     through: int
 
 
@@ -34,6 +43,9 @@ class Proposal(NamedTuple):
     kind: int
     payload: list[Any]
     about: list[Ack] | list[Failure] | Claim
+    appending: "Appending | None" = None
+    """The request of a GROUP_APPEND, which is about nothing else: tell its answer with
+    `Dispatcher.append_applied`."""
 
 
 class Refused(NamedTuple):
@@ -63,3 +75,30 @@ class Settling:
         self._left -= 1
         if not self._left:
             self._on_done()
+
+
+class Appending:
+    """A request to append a batch with acknowledgements. `on_done` is called when the request is
+    refused, or its command is applied."""
+
+    def __init__(
+        self, acks: Sequence[AckFrom], data: bytes, records: int, on_done: Callable[[], None]
+    ) -> None:
+        self.acks = acks
+        self.data = data
+        """The packed batch."""
+        self.records = records
+        """How many records the batch has."""
+        self.refused: list[Refused] = []
+        """The keys that do not fit. Nothing is applied then."""
+        self.is_early = False
+        """Whether another command about a key is under way: the request shall come again."""
+        self.reply: Mapping[str, Any] | None = None
+        """The reply of apply; None: the command was not proposed."""
+        self._on_done = on_done
+
+    def done(self, reply: Mapping[str, Any] | None = None, *, is_early: bool = False) -> None:
+        """Note the outcome."""
+        self.reply = reply
+        self.is_early = is_early
+        self._on_done()

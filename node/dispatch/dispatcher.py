@@ -4,8 +4,8 @@ See `node/dispatch/__init__.py` for the duties of the caller.
 """
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from ...client.protocol import limits
 from ...client.protocol.groups import FULL, LEASE, POSITION
@@ -17,7 +17,8 @@ from ...statemachine.groups.group import Group
 from ...statemachine.groups.selection import Selection
 from ...statemachine.page import Page
 from ...statemachine.spans import Span, has
-from .commands import Ack, Failure, Proposal, Refused, Settling
+from .appends import Appends, Keys
+from .commands import Ack, AckFrom, Appending, Failure, Proposal, Refused, Settling
 from .floor_claims import Pending, floor_claim
 from .key_line import Line, Place
 from .leases import GIVEN_BACK, Lease, Leases
@@ -102,6 +103,8 @@ class Dispatcher:
         """Acknowledgements to propose or under way: positions, and the requests that wait."""
         self._ack_turns: dict[bytes, None] = {}
         """The keys among these that wait to be proposed."""
+        keys = Keys(self._expected, self._ack_done, self._goes_on, self._lost, self._parks)
+        self._appends = Appends(group_id, group, self._leases, keys)
         self._failures: list[Failure] = []
         self._claim: Pending | None = None
         self._floor_ms = now_ms
@@ -287,6 +290,16 @@ class Dispatcher:
             if not lease.busy:
                 self._ack_turns[key] = None
 
+    def append(self, consumer: int, appending: Appending, now_ms: int) -> None:
+        """Take acknowledgements that shall be applied with a batch, all of it or nothing."""
+        if consumer in self._seen_ms:
+            self._seen_ms[consumer] = now_ms
+        self._appends.add(consumer, appending)
+
+    def repeated(self, consumer: int, acks: Sequence[AckFrom]) -> None:
+        """Take acknowledgements that were applied with a batch that came again."""
+        self._appends.repeated(consumer, acks)
+
     def _free_lease(
         self, consumer: int, key: bytes, token: int, settling: Settling
     ) -> Lease | None:
@@ -368,6 +381,7 @@ class Dispatcher:
         self._ack_turns.clear()
         for at in range(0, len(keys), most):
             found += self._propose_acks(keys[at : at + most], now_ms)
+        found += self._appends.proposals(now_ms)
         failures, self._failures = self._failures, []
         for at in range(0, len(failures), most):
             found += self._propose_failures(failures[at : at + most], now_ms)
@@ -433,6 +447,10 @@ class Dispatcher:
         self._floor_rows = len(self._group.rows)
         return None
 
+    def append_applied(self, proposal: Proposal, reply: Mapping[str, Any], now_ms: int) -> None:
+        """Take the reply to a batch with acknowledgements, which may be an error."""
+        self._appends.applied(proposal, reply, now_ms)
+
     def applied(
         self, proposal: Proposal, refused: Sequence[int], actual: Sequence[int], now_ms: int
     ) -> None:
@@ -453,13 +471,9 @@ class Dispatcher:
         lease = self._leases.of[ack.key]
         row = self._group.rows.get(ack.key)
         if actual is None:
-            lease.acked(ack.through)
-            self._answer(ack.key, ack.through, None)
-            self._acked(lease, ack.through)
+            self._ack_done(lease, ack.through)
         elif row is not None and row.parked:
-            self._answer(ack.key, lease.wanted, LEASE)
-            self._leases.drop(lease)
-            self._supply.park(ack.key)
+            self._parks(lease)
         elif actual >= ack.through or actual < lease.first:
             self._lost(lease, now_ms)
         elif actual == expected:
@@ -467,6 +481,24 @@ class Dispatcher:
             lease.rests()
         else:  # the key's position moved to an entry that the consumer has
             self._ack_turns[ack.key] = None
+
+    def _ack_done(self, lease: Lease, through: int) -> None:
+        lease.acked(through)
+        self._answer(lease.key, through, None)
+        self._acked(lease, through)
+
+    def _goes_on(self, lease: Lease) -> None:
+        """Let the consumer keep a key, and propose the acknowledgements that wait."""
+        lease.rests()
+        for through, _ in self._acks.get(lease.key, ()):
+            lease.wants(through)
+            self._ack_turns[lease.key] = None
+
+    def _parks(self, lease: Lease) -> None:
+        """End a lease of a key that was parked."""
+        self._answer(lease.key, lease.wanted, LEASE)
+        self._leases.drop(lease)
+        self._supply.park(lease.key)
 
     def _lost(self, lease: Lease, now_ms: int) -> None:
         """End a lease of a key that somebody else has moved, past what the consumer has done."""

@@ -68,6 +68,7 @@ class Leases:
     """All leases of a group in a range."""
 
     def __init__(self, fence: int) -> None:
+        self.fence = fence
         self._fence = fence & _FENCE_MASK
         self._counter = 0
         self.of: dict[bytes, Lease] = {}

@@ -25,6 +25,7 @@ from ...client.fair_turns import Share
 from ...client.protocol import Operation, limits
 from ...client.protocol.appends import APPEND
 from ...client.protocol.errors import Overloaded
+from ...client.protocol.groups import GROUP_APPEND
 from ...client.protocol.principal import Principal
 from ...client.protocol.quotas import USAGE
 from ...client.protocol.reads import READS
@@ -45,6 +46,7 @@ from .quotas import (
 from .usage import Usage
 
 _ANY = (REQUESTS, CPU)
+_APPENDS = (APPEND, GROUP_APPEND)
 _APPEND = (*_ANY, APPEND_BYTES, APPEND_RECORDS)
 _READ = (*_ANY, READ_BYTES, READ_RECORDS)
 _READS = frozenset(READS)
@@ -156,11 +158,12 @@ class Gate:
                 payer.refused()
                 raise _refused(refusal, share)
         payer.use(REQUESTS, 1)
-        if operation is APPEND:
+        if operation in _APPENDS:
             if tenant is not None and tenant.is_full:
                 payer.refused()
                 tenant.check_full()
-            payer.use(APPEND_BYTES, sum(map(len, body["batches"])))
+            batches = body["batches"] if operation is APPEND else (body["batch"],)
+            payer.use(APPEND_BYTES, sum(map(len, batches)))
         elif operation in _READS:
             if payer.is_limited:
                 reserved = min(request.weight, limits.answer_reserved_bytes)
@@ -185,7 +188,7 @@ class Gate:
 
 def _kinds(operation: Operation) -> tuple[int, ...]:
     """Return the kinds of use that an operation is charged for."""
-    if operation is APPEND:
+    if operation in _APPENDS:
         return _APPEND
     return _READ if operation in _READS else _ANY
 

@@ -134,17 +134,33 @@ class RangeReplica(Replica):
         self, packed: PackedBatch, allowed: Allowed | None = None, payer: Payer | None = None
     ) -> Generator[None, None, "asyncio.Future[Reply]"]:
         """Do the same as `append` in steps of at most a few milliseconds."""
+        batch = yield from self.check_append(packed, allowed, payer)
+        self._check_takes(payer)  # again: other work may have run between the steps
+        return self._gather(packed.data, batch, allowed, payer)
+
+    def check_append(
+        self, packed: PackedBatch, allowed: Allowed | None = None, payer: Payer | None = None
+    ) -> Generator[None, None, Batch]:
+        """Check a batch in such steps. Raises the errors of `append`."""
         self._check_takes(payer)
         _check_size(packed.data)
         start, end = self.state.start, self.state.end
-        batch = yield from admit_steps(packed, start, end, _check_of(allowed))
-        self._check_takes(payer)  # again: other work may have run between the steps
-        return self._gather(packed.data, batch, allowed, payer)
+        return (yield from admit_steps(packed, start, end, _check_of(allowed)))
 
     def _gather(
         self, data: bytes, batch: Batch, allowed: Allowed | None, payer: Payer | None
     ) -> "asyncio.Future[Reply]":
         """Keep an admitted batch for the next round."""
+        self.count_append(data, batch, allowed, payer)
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._gathered.add(_name(payer), Waiting(data, batch.count, future))
+        self.services.rounds.gather(self)
+        return future
+
+    def count_append(
+        self, data: bytes, batch: Batch, allowed: Allowed | None, payer: Payer | None
+    ) -> None:
+        """Count a checked batch that is about to be proposed."""
         if batch.producer and allowed is None:
             self._producer_use.used(batch.producer)
         elif batch.producer:
@@ -153,14 +169,9 @@ class RangeReplica(Replica):
         if self.sample is not None:
             self.sample.appended(batch.keys, together=batch.atomic)
         self.services.room.spent(len(data))
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        principal = _name(payer)
         if payer is not None:
             payer.use(APPEND_RECORDS, batch.count)
-        self.services.memory.brought.add(principal, len(data))
-        self._gathered.add(principal, Waiting(data, batch.count, future))
-        self.services.rounds.gather(self)
-        return future
+        self.services.memory.brought.add(_name(payer), len(data))
 
     def _check_takes(self, payer: Payer | None) -> None:
         """Raise an error if this replica takes no append now."""

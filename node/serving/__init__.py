@@ -10,6 +10,7 @@
     view_service             waits of appends for views
     group_driver             drives the dispatcher of a group on a leader
     dead_letters             copies the entries that failed too often to another log
+    group_appends            requests to append a batch with acknowledgements
     floor_shares             the floors of a range that one principal may keep
     cluster_service          logs, ranges and nodes; requests to the controller
     command_turns            the limit on each principal's metadata changes under way

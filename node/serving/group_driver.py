@@ -9,7 +9,7 @@ Nothing here holds the loop: a page is read in bounded turns, and a command name
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from ...partitions.groups import GroupRecord
 from ...statemachine import commands
 from ...statemachine.groups.group import Group
 from ...statemachine.groups.selection import Selection
-from ..dispatch.commands import Proposal, Settling
+from ..dispatch.commands import AckFrom, Appending, Proposal, Settling
 from ..dispatch.dispatcher import Batches, Dispatcher, Options
 from ..dispatch.ready_keys import AFFINITY_MS
 from ..dispatch.supply import KeyRead, PageRead
@@ -260,7 +260,9 @@ class GroupDriver:
         replica = self._replica
         future: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
         stamp_ms = replica.services.stamp_ms()
-        replica.propose(commands.proposal(proposal.kind, stamp_ms, proposal.payload), (future,))
+        command = commands.proposal(proposal.kind, stamp_ms, proposal.payload)
+        records = 0 if proposal.appending is None else proposal.appending.records
+        replica.propose(command, (future,), records=records)
         future.add_done_callback(partial(self._applied, proposal))
 
     def _applied(self, proposal: Proposal, future: "asyncio.Future[Body]") -> None:
@@ -271,7 +273,9 @@ class GroupDriver:
             self.end(error if isinstance(error, LognodeError) else None)
             return
         reply = future.result()
-        if reply.get("status") != "error":
+        if proposal.appending is not None:
+            self.dispatcher.append_applied(proposal, reply, now_ms())
+        elif reply.get("status") != "error":
             places, actual = reply.get("refused", ()), reply.get("actual", ())
             self.dispatcher.applied(proposal, places, actual, now_ms())
             if proposal.kind == commands.GROUP_NOTE and self.letters is not None:
@@ -357,7 +361,7 @@ class GroupDriver:
     async def settle(self, body: Body) -> list[list[Any]]:
         """Settle the keys of a consumer; return the refused keys, with reasons and positions."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        settling = Settling(lambda: None if done.done() else done.set_result(None))
+        settling = Settling(partial(_wake, done))
         parts = list(_in_parts(body))
         for at, (acks, releases, rejects, extends) in enumerate(parts):
             if at:
@@ -371,6 +375,11 @@ class GroupDriver:
                 leaves=body["leave"] and is_last,
             )  # fmt: skip
             self._flush_soon()
+        await self._until_settled(done)
+        return [list(each) for each in settling.refused]
+
+    async def _until_settled(self, done: "asyncio.Future[None]") -> None:
+        """Wait until a request is settled. Raises the error that ends the driver."""
         self._stirred.set()
         if not done.done():
             self._settling[done] = None
@@ -378,7 +387,24 @@ class GroupDriver:
                 await done
             finally:
                 self._settling.pop(done, None)
-        return [list(each) for each in settling.refused]
+
+    async def append(
+        self, consumer: int, acks: Sequence[AckFrom], data: bytes, records: int
+    ) -> Appending:
+        """Append a batch with acknowledgements; return the request when its outcome is known."""
+        self.check()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        appending = Appending(acks, data, records, partial(_wake, done))
+        self.dispatcher.append(consumer, appending, now_ms())
+        self._flush_soon()
+        await self._until_settled(done)
+        return appending
+
+    def repeated(self, consumer: int, acks: Sequence[AckFrom]) -> None:
+        """Note that a batch with these acknowledgements came again."""
+        self.check()
+        self.dispatcher.repeated(consumer, acks)
+        self._stirred.set()
 
     @property
     def behind(self) -> int:

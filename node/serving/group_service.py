@@ -26,6 +26,7 @@ from ...client.protocol.errors import (
     from_wire,
 )
 from ...client.protocol.groups import (
+    GROUP_APPEND,
     GROUP_DECIDE,
     GROUP_HISTORY,
     GROUP_KEYS,
@@ -50,7 +51,9 @@ from ..audit.own_appends import OwnAppends
 from ..metrics import Metrics
 from ..replicas.range_replica import RangeReplica
 from ..replicas.read_turns import in_turns
+from ..runtime.slices import stepped
 from ..runtime.unexpected import OnBroken
+from . import group_appends
 from .data_service import DataService
 from .dead_letters import Post
 from .group_driver import GroupDriver, GroupDrivers, now_ms
@@ -90,6 +93,7 @@ class GroupService:
         self._reopening: dict[tuple[RangeReplica, int], asyncio.Task[None]] = {}
         self.handlers: Mapping[Operation, Handler] = {
             GROUP_SETTLE: self._settle,
+            GROUP_APPEND: self._append,
             GROUP_DECIDE: self._decide,
         }
         self.paid_handlers: Mapping[Operation, PaidHandler] = {
@@ -215,6 +219,29 @@ class GroupService:
         if replica.proposed_bytes > limits.append_queue_bytes_max:
             raise Overloaded("the range's append queue is full", retry_after=0.05)
         return {"refused": await driver.settle(body)}
+
+    async def _append(self, body: Body) -> Body:
+        """Append a batch with acknowledgements; answer when both are committed.
+
+        A repetition is answered first: its tokens are settled. No earlier attempt is applied later
+        than this look, unless it was proposed here and keeps the keys busy: a leader begins to
+        lease after it has applied all entries of earlier leaders, and fences their commands.
+        """
+        replica = self._data.find(body)
+        acks = group_appends.checked_acks(body["acks"])
+        driver = await self._driver(replica, body)
+        packed = group_appends.opened(body["batch"])
+        allowed, payer = body.get("allowed"), body.get("payer")
+        batch = await stepped(replica.check_append(packed, allowed, payer))
+        group_appends.check_batch(batch, acks, _span(replica), replica.descriptor)
+        driver.check()
+        known = replica.state.repeated(batch)
+        if known is not None:
+            driver.repeated(body["consumer"], acks)
+            return {"result": known, "refused": []}
+        replica.count_append(body["batch"], batch, allowed, payer)
+        done = await driver.append(body["consumer"], acks, body["batch"], batch.count)
+        return group_appends.answer(done, is_fenced=driver.is_over)
 
     # Operators.
 

@@ -21,7 +21,13 @@ from ...client.protocol.errors import (
     Unauthorized,
     Unsupported,
 )
-from ...client.protocol.groups import GROUP_CREATE, GROUP_DECIDE, GROUP_DELETE, GROUP_TAKE
+from ...client.protocol.groups import (
+    GROUP_APPEND,
+    GROUP_CREATE,
+    GROUP_DECIDE,
+    GROUP_DELETE,
+    GROUP_TAKE,
+)
 from ...client.protocol.invariants import DiskFailure, InvariantError
 from ...client.protocol.invites import NODE_INVITE
 from ...client.protocol.peers import JOIN, RAFT
@@ -243,6 +249,8 @@ class Server:
             # The key of the certificate that the node has shown, whatever the body says.
             seen = {**body, "key": "" if certificate is None else certificate.key}
             return self._audited(request, self._join(seen))
+        if operation is GROUP_APPEND:
+            body = {**body, "allowed": request.allowed, "payer": payer}
         if operation in _OWNED:
             access = request.connection.access
             body = {**body, "owner": "" if access is None else access.owner}

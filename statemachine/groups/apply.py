@@ -48,6 +48,24 @@ def apply(
     return {"refused": [at for at, _ in done], "actual": [position for _, position in done]}
 
 
+def ack_all(groups: Groups, command: Command, *, next_seq: int) -> LognodeError | Refused:
+    """Apply the acknowledgements of a GROUP_APPEND, all or none.
+
+    Return the error of the command, or the places that do not fit, each with the position of its
+    key; nothing has changed then.
+    """
+    group_id, fence, acks, _ = command.payload
+    group = groups.found(group_id)
+    if not isinstance(group, Group):
+        return group
+    stale = group.check_fence(fence)
+    if stale is not None:
+        return stale
+    if not all(has(groups.span, key) for key in _keys(command)):
+        return GenerationMismatch("a key is outside of the range", ranges=[])
+    return group.ack_all(acks, next_seq)
+
+
 def told(groups: Groups, command: Command) -> Any:
     """Return the state that the command may have changed, for the hash of effects."""
     group = groups.by_id.get(command.payload[0])
@@ -61,7 +79,7 @@ def told(groups: Groups, command: Command) -> Any:
 def _keys(command: Command) -> Iterable[bytes]:
     """Return the keys that a command names."""
     kind, payload = command.kind, command.payload
-    if kind in (commands.GROUP_ACK, commands.GROUP_NOTE, commands.GROUP_COPIED):
+    if kind in _KEYS_IN_ROWS:
         return [row[0] for row in payload[2]]
     if kind == commands.GROUP_FLOOR:
         return [*payload[6], *payload[7]]
@@ -155,4 +173,9 @@ _FENCED: Final = frozenset((
     commands.GROUP_COPIED,
 ))  # fmt: skip
 """The commands of a leader by itself: its fence must be the present one."""
+_KEYS_IN_ROWS: Final = frozenset((
+    commands.GROUP_ACK, commands.GROUP_NOTE, commands.GROUP_COPIED, commands.GROUP_APPEND,
+))  # fmt: skip
+"""The commands whose third element has rows that begin with a key."""
 KINDS: Final = frozenset((*_RUNS, commands.GROUP_OPEN, commands.GROUP_FORGET))
+"""The commands that `apply` applies: all but GROUP_APPEND, which also appends."""

@@ -43,6 +43,16 @@ def is_ack(payload: Any) -> bool:
     return _has(payload, 3) and _are_numbers(payload[:2]) and _are_some(payload[2], _is_ack)
 
 
+def is_append(payload: Any) -> bool:
+    """[group, fence, acks, batch]: acks as above, each of another key, and the bytes of a batch."""
+    return (
+        _has(payload, 4)
+        and is_ack(payload[:3])
+        and len({row[0] for row in payload[2]}) == len(payload[2])
+        and type(payload[3]) is bytes
+    )
+
+
 def is_note(payload: Any) -> bool:
     """[group, fence, notes, who]: a note is [key, expected, deliveries, parked, error].
 

@@ -67,16 +67,37 @@ class Group:
         """Move keys from the expected position to the next."""
         refused: Refused = []
         for at, (key, expected, through) in enumerate(acks):
-            row = self.rows.get(key)
-            floor = self.floors.at(key)
-            if (
-                expected != (floor if row is None else row.done)
-                or through > min(next_seq, floor + limits.group_window_max)
-                or (row is not None and row.parked)
-                or not self._put(key, Row(through), floor)
+            if not self._takes(key, expected, through, next_seq) or not self._put(
+                key, Row(through), self.floors.at(key)
             ):
                 refused.append((at, self.position(key)))
         return refused
+
+    def ack_all(self, acks: Sequence[Step], next_seq: int) -> Refused:
+        """Move all keys, each named once, or change nothing if a key does not fit."""
+        refused = [
+            (at, self.position(key))
+            for at, (key, expected, through) in enumerate(acks)
+            if not self._takes(key, expected, through, next_seq)
+        ]
+        if not refused:  # a key without a row is at the floor, and needs a row
+            left = max(0, limits.group_rows_max - len(self.rows))
+            fresh = [at for at, (key, *_) in enumerate(acks) if key not in self.rows]
+            refused = [(at, self.position(acks[at][0])) for at in fresh[left:]]
+        if not refused:
+            for key, _, through in acks:
+                self._put(key, Row(through), self.floors.at(key))
+        return refused
+
+    def _takes(self, key: bytes, expected: int, through: int, next_seq: int) -> bool:
+        """Whether a key may be acknowledged from one position to the next, if there is a row."""
+        row = self.rows.get(key)
+        floor = self.floors.at(key)
+        return (
+            expected == (floor if row is None else row.done)
+            and through <= min(next_seq, floor + limits.group_window_max)
+            and not (row is not None and row.parked)
+        )
 
     def note(
         self, notes: Sequence[tuple[bytes, int, int, int, str]], who: str, at_ms: int

@@ -15,7 +15,9 @@ from group_model import GROUP, GroupModel
 from lineages import KEYS
 
 from lognode.client.protocol import limits
-from lognode.node.dispatch.commands import Proposal, Settling
+from lognode.client.protocol.records import decode_batch, encode_batch
+from lognode.client.protocol.types import Entry
+from lognode.node.dispatch.commands import AckFrom, Appending, Proposal, Settling
 from lognode.node.dispatch.dispatcher import Dispatcher, Options
 from lognode.node.dispatch.supply import KeyRead
 from lognode.statemachine import commands
@@ -146,6 +148,9 @@ class DispatchModel(GroupModel):
             for at, (ack, row) in enumerate(zip(proposal.about, payload[2], strict=True)):
                 if at not in refused:
                     self._acked(ack.key, ack.token, before[ack.key], row[2])
+        elif kind == commands.GROUP_APPEND and reply["status"] == "ok":
+            assert proposal is not None
+            self._produced(proposal, before, reply["first_seq"], state)
         elif kind == commands.GROUP_SKIP and reply["status"] == "ok":
             for at, (key, _, through) in enumerate(payload[1]):
                 if at not in refused:
@@ -167,6 +172,8 @@ class DispatchModel(GroupModel):
             return
         if proposal is None:
             leader.dispatcher.decided()
+        elif proposal.appending is not None:
+            leader.dispatcher.append_applied(proposal, reply, self.now)
         else:
             assert reply["status"] == "ok", (reply, payload)
             leader.dispatcher.applied(proposal, list(refused), list(refused.values()), self.now)
@@ -178,6 +185,21 @@ class DispatchModel(GroupModel):
         assert fresh <= set(given.seqs), f"G2: {key!r} acked {fresh} of {given}"
         assert not fresh & self.done[key], "G3: acked twice"
         self.done[key] |= fresh
+
+    def _produced(
+        self, proposal: Proposal, before: dict[bytes, int], seq: int, state: RangeState
+    ) -> None:
+        """The record of a batch stands for exactly the entries that are acknowledged with it."""
+        assert proposal.appending is not None
+        (ack,) = proposal.appending.acks
+        (out,) = decode_batch(proposal.appending.data).keys
+        entry = Entry(out, seq, state.last_timestamp_ms, None, b"v", False)
+        given, shown = self.given[ack.key, ack.token], self.log.shown[ack.key].entries
+        made = {s for s in given.seqs if ack.first <= s < ack.through} & {e.seq for e in shown}
+        fresh = {e.seq for e in shown if before[ack.key] <= e.seq < ack.through}
+        assert made == fresh, f"{ack.key!r}: the record is of {made}, acknowledged are {fresh}"
+        self._acked(ack.key, ack.token, before[ack.key], ack.through)
+        self.log.shown[out].entries.append(entry)
 
     def _reset(self, state: RangeState, payload: Any) -> None:
         for start, end, to in payload[1]:
@@ -226,13 +248,37 @@ class DispatchModel(GroupModel):
         if given is None or not self._owns(leader, key):
             return
         through = given.seqs[0] + 1 if part else given.through
-        request = (consumer, how, key, given.token, through)
+        request: tuple[Any, ...] = (consumer, how, key, given.token, through)
+        if how == "append":
+            self.producers += 1
+            request = (consumer, how, key, given.token, given.through, given.seqs[0],
+                       self.producers)  # fmt: skip
         if not part and how != "extend":
             del self.held[consumer][key]
         self.past.append(request)
         self.send(leader, request)
 
+    def send_append(self, leader: Leader, request: tuple[Any, ...]) -> Appending | None:
+        """Ask to append a record with an acknowledgement. None: the request is a repetition."""
+        consumer, _, key, token, through, first, producer = request
+        acks = [AckFrom(key, token, first, through)]
+        data = encode_batch(
+            [key], [b"v"], producer=producer, epoch=1, low=1, numbers=1, atomic=True
+        )
+        if leader.state.repeated(decode_batch(data)) is not None:
+            leader.dispatcher.repeated(consumer, acks)
+            self.propose(leader)
+            return None
+        appending = Appending(acks, data, 1, lambda: None)
+        leader.dispatcher.append(consumer, appending, self.now)
+        self.propose(leader)
+        return appending
+
     def send(self, leader: Leader, request: tuple[Any, ...]) -> None:
+        if request[1] == "append":
+            if self._owns(leader, request[2]):
+                self.send_append(leader, request)
+            return
         consumer, how, key, token, through = request
         if not self._owns(leader, key):
             return

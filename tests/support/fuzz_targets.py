@@ -452,6 +452,7 @@ def range_commands() -> list[tuple[int, Any]]:
         (commands.GROUP_RESET, [7, [[b"", None, 1]], [[b"k", 2]], "ann"]),
         (commands.GROUP_FORGET, [7]), (commands.GROUP_LETTER, [7, 1, 9, [[b"k", 1, 2, 1]]]),
         (commands.GROUP_COPIED, [7, 1, [[b"k", 2]], group_forms.DEAD_LETTER]),
+        (commands.GROUP_FORGET, [7]), (commands.GROUP_APPEND, [7, 1, [[b"k", 1, 2]], batches()[0]]),
     ]  # fmt: skip
 
 

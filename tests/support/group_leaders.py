@@ -16,20 +16,26 @@ from lognode.client.cluster import Body, Cluster, LogRoutes
 from lognode.client.consumer import AsyncConsumer, Options, begin_of_group
 from lognode.client.group import AsyncGroup
 from lognode.client.protocol import Operation
+from lognode.client.protocol.appends import PRODUCER_NUMBER
+from lognode.client.protocol.cluster import PRODUCER_OPEN
 from lognode.client.protocol.errors import (
+    Fenced,
     GenerationMismatch,
     LognodeError,
     NotFound,
     NotLeader,
     Unavailable,
+    to_wire,
 )
 from lognode.client.protocol.groups import (
+    GROUP_APPEND,
     GROUP_CREATE,
     GROUP_DELETE,
     GROUP_LIST,
     GROUP_SETTLE,
     GROUP_TAKE,
 )
+from lognode.client.protocol.records import decode_batch
 from lognode.client.routing import Range
 from lognode.partitions.groups import GroupRecord, options_of
 
@@ -65,6 +71,10 @@ class Leader:
     """The token that settled a key last: its holder may repeat the request."""
     before: dict[bytes, int] = field(default_factory=dict)
     """The same of the leader before, whose tokens may be claimed though nothing is left to do."""
+    outputs: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    """What was appended with acknowledgements."""
+    numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By producer and number of such a record, its seq."""
     full: set[bytes] = field(default_factory=set)
     """Keys for whose position there is no room."""
 
@@ -86,6 +96,7 @@ class GroupView(Cluster):
     def __init__(self, cuts: tuple[bytes, ...] = ()) -> None:
         super().__init__([])
         self._tokens = itertools.count(100)
+        self._producers = itertools.count(5)
         self.leaders = [
             Leader(start, end, at)
             for at, (start, end) in enumerate(zip([b"", *cuts], [*cuts, None], strict=True), 1)
@@ -131,6 +142,7 @@ class GroupView(Cluster):
         ):  # fmt: skip
             moving = [key for key in mine if key >= at]
             other.update({key: mine.pop(key) for key in moving})  # type: ignore[attr-defined]
+        right.numbers = dict(old.numbers)
         old.end, old.generation, old.fence = at, 2, old.fence + 1
         self.leaders.insert(self.leaders.index(old) + 1, right)
 
@@ -149,6 +161,8 @@ class GroupView(Cluster):
             found = [record for name, record in sorted(self.records.items())
                      if asked["name"] in (None, name)]  # fmt: skip
             answer = {"groups": [record.to_body() for record in found]}
+        elif operation is PRODUCER_OPEN:
+            answer = {"id": next(self._producers), "epoch": 1}
         elif operation is GROUP_CREATE:
             name = asked["name"]
             assert name not in self.records
@@ -174,13 +188,20 @@ class GroupView(Cluster):
         leader = self._leader(known)
         if node != leader.node:
             raise NotLeader("another node leads", hint=leader.node)
-        if all(record.group_id != checked["group"] for record in self.records.values()):
+        known_groups = {record.group_id for record in self.records.values()}
+        if "group" in checked and checked["group"] not in known_groups:
             raise NotFound("the group was deleted", group=str(checked["group"]))
         if operation is GROUP_TAKE:
             answer = await self._take(leader, checked)
         elif operation is GROUP_SETTLE:
             answer = self._settle(leader, checked)
             await self.wake()
+        elif operation is GROUP_APPEND:
+            answer = self._append(leader, checked)
+            await self.wake()
+        elif operation is PRODUCER_NUMBER:
+            wanted = checked["producer"], checked["number"]
+            answer = {"applied": wanted in leader.numbers, "seq": leader.numbers.get(wanted)}
         else:
             raise AssertionError(operation)
         for fault in list(self.lose):
@@ -301,6 +322,35 @@ class GroupView(Cluster):
                 if lease.consumer == body["consumer"]:
                     del leader.leases[key]
         return {"refused": refused}
+
+    def _append(self, leader: Leader, body: Body) -> Body:
+        batch = decode_batch(body["batch"])
+        assert batch.atomic
+        if not all(map(leader.has, (*batch.keys, *(row[0] for row in body["acks"])))):
+            raise GenerationMismatch("a key is elsewhere", ranges=[])
+        if (batch.producer, batch.numbers[0]) in leader.numbers:
+            seqs = [leader.numbers[batch.producer, number] for number in batch.numbers]
+            result = {"status": "ok", "seqs": seqs, "duplicates": list(range(batch.count))}
+            return {"result": result, "refused": []}
+        refused = []
+        for key, token, first, through in body["acks"]:
+            lease, position = leader.leases.get(key), leader.positions.get(key, 1)
+            if lease is None or (lease.token, lease.consumer) != (token, body["consumer"]):
+                refused.append([key, "lease", position])
+            elif position > first or through > lease.through:
+                refused.append([key, "position", position])
+        if refused:
+            error = Fenced("the consumer has lost a key", key=refused[0][0])
+            return {"result": {"status": "error", "error": to_wire(error)}, "refused": refused}
+        for key, _, _, through in body["acks"]:
+            leader.positions[key] = through
+            leader.settled[key] = leader.leases.pop(key).token
+        first_seq = 100 + len(leader.outputs)
+        for at, (key, value) in enumerate(zip(batch.keys, batch.values(), strict=True)):
+            leader.outputs.append((key, value))
+            leader.numbers[batch.producer, batch.numbers[at]] = first_seq + at
+        return {"result": {"status": "ok", "first_seq": first_seq, "timestamp_ms": 9},
+                "refused": []}  # fmt: skip
 
     def _failed(self, leader: Leader, key: bytes, error: str) -> None:
         (group,) = self.records.values()

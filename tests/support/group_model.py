@@ -13,6 +13,7 @@ import msgpack
 from lineages import KEYS, Lineages
 
 from lognode.client.protocol import limits
+from lognode.client.protocol.records import encode_batch
 from lognode.client.protocol.types import Entry
 from lognode.statemachine import commands
 from lognode.statemachine.groups import forms
@@ -56,6 +57,9 @@ class GroupModel:
         """Producer, number and seq of the dead letters of parked keys."""
         self.numbers = 0
         self.claims: list[tuple[RangeState, list[Any]]] = []
+        self.sent: list[tuple[bytes, list[Any]]] = []
+        """Applied batches with acknowledgements, by the key of their record."""
+        self.producers = 0
         for state in self.log.ranges:
             self.log.do(state, commands.LEVEL, 4)
 
@@ -123,6 +127,53 @@ class GroupModel:
         reply = self._ack(state, own[at % len(own)])
         assert reply["status"] == "error" or reply["refused"] == [0], "G1: an old lease counts"
         assert msgpack.packb(group.to_wire()) == before
+
+    def ack_with(self, state: RangeState, key: bytes, out: bytes) -> None:
+        """An acknowledgement that comes with a record of another key."""
+        lease = self.leases.pop(key, None)
+        if lease is None:
+            return
+        self._follow_floor(state, lease)
+        payload, seq = self._with_batch(lease, out), state.next_seq
+        reply = self.do(state, commands.GROUP_APPEND, payload)
+        assert (reply["status"], reply.get("first_seq")) == ("ok", seq), reply
+        entry = Entry(out, seq, state.last_timestamp_ms, None, b"v", False)
+        self.log.shown[out].entries.append(entry)
+        self.done[key].update(lease.seqs)
+        self.stale.append(lease)
+        self.sent.append((out, payload))
+
+    def ack_with_stale(self, state: RangeState, at: int, out: bytes) -> None:
+        """A record with an acknowledgement that must not count: neither is applied."""
+        group = self.group(state)
+        own = [lease for lease in self.stale if has((state.start, state.end), lease.key)]
+        if group is None or not own:
+            return
+        lease = own[at % len(own)]
+        if lease.fence >= group.fence and lease.expected == group.position(lease.key):
+            return
+        before = msgpack.packb([group.to_wire(), state.next_seq])
+        reply = self.do(state, commands.GROUP_APPEND, self._with_batch(lease, out))
+        assert reply["status"] == "error", "G1, S10: an old lease counts"
+        assert msgpack.packb([group.to_wire(), state.next_seq]) == before
+
+    def repeat(self, state: RangeState, at: int) -> None:
+        """A request whose answer was lost comes again: it is answered, and changes nothing (S8)."""
+        group = self.group(state)
+        own = [payload for out, payload in self.sent if has((state.start, state.end), out)]
+        if group is None or not own:
+            return
+        before = msgpack.packb([group.to_wire(), state.next_seq])
+        reply = self.do(state, commands.GROUP_APPEND, own[at % len(own)])
+        assert (reply["status"], reply.get("duplicates")) == ("ok", [0]), reply
+        assert msgpack.packb([group.to_wire(), state.next_seq]) == before
+
+    def _with_batch(self, lease: Lease, out: bytes) -> list[Any]:
+        self.producers += 1
+        data = encode_batch(
+            [out], [b"v"], producer=self.producers, epoch=1, low=1, numbers=1, atomic=True
+        )
+        return [GROUP, lease.fence, [[lease.key, lease.expected, lease.through]], data]
 
     def release(self, key: bytes) -> None:
         lease = self.leases.pop(key, None)

@@ -51,6 +51,7 @@ from lognode.client.protocol.cursors import (
 )
 from lognode.client.protocol.frame import Decoder, Frame
 from lognode.client.protocol.groups import (
+    GROUP_APPEND,
     GROUP_CREATE,
     GROUP_DECIDE,
     GROUP_DELETE,
@@ -174,6 +175,11 @@ def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
             "releases": [[b"b", 2, 500, "busy"]], "rejects": [[b"c", 3, "bad"]],
             "extends": [[b"d", 4]], "leave": False}),
         "group_settle answer": (3, frames.OK, {"refused": [[b"a", "lease", 7]]}),
+        "group_append": (3, GROUP_APPEND, {
+            **WHERE, "group": 4, "consumer": 77, "acks": [[b"a", 1, 7, 9]], "batch": b"batch",
+            "grant": None}),
+        "group_append answer": (3, frames.OK, {
+            "result": {"status": "ok", "first_seq": 12, "timestamp_ms": 5}, "refused": []}),
         "group_decide": (3, GROUP_DECIDE, {
             **WHERE, "group": 4, "retry": [b"a"], "skip": [[b"b", 5, 6]],
             "spans": [[b"", None, 1]], "keys": [[b"c", 2]], "why": "known bad"}),

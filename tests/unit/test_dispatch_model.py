@@ -24,7 +24,9 @@ AT = st.integers(0, 7)
 KEY = st.sampled_from(KEYS)
 WHO = st.sampled_from(CONSUMERS)
 SPAN = st.sampled_from([(b"", None), (b"b", b"f"), (b"d", None), (b"", b"c")])
-HOW = st.sampled_from(["ack", "ack", "ack", "fail", "release", "reject", "extend", "leave"])
+HOW = st.sampled_from(
+    ["ack", "ack", "append", "append", "fail", "release", "reject", "extend", "leave"]
+)
 
 
 class DispatchMachine(RuleBasedStateMachine):

@@ -42,7 +42,7 @@ class Replica(SimpleNamespace):
         )  # fmt: skip
         self.proposed: list[Any] = []
 
-    def propose(self, command: Any, futures: Any) -> None:
+    def propose(self, command: Any, futures: Any, *, records: int = 0) -> None:
         self.proposed.append(command)
 
     def not_leader(self) -> NotLeader:

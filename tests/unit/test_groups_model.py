@@ -90,6 +90,23 @@ class GroupMachine(RuleBasedStateMachine):
     def ack_stale(self, at: int, which: int) -> None:
         self.model.ack_stale(self._at(at), which)
 
+    @rule(at=AT, key=KEY, out=AT)
+    def ack_with(self, at: int, key: bytes, out: int) -> None:
+        state = self._of(key)
+        own = self.model.log.own(state)
+        self.model.lease(state, key, 1 + at % 3)
+        self.model.ack_with(state, key, own[out % len(own)])
+
+    @rule(at=AT, which=NUMBERS, out=AT)
+    def ack_with_stale(self, at: int, which: int, out: int) -> None:
+        own = self.model.log.own(self._at(at))
+        if own:
+            self.model.ack_with_stale(self._at(at), which, own[out % len(own)])
+
+    @rule(at=AT, which=NUMBERS)
+    def repeat(self, at: int, which: int) -> None:
+        self.model.repeat(self._at(at), which)
+
     @rule(key=KEY)
     def release(self, key: bytes) -> None:
         self.model.release(key)

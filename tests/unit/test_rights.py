@@ -49,6 +49,7 @@ from lognode.client.protocol.errors import (
     Unavailable,
 )
 from lognode.client.protocol.groups import (
+    GROUP_APPEND,
     GROUP_CREATE,
     GROUP_DECIDE,
     GROUP_HISTORY,
@@ -114,6 +115,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "cursor_set": {"cursor": "c", "holder": 1, "spans": [[b"k", None, 1]]},
     "cursor_delete": {"cursor": "c"}, "cursor_read": {"cursor": "c"}, "cursor_list": {},
     "group_settle": {"group": 1, "consumer": 1, "acks": [[b"k", 1, 1]]},
+    "group_append": {"group": 1, "consumer": 1, "acks": [[b"k", 1, 1, 2]], "batch": b""},
     "group_decide": {"group": 1}, "group_take": {"group": 1, "consumer": 1},
     "group_lag": {"group": 1}, "group_keys": {"group": 1}, "group_history": {"group": 1},
     "group_create": {"log": "acme/a", "name": "g"}, "group_delete": {"log": "acme/a", "name": "g"},
@@ -146,15 +148,17 @@ def granted_of(operation: Operation) -> dict[str, Any]:
 def test_every_operation_needs_its_verb(metadata: Metadata, operation: Operation) -> None:
     """With every other verb on everything it is refused, with its own on everything allowed."""
     asked = body(operation, **granted_of(operation))
-    own = operation.permission.value
+    verb = own = operation.permission.value
+    if operation is GROUP_APPEND:
+        own = "read,append"
     if operation.permission is Permission.NONE:
         assert operation in (METADATA, RANGES, GROUP_LIST, VIEW_LIST)
         own = "read"
     rights(metadata, own).authorise(operation, asked)
     rights(metadata, "all").authorise(operation, asked)
-    others = ",".join(verb for verb in VERBS if verb != own)
+    others = ",".join(each for each in VERBS if each != verb)
     if operation not in (METADATA, RANGES, GROUP_LIST, VIEW_LIST):
-        with pytest.raises(Unauthorized, match=f"needs the verb {own}"):
+        with pytest.raises(Unauthorized, match=f"needs the verb {verb}"):
             rights(metadata, others).authorise(operation, asked)
     if operation is RANGES:
         return  # it names no log: `visible` leaves the ranges of others out
@@ -307,6 +311,19 @@ def test_no_client_makes_nodes_write_to_a_log_of_the_cluster(metadata: Metadata)
             reserved.check(GROUP_CREATE, asked)
     for on_dead in ("park", "dead_letter:acme/b"):
         reserved.check(GROUP_CREATE, body(GROUP_CREATE, log="acme/a", name="g", on_dead=on_dead))
+
+
+def test_a_batch_with_acks_needs_both_verbs_for_the_keys_of_each(metadata: Metadata) -> None:
+    asked = body(GROUP_APPEND, group=1, consumer=1, acks=[[b"user-1", 1, 1, 2]], batch=b"")
+    allowed = rights(metadata, "read acme/a user-*", "append acme/a out-*").authorise(
+        GROUP_APPEND, asked
+    )
+    assert allowed is not None
+    assert allowed.keys is not None
+    assert [allowed.keys.has(key) for key in (b"out-1", b"user-1")] == [True, False]
+    for scopes in (("append acme/a",), ("read acme/a x*", "append acme/a"), ("read acme/a",)):
+        with pytest.raises(Unauthorized):
+            rights(metadata, *scopes).authorise(GROUP_APPEND, asked)
 
 
 def test_only_who_may_append_to_a_key_may_take_a_turn_to_update_it(metadata: Metadata) -> None:
