@@ -9,7 +9,7 @@ leaders that have.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ...client.protocol.records import decode_batch
@@ -98,7 +98,7 @@ class Deliveries:
                 raise Violation("S8", "an output is appended whose entries are done without it",
                                 key=key, made=made, begin=begin, through=through)  # fmt: skip
             self.outputs += 1
-        acked = command._replace(kind=commands.GROUP_ACK, payload=[group, fence, acks])
+        acked = replace(command, kind=commands.GROUP_ACK, payload=[group, fence, acks])
         self.applied(gid, index, acked, reply)
 
     def applied(self, gid: GroupId, index: int, command: Command, reply: Mapping[str, Any]
