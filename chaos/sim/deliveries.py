@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...node.dispatch.commands import Ack
+from ...node.dispatch.leases import Lease
 from ...raft.types import GroupId
 from .violation import Violation
 
@@ -63,9 +63,9 @@ class Deliveries:
         """Note that an acknowledgement with an old token was not refused."""
         raise Violation("G1", "an old token acknowledges entries", key=key)
 
-    def proposed(self, fence: int, ack: Ack) -> None:
+    def proposed(self, fence: int, lease: Lease, through: int) -> None:
         """Note the token for which a leader proposes to acknowledge entries."""
-        self._proposed[fence, ack.key, ack.through] = ack.token
+        self._proposed[fence, lease.key, through] = lease.token
 
     def applied(self, gid: GroupId, index: int, payload: Sequence[Any], reply: Mapping[str, Any]
                 ) -> None:  # fmt: skip
@@ -73,8 +73,8 @@ class Deliveries:
         if (gid, index) in self._applied or reply["status"] != "ok":
             return
         self._applied.add((gid, index))
-        _, fence, acks = payload
-        for at, (key, begin, through) in enumerate(acks):
+        _, fence, *columns = payload
+        for at, (key, begin, through) in enumerate(zip(*columns, strict=True)):
             if at not in reply.get("refused", ()):
                 self._acknowledged(key, self._proposed[fence, key, through], begin, through)
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...client.protocol.errors import CorruptData
 from ...client.protocol.levels import LEVEL_MAX
-from ...node.dispatch.commands import Ack, Proposal, Settling
+from ...node.dispatch.commands import Proposal
 from ...node.dispatch.dispatcher import Batches, Dispatcher, Options
+from ...node.dispatch.settling import Settling
 from ...node.dispatch.supply import KeyRead
 from ...raft.types import NotLeaderError
 from ...statemachine import commands
@@ -123,9 +124,8 @@ class GroupLeader:
             return
         next_seq = self._replica.store.state.next_seq
         for proposal in dispatcher.proposals(next_seq, self._now_ms()):
-            for ack in proposal.about if proposal.kind == commands.GROUP_ACK else ():
-                if isinstance(ack, Ack):
-                    self._replica.host.world.deliveries.proposed(dispatcher.fence, ack)
+            for lease, through in zip(proposal.leases, proposal.acked_to, strict=True):
+                self._replica.host.world.deliveries.proposed(dispatcher.fence, lease, through)
             settled = partial(self._applied, dispatcher, proposal)
             self._propose(proposal.kind, proposal.payload, settled)
 

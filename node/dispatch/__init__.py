@@ -19,7 +19,8 @@ Duties of the caller, the driver of a leader:
 Promises: G1 to G5 of docs/design/groups.md, and bounded memory (`supply`).
 
 Modules, from the bottom up: `key_line` is what is
-known of a key; `leases` are the rights of consumers; `ready_keys` chooses who gets a key; `supply`
+known of a key; `settling` are requests
+that wait; `leases` are the rights of consumers; `ready_keys` chooses who gets a key; `supply`
 reads ahead; `floor_claims` raises floors; `commands` are proposals, and the requests that wait for
 these; `dispatcher` joins them.
 """

@@ -91,7 +91,7 @@ class Line:
         """Forget the entries in memory, which a later read finds again; return their size."""
         size = self.size
         if self.seqs:
-            self.unread_until(self.seqs[-1] + 1)
+            self.unread_to = max(self.unread_to, self.seqs[-1] + 1)
             self.seqs, self.timestamps, self.values = [], [], []
             self.headers = None
             self.size = 0

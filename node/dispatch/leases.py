@@ -5,11 +5,11 @@ it, with the fence below its own, and lets their holders claim the keys. A reset
 once more, so that no lease outlives a reset (x30).
 """
 
-import heapq
 from collections import OrderedDict
 from typing import Final
 
 from ...client.protocol import limits
+from .settling import Settling
 
 _COUNTER_BITS: Final = 40
 _FENCE_MASK: Final = (1 << 22) - 1
@@ -23,7 +23,8 @@ class Lease:
     """The right of a consumer to settle the next entries of a key."""
 
     __slots__ = (
-        "busy", "claimed", "consumer", "deadline_ms", "first", "key", "through", "token", "wanted",
+        "busy", "claimed", "consumer", "deadline_ms", "first", "key", "through", "token", "waiting",
+        "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -45,15 +46,22 @@ class Lease:
         """
         self.wanted = 0
         """The position that the consumer has asked for; 0: none."""
+        self.waiting: list[tuple[int, Settling]] = []
+        """The requests that wait for acknowledgements of the key, each with its position."""
 
-    def wants(self, through: int) -> None:
-        """Note an acknowledgement that is not applied yet."""
-        self.wanted = max(self.wanted, through)
+    def wants(self, through: int, settling: Settling) -> None:
+        """Note an acknowledgement that is not applied yet, and the request that waits for it."""
+        if through > self.wanted:
+            self.wanted = through
+        self.waiting.append((through, settling))
 
-    def acked(self, through: int) -> None:
-        """Note an applied acknowledgement."""
-        self.first = max(self.first, through)
-        self.busy = False
+    def answered(self, through: int) -> list[Settling]:
+        """Return the requests that waited for a position up to `through`. They wait no longer."""
+        waiting, self.waiting = self.waiting, []
+        if len(waiting) == 1 and waiting[0][0] <= through:
+            return [waiting[0][1]]
+        self.waiting = [each for each in waiting if each[0] > through]
+        return [settling for wanted, settling in waiting if wanted <= through]
 
     def begins_command(self) -> None:
         """Note that a command about the key is proposed."""
@@ -71,9 +79,12 @@ class Leases:
         self._fence = fence & _FENCE_MASK
         self._counter = 0
         self.of: dict[bytes, Lease] = {}
+        """By key, the one that ends first before the others: all leases last equally long from
+        their begin or extension on, and time never goes back."""
         self._of_consumer: dict[int, dict[bytes, None]] = {}
         """The keys of each consumer, in the order in which it got them."""
-        self._deadlines: list[tuple[int, int, bytes]] = []
+        self._again_ms = 0
+        """When to look again at leases that have ended while a command is under way."""
         self._settled: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
         """The last settled token of keys, and the position that it reached."""
 
@@ -102,7 +113,8 @@ class Leases:
 
     def extend(self, lease: Lease, deadline_ms: int) -> None:
         """Let a lease begin again."""
-        lease.deadline_ms = max(lease.deadline_ms, deadline_ms)
+        lease.deadline_ms = deadline_ms
+        self.of[lease.key] = self.of.pop(lease.key)
 
     def keys_of(self, consumer: int) -> list[bytes]:
         """Return the keys that a consumer has."""
@@ -134,30 +146,24 @@ class Leases:
         return self._settled.get(key) == (token, GIVEN_BACK)
 
     def due(self, now_ms: int) -> list[Lease]:
-        """Return the leases that have ended, each once, except those whose command is under way.
-
-        A lease that was claimed, given back and claimed again has two deadlines in the heap.
-        """
-        found: dict[bytes, Lease] = {}
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, token, key = heapq.heappop(self._deadlines)
-            lease = self.of.get(key)
-            if lease is None or lease.token != token:
-                continue
+        """Return the leases that have ended, except those whose command is under way."""
+        found = []
+        for lease in self.of.values():
             if lease.deadline_ms > now_ms:
-                heapq.heappush(self._deadlines, (lease.deadline_ms, token, key))
-            elif lease.busy or lease.wanted:
-                heapq.heappush(self._deadlines, (now_ms + _BUSY_MS, token, key))
+                break
+            if lease.busy or lease.wanted:
+                self._again_ms = now_ms + _BUSY_MS
             else:
-                found[key] = lease
-        return list(found.values())
+                found.append(lease)
+        return found
 
     def next_deadline_ms(self) -> int | None:
         """Return when to look for ended leases next."""
-        return self._deadlines[0][0] if self._deadlines else None
+        for lease in self.of.values():
+            return max(lease.deadline_ms, self._again_ms)
+        return None
 
     def _keep(self, lease: Lease) -> Lease:
         self.of[lease.key] = lease
         self._of_consumer.setdefault(lease.consumer, {})[lease.key] = None
-        heapq.heappush(self._deadlines, (lease.deadline_ms, lease.token, lease.key))
         return lease

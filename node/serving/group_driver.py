@@ -26,9 +26,10 @@ from ...partitions.groups import GroupRecord
 from ...statemachine import commands
 from ...statemachine.groups.group import Group
 from ...statemachine.groups.selection import Selection
-from ..dispatch.commands import Proposal, Settling
+from ..dispatch.commands import Proposal
 from ..dispatch.dispatcher import Batches, Dispatcher, Options
 from ..dispatch.ready_keys import AFFINITY_MS
+from ..dispatch.settling import Settling
 from ..dispatch.supply import KeyRead, PageRead
 from ..replicas.range_replica import RangeReplica
 from ..replicas.read_turns import in_turns

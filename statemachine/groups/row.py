@@ -3,6 +3,8 @@
 Rows are never changed, only replaced: a copy of the table of a base is a copy of references (x16).
 """
 
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 
@@ -22,6 +24,12 @@ class Row(NamedTuple):
     def is_plain(self) -> bool:
         """Whether nothing but the position is known."""
         return not (self.deliveries or self.parked or self.error)
+
+
+def plain_rows(done: Iterable[int]) -> Iterator[Row]:
+    """Yield rows of keys of which nothing but the position is known. C makes them."""
+    fields = zip(done, repeat(0), repeat(False), repeat(""))
+    return map(tuple.__new__, repeat(Row), fields)
 
 
 class Decision(NamedTuple):

@@ -9,11 +9,11 @@ from lineages import KEYS
 
 from lognode.client.protocol import limits
 from lognode.client.protocol.groups import LEASE, POSITION
-from lognode.node.dispatch.commands import Settling
 from lognode.node.dispatch.dispatcher import RECLAIM_MS, Dispatcher, Options
 from lognode.node.dispatch.key_line import Line, Place
 from lognode.node.dispatch.leases import Leases
 from lognode.node.dispatch.ready_keys import AFFINITY_MS, ReadyKeys
+from lognode.node.dispatch.settling import Settling
 from lognode.statemachine import commands
 from lognode.statemachine.groups.row import Row
 from lognode.statemachine.groups.selection import Selection
