@@ -193,7 +193,7 @@ class RangeTakes:
                     self._keys.lost(held.key, held.token)
                 elif held.is_ended:  # it was settled while the claim was under way
                     self._keys.unwanted(held)
-        self._keys.took(_batches(answer, self._cluster.now(), asked_s))
+        self._keys.took(known, _batches(answer, self._cluster.now(), asked_s))
 
 
 def _is_same(one: Range, other: Range) -> bool:
