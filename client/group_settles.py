@@ -88,7 +88,7 @@ class Settles:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._open: dict[Settle, None] = {}
         self._turn = _Turn()
-        """Of the settles that are added now."""
+        """The turn of the settles that are added now."""
         self._flushed: dict[_Turn, asyncio.Event] = {}
         """The turns that flushes wait for, each with what is set when the turn is over."""
 

@@ -28,11 +28,11 @@ class Proposal(NamedTuple):
     kind: int
     payload: list[Any]
     leases: Sequence[Lease] = ()
-    """Of GROUP_ACK: the leases of its keys, in the same order."""
+    """The leases of the keys that GROUP_ACK names, in the same order."""
     failures: Sequence[Failure] = ()
-    """Of GROUP_NOTE, in the same order."""
+    """The failures that GROUP_NOTE names, in the same order."""
     claim: Claim | None = None
-    """Of GROUP_FLOOR."""
+    """The claim of GROUP_FLOOR."""
 
     @property
     def acked_to(self) -> Sequence[int]:

@@ -416,7 +416,7 @@ class Dispatcher:
             leases, keys = list(compress(leases, ahead)), list(compress(keys, ahead))
             expected, through = list(compress(expected, ahead)), list(compress(through, ahead))
         for lease in leases:
-            lease.busy = True
+            lease.begins_command()
         payload = [self.group_id, self.fence, keys, expected, through]
         return [Proposal(of_range.GROUP_ACK, payload, leases)] if leases else []
 
@@ -517,14 +517,13 @@ class Dispatcher:
         for (lease, through), position in zip(acked, positions, strict=True):
             for settling in lease.answered(through):
                 done[settling] = done.get(settling, 0) + 1
-            lease.first = max(lease.first, through)
-            lease.busy = False
+            lease.acked(through)
             if lease.wanted > through:
                 self._ack_turns[lease.key] = lease
-                self._supply.lines[lease.key].first = through
+                self._supply.lines[lease.key].moved(Place.LEASED, through)
             elif through < lease.through and not lease.claimed:
                 lease.rests()
-                self._supply.lines[lease.key].first = through
+                self._supply.lines[lease.key].moved(Place.LEASED, through)
             else:
                 self._leases.end(lease, through)
                 self._supply.free_from(self._supply.lines[lease.key], position)

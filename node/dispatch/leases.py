@@ -63,6 +63,12 @@ class Lease:
         self.waiting = [each for each in waiting if each[0] > through]
         return [settling for wanted, settling in waiting if wanted <= through]
 
+    def acked(self, through: int) -> None:
+        """Note an applied acknowledgement."""
+        if through > self.first:
+            self.first = through
+        self.busy = False
+
     def begins_command(self) -> None:
         """Note that a command about the key is proposed."""
         self.busy = True

@@ -198,7 +198,7 @@ class Supply:
         self.size -= line.drop()
         if line.place is Place.UNREAD:
             self.unread.pop(line.key, None)
-        line.place, line.first = Place.LEASED, first
+        line.moved(Place.LEASED, first)
 
     def claimed(self, key: bytes) -> Line:
         """Return the line of a key that a consumer has from an earlier leader."""
@@ -221,7 +221,7 @@ class Supply:
 
     def free_from(self, line: Line, position: int) -> None:
         """Do the same for a key at that position."""
-        line.place, line.first = Place.UNREAD, position
+        line.moved(Place.UNREAD, position)
         self._wait_for_read(line)
 
     def _wait_for_read(self, line: Line) -> None:

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
                              "kafka:share")  # fmt: skip
     parser.add_argument("--consumers", default="1,4,16", help="numbers for drain, comma-separated")
     parser.add_argument("--bursts", default="1,10",
-                        help="records of a key in a row in drain, comma-separated")  # fmt: skip
+                        help="records of a key, one after the other, in drain")  # fmt: skip
     parser.add_argument("--records", type=int, help="backlog in drain (default 500000)")
     parser.add_argument("--keys", type=int, help="default 100000; in growth 1000000")
     parser.add_argument("--rate", type=float, help="records a second (default 1000)")
