@@ -18,6 +18,7 @@ from .group_batch import AsyncGroupBatch
 from .group_credit import HeldKeys
 from .group_held import Held, told
 from .group_names import prefix_of, spans_of
+from .group_pace import Pace
 from .group_settles import ACKS, EXTENDS, REJECTS, RELEASES, Settles, fenced
 from .group_takes import RangeTakes
 from .key_choice import chosen
@@ -28,7 +29,7 @@ from .protocol.key_spans import Span
 from .protocol.types import GroupInfo, GroupStart, Pattern, Timestamp
 from .routing import Range
 
-keys_default: Final = 256
+keys_default: Final = 1_024
 bytes_default: Final = 16 * limits.MIB
 hold_s_default: Final = 600.0
 _RANDOM_BITS: Final = 62
@@ -101,7 +102,9 @@ class AsyncConsumer:
         self._spans: list[Span] = []
         self._common: Body = {}
         self._lease_s = 0.0
-        self._keys = HeldKeys(options.keys_max, options.bytes_max, self._unwanted)
+        self._keys = HeldKeys(
+            options.keys_max, Pace(options.keys_max, cluster.now), options.bytes_max, self._unwanted
+        )
         self._settles: Settles | None = None
         self._takes: dict[int, tuple[RangeTakes, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}

@@ -1,8 +1,9 @@
 """The keys that a consumer of a group has, and the room for more: its credit.
 
-The room is shared evenly between the ranges, so that a range with much work leaves room for the
-others. A range is asked again when half of its room is free, or when the caller has nothing left:
-a few large requests are cheaper than many small ones.
+The keys that wait for the caller follow its pace (`group_pace`). All room is shared evenly between
+the ranges, so that a range with much work leaves room for the others. A range is asked again when
+half of its room is free, or when the caller has nothing left: a few large requests are cheaper than
+many small ones.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from .group_held import Held
+from .group_pace import Pace
 from .protocol import limits
 from .routing import Range
 
@@ -18,11 +20,13 @@ from .routing import Range
 class _Share:
     """The room of a range, and what of it is taken."""
 
-    __slots__ = ("keys", "known", "size")
+    __slots__ = ("keys", "known", "size", "waiting")
 
     def __init__(self, known: Range) -> None:
         self.known = known
         self.keys = 0
+        self.waiting = 0
+        """The keys that no caller has taken yet."""
         self.size = 0
 
 
@@ -31,9 +35,10 @@ class HeldKeys:
     keeps for the consumer although it is settled."""
 
     def __init__(
-        self, keys_max: int, bytes_max: int, give_back: Callable[[bytes, int], None]
+        self, keys_max: int, pace: Pace, bytes_max: int, give_back: Callable[[bytes, int], None]
     ) -> None:
         self._keys_max = keys_max
+        self._pace = pace
         self._bytes_max = bytes_max
         self._give_back = give_back
         self._of: dict[bytes, Held] = {}
@@ -75,6 +80,10 @@ class HeldKeys:
                 self._freed.set()
             if not held.is_ended:
                 held.is_handed = True
+                self._pace.took()
+                share = self._share_of.get(held.key)
+                if share is not None:
+                    share.waiting -= 1
                 return held
         return None
 
@@ -105,11 +114,11 @@ class HeldKeys:
         share = self._shares.get(known.range_id)
         if share is None:
             return 0, 0
-        keys, size = (
-            max(1, most // len(self._shares)) for most in (self._keys_max, self._bytes_max)
-        )
-        keys_left, left = keys - share.keys, size - share.size
-        if keys_left <= 0 or left <= 0 or (self._ready and 2 * keys_left < keys):
+        wanted = self._keys_max, self._pace.keys, self._bytes_max
+        keys, waiting, size = (max(1, most // len(self._shares)) for most in wanted)
+        keys_left = min(keys - share.keys, waiting - share.waiting)
+        left = size - share.size
+        if keys_left <= 0 or left <= 0 or (self._ready and 2 * keys_left < min(keys, waiting)):
             return 0, 0
         return min(keys_left, limits.group_take_keys_max), min(left, limits.page_bytes_max)
 
@@ -152,6 +161,7 @@ class HeldKeys:
                 return  # the range has ended, and another is not known yet
         self._share_of[held.key] = share
         share.keys += 1
+        share.waiting += not held.is_handed
         share.size += held.size
 
     def _drop(self, held: Held) -> None:
@@ -160,6 +170,7 @@ class HeldKeys:
         share = self._share_of.pop(held.key, None)
         if share is not None:
             share.keys -= 1
+            share.waiting -= not held.is_handed
             share.size -= held.size
 
 

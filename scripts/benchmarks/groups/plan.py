@@ -25,7 +25,7 @@ class Plan:
     the backlog has the keys one after the other instead of at random. `burst`: how many records of
     a key follow one another. `poison_every`: each so many-th record goes to the poison key;
     `fails`: and consumers fail at that key. `life_s`: how long a consumer stays before it leaves
-    and another joins; 0 for ever. `credit`: the keys that a consumer of lognode has at a time.
+    and another joins; 0 for ever. `credit`: the most keys that a consumer of lognode has at a time.
     """
 
     system: str
@@ -47,7 +47,7 @@ class Plan:
     fails: bool = False
     life_s: float = 0.0
     ranges: int = 4
-    credit: int = 256
+    credit: int = 1_024
     timeout_s: float = 60.0
 
     @classmethod
