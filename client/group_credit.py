@@ -131,6 +131,10 @@ class HeldKeys:
     def took(self, known: Range, found: list[Held]) -> None:
         """Take batches of a range. A key that comes again was lost before."""
         share = self._shares.get(known.range_id)
+        if share is not None and found:
+            keys = [held.key for held in found]
+            if not (share.known.contains(min(keys)) and share.known.contains(max(keys))):
+                share = None
         for held in found:
             before = self._of.get(held.key)
             if before is not None:
@@ -153,8 +157,8 @@ class HeldKeys:
         self._give_back(held.key, held.token)
 
     def _count(self, held: Held, share: _Share | None) -> None:
-        """Let a key take room of its range, which may be that of `share`."""
-        if share is None or not share.known.contains(held.key):
+        """Let a key take room of its range, which is `share` unless that is None."""
+        if share is None:
             at = bisect_right(self._in_order, held.key, key=_start) - 1
             share = self._in_order[at] if at >= 0 else None
             if share is None or not share.known.contains(held.key):

@@ -12,6 +12,8 @@ keys_least: Final = 32
 """The keys that may wait, however slow the caller is."""
 _WINDOW_S: Final = 0.1
 """The shortest time over which the pace of the caller is measured."""
+_LOOK_EVERY: Final = 8
+"""The keys after which the caller looks at the clock."""
 _AHEAD_S: Final = 1.0
 """The keys that wait last for this time."""
 
@@ -30,6 +32,8 @@ class Pace:
     def took(self) -> None:
         """Note that the caller has taken a key."""
         self._count += 1
+        if self._count % _LOOK_EVERY:
+            return
         now = self._clock()
         seconds = now - self._since
         if seconds >= _WINDOW_S:

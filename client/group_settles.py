@@ -41,15 +41,14 @@ class Settle:
 
     __slots__ = ("is_over", "is_unknown", "key", "kind", "on_over", "row", "turn", "until")
 
-    def __init__(
-        self, kind: str, row: list[Any], on_over: OnOver, until: float, turn: "_Turn"
-    ) -> None:
+    def __init__(self, kind: str, row: list[Any], on_over: OnOver, turn: "_Turn") -> None:
         self.kind = kind
         self.key: bytes = row[0]
         self.row = row
         """The row of the request: the key, its token, and more."""
         self.on_over = on_over
-        self.until = until
+        self.until: float | None = None
+        """Until when the key is settled again, once the range had no room for its position."""
         self.turn = turn
         self.is_over = False
         self.is_unknown = False
@@ -95,7 +94,7 @@ class Settles:
     def add(self, kind: str, row: list[Any], on_over: OnOver) -> None:
         """Settle a key: `row` is the row of the request. `on_over` is called once: with None when
         the key is settled, or with the error."""
-        settle = Settle(kind, row, on_over, self._cluster.now() + self._timeout, self._turn)
+        settle = Settle(kind, row, on_over, self._turn)
         self._turn.left += 1
         self._open[settle] = None
         self._put(settle)
@@ -259,6 +258,8 @@ class Settles:
     def _later(self, settle: Settle) -> None:
         """Settle a key again for which the range has no room at present."""
         now = self._cluster.now()
+        if settle.until is None:
+            settle.until = now + self._timeout
         if now + _FULL_PAUSE_S >= settle.until:
             error = Overloaded(
                 f"the range of key {settle.key!r} has no room for another position of the group: "

@@ -60,8 +60,7 @@ class Batches:
     """The answer to a consumer, as columns: keys, and the entries of all keys in one row."""
 
     def __init__(self) -> None:
-        self.keys: list[bytes] = []
-        self.tokens: list[int] = []
+        self.leases: list[Lease] = []
         self.deliveries: list[int] = []
         self.counts: list[int] = []
         self.seqs: list[int] = []
@@ -70,6 +69,16 @@ class Batches:
         self.headers: dict[int, Headers] = {}
         """By place in the row of entries."""
 
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys."""
+        return [lease.key for lease in self.leases]
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of their leases."""
+        return [lease.token for lease in self.leases]
+
     def add(self, lease: Lease, line: Line, deliveries: int, count: int) -> None:
         """Add the first entries of a line."""
         if line.headers:
@@ -77,8 +86,7 @@ class Batches:
             for at, seq in enumerate(line.seqs[:count], begin):
                 if seq in line.headers:
                     self.headers[at] = line.headers[seq]
-        self.keys.append(line.key)
-        self.tokens.append(lease.token)
+        self.leases.append(lease)
         self.deliveries.append(deliveries)
         self.counts.append(count)
         if count == len(line.seqs):
@@ -210,7 +218,7 @@ class Dispatcher:
         rows, lines, leases = self._group.rows, self._supply.lines, self._leases
         floors = [floor for *_, floor in self._group.floors.within(*self._span)]
         floor = floors[0] if len(floors) == 1 else None
-        while len(found.keys) < count and room > 0 and len(found.seqs) < limits.page_entries_max:
+        while len(found.leases) < count and room > 0 and len(found.seqs) < limits.page_entries_max:
             key = self._ready.take(consumer, now_ms)
             if key is None:
                 break
@@ -235,7 +243,7 @@ class Dispatcher:
                 continue
             most = 1 if row is not None and row.deliveries else len(line.seqs)
             taken, size = _fitting(line, min(most, limits.page_entries_max - len(found.seqs)), room)
-            if not taken and found.keys:
+            if not taken and found.leases:
                 self._ready.put(key, now_ms)
                 break
             taken = max(taken, 1)

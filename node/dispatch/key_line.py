@@ -65,7 +65,7 @@ class Line:
         self.seqs.append(seq)
         self.timestamps.append(timestamp_ms)
         self.values.append(value)
-        size = ENTRY_BYTES + len(self.key) + len(value or b"")
+        size = ENTRY_BYTES + len(self.key) + (0 if value is None else len(value))
         if headers:
             self.headers = {**(self.headers or {}), seq: headers}
             size += headers_bytes(headers)

@@ -98,7 +98,12 @@ class Leases:
         """Lease a key, which nobody has, by a new token."""
         self._counter += 1
         token = self._fence << _COUNTER_BITS | self._counter
-        return self._keep(Lease(key, token, consumer, first, through, deadline_ms))
+        lease = self.of[key] = Lease(key, token, consumer, first, through, deadline_ms)
+        own = self._of_consumer.get(consumer)
+        if own is None:
+            own = self._of_consumer[consumer] = {}
+        own[key] = None
+        return lease
 
     def is_of_the_leader_before(self, token: int) -> bool:
         """Whether the token is of the leader just before this one."""
@@ -108,7 +113,11 @@ class Leases:
         self, key: bytes, token: int, consumer: int, first: int, through: int, deadline_ms: int
     ) -> Lease:
         """Continue a lease of the leader before."""
-        return self._keep(Lease(key, token, consumer, first, through, deadline_ms, claimed=True))
+        lease = self.of[key] = Lease(
+            key, token, consumer, first, through, deadline_ms, claimed=True
+        )
+        self._of_consumer.setdefault(consumer, {})[key] = None
+        return lease
 
     def held(self, key: bytes, token: int, consumer: int) -> Lease | None:
         """Return the lease of a key if it has this token and consumer."""
@@ -168,8 +177,3 @@ class Leases:
         for lease in self.of.values():
             return max(lease.deadline_ms, self._again_ms)
         return None
-
-    def _keep(self, lease: Lease) -> Lease:
-        self.of[lease.key] = lease
-        self._of_consumer.setdefault(lease.consumer, {})[lease.key] = None
-        return lease

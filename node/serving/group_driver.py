@@ -323,7 +323,7 @@ class GroupDriver:
         self.check()
         self._look()
         found = self.dispatcher.take(body["consumer"], body["count"], body["bytes"], now_ms())
-        if found.keys:
+        if found.leases:
             self._stirred.set()
         return found
 

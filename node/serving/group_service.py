@@ -181,7 +181,7 @@ class GroupService:
         before = dispatcher.redelivered
         batches = driver.take(body)
         self._metrics.group_redeliveries.inc(dispatcher.redelivered - before)
-        if batches.keys:
+        if batches.leases:
             # Another leader may have acknowledged these entries already (G3): if this member is
             # still the leader now, nobody had when the entries were chosen.
             await replica.read_barrier()
