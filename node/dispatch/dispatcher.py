@@ -119,7 +119,9 @@ class Dispatcher:
         """When each consumer was heard last."""
         self._delayed: list[tuple[int, bytes]] = []
         self._ack_turns: dict[bytes, Lease] = {}
-        """The leases whose acknowledgements wait to be proposed, by key."""
+        """The leases whose acknowledgements wait to be proposed, by key. They gather while a
+        command with others is under way: a command costs more than dozens of its keys."""
+        self._acks_under_way = 0
         self._failures: list[Failure] = []
         self._claim: Pending | None = None
         self._floor_ms = now_ms
@@ -392,10 +394,12 @@ class Dispatcher:
         is given up."""
         found: list[Proposal] = []
         most = _KEYS_A_TURN
-        leases = list(self._ack_turns.values())
-        self._ack_turns.clear()
-        for at in range(0, len(leases), most):
-            found += self._propose_acks(leases[at : at + most], now_ms)
+        if not self._acks_under_way or len(self._ack_turns) >= most:
+            leases = list(self._ack_turns.values())
+            self._ack_turns.clear()
+            for at in range(0, len(leases), most):
+                found += self._propose_acks(leases[at : at + most], now_ms)
+            self._acks_under_way += len(found)
         failures, self._failures = self._failures, []
         for at in range(0, len(failures), most):
             found += self._propose_failures(failures[at : at + most], now_ms)
@@ -480,6 +484,7 @@ class Dispatcher:
             self._failure_applied(failure, places.get(at), now_ms)
         if not proposal.leases:
             return
+        self._acks_under_way -= 1
         _, _, _, expected, through = proposal.payload
         acked = []
         for at, (lease, to) in enumerate(zip(proposal.leases, through, strict=True)):

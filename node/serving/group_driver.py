@@ -264,6 +264,7 @@ class GroupDriver:
         if reply.get("status") != "error":
             places, actual = reply.get("refused", ()), reply.get("actual", ())
             self.dispatcher.applied(proposal, places, actual, now_ms())
+            self._flush_soon()  # acknowledgements may have gathered
         elif proposal.kind == commands.GROUP_FLOOR and not self.is_over:
             self.dispatcher.claim_refused()
         else:

@@ -134,6 +134,23 @@ def test_many_acks_are_one_command(model: DispatchModel) -> None:
     assert [(kind, len(payload[2])) for kind, payload, _ in leader.log] == [(commands.GROUP_ACK, 3)]
 
 
+def test_acknowledgements_gather_while_a_command_with_others_is_under_way(
+    model: DispatchModel,
+) -> None:
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = dict(model.held[ANN])
+    for key in (A, B, C):
+        settle(model, ANN, acks=[(key, given[key].token, given[key].through)])
+    assert [payload[2] for _, payload, _ in leader.log] == [[A]]
+    apply_all(model)
+    assert not leader.log
+    model.propose(leader)
+    assert [payload[2] for _, payload, _ in leader.log] == [[B, C]]
+    apply_all(model)
+    assert model.done[C] == {3}
+
+
 def test_G5_a_poison_key_is_parked_and_holds_nobody_up(model: DispatchModel) -> None:
     leader = leader_of(model)
     for delivery in range(1, DELIVERIES + 1):
