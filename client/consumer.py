@@ -18,7 +18,6 @@ from .group_batch import AsyncGroupBatch
 from .group_credit import HeldKeys
 from .group_held import Held, told
 from .group_names import prefix_of, spans_of
-from .group_pace import Pace
 from .group_settles import ACKS, EXTENDS, REJECTS, RELEASES, Settles, fenced
 from .group_takes import RangeTakes
 from .key_choice import chosen
@@ -102,9 +101,7 @@ class AsyncConsumer:
         self._spans: list[Span] = []
         self._common: Body = {}
         self._lease_s = 0.0
-        self._keys = HeldKeys(
-            options.keys_max, Pace(options.keys_max, cluster.now), options.bytes_max, self._unwanted
-        )
+        self._keys = HeldKeys(options.keys_max, options.bytes_max, self._unwanted, cluster.now)
         self._settles: Settles | None = None
         self._takes: dict[int, tuple[RangeTakes, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}

@@ -32,13 +32,18 @@ class _Share:
 
 class HeldKeys:
     """The keys of a consumer. `give_back` gives back a key, by its key and token, that the leader
-    keeps for the consumer although it is settled."""
+    keeps for the consumer although it is settled. `clock` returns seconds."""
 
     def __init__(
-        self, keys_max: int, pace: Pace, bytes_max: int, give_back: Callable[[bytes, int], None]
+        self,
+        keys_max: int,
+        bytes_max: int,
+        give_back: Callable[[bytes, int], None],
+        clock: Callable[[], float],
     ) -> None:
         self._keys_max = keys_max
-        self._pace = pace
+        self._clock = clock
+        self._pace = Pace(keys_max, clock)
         self._bytes_max = bytes_max
         self._give_back = give_back
         self._of: dict[bytes, Held] = {}
@@ -89,8 +94,10 @@ class HeldKeys:
 
     async def news(self) -> None:
         """Wait until there may be a batch, or `wake`."""
+        since = self._clock()
         self._news.clear()
         await self._news.wait()
+        self._pace.rested(since)
 
     def wake(self) -> None:
         """Let the callers that wait look again."""

@@ -10,8 +10,9 @@ from typing import Final
 
 keys_least: Final = 32
 """The keys that may wait, however slow the caller is."""
-_WINDOW_S: Final = 0.1
-"""The shortest time over which the pace of the caller is measured."""
+_WINDOW_S: Final = 0.02
+"""The time after which the pace of the caller is measured again."""
+_SHORTEST_S: Final = 0.001
 _LOOK_EVERY: Final = 8
 """The keys after which the caller looks at the clock."""
 _AHEAD_S: Final = 1.0
@@ -36,7 +37,12 @@ class Pace:
             return
         now = self._clock()
         seconds = now - self._since
-        if seconds >= _WINDOW_S:
-            wanted = int(self._count * _AHEAD_S / seconds)
+        if seconds >= _WINDOW_S or self._count >= 2 * self.keys:
+            wanted = int(self._count * _AHEAD_S / max(seconds, _SHORTEST_S))
             self.keys = min(self._most, max(keys_least, wanted))
             self._since, self._count = now, 0
+
+    def rested(self, since: float) -> None:
+        """Note that there was no key to take since then: such time says nothing of the caller."""
+        now = self._clock()
+        self._since = min(now, self._since + now - since)

@@ -170,7 +170,7 @@ class GroupService:
         consumer, dispatcher = body["consumer"], driver.dispatcher
         driver.join(consumer)
         refused: list[bytes] = []
-        if body["fence"] != dispatcher.fence:  # the consumer claims first what it has
+        if body["fence"] != dispatcher.fence and body["holds"] != []:  # claim first what you have
             await room()
             return _answer(driver, None, refused)
         if body["holds"] is not None:
