@@ -7,7 +7,8 @@ consumer goes on there with the keys that it has.
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -18,7 +19,7 @@ from .group_batch import AsyncGroupBatch
 from .group_credit import HeldKeys
 from .group_held import Held, told
 from .group_names import prefix_of, spans_of
-from .group_settles import ACKS, EXTENDS, REJECTS, RELEASES, Settle, Settles, fenced
+from .group_settles import ACKS, EXTENDS, REJECTS, RELEASES, Settles, fenced
 from .group_takes import RangeTakes
 from .key_choice import chosen
 from .protocol import limits
@@ -28,7 +29,7 @@ from .protocol.key_spans import Span
 from .protocol.types import GroupInfo, GroupStart, Pattern, Timestamp
 from .routing import Range
 
-keys_default: Final = 256
+keys_default: Final = 1_024
 bytes_default: Final = 16 * limits.MIB
 hold_s_default: Final = 600.0
 _RANDOM_BITS: Final = 62
@@ -101,7 +102,7 @@ class AsyncConsumer:
         self._spans: list[Span] = []
         self._common: Body = {}
         self._lease_s = 0.0
-        self._keys = HeldKeys(options.keys_max, options.bytes_max, self._unwanted)
+        self._keys = HeldKeys(options.keys_max, options.bytes_max, self._unwanted, cluster.now)
         self._settles: Settles | None = None
         self._takes: dict[int, tuple[RangeTakes, asyncio.Task[None]]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -216,7 +217,8 @@ class AsyncConsumer:
         return self
 
     async def __anext__(self) -> AsyncGroupBatch:
-        await self.open()
+        if self._info is None:
+            await self.open()
         while True:
             if self._closed:
                 raise StopAsyncIteration
@@ -229,31 +231,32 @@ class AsyncConsumer:
 
     # Settling, for batches.
 
-    async def _settle(self, held: Held, kind: str, *more: Any) -> Settle:
+    async def _settle(self, held: Held, kind: str, *more: Any) -> None:
         if held.is_ended:
             raise self._not_held(held)
-        settle = self._settling().add(kind, held.key, held.token, *more)
-        await asyncio.shield(settle.done)
-        return settle
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._settling().add(kind, [held.key, held.token, *more], partial(_tell, done))
+        await done
 
-    async def _ack(self, held: Held, position: int, *, wait: bool) -> None:
+    def _ack(self, held: Held, position: int, *, wait: bool) -> Awaitable[None] | None:
+        """Acknowledge what is below the position. Return what to wait for, with `wait`."""
         if held.is_ended:
             raise self._not_held(held)
-        settle = self._settling().add(ACKS, held.key, held.token, position)
-        settle.done.add_done_callback(lambda done: self._acked(held, position, done, wait=wait))
-        if wait:
-            await asyncio.shield(settle.done)
+        done = asyncio.get_running_loop().create_future() if wait else None
+        on_over = partial(self._acked, held, position, done)
+        self._settling().add(ACKS, [held.key, held.token, position], on_over)
+        return done
 
     def _acked(
-        self, held: Held, position: int, done: "asyncio.Future[None]", *, wait: bool
-    ) -> None:
-        error = None if done.cancelled() else done.exception()
-        if done.cancelled():
-            return
+        self, held: Held, position: int, done: "asyncio.Future[None] | None",
+        error: LognodeError | None,
+    ) -> None:  # fmt: skip
         if error is None:
             self._is_acked(held, position)
-        elif not wait and isinstance(error, LognodeError):
+        elif done is None:
             self._lost = self._lost or error
+        if done is not None:
+            _tell(done, error)
 
     def _with_append(self, batches: Sequence[Held], log: LogRoutes) -> AppendAcks:
         """Return what an append to the log acknowledges."""
@@ -286,10 +289,12 @@ class AsyncConsumer:
     async def _keep_longer(self, held: Held) -> None:
         if held.is_ended:
             raise self._not_held(held)
-        await asyncio.shield(self._extend(held).done)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._extend(held, done)
+        await done
 
     def _unwanted(self, key: bytes, token: int) -> None:
-        self._settling().add(RELEASES, key, token, 0, "")
+        self._settling().add(RELEASES, [key, token, 0, ""], _forget)
 
     def _not_held(self, held: Held) -> LognodeError:
         if held.is_lost or self._closed:
@@ -336,17 +341,19 @@ class AsyncConsumer:
                 elif age > self._options.hold_s + lease_s:
                     self._keys.over(held, lost=True)
 
-    def _extend(self, held: Held) -> Settle:
+    def _extend(self, held: Held, done: "asyncio.Future[None] | None" = None) -> None:
         """Let the lease of a key begin again."""
-        asked_s = self._cluster.now()
-        settle = self._settling().add(EXTENDS, held.key, held.token)
+        on_over = partial(self._extended, held, self._cluster.now(), done)
+        self._settling().add(EXTENDS, [held.key, held.token], on_over)
 
-        def extended(done: "asyncio.Future[None]") -> None:
-            if not done.cancelled() and done.exception() is None:
-                held.asked_s = max(held.asked_s, asked_s)
-
-        settle.done.add_done_callback(extended)
-        return settle
+    def _extended(
+        self, held: Held, asked_s: float, done: "asyncio.Future[None] | None",
+        error: LognodeError | None,
+    ) -> None:  # fmt: skip
+        if error is None:
+            held.asked_s = max(held.asked_s, asked_s)
+        if done is not None:
+            _tell(done, error)
 
     async def _claimed(self, known: Range, node: int) -> int:
         if self._closed:
@@ -371,7 +378,7 @@ class AsyncConsumer:
                 takes.end()
                 if task is not asyncio.current_task():
                     task.cancel()
-            self._keys.share(len(wanted))
+            self._keys.share(wanted.values())
             for range_id, known in wanted.items():
                 if range_id in self._takes:
                     self._takes[range_id][0].at(known)
@@ -431,8 +438,8 @@ class _Settler:
     def __init__(self, consumer: AsyncConsumer) -> None:
         self._consumer = consumer
 
-    async def ack(self, held: Held, position: int, *, wait: bool) -> None:
-        await self._consumer._ack(held, position, wait=wait)
+    def ack(self, held: Held, position: int, *, wait: bool) -> Awaitable[None] | None:
+        return self._consumer._ack(held, position, wait=wait)
 
     async def release(self, held: Held, delay_ms: int, error: str) -> None:
         await self._consumer._give(held, RELEASES, delay_ms, error)
@@ -445,3 +452,17 @@ class _Settler:
 
     def with_append(self, batches: Sequence[Held], log: LogRoutes) -> AppendAcks:
         return self._consumer._with_append(batches, log)
+
+
+def _tell(done: "asyncio.Future[None]", error: LognodeError | None) -> None:
+    """End the wait of a caller, who may be gone."""
+    if done.done():
+        return
+    if error is None:
+        done.set_result(None)
+    else:
+        done.set_exception(error)
+
+
+def _forget(error: LognodeError | None) -> None:
+    """Take the end of what nobody waits for."""

@@ -1,6 +1,6 @@
 """A batch of a consumer group: the next entries of one key, which no other consumer has."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from .append_acks import AppendAcks
@@ -14,7 +14,7 @@ from .protocol.types import Entry
 class Settler(Protocol):
     """What a batch asks of its consumer."""
 
-    async def ack(self, held: Held, position: int, *, wait: bool) -> None: ...
+    def ack(self, held: Held, position: int, *, wait: bool) -> Awaitable[None] | None: ...
     async def release(self, held: Held, delay_ms: int, error: str) -> None: ...
     async def reject(self, held: Held, error: str) -> None: ...
     async def extend(self, held: Held) -> None: ...
@@ -29,6 +29,8 @@ class AsyncGroupBatch:
     `hold_s` of `AsyncLog.consume`. When the lease ends, the key goes to a consumer again, and a
     call that settles this batch raises Fenced.
     """
+
+    __slots__ = ("_held", "_settler")
 
     def __init__(self, settler: Settler, held: Held) -> None:
         self._settler = settler
@@ -84,14 +86,19 @@ class AsyncGroupBatch:
         Timeout with unknown outcome: acknowledge again; Unavailable, with unknown outcome when the
         consumer has lost the key before it heard whether an attempt has counted.
         """
-        first, last = self._held.first_seq, self._held.last_seq
-        if through is not None and (type(through) is not int or not first <= through <= last):
+        last = self._held.last_seq
+        if through is not None and (
+            type(through) is not int or not self._held.first_seq <= through <= last
+        ):
             raise InvalidArgument(
-                f"through is {through!r}; the batch has entries with seqs {first} to {last}",
+                f"through is {through!r}; the batch has entries with seqs "
+                f"{self._held.first_seq} to {last}",
                 what="through",
             )
         position = (last if through is None else through) + 1
-        await self._settler.ack(self._held, position, wait=wait)
+        done = self._settler.ack(self._held, position, wait=wait)
+        if done is not None:
+            await done
 
     async def release(self, *, delay_ms: int = 0, error: str | None = None) -> None:
         """Give the key back: a consumer gets the same entries again, after `delay_ms`.

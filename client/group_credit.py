@@ -1,27 +1,49 @@
 """The keys that a consumer of a group has, and the room for more: its credit.
 
-The room is shared evenly between the ranges, so that a range with much work leaves room for the
-others. A range is asked again when half of its room is free, or when the caller has nothing left:
-a few large requests are cheaper than many small ones.
+The keys that wait for the caller follow its pace (`group_pace`). All room is shared evenly between
+the ranges, so that a range with much work leaves room for the others. A range is asked again when
+half of its room is free, or when the caller has nothing left: a few large requests are cheaper than
+many small ones.
 """
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from .group_held import Held
+from .group_pace import Pace
 from .protocol import limits
 from .routing import Range
 
 
+class _Share:
+    """The room of a range, and what of it is taken."""
+
+    __slots__ = ("keys", "known", "size", "waiting")
+
+    def __init__(self, known: Range) -> None:
+        self.known = known
+        self.keys = 0
+        self.waiting = 0
+        """The keys that no caller has taken yet."""
+        self.size = 0
+
+
 class HeldKeys:
     """The keys of a consumer. `give_back` gives back a key, by its key and token, that the leader
-    keeps for the consumer although it is settled."""
+    keeps for the consumer although it is settled. `clock` returns seconds."""
 
     def __init__(
-        self, keys_max: int, bytes_max: int, give_back: Callable[[bytes, int], None]
+        self,
+        keys_max: int,
+        bytes_max: int,
+        give_back: Callable[[bytes, int], None],
+        clock: Callable[[], float],
     ) -> None:
         self._keys_max = keys_max
+        self._clock = clock
+        self._pace = Pace(keys_max, clock)
         self._bytes_max = bytes_max
         self._give_back = give_back
         self._of: dict[bytes, Held] = {}
@@ -30,7 +52,11 @@ class HeldKeys:
         """Set when a caller that waits for a batch should look again."""
         self._freed = asyncio.Event()
         """Set when there may be more room."""
-        self._shares = 1
+        self._shares: dict[int, _Share] = {}
+        """By the ids of the ranges."""
+        self._in_order: list[_Share] = []
+        self._share_of: dict[bytes, _Share] = {}
+        """Where each key counts that lies in one of the ranges."""
 
     def __len__(self) -> int:
         return len(self._of)
@@ -40,9 +66,13 @@ class HeldKeys:
         """All keys, with their newest batches."""
         return list(self._of.values())
 
-    def share(self, ranges: int) -> None:
-        """Share the room between this number of ranges."""
-        self._shares = max(1, ranges)
+    def share(self, ranges: Collection[Range]) -> None:
+        """Share the room between these ranges, which have all keys of the group."""
+        self._shares = {known.range_id: _Share(known) for known in ranges}
+        self._in_order = sorted(self._shares.values(), key=_start)
+        self._share_of.clear()
+        for held in self._of.values():
+            self._count(held, None)
         self._freed.set()
 
     # For callers.
@@ -55,13 +85,19 @@ class HeldKeys:
                 self._freed.set()
             if not held.is_ended:
                 held.is_handed = True
+                self._pace.took()
+                share = self._share_of.get(held.key)
+                if share is not None:
+                    share.waiting -= 1
                 return held
         return None
 
     async def news(self) -> None:
         """Wait until there may be a batch, or `wake`."""
+        since = self._clock()
         self._news.clear()
         await self._news.wait()
+        self._pace.rested(since)
 
     def wake(self) -> None:
         """Let the callers that wait look again."""
@@ -71,7 +107,7 @@ class HeldKeys:
         """Note that the consumer no longer has a key."""
         held.over(lost=lost)
         if self._of.get(held.key) is held:
-            del self._of[held.key]
+            self._drop(held)
         self._freed.set()
 
     # For the takes of ranges.
@@ -82,10 +118,14 @@ class HeldKeys:
 
     def room(self, known: Range) -> tuple[int, int]:
         """Return for how many keys and bytes of the range there is room; (0, 0): for none now."""
-        held = self.holds(known)
-        keys, size = (max(1, most // self._shares) for most in (self._keys_max, self._bytes_max))
-        keys_left, left = keys - len(held), size - sum(each.size for each in held)
-        if keys_left <= 0 or left <= 0 or (self._ready and 2 * keys_left < keys):
+        share = self._shares.get(known.range_id)
+        if share is None:
+            return 0, 0
+        wanted = self._keys_max, self._pace.keys, self._bytes_max
+        keys, waiting, size = (max(1, most // len(self._shares)) for most in wanted)
+        keys_left = min(keys - share.keys, waiting - share.waiting)
+        left = size - share.size
+        if keys_left <= 0 or left <= 0 or (self._ready and 2 * keys_left < min(keys, waiting)):
             return 0, 0
         return min(keys_left, limits.group_take_keys_max), min(left, limits.page_bytes_max)
 
@@ -95,13 +135,20 @@ class HeldKeys:
             self._freed.clear()
             await self._freed.wait()
 
-    def took(self, found: list[Held]) -> None:
+    def took(self, known: Range, found: list[Held]) -> None:
         """Take batches of a range. A key that comes again was lost before."""
+        share = self._shares.get(known.range_id)
+        if share is not None and found:
+            keys = [held.key for held in found]
+            if not (share.known.contains(min(keys)) and share.known.contains(max(keys))):
+                share = None
         for held in found:
             before = self._of.get(held.key)
             if before is not None:
                 before.over(lost=True)
+                self._drop(before)
             self._of[held.key] = held
+            self._count(held, share)
         self._ready += found
         if found:
             self._news.set()
@@ -115,3 +162,28 @@ class HeldKeys:
     def unwanted(self, held: Held) -> None:
         """Give back a key that a leader keeps for the consumer, and that is settled."""
         self._give_back(held.key, held.token)
+
+    def _count(self, held: Held, share: _Share | None) -> None:
+        """Let a key take room of its range, which is `share` unless that is None."""
+        if share is None:
+            at = bisect_right(self._in_order, held.key, key=_start) - 1
+            share = self._in_order[at] if at >= 0 else None
+            if share is None or not share.known.contains(held.key):
+                return  # the range has ended, and another is not known yet
+        self._share_of[held.key] = share
+        share.keys += 1
+        share.waiting += not held.is_handed
+        share.size += held.size
+
+    def _drop(self, held: Held) -> None:
+        """Forget a key, which no longer takes room."""
+        del self._of[held.key]
+        share = self._share_of.pop(held.key, None)
+        if share is not None:
+            share.keys -= 1
+            share.waiting -= not held.is_handed
+            share.size -= held.size
+
+
+def _start(share: _Share) -> bytes:
+    return share.known.start

@@ -1,5 +1,6 @@
 """A key that a consumer of a group has: its lease, and the entries of its batch."""
 
+from itertools import accumulate
 from typing import Final
 
 from .protocol import limits
@@ -20,6 +21,9 @@ class Columns:
     ) -> None:  # fmt: skip
         if not len(seqs) == len(timestamps) == len(values):
             raise RemoteProtocolError("an answer has columns of entries of different lengths")
+        sizes = (0 if value is None else len(value) for value in values)
+        self.sizes = list(accumulate(sizes, initial=0))
+        """The bytes of the values before each entry, and of all values."""
         self.seqs = seqs
         self.timestamps = timestamps
         self.values = values
@@ -47,7 +51,7 @@ class Held:
         """When the answer came, on the client's clock."""
         self.asked_s = asked_s
         """When the request was sent that made the lease, or the last one that extended it."""
-        self.size = len(key) + sum(map(len, filter(None, columns.values[first:end])))
+        self.size = len(key) + columns.sizes[end] - columns.sizes[first]
         self.is_handed = False
         """Whether the caller has the batch."""
         self.is_lost = False

@@ -31,6 +31,7 @@ EXTENDS: Final = "extends"
 _KINDS: Final = (ACKS, RELEASES, REJECTS, EXTENDS)
 _ROWS_MAX: Final = limits.group_keys_a_command_max
 _FULL_PAUSE_S: Final = 0.1
+OnOver = Callable[[LognodeError | None], None]
 _NOWHERE: Final = -1
 """In place of the range of a key that no known range has."""
 
@@ -38,18 +39,30 @@ _NOWHERE: Final = -1
 class Settle:
     """One key of a request, until the range has answered."""
 
-    __slots__ = ("done", "is_unknown", "key", "kind", "row", "until")
+    __slots__ = ("is_over", "is_unknown", "key", "kind", "on_over", "row", "turn", "until")
 
-    def __init__(self, kind: str, row: list[Any], until: float) -> None:
+    def __init__(self, kind: str, row: list[Any], on_over: OnOver, turn: "_Turn") -> None:
         self.kind = kind
         self.key: bytes = row[0]
         self.row = row
         """The row of the request: the key, its token, and more."""
-        self.until = until
+        self.on_over = on_over
+        self.until: float | None = None
+        """Until when the key is settled again, once the range had no room for its position."""
+        self.turn = turn
+        self.is_over = False
         self.is_unknown = False
         """Whether an attempt may have been applied whose answer is missing."""
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.done.add_done_callback(_retrieve)
+
+
+class _Turn:
+    """The settles that were added between two flushes."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = 0
+        """How many of them are not over."""
 
 
 class Settles:
@@ -73,19 +86,38 @@ class Settles:
         """What is to be sent, by the id of the range."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._open: dict[Settle, None] = {}
+        self._turn = _Turn()
+        """The turn of the settles that are added now."""
+        self._flushed: dict[_Turn, asyncio.Event] = {}
+        """The turns that flushes wait for, each with what is set when the turn is over."""
 
-    def add(self, kind: str, *row: Any) -> Settle:
-        """Settle a key: `row` is the row of the request. The result has a future, `done`."""
-        settle = Settle(kind, list(row), self._cluster.now() + self._timeout)
+    def add(self, kind: str, row: list[Any], on_over: OnOver) -> None:
+        """Settle a key: `row` is the row of the request. `on_over` is called once: with None when
+        the key is settled, or with the error."""
+        settle = Settle(kind, row, on_over, self._turn)
+        self._turn.left += 1
         self._open[settle] = None
-        settle.done.add_done_callback(lambda _: self._open.pop(settle, None))
-        self._put((settle,))
-        return settle
+        self._put(settle)
 
     async def flush(self) -> None:
         """Wait until everything is settled that was added before, refused or not."""
-        if self._open:
-            await asyncio.wait([settle.done for settle in self._open])
+        if self._turn.left:
+            self._flushed[self._turn] = asyncio.Event()
+            self._turn = _Turn()
+        for is_over in list(self._flushed.values()):
+            await is_over.wait()
+
+    def _over(self, settle: Settle, error: LognodeError | None = None) -> None:
+        """End a settle, unless it is over."""
+        if settle.is_over:
+            return
+        settle.is_over = True
+        del self._open[settle]
+        turn = settle.turn
+        turn.left -= 1
+        settle.on_over(error)
+        if not turn.left and turn in self._flushed:
+            self._flushed.pop(turn).set()
 
     async def close(self) -> None:
         """Give up what is not settled."""
@@ -97,16 +129,22 @@ class Settles:
         error = Unavailable(
             "the consumer was closed before the range answered", reason="closed", outcome="unknown"
         )
-        _fail(list(self._open), error)
+        self._fail(list(self._open), error)
 
-    def _put(self, settles: Iterable[Settle]) -> None:
-        """Let each key wait for its range's next request."""
+    def _put(self, settle: Settle) -> None:
+        """Let a key wait for its range's next request."""
+        known = self._routes.table.find(settle.key)
+        at = _NOWHERE if known is None else known.range_id
+        waiting = self._pending.get(at)
+        if waiting is None:
+            waiting = self._pending[at] = []
+        waiting.append(settle)
+        if at not in self._tasks:
+            self._tasks[at] = asyncio.create_task(self._run(at))
+
+    def _put_all(self, settles: Iterable[Settle]) -> None:
         for settle in settles:
-            known = self._routes.table.find(settle.key)
-            at = _NOWHERE if known is None else known.range_id
-            self._pending.setdefault(at, []).append(settle)
-            if at not in self._tasks:
-                self._tasks[at] = asyncio.create_task(self._run(at))
+            self._put(settle)
 
     async def _run(self, at: int) -> None:
         """Send what waits for a range, one request at a time."""
@@ -128,9 +166,9 @@ class Settles:
             try:
                 await self._cluster.locate(self._routes, settle.key, deadline)
             except LognodeError as error:
-                _fail((settle,), error)
+                self._fail((settle,), error)
             else:
-                self._put((settle,))
+                self._put(settle)
 
     async def _send(self, settles: list[Settle]) -> None:
         """Send a request until it is answered, or refused for good."""
@@ -141,11 +179,11 @@ class Settles:
         while settles:
             known = self._routes.table.find(settles[0].key)
             if known is None:
-                self._put(settles)
+                self._put_all(settles)
                 return
-            outside = [settle for settle in settles if not known.contains(settle.key)]
-            if outside:
-                self._put(outside)
+            keys = [settle.key for settle in settles]
+            if not (known.contains(min(keys)) and known.contains(max(keys))):
+                self._put_all(settle for settle in settles if not known.contains(settle.key))
                 settles = [settle for settle in settles if known.contains(settle.key)]
             tried = self._cluster.target(known)
             try:
@@ -179,49 +217,62 @@ class Settles:
             step = attempts.failed(error, self._cluster.now(), news=news)
             await self._cluster.prepare(self._routes, known, tried, step, attempts.deadline)
         except LognodeError as final:
-            _fail(settles, final)
+            self._fail(settles, final)
             return False
         return True
 
     def _body(self, settles: list[Settle]) -> Body:
-        rows: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
-        for settle in settles:
-            rows[settle.kind].append(settle.row)
+        rows = {kind: [settle.row for settle in settles if settle.kind == kind] for kind in _KINDS}
         return {**self._common, **rows}
 
     def _answered(self, settles: list[Settle], answer: Body) -> None:
+        if not answer["refused"]:
+            for settle in settles:
+                self._over(settle)
+            return
         refused = {key: (reason, position) for key, reason, position in answer["refused"]}
         for settle in settles:
             reason, position = refused.get(settle.key, ("", 0))
-            if settle.done.done():
+            if settle.is_over:
                 continue
             if not reason or _is_done(settle, reason, position):
-                settle.done.set_result(None)
+                self._over(settle)
             elif _may_be_done(settle, reason, position):
                 self._on_lost(settle.key, settle.row[1])
-                settle.done.set_exception(unsure(settle.key))
+                self._over(settle, unsure(settle.key))
             elif reason == FULL:
                 self._later(settle)
             else:
                 self._on_lost(settle.key, settle.row[1])
-                settle.done.set_exception(fenced(settle.key))
+                self._over(settle, fenced(settle.key))
+
+    def _fail(self, settles: Iterable[Settle], error: LognodeError) -> None:
+        """End settles by an error. An earlier attempt may have settled a key, perhaps in a range
+        that was split since (x18)."""
+        for settle in settles:
+            told = error
+            if settle.is_unknown and error.outcome == "not_applied":
+                told = of_unknown_outcome(error)
+            self._over(settle, bare(told))
 
     def _later(self, settle: Settle) -> None:
         """Settle a key again for which the range has no room at present."""
         now = self._cluster.now()
+        if settle.until is None:
+            settle.until = now + self._timeout
         if now + _FULL_PAUSE_S >= settle.until:
             error = Overloaded(
                 f"the range of key {settle.key!r} has no room for another position of the group: "
                 "too many keys failed or are ahead of others. Retry or skip the parked keys",
                 retry_after=1.0,
             )
-            settle.done.set_exception(error)
+            self._over(settle, error)
             return
         asyncio.get_running_loop().call_later(_FULL_PAUSE_S, self._again, settle)
 
     def _again(self, settle: Settle) -> None:
-        if not settle.done.done():
-            self._put((settle,))
+        if not settle.is_over:
+            self._put(settle)
 
 
 def fenced(key: bytes) -> Fenced:
@@ -244,13 +295,15 @@ def unsure(key: bytes) -> Unavailable:
 
 def _first(pending: list[Settle]) -> tuple[list[Settle], list[Settle]]:
     """Return what goes into one request, and the rest: a key once, and few of each kind."""
+    if len(pending) <= _ROWS_MAX and len({settle.key for settle in pending}) == len(pending):
+        return [settle for settle in pending if not settle.is_over], []
     found: dict[bytes, Settle] = {}
     counts = dict.fromkeys(_KINDS, 0)
     rest: list[Settle] = []
     for settle in pending:
         if settle.key in found or counts[settle.kind] >= _ROWS_MAX:
             rest.append(settle)
-        elif not settle.done.done():
+        elif not settle.is_over:
             found[settle.key] = settle
             counts[settle.kind] += 1
     return list(found.values()), rest
@@ -273,21 +326,3 @@ def _may_be_done(settle: Settle, reason: str, position: int) -> bool:
     if not settle.is_unknown or reason != LEASE or settle.kind == EXTENDS:
         return False
     return settle.kind != ACKS or position >= settle.row[2]
-
-
-def _fail(settles: Iterable[Settle], error: LognodeError) -> None:
-    """End settles by an error. An earlier attempt may have settled a key, perhaps in a range that
-    was split since (x18)."""
-    for settle in settles:
-        if settle.done.done():
-            continue
-        told = error
-        if settle.is_unknown and error.outcome == "not_applied":
-            told = of_unknown_outcome(error)
-        settle.done.set_exception(bare(told))
-
-
-def _retrieve(done: "asyncio.Future[None]") -> None:
-    """Take the error of a future that nobody may wait for."""
-    if not done.cancelled():
-        done.exception()

@@ -1,9 +1,10 @@
 """Take batches of a consumer group from one range: long polls to the leader, one at a time.
 
 A leader with another fence than that of the last answer gives nothing: the consumer learns the
-fence, and claims the keys that it has. The same claim follows an attempt without an answer, since
-the leader may have given keys that never arrived; the claim gives these back. A consumer settles
-nothing with a leader before it has claimed.
+fence, and claims the keys that it has. A consumer without keys claims none, whatever the fence, and
+gets batches at once. The same claim follows an attempt without an answer, since the leader may have
+given keys that never arrived; the claim gives these back. A consumer settles nothing with a leader
+before it has claimed.
 """
 
 import asyncio
@@ -179,10 +180,11 @@ class RangeTakes:
         self, answer: Body, known: Range, node: int, holds: Sequence[Held] | None, asked_s: float
     ) -> None:
         self.begun.set()
-        if answer["fence"] != self._fence:  # no batch comes with it, and no claim was heard
+        if answer["fence"] != self._fence:
             self._fence = answer["fence"]
-            self._must_claim = True
-            return
+            if holds is None or holds:  # no batch comes with it, and no claim was heard
+                self._must_claim = True
+                return
         if holds is not None:
             self._must_claim = False
             self._claimed = known.generation, node
@@ -193,7 +195,7 @@ class RangeTakes:
                     self._keys.lost(held.key, held.token)
                 elif held.is_ended:  # it was settled while the claim was under way
                     self._keys.unwanted(held)
-        self._keys.took(_batches(answer, self._cluster.now(), asked_s))
+        self._keys.took(known, _batches(answer, self._cluster.now(), asked_s))
 
 
 def _is_same(one: Range, other: Range) -> bool:

@@ -13,7 +13,7 @@ blocks have to be decoded, and the beginnings of keys' histories found, first.
 
 import heapq
 from collections.abc import Iterator
-from itertools import groupby, repeat
+from itertools import dropwhile, groupby, repeat
 from operator import itemgetter
 
 from ..client.protocol.key_spans import prefix_span
@@ -21,8 +21,10 @@ from ..client.protocol.types import Entry
 from .block_slices import Portion
 from .chains import nearest_edge
 from .floors import View
+from .memtable import Memtable
 from .page import Page
 from .reads import Reads
+from .room import entries_bytes
 from .segment_format import SegmentInfo
 from .spans import Span, common, has
 from .turn_limits import ENTRIES_A_TURN, NotPrepared, TurnOver
@@ -32,6 +34,8 @@ _LOOKUPS_A_STEP = 64
 _KEYS_A_STEP = 512
 _SEQS_A_STEP = 384
 """The entries of a segment that one call looks up by seq."""
+_SOME_SEQS = 64
+"""The least entries of a memtable that are looked at together."""
 _first = itemgetter(0)
 
 
@@ -159,6 +163,10 @@ class SpanReads(Reads):
         for memtable in self.memtables():
             until = memtable.end_seq if end_seq is None else min(end_seq, memtable.end_seq)
             begin = max(from_seq, memtable.first_seq)
+            if begin < until and sieve.shows_all(begin):
+                if not _put_portions(memtable, begin, until, sieve, page):
+                    return
+                continue
             for seq in range(begin, until):
                 if seq - begin == ENTRIES_A_TURN or (
                     sieve.wants(memtable.key_at(seq))
@@ -257,6 +265,23 @@ class Sieve:
         """Whether the key is in the span."""
         return has(self._span, key)
 
+    def shows_all(self, seq: int) -> bool:
+        """Whether no entry from that seq on is hidden, whatever its key is."""
+        marks = self._view.marks
+        return (
+            not (self._view.floors or self._view.before)
+            and max(marks.trims.values) <= seq
+            and max(marks.snapshots.values) <= seq
+            and all(mark.before <= seq for mark in marks.compactions.values)
+        )
+
+    def within(self, entries: list[Entry]) -> list[Entry]:
+        """Return the entries whose keys are in the span."""
+        start, end = self._span
+        if end is None:
+            return [entry for entry in entries if entry[0] >= start] if start else entries
+        return [entry for entry in entries if start <= entry[0] < end]
+
     def pass_on(self, entry: Entry, page: Page | Portion) -> bool:
         """Add the entry to the page if it is visible.
 
@@ -275,6 +300,35 @@ class Sieve:
             if seq < begin:
                 return True
         return page.add(entry)
+
+
+def _put_portions(memtable: Memtable, begin: int, until: int, sieve: Sieve, page: Page) -> bool:
+    """Put a memtable's entries with seqs in [begin, until) into a page, of which none is hidden.
+
+    No Python runs for an entry. Return whether all of them were looked at.
+    """
+    left = ENTRIES_A_TURN
+    while begin < until:
+        if page.full or not left:
+            page.more = True
+            return False
+        some = min(left, max(page.entries_left, _SOME_SEQS))
+        stop = min(until, memtable.portion_end(begin, some))
+        entries = sieve.within(memtable.entries(begin, stop))
+        fitting = entries[: page.entries_left]
+        size = sum(entries_bytes(fitting))
+        if fitting and size <= page.bytes_left:
+            page.takes(size, len(fitting))
+            page.put_all(fitting)
+            behind = entries[len(fitting) :]
+        else:
+            behind = list(dropwhile(page.add, entries))
+        if behind:
+            page.next, page.more = behind[0].seq, True
+            return False
+        left -= stop - begin
+        begin = page.next = stop
+    return True
 
 
 def _all_visible(info: SegmentInfo, view: View) -> bool:

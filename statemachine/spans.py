@@ -1,6 +1,6 @@
 """Half-open spans of keys; an end of None means that the span has no end."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, TypeVar
 
 Value = TypeVar("Value")
@@ -32,3 +32,8 @@ def rows_in(rows: Mapping[bytes, Value], span: Span) -> dict[bytes, Value]:
 def has(span: Span, key: bytes) -> bool:
     """Whether the key is in the span."""
     return key >= span[0] and (span[1] is None or key < span[1])
+
+
+def are_within(span: Span, keys: Collection[bytes]) -> bool:
+    """Whether all keys are in the span."""
+    return not keys or (min(keys) >= span[0] and (span[1] is None or max(keys) < span[1]))

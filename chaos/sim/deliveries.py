@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ...client.protocol.records import decode_batch
-from ...node.dispatch.commands import Ack
 from ...raft.types import GroupId
 from ...statemachine import commands
 from ...statemachine.commands import Command
@@ -75,9 +74,9 @@ class Deliveries:
         """Note that an acknowledgement with an old token was not refused."""
         raise Violation("G1", "an old token acknowledges entries", key=key)
 
-    def proposed(self, fence: int, ack: Ack) -> None:
+    def proposed(self, fence: int, key: bytes, token: int, through: int) -> None:
         """Note the token for which a leader proposes to acknowledge entries."""
-        self._proposed[fence, ack.key, ack.through] = ack.token
+        self._proposed[fence, key, through] = token
 
     def makes(self, output: bytes, seqs: Sequence[int]) -> None:
         """Note an output that a consumer makes from entries of a key."""
@@ -98,7 +97,8 @@ class Deliveries:
                 raise Violation("S8", "an output is appended whose entries are done without it",
                                 key=key, made=made, begin=begin, through=through)  # fmt: skip
             self.outputs += 1
-        acked = replace(command, kind=commands.GROUP_ACK, payload=[group, fence, acks])
+        columns = map(list, zip(*acks, strict=True))
+        acked = replace(command, kind=commands.GROUP_ACK, payload=[group, fence, *columns])
         self.applied(gid, index, acked, reply)
 
     def applied(self, gid: GroupId, index: int, command: Command, reply: Mapping[str, Any]
@@ -114,8 +114,8 @@ class Deliveries:
         if command.kind == commands.GROUP_COPIED:
             self.acked.update(self.letters.copied(payload, refused))
             return
-        _, fence, acks = payload
-        for at, (key, begin, through) in enumerate(acks):
+        _, fence, *columns = payload
+        for at, (key, begin, through) in enumerate(zip(*columns, strict=True)):
             if at not in refused:
                 self._acknowledged(key, self._proposed[fence, key, through], begin, through)
 

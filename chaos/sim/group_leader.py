@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...client.protocol.errors import CorruptData, LognodeError
 from ...client.protocol.levels import LEVEL_MAX
-from ...node.dispatch.commands import Ack, AckFrom, Appending, Proposal, Settling
+from ...node.dispatch.commands import AckFrom, Appending, Proposal
 from ...node.dispatch.dispatcher import Batches, Dispatcher, Options
+from ...node.dispatch.settling import Settling
 from ...node.dispatch.supply import KeyRead
 from ...raft.types import NotLeaderError
 from ...statemachine import commands
@@ -139,13 +140,11 @@ class GroupLeader:
             return
         next_seq = self._replica.store.state.next_seq
         for proposal in dispatcher.proposals(next_seq, self._now_ms()):
-            for ack in proposal.about if proposal.kind == commands.GROUP_ACK else ():
-                if isinstance(ack, Ack):
-                    self._replica.host.world.deliveries.proposed(dispatcher.fence, ack)
-            if proposal.appending is not None:
-                for key, token, _, through in proposal.appending.acks:
-                    ack = Ack(key, token, through)
-                    self._replica.host.world.deliveries.proposed(dispatcher.fence, ack)
+            deliveries, fence = self._replica.host.world.deliveries, dispatcher.fence
+            for lease, through in zip(proposal.leases, proposal.acked_to, strict=True):
+                deliveries.proposed(fence, lease.key, lease.token, through)
+            for key, token, _, through in proposal.appending.acks if proposal.appending else ():
+                deliveries.proposed(fence, key, token, through)
             settled = partial(self._applied, dispatcher, proposal)
             self._propose(proposal.kind, proposal.payload, settled)
 

@@ -448,7 +448,8 @@ class Log:
         Conflict; a missing value is as the group has it.
 
         This consumer has at most `keys_max` keys and about `bytes_max` bytes of entries at a time,
-        and at least one key of each range. It keeps the lease of a batch alive for `hold_s` seconds
+        and at least one key of each range. As many keys wait for the caller as the caller takes in
+        a second, or 32. The consumer keeps the lease of a batch alive for `hold_s` seconds
         at most. Nothing is sent before the context is entered.
         """
         return Consumer(

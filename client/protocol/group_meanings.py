@@ -126,7 +126,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "bytes": "Bytes of entries after which the answer ends. A batch has one entry at least.",
         "wait_ms": "How long the leader waits for a key before it answers without a batch.",
         "fence": "The `fence` of the last answer; 0: the first request to this range. A leader "
-        "with another fence gives no batch, hears no claim: ask with its fence and `holds`.",
+        "with another fence gives no batch, hears no claim: ask with its fence and `holds`. If "
+        "`holds` is empty, the leader gives batches whatever the fence is.",
         "holds": "All keys of the range that the consumer has. The leader keeps the claimed keys "
         "for the consumer, and gives its other keys back. Name no key whose lease may be over by "
         "the consumer's clock. Nil: nothing is claimed.",

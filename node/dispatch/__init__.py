@@ -12,15 +12,16 @@ Duties of the caller, the driver of a leader:
 2. Read what `next_read` says, in bounded turns, and hand the page to `take_page` at once, before
    any other command is applied.
 3. Propose `proposals` in their order, and tell `applied` the answers in the order of the log,
-   before the dispatcher is asked for anything that depends on later commands.
+   before the dispatcher is asked for anything that depends on later commands. Then ask for
+   `proposals` again: acknowledgements gather while a command with others is under way.
 4. Call `removed` after entries were removed, before the next `take`; `decided` after a command of
    an operator was applied; `tick` at the time of `next_tick_ms`.
 
 Promises: G1 to G5 of docs/design/groups.md, and bounded memory (`supply`).
 
-Modules, from the bottom up: `key_line` is what is
-known of a key; `leases` are the rights of consumers; `ready_keys` chooses who gets a key; `supply`
-reads ahead; `floor_claims` raises floors; `commands` are proposals, and the requests that wait for
-these; `appends` are batches with acknowledgements; `dispatcher` joins them. `letters` names the
-copies of entries that failed too often.
+Modules, from the bottom up: `key_line` is what is known of a key; `settling` are requests that wait
+for commands; `leases` are the rights of consumers; `ready_keys` chooses who gets a key; `supply`
+reads ahead; `floor_claims` raises floors; `commands` are proposals; `appends` are batches with
+acknowledgements; `dispatcher` joins them. `letters` names the copies of entries that failed too
+often.
 """

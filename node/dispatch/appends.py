@@ -16,17 +16,18 @@ from typing import Any, NamedTuple
 from ...client.protocol.groups import FULL, LEASE, POSITION
 from ...statemachine import commands as of_range
 from ...statemachine.groups.group import Group
-from .commands import AckFrom, Appending, Proposal, Refused
+from .commands import AckFrom, Appending, Proposal
 from .leases import Lease, Leases
+from .settling import Refused
 
 
 class Keys(NamedTuple):
     """What the dispatcher does with the leased keys of an append. Times are in ms."""
 
-    expected: Callable[[bytes], int]
-    """Returns the position that a key will have when the next command is applied."""
-    acked: Callable[[Lease, int], None]
-    """The key is acknowledged up to the position."""
+    expected: Callable[[Sequence[bytes]], list[int]]
+    """Returns the positions that keys will have when the next command is applied."""
+    acked: Callable[[list[tuple[Lease, int]]], None]
+    """The keys are acknowledged up to the positions."""
     goes_on: Callable[[Lease], None]
     """The consumer keeps the key: nothing was applied."""
     lost: Callable[[Lease, int], None]
@@ -70,7 +71,7 @@ class Appends:
             lease = self._leases.held(ack.key, ack.token, consumer)
             is_free = lease is not None and not lease.busy and not lease.wanted
             if lease is not None and is_free and self._group.position(ack.key) >= ack.through:
-                self._keys.acked(lease, ack.through)
+                self._keys.acked([(lease, ack.through)])
 
     def proposals(self, now_ms: int) -> list[Proposal]:
         """Return the commands to propose now, in this order."""
@@ -82,7 +83,10 @@ class Appends:
         ]
 
     def _still_fits(self, appending: Appending, now_ms: int) -> bool:
-        passed = {ack.key for ack in appending.acks if self._keys.expected(ack.key) > ack.first}
+        expected = self._keys.expected([ack.key for ack in appending.acks])
+        passed = {
+            ack.key for ack, seq in zip(appending.acks, expected, strict=True) if seq > ack.first
+        }
         if not passed:
             return True
         for ack in appending.acks:
@@ -96,9 +100,12 @@ class Appends:
         return False
 
     def _proposal(self, appending: Appending) -> Proposal:
-        rows = [[ack.key, self._keys.expected(ack.key), ack.through] for ack in appending.acks]
+        expected = self._keys.expected([ack.key for ack in appending.acks])
+        rows = [
+            [ack.key, seq, ack.through] for ack, seq in zip(appending.acks, expected, strict=True)
+        ]
         payload = [self._group_id, self._leases.fence, rows, appending.data]
-        return Proposal(of_range.GROUP_APPEND, payload, [], appending)
+        return Proposal(of_range.GROUP_APPEND, payload, appending=appending)
 
     def applied(self, proposal: Proposal, reply: Mapping[str, Any], now_ms: int) -> None:
         """Take the reply to a command, which may have the places that do not fit."""
@@ -110,7 +117,7 @@ class Appends:
             lease, state = self._leases.of[ack.key], self._group.rows.get(ack.key)
             is_acked = reply["status"] == "ok" and self._group.position(ack.key) >= ack.through
             if is_acked:
-                self._keys.acked(lease, ack.through)
+                self._keys.acked([(lease, ack.through)])
             elif at not in actual:
                 self._keys.goes_on(lease)
             elif state is not None and state.parked:

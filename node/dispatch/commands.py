@@ -1,17 +1,11 @@
-"""The commands that a dispatcher proposes, and the requests that wait for these commands."""
+"""The commands that a dispatcher proposes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...statemachine.groups.claim import Claim
-
-
-class Ack(NamedTuple):
-    """A key that a consumer has done up to `through`."""
-
-    key: bytes
-    token: int
-    through: int
+from .leases import Lease
+from .settling import Refused, Settling
 
 
 class AckFrom(NamedTuple):
@@ -34,7 +28,7 @@ class Failure(NamedTuple):
     error: str
     ready_ms: int
     """When a consumer gets the key again."""
-    waiting: "Settling | None"
+    waiting: Settling | None
 
 
 class Proposal(NamedTuple):
@@ -42,39 +36,20 @@ class Proposal(NamedTuple):
 
     kind: int
     payload: list[Any]
-    about: list[Ack] | list[Failure] | Claim
+    leases: Sequence[Lease] = ()
+    """The leases of the keys that GROUP_ACK names, in the same order."""
+    failures: Sequence[Failure] = ()
+    """The failures that GROUP_NOTE names, in the same order."""
+    claim: Claim | None = None
+    """The claim of GROUP_FLOOR."""
     appending: "Appending | None" = None
-    """The request of a GROUP_APPEND, which is about nothing else: tell its answer with
-    `Dispatcher.append_applied`."""
+    """The request of a GROUP_APPEND: tell its answer with `Dispatcher.append_applied`."""
 
-
-class Refused(NamedTuple):
-    """A key that was not settled as the consumer asked."""
-
-    key: bytes
-    reason: str
-    position: int
-
-
-class Settling:
-    """A request to settle keys. `on_done` is called when every key is settled or refused."""
-
-    def __init__(self, on_done: Callable[[], None]) -> None:
-        self.refused: list[Refused] = []
-        self._on_done = on_done
-        self._left = 1
-
-    def awaits(self) -> None:
-        """Wait for one more key."""
-        self._left += 1
-
-    def settled(self, refused: Refused | None = None) -> None:
-        """Note that a key no longer has to be waited for, or that all keys were looked at."""
-        if refused is not None:
-            self.refused.append(refused)
-        self._left -= 1
-        if not self._left:
-            self._on_done()
+    @property
+    def acked_to(self) -> Sequence[int]:
+        """The positions to which GROUP_ACK moves the keys of `leases`."""
+        positions: Sequence[int] = self.payload[4] if self.leases else ()
+        return positions
 
 
 class Appending:

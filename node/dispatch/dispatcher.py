@@ -5,6 +5,8 @@ See `node/dispatch/__init__.py` for the duties of the caller.
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import compress
+from operator import lt
 from typing import Any, Final, NamedTuple
 
 from ...client.protocol import limits
@@ -18,18 +20,23 @@ from ...statemachine.groups.selection import Selection
 from ...statemachine.page import Page
 from ...statemachine.spans import Span, has
 from .appends import Appends, Keys
-from .commands import Ack, AckFrom, Appending, Failure, Proposal, Refused, Settling
+from .commands import AckFrom, Appending, Failure, Proposal
 from .floor_claims import Pending, floor_claim
 from .key_line import Line, Place
 from .leases import GIVEN_BACK, Lease, Leases
 from .ready_keys import ReadyKeys
+from .settling import Settling
 from .supply import KeyRead, PageRead, Supply
 
 RECLAIM_MS: Final = 1_000
 """After a change of leader, how long consumers have to claim the keys that they have."""
 _FLOOR_MS: Final = 1_000
 """How often the floor rises while the group has few rows."""
-_ROWS_TIGHT: Final = limits.group_rows_max // 8
+_ROWS_MORE: Final = limits.group_rows_max // 4
+"""New rows after which the floor rises earlier: a claim looks at every line and row."""
+_ROWS_FEW: Final = limits.group_rows_max // 32
+"""The same while the group has more rows than `_ROWS_TIGHT`."""
+_ROWS_TIGHT: Final = limits.group_rows_max // 4 * 3
 _KEYS_A_TURN: Final = 512
 """Keys of one answer or command: each key takes 5 to 8 us of a turn of the loop."""
 _BATCH_BYTES: Final = 32
@@ -54,8 +61,7 @@ class Batches:
     """The answer to a consumer, as columns: keys, and the entries of all keys in one row."""
 
     def __init__(self) -> None:
-        self.keys: list[bytes] = []
-        self.tokens: list[int] = []
+        self.leases: list[Lease] = []
         self.deliveries: list[int] = []
         self.counts: list[int] = []
         self.seqs: list[int] = []
@@ -64,6 +70,16 @@ class Batches:
         self.headers: dict[int, Headers] = {}
         """By place in the row of entries."""
 
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys."""
+        return [lease.key for lease in self.leases]
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of their leases."""
+        return [lease.token for lease in self.leases]
+
     def add(self, lease: Lease, line: Line, deliveries: int, count: int) -> None:
         """Add the first entries of a line."""
         if line.headers:
@@ -71,13 +87,17 @@ class Batches:
             for at, seq in enumerate(line.seqs[:count], begin):
                 if seq in line.headers:
                     self.headers[at] = line.headers[seq]
-        self.keys.append(line.key)
-        self.tokens.append(lease.token)
+        self.leases.append(lease)
         self.deliveries.append(deliveries)
         self.counts.append(count)
-        self.seqs += line.seqs[:count]
-        self.timestamps += line.timestamps[:count]
-        self.values += line.values[:count]
+        if count == len(line.seqs):
+            self.seqs += line.seqs
+            self.timestamps += line.timestamps
+            self.values += line.values
+        else:
+            self.seqs += line.seqs[:count]
+            self.timestamps += line.timestamps[:count]
+            self.values += line.values[:count]
 
 
 class Dispatcher:
@@ -99,12 +119,12 @@ class Dispatcher:
         self._seen_ms: dict[int, int] = {}
         """When each consumer was heard last."""
         self._delayed: list[tuple[int, bytes]] = []
-        self._acks: dict[bytes, list[tuple[int, Settling]]] = {}
-        """Acknowledgements to propose or under way: positions, and the requests that wait."""
-        self._ack_turns: dict[bytes, None] = {}
-        """The keys among these that wait to be proposed."""
-        keys = Keys(self._expected, self._ack_done, self._goes_on, self._lost, self._parks)
+        keys = Keys(self._expected, self._acked, self._goes_on, self._lost, self._parks)
         self._appends = Appends(group_id, group, self._leases, keys)
+        self._ack_turns: dict[bytes, Lease] = {}
+        """The leases whose acknowledgements wait to be proposed, by key. They gather while a
+        command with others is under way: a command costs more than dozens of its keys."""
+        self._acks_under_way = 0
         self._failures: list[Failure] = []
         self._claim: Pending | None = None
         self._floor_ms = now_ms
@@ -165,7 +185,7 @@ class Dispatcher:
         afterwards another consumer may have had the key and settled it (G1).
         """
         refused = []
-        rows_left = self._rows_left()
+        rows_left = self._rows_left(len(holds))
         for key, token in holds:
             if self._leases.held(key, token, consumer) is not None:
                 continue
@@ -199,17 +219,24 @@ class Dispatcher:
             return found
         count = min(count, _KEYS_A_TURN)
         until = now_ms + self._options.lease_ms
-        room, rows_left, put_off = bytes_max, self._rows_left(), 0
-        while len(found.keys) < count and room > 0 and len(found.seqs) < limits.page_entries_max:
+        room, rows_left, put_off = bytes_max, self._rows_left(count), 0
+        rows, lines, leases = self._group.rows, self._supply.lines, self._leases
+        floors = [floor for *_, floor in self._group.floors.within(*self._span)]
+        floor = floors[0] if len(floors) == 1 else None
+        while len(found.leases) < count and room > 0 and len(found.seqs) < limits.page_entries_max:
             key = self._ready.take(consumer, now_ms)
             if key is None:
                 break
-            line = self._supply.lines[key]
-            row = self._group.rows.get(key)
+            line, row = lines[key], rows.get(key)
             if row is not None and row.parked:
                 self._supply.park(key)
                 continue
-            self._supply.passed(line, self._group.position(key))
+            if row is not None:
+                position = row.done
+            else:
+                position = self._group.floors.at(key) if floor is None else floor
+            if not line.seqs or line.seqs[0] < position:
+                self._supply.passed(line, position)
             if not line.seqs:
                 self._supply.free(line)
                 continue
@@ -221,14 +248,17 @@ class Dispatcher:
                 continue
             most = 1 if row is not None and row.deliveries else len(line.seqs)
             taken, size = _fitting(line, min(most, limits.page_entries_max - len(found.seqs)), room)
-            if not taken and found.keys:
+            if not taken and found.leases:
                 self._ready.put(key, now_ms)
                 break
             taken = max(taken, 1)
-            lease = self._leases.begin(key, consumer, line.seqs[0], line.seqs[taken - 1] + 1, until)
-            rows_left -= row is None
-            deliveries = 1 + (row.deliveries if row is not None else 0)
-            self._redelivered += deliveries > 1
+            lease = leases.begin(key, consumer, line.seqs[0], line.seqs[taken - 1] + 1, until)
+            deliveries = 1
+            if row is None:
+                rows_left -= 1
+            elif row.deliveries:
+                deliveries += row.deliveries
+                self._redelivered += 1
             found.add(lease, line, deliveries, taken)
             room -= size
             self._supply.leased(line, lease.first)
@@ -250,8 +280,7 @@ class Dispatcher:
         """Take the request of a consumer. `settling` is told of every key, at once or later."""
         if consumer in self._seen_ms:
             self._seen_ms[consumer] = now_ms
-        for key, token, through in acks:
-            self._settle_ack(consumer, key, token, through, settling)
+        self._settle_acks(consumer, acks, settling)
         for key, token, delay_ms, error in releases:
             lease = self._free_lease(consumer, key, token, settling)
             if lease is not None and error:
@@ -272,23 +301,25 @@ class Dispatcher:
             self._leave(consumer, now_ms)
         settling.settled()
 
-    def _settle_ack(
-        self, consumer: int, key: bytes, token: int, through: int, settling: Settling
+    def _settle_acks(
+        self, consumer: int, acks: Iterable[tuple[bytes, int, int]], settling: Settling
     ) -> None:
-        lease = self._leases.held(key, token, consumer)
-        if lease is None:
-            if not self._leases.was_settled(key, token, through):
+        awaited = 0
+        for key, token, through in acks:
+            lease = self._leases.held(key, token, consumer)
+            if lease is None:
+                if not self._leases.was_settled(key, token, through):
+                    self._refuse(settling, key, LEASE)
+            elif through > lease.through or (lease.claimed and through <= lease.first):
+                self._refuse(settling, key, POSITION)
+            elif lease.busy and not lease.wanted:  # a failure of the key is under way
                 self._refuse(settling, key, LEASE)
-        elif through > lease.through or (lease.claimed and through <= lease.first):
-            self._refuse(settling, key, POSITION)
-        elif lease.busy and not lease.wanted:  # a failure of the key is under way
-            self._refuse(settling, key, LEASE)
-        elif through > lease.first:
-            settling.awaits()
-            lease.wants(through)
-            self._acks.setdefault(key, []).append((through, settling))
-            if not lease.busy:
-                self._ack_turns[key] = None
+            elif through > lease.first:
+                awaited += 1
+                lease.wants(through, settling)
+                if not lease.busy:
+                    self._ack_turns[key] = lease
+        settling.awaits(awaited)
 
     def append(self, consumer: int, appending: Appending, now_ms: int) -> None:
         """Take acknowledgements that shall be applied with a batch, all of it or nothing."""
@@ -312,8 +343,7 @@ class Dispatcher:
         return None
 
     def _refuse(self, settling: Settling, key: bytes, reason: str) -> None:
-        settling.awaits()
-        settling.settled(Refused(key, reason, self._group.position(key)))
+        settling.refuses(key, reason, self._group.position(key))
 
     def _give_back(self, lease: Lease, now_ms: int, delay_ms: int = 0) -> None:
         """End a lease; the key goes to a consumer again, after the delay."""
@@ -377,10 +407,12 @@ class Dispatcher:
         is given up."""
         found: list[Proposal] = []
         most = _KEYS_A_TURN
-        keys = list(self._ack_turns)
-        self._ack_turns.clear()
-        for at in range(0, len(keys), most):
-            found += self._propose_acks(keys[at : at + most], now_ms)
+        if not self._acks_under_way or len(self._ack_turns) >= most:
+            leases = list(self._ack_turns.values())
+            self._ack_turns.clear()
+            for at in range(0, len(leases), most):
+                found += self._propose_acks(leases[at : at + most], now_ms)
+            self._acks_under_way += len(found)
         found += self._appends.proposals(now_ms)
         failures, self._failures = self._failures, []
         for at in range(0, len(failures), most):
@@ -389,31 +421,36 @@ class Dispatcher:
         if claim is not None:
             self._claim = Pending(claim)
             payload = claim.payload(self.group_id, self.fence)
-            found.append(Proposal(of_range.GROUP_FLOOR, payload, claim))
+            found.append(Proposal(of_range.GROUP_FLOOR, payload, claim=claim))
         return found
 
-    def _expected(self, key: bytes) -> int:
-        claim = self._claim
-        return self._group.position(key) if claim is None else claim.position(self._group, key)
+    def _expected(self, keys: Sequence[bytes]) -> list[int]:
+        """Return the positions that keys will have once the claim under way is applied."""
+        if self._claim is None:
+            return self._group.positions(keys)
+        return [self._claim.position(self._group, key) for key in keys]
 
-    def _propose_acks(self, keys: list[bytes], now_ms: int) -> list[Proposal]:
-        acks = []
-        rows = []
-        for key in keys:
-            lease, expected = self._leases.of[key], self._expected(key)
-            if expected >= lease.wanted:  # somebody else has moved the key
-                self._lost(lease, now_ms)
-                continue
+    def _propose_acks(self, leases: list[Lease], now_ms: int) -> list[Proposal]:
+        keys = [lease.key for lease in leases]
+        through = [lease.wanted for lease in leases]
+        expected = self._expected(keys)
+        if not all(map(lt, expected, through)):  # somebody else has moved keys
+            for lease, position in zip(leases, expected, strict=True):
+                if position >= lease.wanted:
+                    self._lost(lease, now_ms)
+            ahead = list(map(lt, expected, through))
+            leases, keys = list(compress(leases, ahead)), list(compress(keys, ahead))
+            expected, through = list(compress(expected, ahead)), list(compress(through, ahead))
+        for lease in leases:
             lease.begins_command()
-            acks.append(Ack(key, lease.token, lease.wanted))
-            rows.append([key, expected, lease.wanted])
-        payload = [self.group_id, self.fence, rows]
-        return [Proposal(of_range.GROUP_ACK, payload, acks)] if rows else []
+        payload = [self.group_id, self.fence, keys, expected, through]
+        return [Proposal(of_range.GROUP_ACK, payload, leases)] if leases else []
 
     def _propose_failures(self, failures: list[Failure], now_ms: int) -> list[Proposal]:
         told = []
         for failure in failures:
-            lease, expected = self._leases.of[failure.key], self._expected(failure.key)
+            lease = self._leases.of[failure.key]
+            (expected,) = self._expected((failure.key,))
             if expected >= lease.through:  # the failed entry is not the next one any more
                 self._end_failed(failure, now_ms)
                 continue
@@ -425,13 +462,15 @@ class Dispatcher:
         rows = [[each.key, each.expected, each.deliveries, each.parked, each.error]
                 for each in told]  # fmt: skip
         payload = [self.group_id, self.fence, rows, ""]
-        return [Proposal(of_range.GROUP_NOTE, payload, told)] if rows else []
+        return [Proposal(of_range.GROUP_NOTE, payload, failures=told)] if rows else []
 
     def _next_claim(self, next_seq: int, now_ms: int) -> Claim | None:
         """Return the claim to propose, if the floor shall rise now."""
         if self._claim is not None:
             return None
-        many = len(self._group.rows) > self._floor_rows + _ROWS_TIGHT
+        rows = len(self._group.rows)
+        grown = rows - self._floor_rows
+        many = grown > _ROWS_MORE or (grown > _ROWS_FEW and rows > _ROWS_TIGHT)
         if not many and now_ms < self._floor_ms + _FLOOR_MS:
             return None
         self._floor_ms = now_ms
@@ -456,79 +495,82 @@ class Dispatcher:
     ) -> None:
         """Take the answer to a proposal that was applied, with the places that it refused."""
         places = dict(zip(refused, actual, strict=True))
-        about = proposal.about
-        if isinstance(about, Claim):
+        if proposal.claim is not None:
             self._claim = None
             self._floor_rows = len(self._group.rows)
-        elif proposal.kind == of_range.GROUP_ACK:
-            for at, (ack, row) in enumerate(zip(about, proposal.payload[2], strict=True)):
-                self._ack_applied(ack, row[1], places.get(at), now_ms)  # type: ignore[arg-type]
-        else:
-            for at, failure in enumerate(about):
-                self._failure_applied(failure, places.get(at), now_ms)  # type: ignore[arg-type]
+        for at, failure in enumerate(proposal.failures):
+            self._failure_applied(failure, places.get(at), now_ms)
+        if not proposal.leases:
+            return
+        self._acks_under_way -= 1
+        _, _, _, expected, through = proposal.payload
+        acked = []
+        for at, (lease, to) in enumerate(zip(proposal.leases, through, strict=True)):
+            if at in places:
+                self._ack_refused(lease, (expected[at], to), places[at], now_ms)
+            else:
+                acked.append((lease, to))
+        self._acked(acked)
 
-    def _ack_applied(self, ack: Ack, expected: int, actual: int | None, now_ms: int) -> None:
-        lease = self._leases.of[ack.key]
-        row = self._group.rows.get(ack.key)
-        if actual is None:
-            self._ack_done(lease, ack.through)
-        elif row is not None and row.parked:
+    def _ack_refused(self, lease: Lease, step: tuple[int, int], actual: int, now_ms: int) -> None:
+        """Take the refusal of a step from one position to the next; the key is at `actual`."""
+        expected, through = step
+        row = self._group.rows.get(lease.key)
+        if row is not None and row.parked:
             self._parks(lease)
-        elif actual >= ack.through or actual < lease.first:
+        elif actual >= through or actual < lease.first:
             self._lost(lease, now_ms)
         elif actual == expected:
-            self._answer(ack.key, lease.wanted, FULL)
+            self._answer(lease, FULL)
             lease.rests()
         else:  # the key's position moved to an entry that the consumer has
-            self._ack_turns[ack.key] = None
-
-    def _ack_done(self, lease: Lease, through: int) -> None:
-        lease.acked(through)
-        self._answer(lease.key, through, None)
-        self._acked(lease, through)
+            self._ack_turns[lease.key] = lease
 
     def _goes_on(self, lease: Lease) -> None:
         """Let the consumer keep a key, and propose the acknowledgements that wait."""
         lease.rests()
-        for through, _ in self._acks.get(lease.key, ()):
-            lease.wants(through)
-            self._ack_turns[lease.key] = None
+        if lease.waiting:
+            lease.wants(max(through for through, _ in lease.waiting))
+            self._ack_turns[lease.key] = lease
 
     def _parks(self, lease: Lease) -> None:
         """End a lease of a key that was parked."""
-        self._answer(lease.key, lease.wanted, LEASE)
+        self._answer(lease, LEASE)
         self._leases.drop(lease)
         self._supply.park(lease.key)
 
     def _lost(self, lease: Lease, now_ms: int) -> None:
         """End a lease of a key that somebody else has moved, past what the consumer has done."""
-        self._answer(lease.key, lease.wanted, POSITION)
+        self._answer(lease, POSITION)
         self._leases.drop(lease)
         self._put_back(lease.key, now_ms, now_ms)
 
-    def _answer(self, key: bytes, through: int, reason: str | None) -> None:
-        """Answer the requests that wait for the key to reach a position up to `through`."""
-        waiting = self._acks.pop(key, [])
-        left = [each for each in waiting if each[0] > through]
-        if left:
-            self._acks[key] = left
-        for wanted, settling in waiting:
-            if wanted <= through:
-                told = None if reason is None else Refused(key, reason, self._group.position(key))
-                settling.settled(told)
+    def _answer(self, lease: Lease, reason: str) -> None:
+        """Refuse what waits for a lease."""
+        position = self._group.position(lease.key)
+        for settling in lease.answered(lease.wanted):
+            settling.refuses(lease.key, reason, position)
+            settling.settled()
 
-    def _acked(self, lease: Lease, through: int) -> None:
-        """Let the consumer keep the rest of its batch; otherwise the key goes on."""
-        line = self._supply.lines[lease.key]
-        if lease.wanted > through:
-            self._ack_turns[lease.key] = None
-            line.moved(Place.LEASED, through)
-        elif through < lease.through and not lease.claimed:
-            lease.rests()
-            line.moved(Place.LEASED, through)
-        else:
-            self._leases.end(lease, through)
-            self._supply.free(line)
+    def _acked(self, acked: list[tuple[Lease, int]]) -> None:
+        """Let consumers keep the rest of their batches; keys whose batches are done go on."""
+        done: dict[Settling, int] = {}
+        positions = self._group.positions([lease.key for lease, _ in acked])
+        for (lease, through), position in zip(acked, positions, strict=True):
+            for settling in lease.answered(through):
+                done[settling] = done.get(settling, 0) + 1
+            lease.acked(through)
+            if lease.wanted > through:
+                self._ack_turns[lease.key] = lease
+                self._supply.lines[lease.key].moved(Place.LEASED, through)
+            elif through < lease.through and not lease.claimed:
+                lease.rests()
+                self._supply.lines[lease.key].moved(Place.LEASED, through)
+            else:
+                self._leases.end(lease, through)
+                self._supply.free_from(self._supply.lines[lease.key], position)
+        for settling, count in done.items():
+            settling.settled(count)
 
     def _failure_applied(self, failure: Failure, actual: int | None, now_ms: int) -> None:
         lease = self._leases.of[failure.key]
@@ -566,11 +608,16 @@ class Dispatcher:
 
     # Numbers.
 
-    def _rows_left(self) -> int:
-        """Return how many keys without a row may be leased: an acknowledgement makes a row."""
+    def _rows_left(self, enough: int) -> int:
+        """Return how many keys without a row may be leased: an acknowledgement makes a row.
+
+        From `enough` on the number may be too low.
+        """
         rows = self._group.rows
-        awaited = sum(key not in rows for key in self._leases.of)
-        return limits.group_rows_max - _ROWS_SPARE - len(rows) - awaited
+        left = limits.group_rows_max - _ROWS_SPARE - len(rows)
+        if left - len(self._leases.of) >= enough:
+            return left - len(self._leases.of)
+        return left - sum(key not in rows for key in self._leases.of)
 
     @property
     def lease_ms(self) -> int:

@@ -5,7 +5,6 @@ keys are all keys with undone entries below the reading position (`supply`), so 
 again.
 """
 
-import heapq
 from typing import Final
 
 from ...client.protocol import limits
@@ -50,20 +49,23 @@ def floor_claim(
     """
     begin = group.floors.at(span[0])
     to = supply.read_through(span, next_seq)
-    is_tight = len(group.rows) - len(supply.parked) > limits.group_rows_max // 4
+    is_tight = len(group.rows) - len(supply.parked) > limits.group_rows_max // 2
     pins = limits.group_keys_a_command_max if is_tight else _PINS
     everywhere = span == supply.span
     firsts = []
     for key, line in supply.lines.items():
         first = line.first
-        has_any = line.unread_to > begin or (line.seqs and line.seqs[-1] >= begin)
-        if first < to and has_any and (everywhere or has(span, key)):
+        if (
+            first < to
+            and (line.unread_to > begin or (line.seqs and line.seqs[-1] >= begin))
+            and (everywhere or has(span, key))
+        ):
             firsts.append((first if first > begin else begin, key))
     for key, (first, last) in supply.parked.items():
         if first < to and last >= begin and has(span, key):
             firsts.append((max(first, begin), key))
     pinned: list[bytes] = []
-    for first, key in heapq.nsmallest(limits.group_keys_a_command_max + 1, firsts):
+    for first, key in sorted(firsts)[: limits.group_keys_a_command_max + 1]:
         if key not in group.rows:
             pins -= 1
             rows_left -= 1

@@ -65,7 +65,7 @@ class Line:
         self.seqs.append(seq)
         self.timestamps.append(timestamp_ms)
         self.values.append(value)
-        size = ENTRY_BYTES + len(self.key) + len(value or b"")
+        size = ENTRY_BYTES + len(self.key) + (0 if value is None else len(value))
         if headers:
             self.headers = {**(self.headers or {}), seq: headers}
             size += headers_bytes(headers)
@@ -91,7 +91,7 @@ class Line:
         """Forget the entries in memory, which a later read finds again; return their size."""
         size = self.size
         if self.seqs:
-            self.unread_until(self.seqs[-1] + 1)
+            self.unread_to = max(self.unread_to, self.seqs[-1] + 1)
             self.seqs, self.timestamps, self.values = [], [], []
             self.headers = None
             self.size = 0

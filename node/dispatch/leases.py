@@ -5,11 +5,11 @@ it, with the fence below its own, and lets their holders claim the keys. A reset
 once more, so that no lease outlives a reset (x30).
 """
 
-import heapq
 from collections import OrderedDict
 from typing import Final
 
 from ...client.protocol import limits
+from .settling import Settling
 
 _COUNTER_BITS: Final = 40
 _FENCE_MASK: Final = (1 << 22) - 1
@@ -23,7 +23,8 @@ class Lease:
     """The right of a consumer to settle the next entries of a key."""
 
     __slots__ = (
-        "busy", "claimed", "consumer", "deadline_ms", "first", "key", "through", "token", "wanted",
+        "busy", "claimed", "consumer", "deadline_ms", "first", "key", "through", "token", "waiting",
+        "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -45,14 +46,28 @@ class Lease:
         """
         self.wanted = 0
         """The position that the consumer has asked for; 0: none."""
+        self.waiting: list[tuple[int, Settling]] = []
+        """The requests that wait for acknowledgements of the key, each with its position."""
 
-    def wants(self, through: int) -> None:
-        """Note an acknowledgement that is not applied yet."""
-        self.wanted = max(self.wanted, through)
+    def wants(self, through: int, settling: Settling | None = None) -> None:
+        """Note an acknowledgement that is not applied yet, and the request that waits for it."""
+        if through > self.wanted:
+            self.wanted = through
+        if settling is not None:
+            self.waiting.append((through, settling))
+
+    def answered(self, through: int) -> list[Settling]:
+        """Return the requests that waited for a position up to `through`. They wait no longer."""
+        waiting, self.waiting = self.waiting, []
+        if len(waiting) == 1 and waiting[0][0] <= through:
+            return [waiting[0][1]]
+        self.waiting = [each for each in waiting if each[0] > through]
+        return [settling for wanted, settling in waiting if wanted <= through]
 
     def acked(self, through: int) -> None:
         """Note an applied acknowledgement."""
-        self.first = max(self.first, through)
+        if through > self.first:
+            self.first = through
         self.busy = False
 
     def begins_command(self) -> None:
@@ -72,9 +87,12 @@ class Leases:
         self._fence = fence & _FENCE_MASK
         self._counter = 0
         self.of: dict[bytes, Lease] = {}
+        """By key, the one that ends first before the others: all leases last equally long from
+        their begin or extension on, and time never goes back."""
         self._of_consumer: dict[int, dict[bytes, None]] = {}
         """The keys of each consumer, in the order in which it got them."""
-        self._deadlines: list[tuple[int, int, bytes]] = []
+        self._again_ms = 0
+        """When to look again at leases that have ended while a command is under way."""
         self._settled: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
         """The last settled token of keys, and the position that it reached."""
 
@@ -82,7 +100,12 @@ class Leases:
         """Lease a key, which nobody has, by a new token."""
         self._counter += 1
         token = self._fence << _COUNTER_BITS | self._counter
-        return self._keep(Lease(key, token, consumer, first, through, deadline_ms))
+        lease = self.of[key] = Lease(key, token, consumer, first, through, deadline_ms)
+        own = self._of_consumer.get(consumer)
+        if own is None:
+            own = self._of_consumer[consumer] = {}
+        own[key] = None
+        return lease
 
     def is_of_the_leader_before(self, token: int) -> bool:
         """Whether the token is of the leader just before this one."""
@@ -92,7 +115,11 @@ class Leases:
         self, key: bytes, token: int, consumer: int, first: int, through: int, deadline_ms: int
     ) -> Lease:
         """Continue a lease of the leader before."""
-        return self._keep(Lease(key, token, consumer, first, through, deadline_ms, claimed=True))
+        lease = self.of[key] = Lease(
+            key, token, consumer, first, through, deadline_ms, claimed=True
+        )
+        self._of_consumer.setdefault(consumer, {})[key] = None
+        return lease
 
     def held(self, key: bytes, token: int, consumer: int) -> Lease | None:
         """Return the lease of a key if it has this token and consumer."""
@@ -103,7 +130,8 @@ class Leases:
 
     def extend(self, lease: Lease, deadline_ms: int) -> None:
         """Let a lease begin again."""
-        lease.deadline_ms = max(lease.deadline_ms, deadline_ms)
+        lease.deadline_ms = deadline_ms
+        self.of[lease.key] = self.of.pop(lease.key)
 
     def keys_of(self, consumer: int) -> list[bytes]:
         """Return the keys that a consumer has."""
@@ -135,30 +163,19 @@ class Leases:
         return self._settled.get(key) == (token, GIVEN_BACK)
 
     def due(self, now_ms: int) -> list[Lease]:
-        """Return the leases that have ended, each once, except those whose command is under way.
-
-        A lease that was claimed, given back and claimed again has two deadlines in the heap.
-        """
-        found: dict[bytes, Lease] = {}
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, token, key = heapq.heappop(self._deadlines)
-            lease = self.of.get(key)
-            if lease is None or lease.token != token:
-                continue
+        """Return the leases that have ended, except those whose command is under way."""
+        found = []
+        for lease in self.of.values():
             if lease.deadline_ms > now_ms:
-                heapq.heappush(self._deadlines, (lease.deadline_ms, token, key))
-            elif lease.busy or lease.wanted:
-                heapq.heappush(self._deadlines, (now_ms + _BUSY_MS, token, key))
+                break
+            if lease.busy or lease.wanted:
+                self._again_ms = now_ms + _BUSY_MS
             else:
-                found[key] = lease
-        return list(found.values())
+                found.append(lease)
+        return found
 
     def next_deadline_ms(self) -> int | None:
         """Return when to look for ended leases next."""
-        return self._deadlines[0][0] if self._deadlines else None
-
-    def _keep(self, lease: Lease) -> Lease:
-        self.of[lease.key] = lease
-        self._of_consumer.setdefault(lease.consumer, {})[lease.key] = None
-        heapq.heappush(self._deadlines, (lease.deadline_ms, lease.token, lease.key))
-        return lease
+        for lease in self.of.values():
+            return max(lease.deadline_ms, self._again_ms)
+        return None

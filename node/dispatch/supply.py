@@ -121,33 +121,32 @@ class Supply:
             reading.end = page.end_key
         reading.next = page.next if page.more else read.end_seq
         ready: list[Line] = []
-        group, lines, rows = self._group, self.lines, self._group.rows
-        whole = len(group.floors.values) == 1
-        for at in self._selection.positions(page.keys):
-            key, seq = page.keys[at], page.seqs[at]
-            row = rows.get(key)
-            if seq < (
-                (group.floors.values[0] if whole else group.floors.at(key))
-                if row is None else row.done
-            ):  # fmt: skip
+        lines, parked = self.lines, self.parked
+        at_ = self._selection.positions(page.keys)
+        columns = (page.keys, page.seqs, page.timestamps, page.values)
+        done = self._group.positions(page.keys)
+        for at, key, seq, timestamp_ms, value, begin in zip(
+            at_, *(map(column.__getitem__, at_) for column in (*columns, done)), strict=True
+        ):
+            if seq < begin:
                 continue
             line = lines.get(key)
             if line is None:
-                if key in self.parked:
-                    self.parked[key] = self.parked[key][0] or seq, seq
+                if key in parked:
+                    parked[key] = parked[key][0] or seq, seq
                     continue
                 line = lines[key] = Line(key, seq, Place.READY)
                 ready.append(line)
-            if (
+            elif (
                 line.place is not Place.READY
                 or line.unread_to
                 or line.size > LINE_BYTES_MAX
                 or len(line.seqs) == _LINE_ENTRIES_MAX
             ):
                 line.unread_until(seq + 1)
-            else:
-                headers = page.headers.get(at) if page.headers else None
-                self.size += line.add(seq, page.timestamps[at], page.values[at], headers)
+                continue
+            headers = page.headers.get(at) if page.headers else None
+            self.size += line.add(seq, timestamp_ms, value, headers)
         return ready
 
     # Reading a key.
@@ -197,7 +196,8 @@ class Supply:
     def leased(self, line: Line, first: int) -> None:
         """Note that a consumer has the key, from `first` on. The entries in memory go."""
         self.size -= line.drop()
-        self.unread.pop(line.key, None)
+        if line.place is Place.UNREAD:
+            self.unread.pop(line.key, None)
         line.moved(Place.LEASED, first)
 
     def claimed(self, key: bytes) -> Line:
@@ -217,7 +217,11 @@ class Supply:
 
     def free(self, line: Line) -> None:
         """Let a line that is not ready be read from the key's position, unless nothing is left."""
-        line.moved(Place.UNREAD, self._group.position(line.key))
+        self.free_from(line, self._group.position(line.key))
+
+    def free_from(self, line: Line, position: int) -> None:
+        """Do the same for a key at that position."""
+        line.moved(Place.UNREAD, position)
         self._wait_for_read(line)
 
     def _wait_for_read(self, line: Line) -> None:

@@ -26,9 +26,10 @@ from ...partitions.groups import GroupRecord
 from ...statemachine import commands
 from ...statemachine.groups.group import Group
 from ...statemachine.groups.selection import Selection
-from ..dispatch.commands import AckFrom, Appending, Proposal, Settling
+from ..dispatch.commands import AckFrom, Appending, Proposal
 from ..dispatch.dispatcher import Batches, Dispatcher, Options
 from ..dispatch.ready_keys import AFFINITY_MS
+from ..dispatch.settling import Settling
 from ..dispatch.supply import KeyRead, PageRead
 from ..replicas.range_replica import RangeReplica
 from ..replicas.read_turns import in_turns
@@ -280,6 +281,7 @@ class GroupDriver:
             self.dispatcher.applied(proposal, places, actual, now_ms())
             if proposal.kind == commands.GROUP_NOTE and self.letters is not None:
                 self.letters.stir()
+            self._flush_soon()  # acknowledgements may have gathered
         elif proposal.kind == commands.GROUP_FLOOR and not self.is_over:
             self.dispatcher.claim_refused()
         else:
@@ -339,7 +341,7 @@ class GroupDriver:
         self.check()
         self._look()
         found = self.dispatcher.take(body["consumer"], body["count"], body["bytes"], now_ms())
-        if found.keys:
+        if found.leases:
             self._stirred.set()
         return found
 

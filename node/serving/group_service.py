@@ -180,7 +180,7 @@ class GroupService:
         consumer, dispatcher = body["consumer"], driver.dispatcher
         driver.join(consumer)
         refused: list[bytes] = []
-        if body["fence"] != dispatcher.fence:  # the consumer claims first what it has
+        if body["fence"] != dispatcher.fence and body["holds"] != []:  # claim first what you have
             await room()
             return _answer(driver, None, refused)
         if body["holds"] is not None:
@@ -191,7 +191,7 @@ class GroupService:
         before = dispatcher.redelivered
         batches = driver.take(body)
         self._metrics.group_redeliveries.inc(dispatcher.redelivered - before)
-        if batches.keys:
+        if batches.leases:
             # Another leader may have acknowledged these entries already (G3): if this member is
             # still the leader now, nobody had when the entries were chosen.
             await replica.read_barrier()

@@ -1,13 +1,13 @@
 """Applying the commands of groups, with the same result on every member of the range."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ...client.protocol.errors import GenerationMismatch, LognodeError
 from .. import commands
 from ..commands import Command
 from ..rules import Rules
-from ..spans import common, covers, has
+from ..spans import are_within, common, covers
 from .group import Group, Refused
 from .table import Groups
 
@@ -38,7 +38,7 @@ def apply(
         stale = group.check_fence(payload[1])
         if stale is not None:
             return stale
-    if not all(has(groups.span, key) for key in _keys(command)):
+    if not are_within(groups.span, _keys(command)):
         return GenerationMismatch("a key is outside of the range", ranges=[])
     done = _RUNS[command.kind](group, payload, groups, next_seq, log_ms, rules)
     if isinstance(done, LognodeError):
@@ -61,7 +61,7 @@ def ack_all(groups: Groups, command: Command, *, next_seq: int) -> LognodeError 
     stale = group.check_fence(fence)
     if stale is not None:
         return stale
-    if not all(has(groups.span, key) for key in _keys(command)):
+    if not are_within(groups.span, _keys(command)):
         return GenerationMismatch("a key is outside of the range", ranges=[])
     return group.ack_all(acks, next_seq)
 
@@ -76,9 +76,12 @@ def told(groups: Groups, command: Command) -> Any:
             len(group.decisions)]  # fmt: skip
 
 
-def _keys(command: Command) -> Iterable[bytes]:
+def _keys(command: Command) -> Sequence[bytes]:
     """Return the keys that a command names."""
     kind, payload = command.kind, command.payload
+    if kind == commands.GROUP_ACK:
+        keys: list[bytes] = payload[2]
+        return keys
     if kind in _KEYS_IN_ROWS:
         return [row[0] for row in payload[2]]
     if kind == commands.GROUP_FLOOR:
@@ -97,7 +100,8 @@ def _keys(command: Command) -> Iterable[bytes]:
 def _ack(
     group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
 ) -> Refused:
-    return group.ack(payload[2], next_seq)
+    keys, expected, through = payload[2:]
+    return group.ack(keys, expected, through, next_seq)
 
 
 def _note(
@@ -110,7 +114,7 @@ def _raise_floor(
     group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
 ) -> LognodeError | None:
     start, end, begin, to, pinned, finished = payload[2:]
-    if not covers(groups.span, (start, end)) or not all(has((start, end), key) for key in pinned):
+    if not covers(groups.span, (start, end)) or not are_within((start, end), pinned):
         return GenerationMismatch("a span is outside of the range", ranges=[])
     bounds = (begin, min(to, next_seq))
     return group.raise_floor(
@@ -174,7 +178,7 @@ _FENCED: Final = frozenset((
 ))  # fmt: skip
 """The commands of a leader by itself: its fence must be the present one."""
 _KEYS_IN_ROWS: Final = frozenset((
-    commands.GROUP_ACK, commands.GROUP_NOTE, commands.GROUP_COPIED, commands.GROUP_APPEND,
+    commands.GROUP_NOTE, commands.GROUP_COPIED, commands.GROUP_APPEND,
 ))  # fmt: skip
 """The commands whose third element has rows that begin with a key."""
 KINDS: Final = frozenset((*_RUNS, commands.GROUP_OPEN, commands.GROUP_FORGET))

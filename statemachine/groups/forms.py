@@ -4,10 +4,11 @@
 the number from the reply to the leader's last GROUP_OPEN. Seqs are positions: the next seq wanted.
 """
 
+from operator import lt
 from typing import Any, Final
 
 from ...client.protocol import limits
-from ..forms import is_key, is_number, is_span, is_text
+from ..forms import NUMBER_MAX, are, is_key, is_number, is_span, is_text
 
 PARK: Final = 1
 """The next entry of the key failed too often: the key stops."""
@@ -25,7 +26,7 @@ LOST: Final = 7
 """Retention removed entries that may not have been done."""
 DECISIONS: Final = range(PARK, LOST + 1)
 
-_ACK_FIELDS: Final = 3
+_STEP_FIELDS: Final = 3
 _LETTER_FIELDS: Final = 4
 _NOTE_FIELDS: Final = 5
 
@@ -39,15 +40,34 @@ def is_open(payload: Any) -> bool:
 
 
 def is_ack(payload: Any) -> bool:
-    """[group, fence, acks]: each ack is [key, expected, through], from one position to the next."""
-    return _has(payload, 3) and _are_numbers(payload[:2]) and _are_some(payload[2], _is_ack)
+    """[group, fence, keys, expected, through]: each key goes from one position to the next.
+
+    The last three are columns of equal length, which C checks: a range acknowledges many keys.
+    """
+    if not (_has(payload, 5) and _are_numbers(payload[:2])):
+        return False
+    keys, expected, through = payload[2:]
+    return (
+        bool(keys)
+        and are(keys, bytes)
+        and are(expected, int)
+        and are(through, int)
+        and len(keys) == len(expected) == len(through) <= limits.group_keys_a_command_max
+        and min(map(len, keys)) >= 1
+        and max(map(len, keys)) <= limits.key_bytes_max
+        and min(expected) > 0
+        and max(through) <= NUMBER_MAX
+        and all(map(lt, expected, through))
+    )
 
 
 def is_append(payload: Any) -> bool:
-    """[group, fence, acks, batch]: acks as above, each of another key, and the bytes of a batch."""
+    """[group, fence, acks, batch]: each ack is [key, expected, through], with another key; the
+    bytes of a batch."""
     return (
         _has(payload, 4)
-        and is_ack(payload[:3])
+        and _are_numbers(payload[:2])
+        and _are_some(payload[2], _is_step)
         and len({row[0] for row in payload[2]}) == len(payload[2])
         and type(payload[3]) is bytes
     )
@@ -100,7 +120,7 @@ def is_skip(payload: Any) -> bool:
     return (
         _has(payload, 5)
         and is_number(payload[0])
-        and _are_some(payload[1], _is_ack)
+        and _are_some(payload[1], _is_step)
         and type(payload[2]) is int
         and payload[2] in (SKIP, REJECT)
         and _is_text(payload[3])
@@ -178,9 +198,9 @@ def _is_text(value: Any) -> bool:
     return is_text(value, limits.group_text_chars_max)
 
 
-def _is_ack(row: Any) -> bool:
+def _is_step(row: Any) -> bool:
     return (
-        _has(row, _ACK_FIELDS) and is_key(row[0]) and _are_numbers(row[1:]) and 0 < row[1] < row[2]
+        _has(row, _STEP_FIELDS) and is_key(row[0]) and _are_numbers(row[1:]) and 0 < row[1] < row[2]
     )
 
 

@@ -7,14 +7,15 @@ position of that key.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from ...client.protocol import limits
 from ...client.protocol.errors import Conflict, Fenced, LognodeError, Overloaded
 from ..span_map import Steps
 from ..spans import has
 from .forms import LOST, RESET, RETRY
-from .row import Decision, Row
+from .row import Decision, Row, plain_rows
 
 Refused = list[tuple[int, int]]
 Letter = tuple[bytes, int, int, int]
@@ -41,6 +42,18 @@ class Group:
         row = self.rows.get(key)
         return self.floors.at(key) if row is None else row.done
 
+    def positions(self, keys: Sequence[bytes]) -> list[int]:
+        """Return the same for many keys."""
+        floor = self._common_floor(keys)
+        if floor is None:
+            return list(map(self.position, keys))
+        return [floor if row is None else row[0] for row in map(self.rows.get, keys)]
+
+    def _common_floor(self, keys: Sequence[bytes]) -> int | None:
+        """Return the floor of the keys; None: the keys may have several floors."""
+        floors = self.floors.over(min(keys), max(keys)) if keys else self.floors.values
+        return floors[0] if len(floors) == 1 else None
+
     def check_fence(self, fence: int) -> LognodeError | None:
         """Return the error of a command that an earlier leader's lease caused."""
         if fence == self.fence:
@@ -63,15 +76,40 @@ class Group:
                 if not floor:
                     self.floors = self.floors.raised(first, last, begin, max)
 
-    def ack(self, acks: Sequence[Step], next_seq: int) -> Refused:
-        """Move keys from the expected position to the next."""
+    def ack(
+        self, keys: Sequence[bytes], expected: list[int], through: Sequence[int], next_seq: int
+    ) -> Refused:
+        """Move keys from the expected positions to the next."""
+        if self._moves_all(keys, expected, through, next_seq):
+            self.rows.update(zip(keys, plain_rows(through), strict=True))
+            return []
         refused: Refused = []
-        for at, (key, expected, through) in enumerate(acks):
-            if not self._takes(key, expected, through, next_seq) or not self._put(
-                key, Row(through), self.floors.at(key)
+        for at, (key, begin, to) in enumerate(zip(keys, expected, through, strict=True)):
+            if not self._takes(key, begin, to, next_seq) or not self._put(
+                key, Row(to), self.floors.at(key)
             ):
                 refused.append((at, self.position(key)))
         return refused
+
+    def _moves_all(
+        self, keys: Sequence[bytes], expected: list[int], through: Sequence[int], next_seq: int
+    ) -> bool:
+        """Whether an acknowledgement moves all keys, and each of them to a row.
+
+        Most acknowledgements do, and no Python runs for each of their keys.
+        """
+        floor = self._common_floor(keys)
+        if not floor:
+            return False
+        rows = list(map(self.rows.get, keys))
+        return (
+            [floor if row is None else row[0] for row in rows] == expected
+            and len(set(keys)) == len(keys)
+            and max(through) <= min(next_seq, floor + limits.group_window_max)
+            and floor not in through
+            and not any(map(_is_parked, filter(None, rows)))
+            and len(self.rows) + rows.count(None) <= limits.group_rows_max
+        )
 
     def ack_all(self, acks: Sequence[Step], next_seq: int) -> Refused:
         """Move all keys, each named once, or change nothing if a key does not fit."""
@@ -247,11 +285,19 @@ class Group:
         self.rows.update(fresh)
         self.floors = floors
         kept, ended = set(pinned), set(finished)
-        for key in [key for key, row in self.rows.items() if row.done <= to]:
-            row = self.rows[key]
-            is_free = key not in kept or row.done == to
-            named = key in ended or (row.done >= begin and is_free)
-            if named and not row.parked and has(span, key):
+        start, end = span
+        for key in [
+            key
+            for key, (done, _, parked, *_) in self.rows.items()
+            if done <= to
+            and not parked
+            and (key in ended or (done >= begin and (done == to or key not in kept)))
+            and key >= start
+            and (end is None or key < end)
+        ]:
+            if floors.at(key) == to:
+                del self.rows[key]  # the floor says the same
+            else:
                 self._put(key, Row(to), floors.at(key))
         return None
 
@@ -329,6 +375,9 @@ class Group:
         group.rows = {key: Row(*row) for key, row in rows.items()}
         group.decisions.extend(Decision(*each) for each in decisions)
         return group
+
+
+_is_parked: Final = attrgetter("parked")
 
 
 def _second(_: int, to: int) -> int:

@@ -3,6 +3,8 @@
 Rows are never changed, only replaced: a copy of the table of a base is a copy of references (x16).
 """
 
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 
@@ -27,6 +29,12 @@ class Row(NamedTuple):
     def is_plain(self) -> bool:
         """Whether nothing but the position is known."""
         return not (self.deliveries or self.parked or self.error)
+
+
+def plain_rows(done: Iterable[int]) -> Iterator[Row]:
+    """Yield rows of keys of which nothing but the position is known. C makes them."""
+    fields = zip(done, *map(repeat, Row._field_defaults.values()), strict=False)
+    return map(tuple.__new__, repeat(Row), fields)
 
 
 class Decision(NamedTuple):

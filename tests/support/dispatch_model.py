@@ -145,9 +145,9 @@ class DispatchModel(GroupModel):
         refused = dict(zip(reply.get("refused", ()), reply.get("actual", ()), strict=True))
         if kind == commands.GROUP_ACK and reply["status"] == "ok":
             assert proposal is not None
-            for at, (ack, row) in enumerate(zip(proposal.about, payload[2], strict=True)):
+            for at, (lease, to) in enumerate(zip(proposal.leases, payload[4], strict=True)):
                 if at not in refused:
-                    self._acked(ack.key, ack.token, before[ack.key], row[2])
+                    self._acked(lease.key, lease.token, before[lease.key], to)
         elif kind == commands.GROUP_APPEND and reply["status"] == "ok":
             assert proposal is not None
             self._produced(proposal, before, reply["first_seq"], state)

@@ -444,7 +444,7 @@ def range_commands() -> list[tuple[int, Any]]:
         (commands.COMMIT_CURSOR, ["cursor", 5, [[b"", b"z", 5]], [[b"k", 6]]]),
         (commands.SET_CURSOR, ["cursor", 6, [[b"a", None, 5]]]),
         (commands.DELETE_CURSOR, ["cursor", b"", None]),
-        (commands.GROUP_OPEN, [7, 1, False]), (commands.GROUP_ACK, [7, 1, [[b"k", 1, 2]]]),
+        (commands.GROUP_OPEN, [7, 1, False]), (commands.GROUP_ACK, [7, 1, [b"k"], [1], [2]]),
         (commands.GROUP_NOTE, [7, 1, [[b"k", 1, 3, group_forms.PARK, "broken"]], "billing"]),
         (commands.GROUP_FLOOR, [7, 1, b"", None, 1, 5, [b"k"], [b"a"]]),
         (commands.GROUP_RETRY, [7, [b"k"], "ann"]),

@@ -225,7 +225,7 @@ class GroupView(Cluster):
             "tokens": [], "deliveries": [], "counts": [], "seqs": [], "timestamps": [],
             "values": [],
         }  # fmt: skip
-        if body["fence"] != leader.fence:
+        if body["fence"] != leader.fence and body["holds"] != []:
             return answer
         if body["holds"] is not None:
             answer["refused"] = self._claim(leader, body["consumer"], body["holds"])

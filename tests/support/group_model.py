@@ -424,5 +424,5 @@ class GroupModel:
             lease.expected = group.position(lease.key)
 
     def _ack(self, state: RangeState, lease: Lease) -> dict[str, Any]:
-        acks = [[lease.key, lease.expected, lease.through]]
-        return self.do(state, commands.GROUP_ACK, [GROUP, lease.fence, acks])
+        columns = [[lease.key], [lease.expected], [lease.through]]
+        return self.do(state, commands.GROUP_ACK, [GROUP, lease.fence, *columns])

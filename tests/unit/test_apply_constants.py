@@ -80,7 +80,7 @@ CONSTANTS = {
     "statemachine.groups.forms.DEAD_LETTER": 5,
     "statemachine.groups.forms.RESET": 6,
     "statemachine.groups.forms.LOST": 7,
-    "statemachine.groups.forms._ACK_FIELDS": 3,
+    "statemachine.groups.forms._STEP_FIELDS": 3,
     "statemachine.groups.forms._LETTER_FIELDS": 4,
     "statemachine.groups.forms._NOTE_FIELDS": 5,
     # Read by the metadata.

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +115,13 @@ def test_kafka_tries_the_poison_key_and_then_leaves_the_item_out(tmp_path: Path)
     assert work.failed == DELIVERIES_MAX
 
 
-def test_records_go_to_all_keys_in_order_and_some_to_the_poison_key() -> None:
+def test_records_go_to_all_keys_in_order_in_bursts_and_some_to_the_poison_key() -> None:
     in_order = Records(replace(PLAN, in_order=True))
     in_order.draw(25, 0.0)
     assert list(in_order.counts) == [3] * 5 + [2] * 5
+    bursts = Records(replace(PLAN, keys=1_000_000, burst=10))
+    keys = [key for key, _ in bursts.draw(95, 0.0)]
+    assert [len(list(same)) for _, same in groupby(keys)] == [10] * 9 + [5]
     poisoned = Records(replace(PLAN, keys=1_000_000, poison_every=10))
     drawn = poisoned.draw(1_000, 2.5)
     assert poisoned.counts[POISON] >= 100

@@ -9,11 +9,11 @@ from lineages import KEYS
 
 from lognode.client.protocol import limits
 from lognode.client.protocol.groups import LEASE, POSITION
-from lognode.node.dispatch.commands import Settling
 from lognode.node.dispatch.dispatcher import RECLAIM_MS, Dispatcher, Options
 from lognode.node.dispatch.key_line import Line, Place
 from lognode.node.dispatch.leases import Leases
 from lognode.node.dispatch.ready_keys import AFFINITY_MS, ReadyKeys
+from lognode.node.dispatch.settling import Settling
 from lognode.statemachine import commands
 from lognode.statemachine.groups.row import Row
 from lognode.statemachine.groups.selection import Selection
@@ -132,6 +132,23 @@ def test_many_acks_are_one_command(model: DispatchModel) -> None:
     )  # fmt: skip
     model.propose(leader)
     assert [(kind, len(payload[2])) for kind, payload, _ in leader.log] == [(commands.GROUP_ACK, 3)]
+
+
+def test_acknowledgements_gather_while_a_command_with_others_is_under_way(
+    model: DispatchModel,
+) -> None:
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = dict(model.held[ANN])
+    for key in (A, B, C):
+        settle(model, ANN, acks=[(key, given[key].token, given[key].through)])
+    assert [payload[2] for _, payload, _ in leader.log] == [[A]]
+    apply_all(model)
+    assert not leader.log
+    model.propose(leader)
+    assert [payload[2] for _, payload, _ in leader.log] == [[B, C]]
+    apply_all(model)
+    assert model.done[C] == {3}
 
 
 def test_G5_a_poison_key_is_parked_and_holds_nobody_up(model: DispatchModel) -> None:

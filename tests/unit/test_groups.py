@@ -39,7 +39,7 @@ def only(model: GroupModel) -> tuple[RangeState, Group]:
 def ack(model: GroupModel, *acks: list[Any], fence: int | None = None) -> dict[str, Any]:
     state, group = only(model)
     fence = group.fence if fence is None else fence
-    return model.do(state, commands.GROUP_ACK, [GROUP, fence, list(acks)])
+    return model.do(state, commands.GROUP_ACK, [GROUP, fence, *map(list, zip(*acks, strict=True))])
 
 
 def test_x30_an_ack_of_an_earlier_leaders_lease_is_refused(model: GroupModel) -> None:
@@ -119,7 +119,7 @@ def test_groups_begin_with_their_feature_level(tmp_path: Path) -> None:
     reply = model.do(state, commands.GROUP_OPEN, [GROUP, 1, False])
     assert reply["error"]["code"] == "CONFLICT"
     assert "feature level 4" in reply["error"]["message"]
-    assert model.do(state, commands.GROUP_ACK, [GROUP, 1, [[A, 1, 2]]])["status"] == "error"
+    assert model.do(state, commands.GROUP_ACK, [GROUP, 1, [A], [1], [2]])["status"] == "error"
     model.do(state, commands.LEVEL, 4)
     assert model.do(state, commands.GROUP_OPEN, [GROUP, 1, False])["fence"] == 1
 
@@ -294,10 +294,16 @@ def test_a_received_table_of_groups_is_checked(model: GroupModel, table: Any) ->
     ("kind", "payload"),
     [
         (commands.GROUP_OPEN, [GROUP, 1, 1]),
-        (commands.GROUP_ACK, [GROUP, 1, []]),
-        (commands.GROUP_ACK, [GROUP, 1, [[A, 2, 2]]]),
-        (commands.GROUP_ACK, [GROUP, 1, [[A, 0, 2]]]),
-        (commands.GROUP_ACK, [GROUP, 1, [[A, 1, 2]] * 1_025]),
+        (commands.GROUP_ACK, [GROUP, 1, [], [], []]),
+        (commands.GROUP_ACK, [GROUP, 1, [A], [2], [2]]),
+        (commands.GROUP_ACK, [GROUP, 1, [A], [0], [2]]),
+        (commands.GROUP_ACK, [GROUP, 1, [A], [1], [limits.number_max + 1]]),
+        (commands.GROUP_ACK, [GROUP, 1, [A], [True], [2]]),
+        (commands.GROUP_ACK, [GROUP, 1, [A, A], [1, 2], [2]]),
+        (commands.GROUP_ACK, [GROUP, 1, [b""], [1], [2]]),
+        (commands.GROUP_ACK, [GROUP, 1, [A * 481], [1], [2]]),
+        (commands.GROUP_ACK, [GROUP, 1, ["a"], [1], [2]]),
+        (commands.GROUP_ACK, [GROUP, 1, [A] * 1_025, [1] * 1_025, [2] * 1_025]),
         (commands.GROUP_NOTE, [GROUP, 1, [[A, 1, 1, 3, ""]], "c"]),
         (commands.GROUP_NOTE, [GROUP, 1, [[A, 1, 1, 0, "x" * 129]], "c"]),
         (commands.GROUP_FLOOR, [GROUP, 1, b"", None, 0, 5, [], []]),
@@ -325,7 +331,7 @@ def test_a_key_outside_of_the_range_is_refused(model: GroupModel) -> None:
     left, _ = model.log.ranges
     fence = left.groups.by_id[GROUP].fence
     for kind, payload in (
-        (commands.GROUP_ACK, [GROUP, fence, [[A, 1, 2], [H, 1, 2]]]),
+        (commands.GROUP_ACK, [GROUP, fence, [A, H], [1, 1], [2, 2]]),
         (commands.GROUP_RETRY, [GROUP, [H], "ann"]),
         (commands.GROUP_FLOOR, [GROUP, fence, b"", None, 1, 2, [], []]),
         (commands.GROUP_FLOOR, [GROUP, fence, b"", b"c", 1, 2, [H], []]),

@@ -31,6 +31,8 @@ class Records:
         self._stamps = plan.stamps
         self._rng = random.Random(1)
         self._made = 0
+        self._last, self._left = 0, 0
+        """The key of the present burst, and how many records of the burst are left."""
 
     def draw(self, count: int, due: float) -> list[tuple[bytes, bytes]]:
         """Return new records that are due then."""
@@ -49,7 +51,10 @@ class Records:
             return POISON
         if plan.in_order:
             return (self._made - 1) % plan.keys
-        return int(self._rng.random() * plan.keys)
+        if not self._left:
+            self._last, self._left = int(self._rng.random() * plan.keys), plan.burst
+        self._left -= 1
+        return self._last
 
 
 async def run(plan: Plan) -> dict[str, Any]:

@@ -22,10 +22,10 @@ class Plan:
 
     `mode`: which kind of group, see `on_lognode`, `on_nats`, `on_kafka`. `rate`: records a second
     that are appended while consumers work; without it, `records` are there before. `in_order`:
-    the backlog has the keys one after the other instead of at random. `poison_every`: each so
-    many-th record goes to the poison key; `fails`: and consumers fail at that key. `life_s`: how
-    long a consumer stays before it leaves and another joins; 0 for ever. `credit`: the keys that a
-    consumer of lognode has at a time.
+    the backlog has the keys one after the other instead of at random. `burst`: how many records of
+    a key follow one another. `poison_every`: each so many-th record goes to the poison key;
+    `fails`: and consumers fail at that key. `life_s`: how long a consumer stays before it leaves
+    and another joins; 0 for ever. `credit`: the most keys that a consumer of lognode has at a time.
     """
 
     system: str
@@ -42,11 +42,12 @@ class Plan:
     warmup_s: float = 0.0
     records: int = 0
     in_order: bool = False
+    burst: int = 1
     poison_every: int = 0
     fails: bool = False
     life_s: float = 0.0
     ranges: int = 4
-    credit: int = 256
+    credit: int = 1_024
     timeout_s: float = 60.0
 
     @classmethod

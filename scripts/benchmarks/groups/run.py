@@ -5,7 +5,8 @@ note when they got the item and when they acknowledged it. Over all processes, e
 acknowledged once, and the items of a key one after the other. Otherwise a turn of lognode fails;
 the table has the counts of other systems, which promise less.
 
-drain    a backlog, by 1, 4, 16 consumers: acknowledged records a second
+drain    a backlog, by 1, 4, 16 consumers: acknowledged records a second; one record of a
+         key follows another, or ten, before the next key
 latency  1,000 records/s: from the time at which a record is due to the consumer's handler
 poison   the same, with a key at which consumers fail: the other keys' latency with and without
 churn    consumers that leave and join all the time: how long a key with something to do stood
@@ -38,14 +39,16 @@ def main(arguments: Sequence[str]) -> int:
                         help="SYSTEM[:MODE],...; also nats:plain, nats:confirmed, kafka:group, "
                              "kafka:share")  # fmt: skip
     parser.add_argument("--consumers", default="1,4,16", help="numbers for drain, comma-separated")
+    parser.add_argument("--bursts", default="1,10",
+                        help="records of a key, one after the other, in drain")  # fmt: skip
     parser.add_argument("--records", type=int, help="backlog in drain (default 500000)")
     parser.add_argument("--keys", type=int, help="default 100000; in growth 1000000")
     parser.add_argument("--rate", type=float, help="records a second (default 1000)")
     parser.add_argument("--seconds", type=float, help="appends at the rate (default 60)")
     parser.add_argument("--life", type=float, default=1.0, help="seconds of a consumer in churn")
     parser.add_argument("--processes", type=int, default=2, help="processes of consumers")
-    parser.add_argument("--credit", type=int, default=256,
-                        help="keys that a consumer of lognode has at a time")  # fmt: skip
+    parser.add_argument("--credit", type=int, default=1_024,
+                        help="most keys that a consumer of lognode has at a time")  # fmt: skip
     parser.add_argument("--value-bytes", type=int, default=128)
     parser.add_argument("--ranges", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=1)
@@ -85,11 +88,12 @@ def _plans(part: str, options: Any) -> Iterator[tuple[dict[str, Any], Plan]]:
                     warmup_s=min(5.0, seconds / 4))  # fmt: skip
     if part == "drain":
         records = options.records or (5_000 if quick else 500_000)
-        for count in map(int, options.consumers.split(",")):
-            yield {"consumers": count}, replace(
-                base, consumers=count, processes=min(count, options.processes), records=records,
-                batch=500,
-            )  # fmt: skip
+        for burst in map(int, options.bursts.split(",")):
+            for count in map(int, options.consumers.split(",")):
+                yield {"consumers": count, "burst": burst}, replace(
+                    base, consumers=count, processes=min(count, options.processes), records=records,
+                    batch=500, burst=burst,
+                )  # fmt: skip
     elif part == "latency":
         yield {"consumers": 4}, paced
     elif part == "poison":
