@@ -206,6 +206,8 @@ NO_EFFECT = {
     "statemachine.memtable._BYTES_BYTES": "an estimate of memory, for flushes",
     "statemachine.number_blocks._BLOCK": "the blocks in which memory holds numbers",
     "statemachine.producers._SECRET": "the places of numbers in a set of this process",
+    "statemachine.newest_positions._PLACES_MIN": "an index in memory",
+    "statemachine.newest_positions._SHARE": "an index in memory",
     "statemachine.seq_index._HASH_BYTES": "an index in memory",
     "statemachine.seq_index._MANY": "an index in memory",
     "statemachine.seq_index._TAIL": "an index in memory",
