@@ -44,8 +44,10 @@ from ..replicas.range_replica import RangeReplica
 from ..replicas.read_turns import in_turns
 from ..runtime.unexpected import OnBroken
 
-_LETTERS_MAX: Final = 64
+_LETTERS_MAX: Final = 256
 """Letters of one round."""
+_READS_A_TURN: Final = 32
+"""Entries that one turn of the loop reads: an entry takes about 50 us."""
 _BYTES_MAX: Final = limits.MIB // 2
 """The keys and values of a round, except for one larger entry."""
 _LOOKS: Final = 512
@@ -286,7 +288,9 @@ class DeadLetters:
         """Return the keys with a page of one entry, or of none, up to the bytes of a round."""
         found: list[tuple[_Chosen, Page]] = []
         size = 0
-        for each in chosen:
+        for at, each in enumerate(chosen, 1):
+            if not at % _READS_A_TURN:
+                await asyncio.sleep(0)
             page = await self._entry(each)
             size += len(each.key) + sum(len(value or b"") for value in page.values)
             if found and size > _BYTES_MAX:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -127,6 +129,24 @@ def test_an_entry_with_no_room_for_more_headers_stays_parked(
     assert values(dead, b"k") == [b"1" * limits.value_bytes_max]
 
 
+def test_a_command_that_fails_makes_dead_letters(
+    three: LocalCluster, client: lognode.Client
+) -> None:
+    log, dead = client.create_log("commands"), client.create_log("commands-dead")
+    log.append_many([(b"a", b"1"), (b"a", b"2"), (b"b", b"3")])
+    arguments = ["--exec", "exit 3", "--max-deliveries", "1", "-n", "3", "--server", three.servers,
+                 "--on-dead", "dead_letter:commands-dead"]  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-m", "lognode.node.main", "consume", "commands", "g", *arguments],
+        check=True, timeout=60,
+    )  # fmt: skip
+    testing.eventually(lambda: log.group("g").lag().entries == 0, what="all entries are copied")
+    assert (values(dead, b"a"), values(dead, b"b")) == ([b"1", b"2"], [b"3"])
+    (copy,) = dead.scan(b"b")
+    assert copy.headers is not None
+    assert copy.headers[b"dead-letter-error"] == b"the command ended with 3"
+
+
 def test_the_next_leader_copies_though_no_consumer_asks(
     three: LocalCluster, client: lognode.Client
 ) -> None:
@@ -138,13 +158,12 @@ def test_the_next_leader_copies_though_no_consumer_asks(
         batch = next(consumer)
         client.delete_log("alone-dead")
         batch.reject("broken")
-    leader = testing.leader_of(client, "alone")
-    three.nodes[leader - 1].kill()
-    try:
-        dead = client.create_log("alone-dead", replicas=1)
-        testing.eventually(lambda: values(dead, b"k") == [b"0"], timeout_s=60, what="the copy")
-    finally:
-        three.nodes[leader - 1].start()
+    node = three.nodes[testing.leader_of(client, "alone") - 1]
+    node.kill()
+    node.start()
+    node.wait_ready()
+    dead = client.create_log("alone-dead")
+    testing.eventually(lambda: values(dead, b"k") == [b"0"], timeout_s=60, what="the copy")
     testing.eventually(lambda: log.group("g").lag().entries == 0, what="the key goes on")
     assert values(dead, b"k") == [b"0"]
 
