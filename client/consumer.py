@@ -259,9 +259,9 @@ class AsyncConsumer:
         """Return what an append to the log acknowledges."""
         if log is not self._routes:
             raise InvalidArgument(
-                f"acks has batches of log {self._routes.name!r} that another log or another client "
-                f"has consumed, and the append goes to log {log.name!r}; append to the log of the "
-                "batches with the same client",
+                f"acks has batches of log {self._routes.name!r}, and the append is to log "
+                f"{log.name!r}, or by another client; append to the log of the batches with the "
+                "client of the consumer",
                 what="acks",
             )
         for held in batches:
