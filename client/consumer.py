@@ -262,9 +262,9 @@ class AsyncConsumer:
         """Return what an append to the log acknowledges."""
         if log is not self._routes:
             raise InvalidArgument(
-                f"acks has batches of log {self._routes.name!r}, and the append goes to log "
-                f"{log.name!r} or by another client; append to the log of the batches with the "
-                "client that has consumed them",
+                f"acks has batches of log {self._routes.name!r}, and the append is to log "
+                f"{log.name!r}, or by another client; append to the log of the batches with the "
+                "client of the consumer",
                 what="acks",
             )
         for held in batches:

@@ -67,7 +67,7 @@ def test_an_append_acknowledges_batches_in_the_same_step(
             other.append_batch([("out/b", b"3")], acks=[second])
         with lognode.Client(three.servers, timeout=60) as stranger:
             foreign = stranger.log("steps")
-            with pytest.raises(InvalidArgument, match="same client"):
+            with pytest.raises(InvalidArgument, match="client of the consumer"):
                 foreign.append_batch([("out/b", b"3")], acks=[second])
         with pytest.raises(InvalidArgument, match="twice"):
             log.append_batch([("out/b", b"3")], acks=[second, second])

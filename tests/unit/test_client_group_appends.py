@@ -192,7 +192,7 @@ def test_acks_that_do_not_fit_are_refused_before_anything_is_sent() -> None:
             ):  # fmt: skip
                 with pytest.raises(InvalidArgument, match=match):
                     await log.append_batch([("out", b"x")], acks=acks)  # type: ignore[arg-type]
-            with pytest.raises(InvalidArgument, match="same client"):
+            with pytest.raises(InvalidArgument, match="client of the consumer"):
                 await log_of(other).append_batch([("out", b"x")], acks=[first])
             with pytest.raises(InvalidArgument, match="append to the log of the batches"):
                 await AsyncLog(view, "others", timeout=5.0).append_batch([("k", b"")], acks=[more])
