@@ -41,6 +41,8 @@ FAULTS: Final = {
 
 _CONSUMED: Final = 0.25
 """Share of the seeds with consumers of a group."""
+_WAITED: Final = 0.5
+"""Share of the runs with consumers or cursors in which clients wait for views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class Options:
     """Some runs heal a majority first, and some end with a power loss of all nodes."""
     consumers: int = 0
     """Consumers of a group that reads all keys."""
+    views: bool = False
+    """With consumers or cursors: clients wait until these have acknowledged appended entries."""
     opened: frozenset[int] = frozenset()
     """Guard holes left open: only the canary does that."""
 
@@ -132,6 +136,7 @@ class Options:
         text += " cursors" if self.cursors else ""
         text += " recovers" if self.recovers else ""
         text += f" consumers={self.consumers}" if self.consumers else ""
+        text += " views" if self.views else ""
         text += f" churn={self.churn_seconds:g}" if self.churn_seconds else ""
         text += f" client-loss={self.client_loss:g}" if self.client_loss else ""
         text += f" loses={self.repair_after_seconds:g}" if self.loses else ""
@@ -149,7 +154,9 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
     drawn = _drawn(seed, base, pick_faults=pick_faults, pick_nodes=pick_nodes)
     # An accepted loss takes commits too. The draw has a source of its own, as that of churn.
     fits = drawn.changes and not drawn.recovers
-    return replace(drawn, cursors=fits and random.Random(f"bookmarks {seed}").random() < _CURSORS)
+    cursors = fits and random.Random(f"bookmarks {seed}").random() < _CURSORS
+    waits = (cursors or drawn.consumers > 0) and random.Random(f"views {seed}").random() < _WAITED
+    return replace(drawn, cursors=cursors, views=waits)
 
 
 def _drawn(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> Options:

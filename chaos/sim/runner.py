@@ -77,6 +77,8 @@ class Summary:
     replacements: int = 0
     recoveries: int = 0
     given: int = 0
+    seen: int = 0
+    unseen: int = 0
     lost: int = 0
     failures: list[Outcome] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
@@ -105,6 +107,8 @@ class Summary:
         self.replacements += outcome.replacements
         self.recoveries += outcome.recoveries
         self.given += outcome.given
+        self.seen += outcome.seen
+        self.unseen += outcome.unseen
         self.lost += outcome.lost
         if outcome.violation is not None:
             self.failures.append(outcome)
@@ -138,7 +142,7 @@ class Summary:
             f"merges={self.merges} repairs={self.repairs} "
             f"seals={self.seals} splits={self.splits} joins={self.joins} "
             f"replacements={self.replacements} recoveries={self.recoveries} "
-            f"given={self.given} lost={self.lost} "
+            f"given={self.given} seen={self.seen} unseen={self.unseen} lost={self.lost} "
             f"wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
         )
 

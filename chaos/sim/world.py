@@ -41,6 +41,7 @@ from .options import Options
 from .replica import RangeReplica
 from .store import ReplicaStore
 from .trace import Trace
+from .views import ViewAskers, ViewHistory
 from .violation import Violation
 
 READER_IDS: Final = 100
@@ -84,6 +85,9 @@ class Outcome:
     """Generations that went on from a single member."""
     given: int = 0
     """Batches that consumers of the group were given."""
+    seen: int = 0
+    """Answers that a view has seen an entry; `unseen`: that it has not, in time."""
+    unseen: int = 0
     lost: int = 0
     """Acknowledged entries that these recoveries have lost."""
     events: int = 0
@@ -117,6 +121,8 @@ class World:
         self.delay_mean = 0.001
         self.history = History()
         self.deliveries = Deliveries()
+        self.cursors = CursorHistory()
+        self.views = ViewHistory(self.deliveries, self.cursors)
         self.elections = 0
         self.checkpoints = 0
         self.bases = 0
@@ -166,9 +172,10 @@ class World:
             for number in range(1, options.clients + 1)
         ]
 
-        self.cursors = CursorHistory()
         self.readers = [self._reader(number) for number in range(1, 1 + READERS * options.cursors)]
         self.consumers = self._new_consumers()
+        if options.views:
+            self._wait_for_views()
 
     def _new_consumers(self) -> list[Consumer]:
         """Return consumers whose requests draw from sources of their own."""
@@ -179,6 +186,14 @@ class World:
             )
             for number in range(1, self.options.consumers + 1)
         ]  # fmt: skip
+
+    def _wait_for_views(self) -> None:
+        """Let the clients wait for views, with requests that draw from a source of their own."""
+        line = _OwnLine(self, random.Random(f"{self.seed} line of views"))
+        rng = random.Random(f"{self.seed} views")
+        askers = ViewAskers(self.options, line, self.scheduler, rng, self.views)
+        for client in self.clients:
+            client.on_ack = askers.appended
 
     def _reader(self, number: int) -> CursorReader:
         rng = random.Random(f"{self.seed} reader {number}")
@@ -439,6 +454,8 @@ def judge(world: World) -> Outcome:
     outcome.replacements = world.generations.replacements
     outcome.recoveries = world.generations.recoveries
     outcome.given = world.deliveries.batches
+    outcome.seen = world.views.seen
+    outcome.unseen = world.views.unseen
     outcome.lost = world.history.lost
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()
