@@ -171,11 +171,9 @@ class World:
             )
             for number in range(1, options.clients + 1)
         ]
-
         self.readers = [self._reader(number) for number in range(1, 1 + READERS * options.cursors)]
         self.consumers = self._new_consumers()
-        if options.views:
-            self._wait_for_views()
+        self._wait_for_views()
 
     def _new_consumers(self) -> list[Consumer]:
         """Return consumers whose requests draw from sources of their own."""
@@ -188,11 +186,11 @@ class World:
         ]  # fmt: skip
 
     def _wait_for_views(self) -> None:
-        """Let the clients wait for views, with requests that draw from a source of their own."""
+        """Let clients wait for views, with requests that draw from a source of their own."""
         line = _OwnLine(self, random.Random(f"{self.seed} line of views"))
         rng = random.Random(f"{self.seed} views")
         askers = ViewAskers(self.options, line, self.scheduler, rng, self.views)
-        for client in self.clients:
+        for client in self.clients if self.options.views else ():
             client.on_ack = askers.appended
 
     def _reader(self, number: int) -> CursorReader:
