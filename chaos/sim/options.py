@@ -38,6 +38,8 @@ FAULTS: Final = {
 }
 """Names of faults, as `--faults` takes them, and the effect of each."""
 
+HAVING: Final = ("consumers", "cursors", "views", "removals", "changes", "recovers")
+"""What only a share of the seeds draws, as `--having` takes it."""
 
 _CONSUMED: Final = 0.25
 """Share of the seeds with consumers of a group."""

@@ -33,6 +33,16 @@ class Plan:
     base: Options
     pick_faults: bool = True
     pick_nodes: bool = True
+    having: str | None = None
+    """Leave out the seeds that do not draw this: one of HAVING."""
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """The seeds to run."""
+        every = range(self.first, self.end)
+        if self.having is None:
+            return every
+        return [seed for seed in every if getattr(self.options(seed), self.having)]
 
     def options(self, seed: int) -> Options:
         """Return the options of one seed: a function of the seed and of the plan."""
@@ -45,6 +55,8 @@ class Plan:
             args += ["--nodes", str(self.base.nodes)]
         if not self.pick_faults:
             args += ["--faults", ",".join(self.base.faults) or "none"]
+        if self.having is not None:
+            args += ["--having", self.having]
         if self.base.opened:
             args += ["--open-holes", ",".join(map(str, sorted(self.base.opened)))]
         return args
@@ -175,8 +187,8 @@ def line_of(outcome: Outcome) -> str:
 
 def run(plan: Plan, processes: int, say: Callable[[str], None]) -> Summary:
     """Run the plan, one line per seed, and sum up."""
-    summary = Summary(plan.end - plan.first)
-    seeds = range(plan.first, plan.end)
+    seeds = plan.seeds
+    summary = Summary(len(seeds))
     processes = min(processes, len(seeds))
     outcomes = run_here(plan, seeds) if processes <= 1 else run_parallel(plan, processes)
     for outcome in outcomes:
