@@ -24,6 +24,7 @@ Parts, from the bottom up:
   what they are told; `cursor_port`: a replica as the service of cursors sees it;
 - `group_leader`, `consumers`: the dispatcher of a consumer group on a leader, and consumers that
   are late, repeat themselves and die; `deliveries` checks what they are given and acknowledge;
+- `hindrance`: a consumer or a key with which the group gets nowhere at the end of a run (G5);
 - `views`: waits for the group and the cursors, and the check of what leaders say of them;
 - `safety`, `generations`, `history`: the checkers of one group, of the hand-over between
   generations, and of the clients' answers; `violation`: the report of a broken promise;

@@ -31,6 +31,7 @@ from .cursors import READERS, CursorHistory, CursorReader
 from .deliveries import Deliveries
 from .faults import Fault
 from .generations import Generations
+from .hindrance import Hindrance
 from .history import History
 from .host import Host
 from .nemesis import Nemesis
@@ -173,6 +174,7 @@ class World:
         ]
         self.readers = [self._reader(number) for number in range(1, 1 + READERS * options.cursors)]
         self.consumers = self._new_consumers()
+        self._hindrance = Hindrance(self.consumers, options, random.Random(f"{seed} hindrance"))
         self._wait_for_views()
 
     def _new_consumers(self) -> list[Consumer]:
@@ -262,9 +264,10 @@ class World:
         self._run_until(drain)
         for asker in self._askers:
             asker.stop()
-        for consumer in self.consumers:
-            consumer.calm_down()
+        self._hindrance.begin()
         self._run_until(options.seconds, stop_when_converged=True)
+        self._require_convergence()
+        self._hindrance.end()
         self._require_convergence()
         if self._ends_in_the_dark:
             self.trace("world", "finale", "power loss of all")
@@ -314,7 +317,7 @@ class World:
         return self.operations.converged() and not self._unconsumed()
 
     def _unconsumed(self) -> list[tuple[bytes, int]]:
-        """Return the entries that consumers have not acknowledged."""
+        """Return the entries that consumers have not acknowledged, without those of a hindrance."""
         if not self.consumers:
             return []
         leaders = (
@@ -322,7 +325,11 @@ class World:
             for host in self.hosts.values() if host.replicas is not None
             for replica in host.replicas.ranges() if replica.leads
         )  # fmt: skip
-        return [left for leader in leaders for left in self.deliveries.left(leader.contents())]
+        may_wait = self._hindrance.keys
+        return [
+            left for leader in leaders for left in self.deliveries.left(leader.contents())
+            if left[0] not in may_wait
+        ]  # fmt: skip
 
     def _require_convergence(self) -> None:
         limit = self.clock.elapsed + self.options.grace_seconds
@@ -330,6 +337,12 @@ class World:
             return
         left = self._unconsumed()
         if left and self.operations.converged():
+            hindrance = self._hindrance.kind
+            self._hindrance.end()
+            limit = self.clock.elapsed + self.options.grace_seconds
+            if hindrance and self._run_until(limit, stop_when_converged=True):
+                raise Violation("G5", "a consumer or a key delays other keys", hindrance=hindrance,
+                                entries=left[:5])  # fmt: skip
             raise Violation("G4", "entries are never acknowledged", entries=left[:5])
         state = "; ".join(host.describe() for host in self.hosts.values())
         waiting = {client.name: client.open_requests for client in self.clients}

@@ -43,8 +43,8 @@ def test_there_is_one_for_each_row_of_the_list() -> None:
         "follow-without-leader", "group-takes-old-tokens", "late-seal", "mark-not-stored",
         "merge-keeps-one-parent", "no-read-barrier", "no-read-index", "no-term-check",
         "seen-before-durable", "seen-though-removed", "session-token-ignored",
-        "split-forgets-cursors", "split-forgets-producers", "split-forgets-rows",
-        "unknown-becomes-not-applied", "vote-never-written",
+        "slow-key-stops-range", "split-forgets-cursors", "split-forgets-producers",
+        "split-forgets-rows", "unknown-becomes-not-applied", "vote-never-written",
     ]  # fmt: skip
 
 
