@@ -174,8 +174,7 @@ class World:
         ]
         self.readers = [self._reader(number) for number in range(1, 1 + READERS * options.cursors)]
         self.consumers = self._new_consumers()
-        self._hindrance = Hindrance(self.consumers, options, random.Random(f"{seed} hindrance"))
-        self._wait_for_views()
+        self._hindrance = self._new_hindrance()
 
     def _new_consumers(self) -> list[Consumer]:
         """Return consumers whose requests draw from sources of their own."""
@@ -186,6 +185,10 @@ class World:
             )
             for number in range(1, self.options.consumers + 1)
         ]  # fmt: skip
+
+    def _new_hindrance(self) -> Hindrance:
+        rng = random.Random(f"{self.seed} hindrance")
+        return Hindrance(self.consumers, self.options, rng)
 
     def _wait_for_views(self) -> None:
         """Let clients wait for views, with requests that draw from a source of their own."""
@@ -251,6 +254,7 @@ class World:
             asker.start()
         for consumer in self.consumers:
             consumer.start()
+        self._wait_for_views()
         self.nemesis.start()
         if options.loses or options.recovers:
             self.operator.start()
