@@ -5,7 +5,7 @@ with a higher token was handed out later, whatever the times of the answers are.
 items (what, key, token, through): an `ack` up to a seq, inclusive, or a `release`, `fail`, `reject`
 or `extend`. A `decide` of an operator lets a parked key go on (`retry`), or passes entries
 (`skip`). The last `group` shows the parked keys and the lag at the end. A `hold` is a look of a
-slow consumer, which holds one key, at the lag of the group.
+slow consumer, which holds a key of each range, at the lag of the group.
 """
 
 from bisect import bisect_left
@@ -69,9 +69,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The time in which a slow consumer held one key, at the end of a test."""
+    """The time in which a slow consumer held some keys, at the end of a test."""
 
-    key: str
     last: Operation
     """The last look at the group."""
     in_vain: Operation | None
@@ -79,9 +78,9 @@ class Hold:
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing but the held key was left."""
-        lag = self.last.answer
-        return not lag["waiting"] and lag["in_flight"] <= 1
+        """Whether nothing but the held keys was left."""
+        lag, held = self.last.answer, self.last.asked["keys"]
+        return bool(held) and not lag["waiting"] and lag["in_flight"] <= len(held)
 
 
 class GroupKey:
@@ -176,14 +175,13 @@ class GroupAccount:
 
     def holds(self) -> list[Hold]:
         """Return how slow consumers held keys, each with its answered looks."""
-        looks: dict[tuple[int, str, int], list[Operation]] = {}
+        looks: dict[int, list[Operation]] = {}
         for one in self.account.operations:
             if one.f == "hold" and one.outcome == "ok":
-                held = one.process, one.asked["key"], one.asked["token"]
-                looks.setdefault(held, []).append(one)
+                looks.setdefault(one.process, []).append(one)
         return [
-            Hold(key, of_one[-1], self._in_vain(process, of_one[0].began, of_one[-1].began))
-            for (process, key, _), of_one in looks.items()
+            Hold(of_one[-1], self._in_vain(process, of_one[0].began, of_one[-1].began))
+            for process, of_one in looks.items()
         ]
 
     def _in_vain(self, holder: int, began: int, ended: int) -> Operation | None:

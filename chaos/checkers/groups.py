@@ -8,7 +8,7 @@ lacks an entry between two that it has, or its entries do not rise. `again`: an 
 was in a batch that was handed out later. `parked-delivered`: a rejected key was delivered, though
 nobody let it go on. `too-many-deliveries`: more than the group allows. `undelivered`: an entry was
 not acknowledged in the end, though consumers waited; `held-up`, if another key was parked by then,
-or if keys waited while a slow consumer held its only key and another consumer waited in vain.
+or if keys waited while a slow consumer held other keys and another consumer waited in vain.
 `wrong-lag`: the group counts other entries than are left.
 """
 
@@ -37,7 +37,9 @@ def groups(account: Account, result: Result) -> None:
     else:
         result.anomalies += _end(group, group.end)
     result.counts |= _counts(group)
-    result.counts["keys held while all others were done"] = sum(one.is_alone for one in holds)
+    result.counts["slow consumers that held only their own keys up"] = sum(
+        one.is_alone for one in holds
+    )
 
 
 def _tokens(name: str, key: GroupKey) -> Iterator[Anomaly]:
@@ -182,15 +184,15 @@ def _end(group: GroupAccount, end: Operation) -> Iterator[Anomaly]:
 
 
 def _held_up(holds: Iterable[Hold]) -> Iterator[Anomaly]:
-    """Find keys that waited because a slow consumer held another key (G5)."""
+    """Find keys that waited because a slow consumer held other keys (G5)."""
     for one in holds:
         waiting = one.last.answer["waiting"]
         if waiting and one.in_vain is not None:
             message = (
                 f"{waiting} keys waited though a consumer asked for keys, while a slow consumer"
-                f" held only key {one.key}"
+                f" held {', '.join(one.last.asked['keys'])}"
             )
-            yield _anomaly("held-up", message, one.key, "G5", one.last, one.in_vain)
+            yield _anomaly("held-up", message, None, "G5", one.last, one.in_vain)
 
 
 def _counts(group: GroupAccount) -> dict[str, float]:

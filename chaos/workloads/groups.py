@@ -4,7 +4,7 @@ Consumers acknowledge, give back, fail and reject batches at random. They stand 
 than their leases, leave, or crash with batches in hand. Some items fail at every consumer, so that
 their keys are parked; operators let parked keys go on, or skip the item. The workload removes
 nothing, so every item is acknowledged, skipped or parked in the end. In the end one consumer holds
-a key until the others have done everything else.
+a key of each range until the others have done everything else.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _QUIET_S: Final = 6.0
 _DRAIN_S: Final = 60.0
 _LOOK_S: Final = 1.0
 _HOLD_MAX_S: Final = 30.0
-"""How long a slow consumer holds its key at the end, unless the others are done before."""
+"""How long a slow consumer holds its keys at the end, unless the others are done before."""
 
 
 class GroupWorkload:
@@ -75,7 +75,7 @@ class Consumer:
     def __init__(self, process: Process, *, is_slow: bool = False) -> None:
         self._process = process
         self._is_slow = is_slow
-        self._keys_max = _KEYS_MAX
+        self._keys_max, self._hold_s = _KEYS_MAX, _HOLD_S
         self._consumer: AsyncConsumer | None = None
         self._next: asyncio.Task[AsyncGroupBatch] | None = None
         self._held: list[AsyncGroupBatch] = []
@@ -97,7 +97,7 @@ class Consumer:
 
     async def drain(self) -> None:
         """Acknowledge everything that comes, until nothing comes for longer than a lease lasts. A
-        slow consumer holds a key before, so that the others finish without the key."""
+        slow consumer holds keys before, so that the others finish without these."""
         if self._is_slow:
             await self._hold()
         loop = asyncio.get_running_loop()
@@ -120,17 +120,14 @@ class Consumer:
 
     async def _hold(self) -> None:
         await self._end()
-        self._keys_max = 1  # another key would wait in the memory of this consumer
-        await self._take()
+        self._keys_max, self._hold_s = 1, 2 * _HOLD_MAX_S
         deadline = asyncio.get_running_loop().time() + _HOLD_MAX_S
-        while self._held and asyncio.get_running_loop().time() < deadline:
-            await self._settle([(batch, "extend", 0) for batch in self._held])
-            for batch in self._held:
-                asked = {"key": batch.key.decode(), "token": batch.token}
-                looked = await self._process.call("hold", asked, self._rest(), writes=False)
-                if looked is not None and not looked["waiting"] and looked["in_flight"] <= 1:
-                    return
-            await asyncio.sleep(_HOLD_S / 3)
+        while asyncio.get_running_loop().time() < deadline:
+            await self._take()  # the key of another range, which this consumer has already
+            keys = [batch.key.decode() for batch in self._held]
+            looked = await self._process.call("hold", {"keys": keys}, self._rest(), writes=False)
+            if looked and not looked["waiting"] and looked["in_flight"] <= len(keys):
+                return
 
     async def _rest(self) -> dict[str, Any]:
         lag = await self._process.log.group(GROUP).lag()
@@ -157,7 +154,7 @@ class Consumer:
         if self._consumer is None:
             consumer = self._process.log.consume(
                 GROUP, max_deliveries=MAX_DELIVERIES, lease_ms=LEASE_MS, keys_max=self._keys_max,
-                hold_s=_HOLD_S,
+                hold_s=self._hold_s,
             )  # fmt: skip
             self._consumer = consumer
             await consumer.open()
