@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 WORKLOADS: Final = (
-    "append", "follow", "register", "set", "exactly-once", "snapshot", "group",
+    "append", "follow", "register", "set", "exactly-once", "snapshot", "group", "view",
 )  # fmt: skip
-NEED_LEVEL: Final = frozenset({"group"})
+NEED_LEVEL: Final = frozenset({"group", "view"})
 """Workloads that need a later feature level than that at which a cluster begins."""
 STANDARD: Final = ("none", "partition", "kill+pause", "packet", "disk+corrupt", "range")
 """The sets of packages that `test-all` runs in turn; `+` joins several packages."""

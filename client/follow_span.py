@@ -43,6 +43,9 @@ class FollowSpan:
     """How often the position of a key was set."""
     told_caught_up: bool = False
     """Whether the last push said caught up, even if the caller has not taken that push yet."""
+    apart: int = 0
+    """Below this position no stream reads the span together with the span before it: they were
+    parts of two ranges that were merged."""
     asked: bool = False
     """Whether the span was reopened to learn its position."""
     shared: bool = False
@@ -156,6 +159,11 @@ def may_join(one: FollowSpan, other: FollowSpan) -> bool:
     return fit and one.rests_now and other.rests_now
 
 
+def joins_at(one: FollowSpan, other: FollowSpan) -> int:
+    """Return the position from which one stream reads both spans."""
+    return max(one, other, key=lambda span: span.start).apart
+
+
 def joined(one: FollowSpan, other: FollowSpan) -> FollowSpan:
     """Return the join of two spans; the caller has taken every push of both."""
     left, right = sorted((one, other), key=lambda span: span.start)
@@ -165,7 +173,7 @@ def joined(one: FollowSpan, other: FollowSpan) -> FollowSpan:
     else:
         low = min(left.reached, right.reached)
         ahead = [piece for piece in (*left.pieces, *right.pieces) if piece[2] > low]
-        both = FollowSpan(left.start, right.end, low, reached=low, ahead=ahead)
+        both = FollowSpan(left.start, right.end, low, reached=low, ahead=ahead, apart=left.apart)
     both.caught_up = True
     return both
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from . import progress
 from .cluster import Cluster, LogRoutes
 from .follow_queue import PushQueue
-from .follow_span import FollowSpan, Push, joined, joined_seqs_max, may_join
+from .follow_span import FollowSpan, Push, joined, joined_seqs_max, joins_at, may_join
 from .pages import read_page
 from .protocol import limits
 from .protocol.errors import LognodeError, Timeout, Unavailable
@@ -87,7 +87,8 @@ class OwnStreams:
             if other is span or not may_join(span, other):
                 continue
             lower = min(span, other, key=lambda each: each.reached)
-            if abs(span.reached - other.reached) <= joined_seqs_max:
+            is_near = abs(span.reached - other.reached) <= joined_seqs_max
+            if is_near and lower.reached >= joins_at(span, other):
                 for each in (span, other):
                     self._stop(each)
                     self._settle(each, (0, 0))
@@ -189,4 +190,6 @@ class OwnStreams:
         """Read the merged range in the order of seq only up to this key: beyond it, entries from
         before the merge have their own seqs."""
         if end_key is not None and (span.end is None or end_key < span.end):
-            self._divided(span.cut_at(end_key))
+            rest = span.cut_at(end_key)
+            rest.apart = span.next + 1
+            self._divided(rest)

@@ -8,6 +8,7 @@ for searches. The common input of all checkers is gathered once, in an `Account`
   follow each other, the content of reads, the content at the end;
 - `follows`, `register`, `adds`, `once`, `snapshots`, `groups`: the rules of the workloads follow,
   register, set, exactly-once, snapshot, group; `group_account` has the facts for the last;
+- `views`: the rules of the workload view, beside those of groups;
 - `access`: whether only authorised clients got in, where the cluster has TLS and tokens;
 - `enough`: whether enough happened for a verdict;
 - `wgl`, `models`: whether the operations on one object have a linear order, by search.
@@ -34,6 +35,7 @@ from .order import order
 from .reads import reads
 from .register import conditions, linearizable
 from .snapshots import snapshots
+from .views import views
 
 Rule = Callable[[Account], Iterator[Anomaly]]
 
@@ -81,6 +83,7 @@ _OF_WORKLOADS: Final[Mapping[str, tuple[Checker, ...]]] = {
     "exactly-once": (Checker("exactly-once", _all_of(once)),),
     "snapshot": (Checker("snapshot", snapshots),),
     "group": (Checker("group", groups),),
+    "view": (Checker("group", groups), Checker("view", views)),
 }
 
 

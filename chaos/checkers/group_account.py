@@ -4,7 +4,8 @@ A `take` brings batches, each a key with entries under a token. The tokens of a 
 with a higher token was handed out later, whatever the times of the answers are. A `settle` has
 items (what, key, token, through): an `ack` up to a seq, inclusive, or a `release`, `fail`, `reject`
 or `extend`. A `decide` of an operator lets a parked key go on (`retry`), or passes entries
-(`skip`). The last `group` shows the parked keys and the lag at the end.
+(`skip`). The last `group` shows the parked keys and the lag at the end. A `hold` is a look of a
+slow consumer, which holds a key of each range, at the lag of the group.
 """
 
 from bisect import bisect_left
@@ -18,6 +19,8 @@ from .account import Account
 
 NEVER: Final = 1 << 62
 ACK: Final = "ack"
+_SETTLES_NS: Final = 15_000_000_000
+"""After this time no lease of a dead consumer and no retry is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,22 @@ class Decision:
     what: str
     key: str
     through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The time in which a slow consumer held some keys, at the end of a test."""
+
+    last: Operation
+    """The last look at the group."""
+    in_vain: Operation | None
+    """A `take` of another consumer that got nothing, long after the begin of the hold."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nothing but the held keys was left."""
+        lag, held = self.last.answer, self.last.asked["keys"]
+        return bool(held) and not lag["waiting"] and lag["in_flight"] <= len(held)
 
 
 class GroupKey:
@@ -153,6 +172,27 @@ class GroupAccount:
                 self.end = one
         for key in self.keys.values():
             key.prepare()
+
+    def holds(self) -> list[Hold]:
+        """Return how slow consumers held keys, each with its answered looks."""
+        looks: dict[int, list[Operation]] = {}
+        for one in self.account.operations:
+            if one.f == "hold" and one.outcome == "ok":
+                looks.setdefault(one.process, []).append(one)
+        return [
+            Hold(of_one[-1], self._in_vain(process, of_one[0].began, of_one[-1].began))
+            for process, of_one in looks.items()
+        ]
+
+    def _in_vain(self, holder: int, began: int, ended: int) -> Operation | None:
+        """Return a `take` of another consumer without batches in the last part of a hold."""
+        return next(
+            (one for one in self.account.operations
+             if one.f == "take" and one.process != holder and one.outcome == "ok"
+             and not one.answer["batches"] and one.began > began + _SETTLES_NS
+             and one.ended is not None and one.ended < ended),
+            None,
+        )  # fmt: skip
 
     def waited(self) -> bool:
         """Whether a consumer asked for batches at the end, and got none.

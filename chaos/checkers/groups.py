@@ -7,18 +7,19 @@ a batch begins behind an entry that nobody had acknowledged or skipped. `gap`, `
 lacks an entry between two that it has, or its entries do not rise. `again`: an acknowledged entry
 was in a batch that was handed out later. `parked-delivered`: a rejected key was delivered, though
 nobody let it go on. `too-many-deliveries`: more than the group allows. `undelivered`: an entry was
-not acknowledged in the end, though consumers waited; `held-up`, if another key was parked by then.
+not acknowledged in the end, though consumers waited; `held-up`, if another key was parked by then,
+or if keys waited while a slow consumer held other keys and another consumer waited in vain.
 `wrong-lag`: the group counts other entries than are left.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..history import Operation
 from ..verdict import Anomaly, Result
 from .account import Account
-from .group_account import ACK, NEVER, Delivery, GroupAccount, GroupKey, Item
+from .group_account import ACK, NEVER, Delivery, GroupAccount, GroupKey, Hold, Item
 
 
 def groups(account: Account, result: Result) -> None:
@@ -27,6 +28,8 @@ def groups(account: Account, result: Result) -> None:
     for name, key in group.keys.items():
         for rule in (_tokens, _batches, _order, _again, _parked):
             result.anomalies += rule(name, key)
+    holds = group.holds()
+    result.anomalies += _held_up(holds)
     if group.end is None:
         result.unknown.append("the parked keys and the lag of the group at the end are unknown")
     elif not group.waited():
@@ -34,6 +37,9 @@ def groups(account: Account, result: Result) -> None:
     else:
         result.anomalies += _end(group, group.end)
     result.counts |= _counts(group)
+    result.counts["slow consumers that held only their own keys up"] = sum(
+        one.is_alone for one in holds
+    )
 
 
 def _tokens(name: str, key: GroupKey) -> Iterator[Anomaly]:
@@ -175,6 +181,18 @@ def _end(group: GroupAccount, end: Operation) -> Iterator[Anomaly]:
             f" the end, and lists {len(parked)}; {left} entries of {stopped} parked keys are left",
             None, "G6", end,
         )  # fmt: skip
+
+
+def _held_up(holds: Iterable[Hold]) -> Iterator[Anomaly]:
+    """Find keys that waited because a slow consumer held other keys (G5)."""
+    for one in holds:
+        waiting = one.last.answer["waiting"]
+        if waiting and one.in_vain is not None:
+            message = (
+                f"{waiting} keys waited though a consumer asked for keys, while a slow consumer"
+                f" held {', '.join(one.last.asked['keys'])}"
+            )
+            yield _anomaly("held-up", message, None, "G5", one.last, one.in_vain)
 
 
 def _counts(group: GroupAccount) -> dict[str, float]:

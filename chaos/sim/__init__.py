@@ -25,6 +25,8 @@ Parts, from the bottom up:
 - `group_leader`, `consumers`: the dispatcher of a consumer group on a leader, and consumers that
   are late, repeat themselves and die; `deliveries` checks what they are given and acknowledge;
   `letters`: the dead letters of that leader, and their check;
+- `hindrance`: a consumer or a key with which the group gets nowhere at the end of a run (G5);
+- `views`: waits for the group and the cursors, and the check of what leaders say of them;
 - `safety`, `generations`, `history`: the checkers of one group, of the hand-over between
   generations, and of the clients' answers; `violation`: the report of a broken promise;
 - `faults`, `draw`, `inject`, `nemesis`, `operations`: faults as values, drawn or given, and done;

@@ -90,6 +90,8 @@ class Client:
     """The time of the oldest open request since the last answer."""
     answers: int = 0
     refusals: int = 0
+    on_ack: Callable[[bytes, int], None] | None = None
+    """Is told of each record that was acknowledged with its seq."""
     _seen: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Per key, the (generation, applied index) that this client's reads have seen."""
     _shown: dict[bytes, int] = field(default_factory=dict)
@@ -248,6 +250,8 @@ class Client:
                     self.history.refuse(record.value)
                 else:
                     self.history.ack(record.value, seq)
+                    if self.on_ack is not None and seq is not None:
+                        self.on_ack(record.key, seq)
             self._settle(append)
         elif reply["status"] == "mismatch":
             self.trace(self.name, "mismatch", f"{append.batch[0].number} {reply['detail']}")

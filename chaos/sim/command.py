@@ -12,7 +12,7 @@ from ..whole import command as whole
 from ..whole.options import FAULTS as FAULTS_OF_WHOLE
 from . import boundaries, runner, trace
 from .faults import Fault
-from .options import FAULTS, Options
+from .options import FAULTS, HAVING, Options
 from .shrink import Case, shrink
 from .world import Outcome, run_seed
 
@@ -141,6 +141,11 @@ def _add_drawn(sim: argparse.ArgumentParser) -> None:
         help="allowed faults, or none; default: drawn from the seed",
     )
     sim.add_argument(
+        "--having",
+        choices=HAVING,
+        help="with --seeds: run only the seeds that draw this; fast mode",
+    )
+    sim.add_argument(
         "--seconds", type=float, default=20.0, metavar="S", help="virtual seconds of each seed (20)"
     )
 
@@ -159,6 +164,7 @@ def plan_of(arguments: argparse.Namespace) -> runner.Plan:
         base,
         pick_faults=arguments.faults is None,
         pick_nodes=arguments.nodes is None,
+        having=arguments.having,
     )
 
 
@@ -179,7 +185,7 @@ def run(arguments: argparse.Namespace, say: Say) -> int:
     plan = plan_of(arguments)
     if arguments.worker is not None:
         number, count = arguments.worker
-        for outcome in runner.run_here(plan, range(plan.first + number, plan.end, count)):
+        for outcome in runner.run_here(plan, plan.seeds[number::count]):
             say(json.dumps(outcome.to_json()))
         return runner.VALID
     if arguments.seed is not None:

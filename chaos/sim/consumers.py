@@ -5,7 +5,7 @@ runs consumers append an output, to the key of the batch, together with some ack
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -56,9 +56,13 @@ class Consumer:
     """Is told of each output, and from which entries of the key the output is made."""
     outputs: random.Random
     """Decides about outputs, so that the other draws stay as they are without outputs."""
-    _is_calm: bool = False
+    failing: bytes | None = None
+    """A key whose entries the consumer cannot do."""
     _number: int = 0
     """The record number of the last output."""
+    _is_calm: bool = False
+    _is_slow: bool = False
+    _is_dead: bool = False
     _life: int = 0
     _held: dict[bytes, _Held] = field(default_factory=dict)
     _fences: dict[bytes, int] = field(default_factory=dict)
@@ -83,12 +87,27 @@ class Consumer:
 
     def calm_down(self) -> None:
         """Do nothing but take and acknowledge from now on."""
-        self._is_calm = True
+        self._is_calm, self._is_slow = True, False
+
+    def hold_on(self) -> None:
+        """Extend the leases of the keys in hand from now on, or of one key, and do nothing else."""
+        self._is_slow = True
+
+    def die(self) -> None:
+        """Ask for nothing more."""
+        self._is_dead = True
+
+    @property
+    def held(self) -> Collection[bytes]:
+        """The keys in hand, as far as the consumer knows."""
+        return self._held.keys()
 
     def _later(self, delay_s: float) -> None:
         self.scheduler.after(delay_s, self._next)
 
     def _next(self) -> None:
+        if self._is_dead:
+            return
         drawn = 1.0 if self._is_calm else self.rng.random()
         if drawn < _DIES:
             self.trace(f"g{self.consumer_id}", "dies", f"with {len(self._held)} keys")
@@ -101,7 +120,7 @@ class Consumer:
         if self._sent and not self._is_calm and self.rng.random() < _REPEATS:
             self._ask(self.rng.choice(self._sent), lambda _: None)
             self._later(_THINK_S)
-        elif self._held and self.rng.random() >= _TAKES:
+        elif self._held and (self._is_slow or self.rng.random() >= _TAKES):
             self._settle(self.rng.choice(list(self._held.values())))
         else:
             self._take()
@@ -117,7 +136,8 @@ class Consumer:
             holds = [(key, token) for key, token in own.items() if key in span]
         body = {
             "op": "group", "what": "take", "key": key, "consumer": self.number,
-            "fence": self._fences.get(start or b"", 0), "count": self.rng.randint(1, 4),
+            "fence": self._fences.get(start or b"", 0),
+            "count": 1 if self._is_slow else self.rng.randint(1, 4),
             "holds": holds,
         }  # fmt: skip
         self._ask(body, partial(self._took, body, self.number))
@@ -147,6 +167,8 @@ class Consumer:
         how = (
             "ack" if self._is_calm else self.rng.choice(_FAILING if self.options.letters else _WAYS)
         )
+        if self._is_slow or held.key == self.failing:
+            how = "extend" if self._is_slow else "fail"
         through = held.seqs[0 if how == "part" else -1] + 1
         key, token = held.key, held.token
         if how == "ack" and self._makes_output():

@@ -67,6 +67,14 @@ class CursorHistory:
         for key, next_ in positions.items():
             self._tried[name, key] = max(self._tried.get((name, key), 1), next_)
 
+    def tried(self, name: str, key: bytes) -> int:
+        """Return the highest position of the key that a request named."""
+        return self._tried.get((name, key), 1)
+
+    def owes(self, name: str, key: bytes, next_: int) -> None:
+        """Note that the position of a key was seen: no read that begins later shows a lower one."""
+        self.floors[name, key] = max(self.floors.get((name, key), 1), next_)
+
     def opened(self, name: str, keys: list[bytes], holder: int, tick: int) -> None:
         """Note an acknowledged opening that began at the tick."""
         self._require_newest(name, keys, holder, tick)
@@ -83,7 +91,7 @@ class CursorHistory:
         self._require_newest(name, list(sure), holder, tick)
         self.commits += 1
         for key, next_ in sure.items():
-            self.floors[name, key] = max(self.floors.get((name, key), 1), next_)
+            self.owes(name, key, next_)
 
     def refused(self, name: str, keys: list[bytes], holder: int, reply: Reply, tick: int) -> None:
         """Note a refused opening or commit of these keys, which begin in one range."""
@@ -113,7 +121,7 @@ class CursorHistory:
                 raise Violation("G1", "an opening of a cursor is lost", cursor=name, key=key,
                                 holder=holder)  # fmt: skip
             if next_:
-                self.floors[name, key] = max(self.floors.get((name, key), 1), next_)
+                self.owes(name, key, next_)
 
     def final(
         self, node: int, position: Callable[[str, bytes], int], covers: Callable[[bytes], bool]

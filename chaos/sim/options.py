@@ -38,6 +38,8 @@ FAULTS: Final = {
 }
 """Names of faults, as `--faults` takes them, and the effect of each."""
 
+HAVING: Final = ("consumers", "cursors", "views", "removals", "changes", "recovers")
+"""What only a share of the seeds draws, as `--having` takes it."""
 
 _CONSUMED: Final = 0.25
 """Share of the seeds with consumers of a group."""
@@ -45,6 +47,8 @@ _LETTERS: Final = 0.5
 """Share of the runs with consumers and without removals in which entries become dead letters."""
 _OUTPUTS: Final = 0.5
 """Share of the runs with consumers in which these append outputs."""
+_WAITED: Final = 0.5
+"""Share of the runs with consumers or cursors in which clients wait for views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,8 @@ class Options:
     """With consumers: entries that failed twice become dead letters."""
     outputs: bool = False
     """With consumers: some acknowledgements come with an output in one command."""
+    views: bool = False
+    """With consumers or cursors: clients wait until these have acknowledged appended entries."""
     opened: frozenset[int] = frozenset()
     """Guard holes left open: only the canary does that."""
 
@@ -142,6 +148,7 @@ class Options:
         text += f" consumers={self.consumers}" if self.consumers else ""
         text += " letters" if self.letters else ""
         text += " outputs" if self.outputs and self.consumers else ""
+        text += " views" if self.views else ""
         text += f" churn={self.churn_seconds:g}" if self.churn_seconds else ""
         text += f" client-loss={self.client_loss:g}" if self.client_loss else ""
         text += f" loses={self.repair_after_seconds:g}" if self.loses else ""
@@ -164,7 +171,8 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
     fails = bool(drawn.consumers) and not drawn.removals
     letters = fails and random.Random(f"letters {seed}").random() < _LETTERS
     outputs = drawn.consumers > 0 and random.Random(f"outputs {seed}").random() < _OUTPUTS
-    return replace(drawn, cursors=cursors, letters=letters, outputs=outputs)
+    waits = (cursors or drawn.consumers > 0) and random.Random(f"views {seed}").random() < _WAITED
+    return replace(drawn, cursors=cursors, letters=letters, outputs=outputs, views=waits)
 
 
 def _drawn(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> Options:

@@ -24,6 +24,7 @@ from .deliveries import APPLIED
 from .group_leader import GroupLeader
 from .member import Member
 from .store import ReplicaStore
+from .views import ViewLeader
 from .violation import Violation
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class RangeReplica(Member):
         self._freeze_index = 0
         self._seal_proposed = False
         self._consumers = GroupLeader(self)
+        self._views = ViewLeader(self)
         super().__init__(host, descriptor, log, base.applied_index)
 
     @property
@@ -104,6 +106,8 @@ class RangeReplica(Member):
             cursor_port.change(self, body, answer)
         elif body["op"] == "group":
             self._consumers.request(body, answer)
+        elif body["op"] == "views":
+            self._views.request(body, answer)
         elif body["op"] == "remove":
             kind, payload = body["command"]
             if kind in (commands.TRIM_KEYS, commands.DELETE_KEYS):
@@ -229,6 +233,7 @@ class RangeReplica(Member):
             self._seal_proposed = False
         if self._ready:
             self._serve_reads()
+        self._views.look()
         if self.group.base_wanted:
             self.host.look_soon()
         entries, every = self.store.entries_to_checkpoint, self.host.options.checkpoint_entries

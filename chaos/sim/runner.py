@@ -33,6 +33,16 @@ class Plan:
     base: Options
     pick_faults: bool = True
     pick_nodes: bool = True
+    having: str | None = None
+    """Leave out the seeds that do not draw this: one of HAVING."""
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """The seeds to run."""
+        every = range(self.first, self.end)
+        if self.having is None:
+            return every
+        return [seed for seed in every if getattr(self.options(seed), self.having)]
 
     def options(self, seed: int) -> Options:
         """Return the options of one seed: a function of the seed and of the plan."""
@@ -45,6 +55,8 @@ class Plan:
             args += ["--nodes", str(self.base.nodes)]
         if not self.pick_faults:
             args += ["--faults", ",".join(self.base.faults) or "none"]
+        if self.having is not None:
+            args += ["--having", self.having]
         if self.base.opened:
             args += ["--open-holes", ",".join(map(str, sorted(self.base.opened)))]
         return args
@@ -77,7 +89,10 @@ class Summary:
     replacements: int = 0
     recoveries: int = 0
     given: int = 0
+    letters: int = 0
     outputs: int = 0
+    seen: int = 0
+    unseen: int = 0
     lost: int = 0
     failures: list[Outcome] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
@@ -106,7 +121,10 @@ class Summary:
         self.replacements += outcome.replacements
         self.recoveries += outcome.recoveries
         self.given += outcome.given
+        self.letters += outcome.letters
         self.outputs += outcome.outputs
+        self.seen += outcome.seen
+        self.unseen += outcome.unseen
         self.lost += outcome.lost
         if outcome.violation is not None:
             self.failures.append(outcome)
@@ -140,7 +158,8 @@ class Summary:
             f"merges={self.merges} repairs={self.repairs} "
             f"seals={self.seals} splits={self.splits} joins={self.joins} "
             f"replacements={self.replacements} recoveries={self.recoveries} "
-            f"given={self.given} outputs={self.outputs} lost={self.lost} "
+            f"given={self.given} letters={self.letters} outputs={self.outputs} "
+            f"seen={self.seen} unseen={self.unseen} lost={self.lost} "
             f"wall_s={wall:.1f} speed={self.simulated_s / wall:.0f}x"
         )
 
@@ -173,8 +192,8 @@ def line_of(outcome: Outcome) -> str:
 
 def run(plan: Plan, processes: int, say: Callable[[str], None]) -> Summary:
     """Run the plan, one line per seed, and sum up."""
-    summary = Summary(plan.end - plan.first)
-    seeds = range(plan.first, plan.end)
+    seeds = plan.seeds
+    summary = Summary(len(seeds))
     processes = min(processes, len(seeds))
     outcomes = run_here(plan, seeds) if processes <= 1 else run_parallel(plan, processes)
     for outcome in outcomes:

@@ -31,6 +31,7 @@ from .cursors import READERS, CursorHistory, CursorReader
 from .deliveries import Deliveries
 from .faults import Fault
 from .generations import Generations
+from .hindrance import Hindrance
 from .history import History
 from .host import Host
 from .letters import LetterHistory
@@ -42,6 +43,7 @@ from .options import Options
 from .replica import RangeReplica
 from .store import ReplicaStore
 from .trace import Trace
+from .views import ViewAskers, ViewHistory
 from .violation import Violation
 
 READER_IDS: Final = 100
@@ -89,6 +91,9 @@ class Outcome:
     """Entries that became dead letters."""
     outputs: int = 0
     """Outputs that were appended with acknowledgements."""
+    seen: int = 0
+    """Answers that a view has seen an entry; `unseen`: that it has not, in time."""
+    unseen: int = 0
     lost: int = 0
     """Acknowledged entries that these recoveries have lost."""
     events: int = 0
@@ -122,6 +127,8 @@ class World:
         self.delay_mean = 0.001
         self.history = History()
         self.deliveries = Deliveries(LetterHistory(self.history))
+        self.cursors = CursorHistory()
+        self.views = ViewHistory(self.deliveries, self.cursors)
         self.elections = 0
         self.checkpoints = 0
         self.bases = 0
@@ -170,10 +177,9 @@ class World:
             )
             for number in range(1, options.clients + 1)
         ]
-
-        self.cursors = CursorHistory()
         self.readers = [self._reader(number) for number in range(1, 1 + READERS * options.cursors)]
         self.consumers = self._new_consumers()
+        self._hindrance = self._new_hindrance()
 
     def _new_consumers(self) -> list[Consumer]:
         """Return consumers whose requests draw from sources of their own."""
@@ -185,6 +191,18 @@ class World:
             )
             for number in range(1, self.options.consumers + 1)
         ]  # fmt: skip
+
+    def _new_hindrance(self) -> Hindrance:
+        rng = random.Random(f"{self.seed} hindrance")
+        return Hindrance(self.consumers, self.options, rng)
+
+    def _wait_for_views(self) -> None:
+        """Let clients wait for views, with requests that draw from a source of their own."""
+        line = _OwnLine(self, random.Random(f"{self.seed} line of views"))
+        rng = random.Random(f"{self.seed} views")
+        askers = ViewAskers(self.options, line, self.scheduler, rng, self.views)
+        for client in self.clients if self.options.views else ():
+            client.on_ack = askers.appended
 
     def _reader(self, number: int) -> CursorReader:
         rng = random.Random(f"{self.seed} reader {number}")
@@ -242,6 +260,7 @@ class World:
             asker.start()
         for consumer in self.consumers:
             consumer.start()
+        self._wait_for_views()
         self.nemesis.start()
         if options.loses or options.recovers:
             self.operator.start()
@@ -255,9 +274,10 @@ class World:
         self._run_until(drain)
         for asker in self._askers:
             asker.stop()
-        for consumer in self.consumers:
-            consumer.calm_down()
+        self._hindrance.begin()
         self._run_until(options.seconds, stop_when_converged=True)
+        self._require_convergence()
+        self._hindrance.end()
         self._require_convergence()
         if self._ends_in_the_dark:
             self.trace("world", "finale", "power loss of all")
@@ -307,7 +327,7 @@ class World:
         return self.operations.converged() and not self._unconsumed()
 
     def _unconsumed(self) -> list[tuple[bytes, int]]:
-        """Return the entries that consumers have not acknowledged."""
+        """Return the entries that consumers have not acknowledged, without those of a hindrance."""
         if not self.consumers:
             return []
         leaders = (
@@ -315,7 +335,11 @@ class World:
             for host in self.hosts.values() if host.replicas is not None
             for replica in host.replicas.ranges() if replica.leads
         )  # fmt: skip
-        return [left for leader in leaders for left in self.deliveries.left(leader.contents())]
+        may_wait = self._hindrance.keys
+        return [
+            left for leader in leaders for left in self.deliveries.left(leader.contents())
+            if left[0] not in may_wait
+        ]  # fmt: skip
 
     def _require_convergence(self) -> None:
         limit = self.clock.elapsed + self.options.grace_seconds
@@ -323,6 +347,12 @@ class World:
             return
         left = self._unconsumed()
         if left and self.operations.converged():
+            hindrance = self._hindrance.kind
+            self._hindrance.end()
+            limit = self.clock.elapsed + self.options.grace_seconds
+            if hindrance and self._run_until(limit, stop_when_converged=True):
+                raise Violation("G5", "a consumer or a key delays other keys", hindrance=hindrance,
+                                entries=left[:5])  # fmt: skip
             raise Violation("G4", "entries are never acknowledged", entries=left[:5])
         state = "; ".join(host.describe() for host in self.hosts.values())
         waiting = {client.name: client.open_requests for client in self.clients}
@@ -447,6 +477,8 @@ def judge(world: World) -> Outcome:
     outcome.given = world.deliveries.batches
     outcome.letters = world.deliveries.letters.passed
     outcome.outputs = world.deliveries.outputs
+    outcome.seen = world.views.seen
+    outcome.unseen = world.views.unseen
     outcome.lost = world.history.lost
     outcome.events = world.scheduler.ran
     outcome.trace = world.trace.digest()

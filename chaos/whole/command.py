@@ -12,7 +12,7 @@ from .options import FAULTS, Choice
 Say = Callable[[str], None]
 _NOT_HERE: Final[dict[str, object]] = {
     "replay": None, "boundaries": False, "nodes": None, "seconds": 20.0, "shrink": False,
-    "save": None, "open_holes": frozenset(),
+    "save": None, "open_holes": frozenset(), "having": None,
 }  # fmt: skip
 """Options of the fast mode, with their defaults."""
 

@@ -27,10 +27,13 @@ _RANGE_SHARE: Final = 0.6
 
 
 GROUP: Final = "group"
-_FIRST_WORKLOADS: Final = tuple(name for name in WORKLOADS if name != GROUP)
+VIEW: Final = "view"
+_FIRST_WORKLOADS: Final = tuple(name for name in WORKLOADS if name not in (GROUP, VIEW))
 """Drawn first, as they were before there were groups: the other draws of a seed stay the same."""
 _GROUP_SHARE: Final = 1 / 8
 """The probability of groups in place of the drawn workload."""
+_VIEW_SHARE: Final = 1 / 10
+"""The probability of waits for views in place of a workload other than groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Choice:
         )  # fmt: skip
         if self.workload is None and rng.random() < _GROUP_SHARE:
             return replace(plan, workload=GROUP)
+        if self.workload is None and random.Random(f"{seed}/views").random() < _VIEW_SHARE:
+            return replace(plan, workload=VIEW)
         return plan
 
     def to_args(self) -> list[str]:

@@ -8,7 +8,8 @@ The checkers of the same name read the records of a workload.
 - `set` (`sets`): adds to a key, and reads of whole keys;
 - `exactly_once`: named producers that resend what was not acknowledged;
 - `snapshots`: snapshots that are taken and read several times, beside producers;
-- `groups`: consumers of a group that take and settle items, beside producers and operators.
+- `groups`: consumers of a group that take and settle items, beside producers and operators;
+- `views`: appends that wait for a group and for a cursor, beside their readers.
 
 `parts` has the shared parts.
 """

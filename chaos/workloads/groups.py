@@ -3,7 +3,8 @@
 Consumers acknowledge, give back, fail and reject batches at random. They stand still for longer
 than their leases, leave, or crash with batches in hand. Some items fail at every consumer, so that
 their keys are parked; operators let parked keys go on, or skip the item. The workload removes
-nothing, so every item is acknowledged, skipped or parked in the end.
+nothing, so every item is acknowledged, skipped or parked in the end. In the end one consumer holds
+a key of each range until the others have done everything else.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ _QUIET_S: Final = 6.0
 """A consumer that gets nothing for so long at the end has all: leases that others left are over."""
 _DRAIN_S: Final = 60.0
 _LOOK_S: Final = 1.0
+_HOLD_MAX_S: Final = 30.0
+"""How long a slow consumer holds its keys at the end, unless the others are done before."""
 
 
 class GroupWorkload:
@@ -56,7 +59,9 @@ class GroupWorkload:
         role = self.role(slot)
         if role == "producer":
             return Producer(process, self._keys)
-        return (Consumer if role == "consumer" else Operator)(process)
+        if role == "operator":
+            return Operator(process)
+        return Consumer(process, is_slow=slot == _ROLES.index("consumer"))
 
 
 def fails_always(value: str | None) -> bool:
@@ -67,8 +72,10 @@ def fails_always(value: str | None) -> bool:
 class Consumer:
     """Takes batches, and settles those in hand in a random way and order."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, *, is_slow: bool = False) -> None:
         self._process = process
+        self._is_slow = is_slow
+        self._keys_max, self._hold_s = _KEYS_MAX, _HOLD_S
         self._consumer: AsyncConsumer | None = None
         self._next: asyncio.Task[AsyncGroupBatch] | None = None
         self._held: list[AsyncGroupBatch] = []
@@ -89,7 +96,10 @@ class Consumer:
             await self._settle([(batch, *self._drawn(batch)) for batch in self._some(count)])
 
     async def drain(self) -> None:
-        """Acknowledge everything that comes, until nothing comes for longer than a lease lasts."""
+        """Acknowledge everything that comes, until nothing comes for longer than a lease lasts. A
+        slow consumer holds keys before, so that the others finish without these."""
+        if self._is_slow:
+            await self._hold()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DRAIN_S
         quiet_since = loop.time()
@@ -107,6 +117,21 @@ class Consumer:
         if self._process.rng.random() < 0.5:
             await self._process.close()
         await self._end()
+
+    async def _hold(self) -> None:
+        await self._end()
+        self._keys_max, self._hold_s = 1, 2 * _HOLD_MAX_S
+        deadline = asyncio.get_running_loop().time() + _HOLD_MAX_S
+        while asyncio.get_running_loop().time() < deadline:
+            await self._take()  # the key of another range, which this consumer has already
+            keys = [batch.key.decode() for batch in self._held]
+            looked = await self._process.call("hold", {"keys": keys}, self._rest(), writes=False)
+            if looked and not looked["waiting"] and looked["in_flight"] <= len(keys):
+                return
+
+    async def _rest(self) -> dict[str, Any]:
+        lag = await self._process.log.group(GROUP).lag()
+        return {"waiting": lag.waiting, "in_flight": lag.in_flight}
 
     async def _end(self) -> None:
         self._held = []
@@ -128,8 +153,8 @@ class Consumer:
     async def _batches(self) -> dict[str, Any]:
         if self._consumer is None:
             consumer = self._process.log.consume(
-                GROUP, max_deliveries=MAX_DELIVERIES, lease_ms=LEASE_MS, keys_max=_KEYS_MAX,
-                hold_s=_HOLD_S,
+                GROUP, max_deliveries=MAX_DELIVERIES, lease_ms=LEASE_MS, keys_max=self._keys_max,
+                hold_s=self._hold_s,
             )  # fmt: skip
             self._consumer = consumer
             await consumer.open()

@@ -12,10 +12,11 @@ from .groups import GroupWorkload
 from .register import RegisterWorkload
 from .sets import SetWorkload
 from .snapshots import SnapshotWorkload
+from .views import ViewWorkload
 
 _KINDS: Sequence[Callable[[random.Random], Workload]] = (
     AppendWorkload, FollowWorkload, RegisterWorkload, SetWorkload, ExactlyOnceWorkload,
-    SnapshotWorkload, GroupWorkload,
+    SnapshotWorkload, GroupWorkload, ViewWorkload,
 )  # fmt: skip
 
 

@@ -118,6 +118,8 @@ class Dispatcher:
         self._ready = ReadyKeys()
         self._seen_ms: dict[int, int] = {}
         """When each consumer was heard last."""
+        self._silent: set[int] = set()
+        """Consumers that were not heard since one of their leases ended: they may stand still."""
         self._delayed: list[tuple[int, bytes]] = []
         keys = Keys(self._expected, self._acked, self._goes_on, self._lost, self._parks)
         self._appends = Appends(group_id, group, self._leases, keys)
@@ -157,8 +159,18 @@ class Dispatcher:
 
     # Consumers.
 
+    def is_silent(self, consumer: int) -> bool:
+        """Whether the consumer gets no key before it asks again.
+
+        A request that was under way when its lease ended may be that of a paused process. A key
+        given to the process would fail once more, for one pause.
+        """
+        return consumer in self._silent
+
     def has_for(self, consumer: int, now_ms: int) -> bool:
         """Whether `take` may find a key for the consumer."""
+        if consumer in self._silent:
+            return False
         return now_ms >= self._reclaim_until_ms and self._ready.has_for(consumer)
 
     def join(self, consumer: int, now_ms: int) -> bool:
@@ -166,6 +178,7 @@ class Dispatcher:
         if consumer not in self._seen_ms and len(self._seen_ms) >= limits.group_consumers_max:
             return False
         self._seen_ms[consumer] = now_ms
+        self._silent.discard(consumer)
         self._ready.joined(consumer)
         return True
 
@@ -215,7 +228,7 @@ class Dispatcher:
     def take(self, consumer: int, count: int, bytes_max: int, now_ms: int) -> Batches:
         """Lease keys to a consumer: at most `count`, and about `bytes_max` bytes of entries."""
         found = Batches()
-        if now_ms < self._reclaim_until_ms:
+        if now_ms < self._reclaim_until_ms or consumer in self._silent:
             return found
         count = min(count, _KEYS_A_TURN)
         until = now_ms + self._options.lease_ms
@@ -280,6 +293,7 @@ class Dispatcher:
         """Take the request of a consumer. `settling` is told of every key, at once or later."""
         if consumer in self._seen_ms:
             self._seen_ms[consumer] = now_ms
+            self._silent.discard(consumer)
         self._settle_acks(consumer, acks, settling)
         for key, token, delay_ms, error in releases:
             lease = self._free_lease(consumer, key, token, settling)
@@ -364,6 +378,7 @@ class Dispatcher:
             if not lease.busy and not lease.wanted:
                 self._give_back(lease, now_ms)
         self._seen_ms.pop(consumer, None)
+        self._silent.discard(consumer)
         self._ready.left(consumer)
 
     def _fail(
@@ -381,6 +396,8 @@ class Dispatcher:
         """End what is over: leases, delays, and the wait for consumers that are gone."""
         for lease in self._leases.due(now_ms):
             self._fail(lease, 0, "the lease ended", now_ms, None)
+            self._silent.add(lease.consumer)
+            self._ready.left(lease.consumer)
         while self._delayed and self._delayed[0][0] <= now_ms:
             _, key = heapq.heappop(self._delayed)
             line = self._supply.lines.get(key)

@@ -74,10 +74,10 @@ def test_finished_tests_are_not_run_again(
 ) -> None:
     commit = Plan().described()["commit"]
     done = _done(tmp_path, commit)
-    assert len(done["tests"]) == 84
+    assert len(done["tests"]) == 96
     assert main(["test-all", "--store", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert said.count("1,234 ok") == 84
+    assert said.count("1,234 ok") == 96
     assert f"valid: 84 tests of commit {commit}" in said
 
 

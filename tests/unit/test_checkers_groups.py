@@ -314,3 +314,35 @@ def test_a_consumer_that_waited_before_the_last_append_proves_nothing() -> None:
     story.append("p1-1", 1)
     story.group()
     assert _judged(story).verdict == "unknown"
+
+
+def _slow(story: Story, *, waiting: int, in_vain: bool) -> None:
+    """A consumer holds key `other` for 20 s, and another one asks."""
+    story.append("p1-9", 9, "other")
+    story.take(A, (7, [9]), key="other")
+    lag = {"waiting": 1, "in_flight": 1}
+    story.do(A, "hold", {"keys": ["other"]}, lag)
+    if in_vain:
+        story.event(B, "invoke", "take", {}, after_ms=16_000)
+        story.event(B, "ok", "take", {"batches": []})
+    story.do(A, "hold", {"keys": ["other"]}, lag | {"waiting": waiting})
+
+
+def test_G5_a_key_that_waits_while_a_slow_consumer_holds_another_is_found() -> None:
+    story = _story(1)
+    _slow(story, waiting=1, in_vain=True)
+    (anomaly,) = _judged(story).anomalies
+    assert (anomaly.name, anomaly.promise) == ("held-up", "G5")
+    assert anomaly.message.endswith("while a slow consumer held other")
+
+
+@pytest.mark.parametrize(("waiting", "in_vain"), [(0, True), (1, False)])
+def test_a_slow_consumer_may_hold_a_key_while_the_others_finish(
+    waiting: int, in_vain: bool
+) -> None:
+    """Without another consumer that asks, keys that wait prove nothing."""
+    story = _story(1)
+    _slow(story, waiting=waiting, in_vain=in_vain)
+    result = _judged(story)
+    assert not result.anomalies
+    assert result.counts["slow consumers that held only their own keys up"] == (waiting == 0)

@@ -73,6 +73,26 @@ def test_G1_a_key_is_with_one_consumer_and_its_old_token_acks_nothing(model: Dis
     assert refused, "the token of another consumer"
 
 
+def test_G4_a_consumer_whose_lease_ended_gets_no_key_before_it_asks_again(
+    model: DispatchModel,
+) -> None:
+    """Its request was under way. A paused process would fail the key again, for one pause."""
+    leader = leader_of(model)
+    leader.dispatcher.join(ANN, model.now)
+    assert len(leader.dispatcher.take(ANN, 1, 1000, model.now).keys) == 1
+    model.now += LEASE_MS
+    model.tick(leader)
+    apply_all(model)
+    model.read(leader, 99)
+    assert leader.dispatcher.is_silent(ANN)
+    assert not leader.dispatcher.has_for(ANN, model.now)
+    assert not leader.dispatcher.take(ANN, 9, 1000, model.now).keys
+    leader.dispatcher.join(BEN, model.now)
+    assert leader.dispatcher.take(BEN, 2, 1000, model.now).keys, "at once, not after AFFINITY_MS"
+    leader.dispatcher.join(ANN, model.now)
+    assert leader.dispatcher.take(ANN, 1, 1000, model.now).keys
+
+
 @pytest.mark.parametrize("kind", ["releases", "rejects"])
 def test_G1_a_lease_that_ended_by_itself_gives_nothing_back(
     model: DispatchModel, kind: str

@@ -1,6 +1,7 @@
 """The driver of a group's dispatcher: who is woken, and what is told when the leader is over."""
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -147,6 +148,37 @@ def test_G5_a_consumer_that_waits_gets_the_key_of_a_consumer_that_does_not_ask(
         async with asyncio.timeout(20):
             await waiting
         assert driver.take({"consumer": BEN, **take}).keys == found.keys
+        driver.end()
+
+    asyncio.run(run())
+
+
+def test_G5_a_request_ends_when_a_lease_of_its_consumer_ends(tmp_path: Path) -> None:
+    """A consumer that lives asks again. The key goes to nobody who stands still."""
+
+    async def run() -> None:
+        model = DispatchModel(tmp_path / "log", 7)
+        (state,) = model.log.ranges
+        model.log.append(state, KEYS[:1])
+        model.lead(state)
+        group = model.group(state)
+        assert group is not None
+        driver = GroupDriver(
+            cast("Any", Replica(model)),
+            replace(RECORD, lease_ms=200),
+            group,
+            reclaims=False,
+            held=Held(),
+            on_broken=lambda _: None,
+        )
+        driver.join(ANN)
+        await driver.until_ready(ANN, now_ms() + 60_000)
+        assert driver.take({"consumer": ANN, "count": 1, "bytes": 1000}).keys
+        async with asyncio.timeout(20):
+            await driver.until_ready(ANN, now_ms() + 60_000)
+        assert driver.dispatcher.is_silent(ANN)
+        driver.join(ANN)
+        assert not driver.dispatcher.is_silent(ANN)
         driver.end()
 
     asyncio.run(run())

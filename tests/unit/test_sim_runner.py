@@ -6,7 +6,7 @@ import pytest
 
 from lognode.chaos import main as command
 from lognode.chaos.sim.command import plan_of
-from lognode.chaos.sim.options import FAULTS, Options, swarm
+from lognode.chaos.sim.options import FAULTS, HAVING, Options, swarm
 from lognode.chaos.sim.runner import INVALID, UNKNOWN, VALID, Plan, Summary
 from lognode.chaos.sim.world import Outcome
 
@@ -44,9 +44,18 @@ def test_swarm_draws_a_subset_from_the_seed_alone() -> None:
 
 def test_a_plan_survives_its_own_command_line() -> None:
     for base, picks in ((Options(), True), (Options(nodes=5, faults=("kill", "power")), False)):
-        plan = Plan(3, 9, base, pick_faults=picks, pick_nodes=picks)
+        having = "consumers" if picks else None
+        plan = Plan(3, 9, base, pick_faults=picks, pick_nodes=picks, having=having)
         parsed = command.build_parser().parse_args(["sim", *plan.to_args()])
         assert plan_of(parsed) == plan
+
+
+@pytest.mark.parametrize("having", HAVING)
+def test_a_plan_runs_only_the_seeds_that_draw_what_it_wants(having: str) -> None:
+    plan = Plan(0, 100, Options(), having=having)
+    assert 0 < len(plan.seeds) < 100
+    for seed in range(100):
+        assert bool(getattr(plan.options(seed), having)) == (seed in plan.seeds)
 
 
 def test_one_seed_prints_its_options_and_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:

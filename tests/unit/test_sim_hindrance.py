@@ -1,0 +1,45 @@
+"""The end of simulated runs with a slow, dead or failing consumer: all other keys go on (G5)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lognode.chaos.sim.hindrance import Hindrance
+from lognode.chaos.sim.options import Options
+from lognode.chaos.sim.world import World, judge
+from lognode.node.dispatch.dispatcher import Batches, Dispatcher
+
+CALM = replace(Options(), faults=("kill",), consumers=3, keys=4, think_seconds=0.4)
+SEEDS = {"": 0, "slow": 6, "dead": 2, "failing": 3}
+"""By the kind of the hindrance, a seed that draws the kind."""
+
+
+def _run(seed: int, kind: str) -> str | None:
+    world = World(seed, CALM)
+    assert world._hindrance.kind == kind
+    return judge(world).violation
+
+
+@pytest.mark.parametrize("kind", SEEDS)
+def test_G5_a_hindrance_delays_only_its_own_keys(kind: str) -> None:
+    assert _run(SEEDS[kind], kind) is None
+
+
+def test_G5_a_range_that_a_slow_consumer_stops_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Dispatcher.take
+
+    def take(self: Dispatcher, consumer: int, *arguments: Any) -> Batches:
+        others = len(self.in_flight) - len(self._leases.keys_of(consumer))
+        return Batches() if others else whole(self, consumer, *arguments)
+
+    monkeypatch.setattr(Dispatcher, "take", take)
+    violation = _run(SEEDS["slow"], "slow")
+    assert violation is not None
+    assert violation.startswith("G5: a consumer or a key delays other keys hindrance='slow'")
+
+
+def test_a_run_without_consumers_has_no_hindrance() -> None:
+    world = World(3, replace(CALM, consumers=0))
+    assert isinstance(world._hindrance, Hindrance)
+    assert (world._hindrance.kind, list(world._hindrance.keys)) == ("", [])
