@@ -72,7 +72,8 @@ from .span_columns import check_one_of, scan_span
 from .span_pages import How
 from .updates import Change, Updates
 from .vector import Vector
-from .view_waits import Views, of_all, wait_ms_default
+from .view_choice import WaitFor
+from .view_waits import Views, Waited, wait_ms_default
 
 Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Headers | None]
 """(key, value) or (key, value, headers); a value of None is a tombstone."""
@@ -127,7 +128,7 @@ class AsyncLog:
         headers: Headers | None = None,
         expect: Expect = ANY,
         snapshot: bool = False,
-        wait_for: Sequence[str] = (),
+        wait_for: WaitFor = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> Ack:
@@ -135,20 +136,20 @@ class AsyncLog:
 
         `value` None writes a tombstone; `snapshot=True` marks a logical snapshot of the key.
         `expect`: ANY, ABSENT, or the key's last seq, checked atomically.
-        `wait_for`: names of views; the call then also waits until the views have acknowledged the
-        entry, at most `wait_ms` milliseconds (30,000 at most), and `ack.seen` says by name which
-        views have. Raises NotFound for an unknown view, before anything is appended.
+        `wait_for`: names of views, `AllOf` or `AnyOf`; the call then also waits until these views
+        have acknowledged the entry, at most `wait_ms` milliseconds (30,000 at most). `ack.seen`
+        says by name which views have. Raises NotFound for an unknown view and appends nothing.
         Raises SequenceMismatch, LimitExceeded. Concurrent calls share batches.
         """
         deadline = self._deadline(timeout)
         wanted, size = checked_record(key, value, headers)
         if wait_for:
-            views = await self._views.chosen(wait_for, wait_ms, [wanted], deadline)
+            waited = await self._views.waited(wait_for, wait_ms, [wanted], deadline)
             left = deadline - self._cluster.now()
             ack = await self.append(
                 key, value, headers=headers, expect=expect, snapshot=snapshot, timeout=left
             )
-            return (await self._views.seen(views, wait_ms, [wanted], [ack]))[0]
+            return (await self._views.seen(waited, [wanted], [ack]))[0]
         condition = EXPECT_ANY if expect is ANY else to_expect(expect)
         if (sender := self._sender) is None or not sender.is_ready:  # seldom: needs a coroutine
             sender = await self._ready(deadline)
@@ -166,7 +167,7 @@ class AsyncLog:
         records: Iterable[Record],
         *,
         expects: Sequence[Expect] | None = None,
-        wait_for: Sequence[str] = (),
+        wait_for: WaitFor = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> list[Ack]:
@@ -185,9 +186,9 @@ class AsyncLog:
         results: list[Ack | LognodeError] = []
         if not len(columns):
             return []
-        views: Sequence[ViewInfo] = ()
+        waited: Waited | None = None
         if wait_for:
-            views = await self._views.chosen(wait_for, wait_ms, columns.keys, deadline)
+            waited = await self._views.waited(wait_for, wait_ms, columns.keys, deadline)
         for part in columns.slices(append_many_records_max, limits.producer_unacked_bytes_default):
             try:
                 sender = await self._ready(deadline, len(part))
@@ -196,7 +197,7 @@ class AsyncLog:
                 break
             results += await self._append_part(sender, part, deadline)
         acks = all_or_raise(results)
-        return await self._views.seen(views, wait_ms, columns.keys, acks) if views else acks
+        return acks if waited is None else await self._views.seen(waited, columns.keys, acks)
 
     async def _append_part(
         self, sender: Sender, columns: Columns, deadline: float
@@ -219,7 +220,7 @@ class AsyncLog:
         self,
         records: Sequence[Record],
         *,
-        wait_for: Sequence[str] = (),
+        wait_for: WaitFor = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> Ack:
@@ -233,18 +234,18 @@ class AsyncLog:
         deadline = self._deadline(timeout)
         columns = Columns(records)
         check_one_batch(columns)
-        views: Sequence[ViewInfo] = ()
+        waited: Waited | None = None
         if wait_for:
-            views = await self._views.chosen(wait_for, wait_ms, columns.keys, deadline)
+            waited = await self._views.waited(wait_for, wait_ms, columns.keys, deadline)
         sender = await self._ready(deadline, len(columns))
         batch = sender.batcher.add_atomic(columns, deadline)
         await self._settled(batch, deadline)
         ack = batch.ack(0)
-        if not views:
+        if waited is None:
             return ack
         acks = all_or_raise(batch.acks_of(0, len(columns)))
-        told = await self._views.seen(views, wait_ms, columns.keys, acks)
-        return ack._replace(seen=of_all(told))
+        seen = await self._views.seen_together(waited, columns.keys, acks)
+        return ack._replace(seen=seen)
 
     async def update(
         self, key: bytes | str, change: Change, *, timeout: float | None = None
