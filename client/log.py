@@ -57,9 +57,9 @@ from .protocol.types import (
     Entry,
     Expect,
     FollowStart,
+    GivenHeaders,
     GroupInfo,
     GroupStart,
-    Headers,
     Pattern,
     Start,
     Updated,
@@ -75,7 +75,7 @@ from .vector import Vector
 from .view_choice import WaitFor
 from .view_waits import Views, Waited, wait_ms_default
 
-Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Headers | None]
+Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, GivenHeaders | None]
 """(key, value) or (key, value, headers); a value of None is a tombstone."""
 append_many_records_max: Final = 50_000
 """Records that one append_many takes at once; it takes more as these are settled."""
@@ -125,7 +125,7 @@ class AsyncLog:
         key: bytes | str,
         value: bytes | None,
         *,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
         expect: Expect = ANY,
         snapshot: bool = False,
         wait_for: WaitFor = (),
@@ -142,7 +142,7 @@ class AsyncLog:
         Raises SequenceMismatch, LimitExceeded. Concurrent calls share batches.
         """
         deadline = self._deadline(timeout)
-        wanted, size = checked_record(key, value, headers)
+        wanted, size, found = checked_record(key, value, headers)
         if wait_for:
             waited = await self._views.waited(wait_for, wait_ms, [wanted], deadline)
             left = deadline - self._cluster.now()
@@ -154,7 +154,7 @@ class AsyncLog:
         if (sender := self._sender) is None or not sender.is_ready:  # seldom: needs a coroutine
             sender = await self._ready(deadline)
         batch, position = sender.batcher.add(
-            wanted, value, headers, size, deadline, expect=condition, snapshot=snapshot
+            wanted, value, found, size, deadline, expect=condition, snapshot=snapshot
         )
         if not batch.done.done():
             await batch.waiter(deadline + _LATE_S)
