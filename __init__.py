@@ -86,6 +86,7 @@ from .client.protocol.types import (
 )
 from .client.snapshot import AsyncSnapshot
 from .client.vector import Part, Vector
+from .client.view_choice import AllOf, AnyOf
 from .client.window import Delivery
 
 __all__ = [
@@ -94,6 +95,8 @@ __all__ = [
     "UNCHANGED",
     "Ack",
     "Admin",
+    "AllOf",
+    "AnyOf",
     "AsyncAdmin",
     "AsyncClient",
     "AsyncConsumer",

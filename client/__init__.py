@@ -41,7 +41,8 @@ Modules of these layers. In the SDK:
     consumer, what it settles
   poll_turns: how many long polls a client has under way
   group, group_names: a group for its operators; the names of groups
-  view_waits: views, and appends that wait for them
+  view_choice, view_names, view_waits: the views that an append waits for; the names of views, which
+    the client remembers for some seconds; waits for views
   gathering: several questions to the cluster at once
   snapshot, vector: snapshots, and the value that describes a snapshot
   loop_thread: the thread and event loop behind the blocking SDK

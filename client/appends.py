@@ -22,7 +22,7 @@ from .protocol.errors import (
     SequenceMismatch,
 )
 from .protocol.records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record, encode_batch
-from .protocol.types import ABSENT, ANY, Ack, Expect, Headers
+from .protocol.types import ABSENT, ANY, Ack, Expect, GivenHeaders, Headers
 from .retry import Attempts
 from .timer import Timer
 
@@ -368,17 +368,39 @@ def checked_key(key: Any) -> bytes:
     return found
 
 
-def check_types(value: Any, headers: Any) -> None:
-    """Raise InvalidArgument for a value or headers of another type."""
+def check_value(value: Any) -> None:
+    """Raise InvalidArgument for a value of another type."""
     if value is not None and type(value) is not bytes:
         raise InvalidArgument(
             f"value is {type(value).__name__}; give bytes, or None for a tombstone", what="value"
         )
-    if headers and not all(type(k) is bytes and type(v) is bytes for k, v in headers.items()):
+
+
+def to_headers(headers: Any) -> Headers:
+    """Return headers as bytes; text is encoded as UTF-8. Raises InvalidArgument."""
+    try:
+        if {*map(type, headers), *map(type, headers.values())} == {bytes}:
+            return headers  # type: ignore[no-any-return]
+        found = {_encoded(name): _encoded(value) for name, value in headers.items()}
+    except (AttributeError, TypeError, UnicodeEncodeError):
         raise InvalidArgument(
-            "headers is not a map of bytes to bytes; give bytes as names and as values",
+            "headers is not a map of bytes or text to bytes or text; give bytes, or text that "
+            "UTF-8 can encode",
             what="headers",
+        ) from None
+    if len(found) < len(headers):
+        raise InvalidArgument(
+            "headers has a name twice, as bytes and as text; give each name once", what="headers"
         )
+    return found
+
+
+def _encoded(text: bytes | str) -> bytes:
+    if isinstance(text, str):
+        return text.encode()
+    if type(text) is not bytes:
+        raise TypeError
+    return text
 
 
 def to_expect(expect: Expect) -> int:
@@ -394,18 +416,21 @@ def to_expect(expect: Expect) -> int:
     )
 
 
-def checked_record(key: Any, value: bytes | None, headers: Headers | None) -> tuple[bytes, int]:
-    """Return the key's bytes and the size of a record. Raises InvalidArgument, LimitExceeded."""
+def checked_record(
+    key: Any, value: bytes | None, headers: GivenHeaders | None
+) -> tuple[bytes, int, Headers | None]:
+    """Return the key's bytes, the size of a record, and its headers as bytes. Raises
+    InvalidArgument, LimitExceeded."""
     if type(key) is not bytes:
         key = to_key(key)
     if value is not None and type(value) is not bytes:
-        check_types(value, None)
+        check_value(value)
     size = len(key) + (0 if value is None else len(value))
     if headers or not 0 < len(key) <= limits.key_bytes_max or size > limits.value_bytes_max:
-        check_types(value, headers)
-        check_record(key, value, headers)
-        size += sum(map(len, headers or ())) + sum(map(len, (headers or {}).values()))
-    return key, size
+        found = to_headers(headers or {})
+        check_record(key, value, found)
+        return key, size + sum(map(len, found)) + sum(map(len, found.values())), found
+    return key, size, None
 
 
 class Columns:
@@ -445,7 +470,7 @@ class Columns:
         kinds = set(map(type, self.values))
         if kinds - {bytes, type(None)}:
             for value in self.values:
-                check_types(value, None)
+                check_value(value)
         # No value: as many bytes as an empty value.
         texts: list[Any] = self.values
         if type(None) in kinds:
@@ -464,11 +489,13 @@ class Columns:
             self.sizes = [self.each] * len(self.keys)
         else:
             self.sizes = list(map(add, map(len, self.keys), map(len, texts)))
-        for position, headers in enumerate(self.headers or ()):
+        given = self.headers or []
+        for position, headers in enumerate(given):
             if headers:
-                check_types(None, headers)
-                check_record(b"k", None, headers)
-                self.sizes[position] += sum(map(len, headers)) + sum(map(len, headers.values()))
+                found = to_headers(headers)
+                check_record(b"k", None, found)
+                self.sizes[position] += sum(map(len, found)) + sum(map(len, found.values()))
+                given[position] = found
 
     def slices(self, records_max: int, bytes_max: int) -> Iterator["Columns"]:
         """Yield the columns in pieces of bounded size, in order."""

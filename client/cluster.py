@@ -67,6 +67,8 @@ class LogRoutes:
         self.locating: asyncio.Task[Body] | None = None
         """The request under way for the range of a key; requests for other keys wait for it
         first."""
+        self.views_changed_at = float("-inf")
+        """When this client last changed the views of the log, or deleted what they go with."""
 
     def begin(self, log_id: int | None) -> None:
         """Forget everything known: the log was deleted, and maybe created again with that id."""
@@ -128,6 +130,7 @@ class Cluster:
     def forget(self, name: str) -> None:
         """Forget a deleted log. Handles to the log stay usable: a new log may get the same name."""
         self.log(name).begin(None)
+        self.log(name).views_changed_at = self.now()
 
     async def close(self) -> None:
         """Close all connections."""

@@ -209,7 +209,11 @@ class AsyncGroup:
         created later with this name begins anew."""
         deadline = self._deadline(timeout)
         info = await self._info(deadline)
-        await group_names.deleted(self._cluster, self._routes.name, self._name, info.id, deadline)
+        try:
+            name = self._routes.name
+            await group_names.deleted(self._cluster, name, self._name, info.id, deadline)
+        finally:  # its views go with the group
+            self._routes.views_changed_at = self._cluster.now()
 
     # Internal.
 

@@ -58,9 +58,9 @@ from .protocol.types import (
     Entry,
     Expect,
     FollowStart,
+    GivenHeaders,
     GroupInfo,
     GroupStart,
-    Headers,
     Pattern,
     Start,
     Updated,
@@ -73,9 +73,10 @@ from .span_columns import check_one_of, scan_span
 from .span_pages import How
 from .updates import Change, Updates, read_turn
 from .vector import Vector
-from .view_waits import Views, of_all, wait_ms_default
+from .view_choice import WaitFor
+from .view_waits import Views, Waited, wait_ms_default
 
-Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, Headers | None]
+Record = tuple[bytes | str, bytes | None] | tuple[bytes | str, bytes | None, GivenHeaders | None]
 """(key, value) or (key, value, headers); a value of None is a tombstone."""
 append_many_records_max: Final = 50_000
 """Records that one append_many takes at once; it takes more as these are settled."""
@@ -125,10 +126,10 @@ class AsyncLog:
         key: bytes | str,
         value: bytes | None,
         *,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
         expect: Expect = ANY,
         snapshot: bool = False,
-        wait_for: Sequence[str] = (),
+        wait_for: WaitFor = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> Ack:
@@ -136,25 +137,25 @@ class AsyncLog:
 
         `value` None writes a tombstone; `snapshot=True` marks a logical snapshot of the key.
         `expect`: ANY, ABSENT, or the key's last seq, checked atomically.
-        `wait_for`: names of views; the call then also waits until the views have acknowledged the
-        entry, at most `wait_ms` milliseconds (30,000 at most), and `ack.seen` says by name which
-        views have. Raises NotFound for an unknown view, before anything is appended.
+        `wait_for`: names of views, `AllOf` or `AnyOf`; the call then also waits until these views
+        have acknowledged the entry, at most `wait_ms` milliseconds (30,000 at most). `ack.seen`
+        says by name which views have. Raises NotFound for an unknown view and appends nothing.
         Raises SequenceMismatch, LimitExceeded. Concurrent calls share batches.
         """
         deadline = self._deadline(timeout)
-        wanted, size = checked_record(key, value, headers)
+        wanted, size, found = checked_record(key, value, headers)
         if wait_for:
-            views = await self._views.chosen(wait_for, wait_ms, [wanted], deadline)
+            waited = await self._views.waited(wait_for, wait_ms, [wanted], deadline)
             left = deadline - self._cluster.now()
             ack = await self.append(
                 key, value, headers=headers, expect=expect, snapshot=snapshot, timeout=left
             )
-            return (await self._views.seen(views, wait_ms, [wanted], [ack]))[0]
+            return (await self._views.seen(waited, [wanted], [ack]))[0]
         condition = EXPECT_ANY if expect is ANY else to_expect(expect)
         if (sender := self._sender) is None or not sender.is_ready:  # seldom: needs a coroutine
             sender = await self._ready(deadline)
         batch, position = sender.batcher.add(
-            wanted, value, headers, size, deadline, expect=condition, snapshot=snapshot
+            wanted, value, found, size, deadline, expect=condition, snapshot=snapshot
         )
         if not batch.done.done():
             await batch.waiter(deadline + _LATE_S)
@@ -167,7 +168,7 @@ class AsyncLog:
         records: Iterable[Record],
         *,
         expects: Sequence[Expect] | None = None,
-        wait_for: Sequence[str] = (),
+        wait_for: WaitFor = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> list[Ack]:
@@ -186,9 +187,9 @@ class AsyncLog:
         results: list[Ack | LognodeError] = []
         if not len(columns):
             return []
-        views: Sequence[ViewInfo] = ()
+        waited: Waited | None = None
         if wait_for:
-            views = await self._views.chosen(wait_for, wait_ms, columns.keys, deadline)
+            waited = await self._views.waited(wait_for, wait_ms, columns.keys, deadline)
         for part in columns.slices(append_many_records_max, limits.producer_unacked_bytes_default):
             try:
                 sender = await self._ready(deadline, len(part))
@@ -197,7 +198,7 @@ class AsyncLog:
                 break
             results += await self._append_part(sender, part, deadline)
         acks = all_or_raise(results)
-        return await self._views.seen(views, wait_ms, columns.keys, acks) if views else acks
+        return acks if waited is None else await self._views.seen(waited, columns.keys, acks)
 
     async def _append_part(
         self, sender: Sender, columns: Columns, deadline: float
@@ -221,7 +222,7 @@ class AsyncLog:
         records: Sequence[Record],
         *,
         acks: Sequence[AsyncGroupBatch] = (),
-        wait_for: Sequence[str] = (),
+        wait_for: WaitFor = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> Ack:
@@ -240,19 +241,19 @@ class AsyncLog:
         deadline = self._deadline(timeout)
         columns = Columns(records)
         check_one_batch(columns)
-        views: Sequence[ViewInfo] = ()
+        waited: Waited | None = None
         if wait_for:
-            views = await self._views.chosen(wait_for, wait_ms, columns.keys, deadline)
+            waited = await self._views.waited(wait_for, wait_ms, columns.keys, deadline)
         sender = await self._ready(deadline, len(columns))
         settles = acknowledged(acks, self._routes) if acks else None
         batch = sender.batcher.add_atomic(columns, deadline, settles=settles)
         await self._settled(batch, deadline)
         ack = batch.ack(0)
-        if not views:
+        if waited is None:
             return ack
         found = all_or_raise(batch.acks_of(0, len(columns)))
-        told = await self._views.seen(views, wait_ms, columns.keys, found)
-        return ack._replace(seen=of_all(told))
+        seen = await self._views.seen_together(waited, columns.keys, found)
+        return ack._replace(seen=seen)
 
     async def update(
         self, key: bytes | str, change: Change, *, timeout: float | None = None

@@ -7,7 +7,7 @@ from .appends import AsyncTicket, checked_record
 from .cluster import Cluster, LogRoutes
 from .protocol import limits
 from .protocol.errors import InvalidArgument, LimitExceeded, PartialFailure
-from .protocol.types import Headers
+from .protocol.types import GivenHeaders
 from .sender import Sender
 from .window import Delivery
 
@@ -72,7 +72,7 @@ class AsyncProducer:
         key: bytes | str,
         value: bytes | None,
         *,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
         number: int | None = None,
         snapshot: bool = False,
     ) -> AsyncTicket:
@@ -83,7 +83,7 @@ class AsyncProducer:
         Raises InvalidArgument, LimitExceeded, Timeout (no room in time), or the error that ended
         the session.
         """
-        key, size = checked_record(key, value, headers)
+        key, size, found = checked_record(key, value, headers)
         if (number is None) != (self._name is None):
             raise InvalidArgument(
                 "number is only for producers with a name, and every record of such a "
@@ -106,7 +106,7 @@ class AsyncProducer:
         if number is None:  # the ticket shows the number at once
             number = window.next_number
         batch, position = sender.batcher.add(
-            key, value, headers, size, deadline, number, snapshot=snapshot
+            key, value, found, size, deadline, number, snapshot=snapshot
         )
         return AsyncTicket(batch, position)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from .appends import check_types
+from .appends import check_value
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
 from .pages import read_page
@@ -252,7 +252,7 @@ def _compute(line: _Line, value: bytes | None) -> _Computed:
             continue
         try:
             following = caller.change(value)
-            check_types(following, None)
+            check_value(following)
             check_record(key, following)
         except Exception as error:  # the caller's own, which gets it
             computed.failed.append((caller, error))

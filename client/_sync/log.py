@@ -21,9 +21,9 @@ from ..protocol.types import (
     Entry,
     Expect,
     FollowStart,
+    GivenHeaders,
     GroupInfo,
     GroupStart,
-    Headers,
     Pattern,
     Start,
     Updated,
@@ -33,6 +33,7 @@ from ..protocol.types import (
 from ..snapshot import lease_s_default
 from ..updates import Change
 from ..vector import Vector
+from ..view_choice import WaitFor
 from ..view_waits import wait_ms_default
 from .consumer import Consumer
 from .cursor import KeptCursor
@@ -76,10 +77,10 @@ class Log:
         key: bytes | str,
         value: bytes | None,
         *,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
         expect: Expect = ANY,
         snapshot: bool = False,
-        wait_for: Sequence[str] = (),
+        wait_for: WaitFor = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> Ack:
@@ -87,9 +88,9 @@ class Log:
 
         `value` None writes a tombstone; `snapshot=True` marks a logical snapshot of the key.
         `expect`: ANY, ABSENT, or the key's last seq, checked atomically.
-        `wait_for`: names of views; the call then also waits until the views have acknowledged the
-        entry, at most `wait_ms` milliseconds (30,000 at most), and `ack.seen` says by name which
-        views have. Raises NotFound for an unknown view, before anything is appended.
+        `wait_for`: names of views, `AllOf` or `AnyOf`; the call then also waits until these views
+        have acknowledged the entry, at most `wait_ms` milliseconds (30,000 at most). `ack.seen`
+        says by name which views have. Raises NotFound for an unknown view and appends nothing.
         Raises SequenceMismatch, LimitExceeded. Concurrent calls share batches.
         """
         return self._loop.call(
@@ -110,7 +111,7 @@ class Log:
         records: Iterable[Record],
         *,
         expects: Sequence[Expect] | None = None,
-        wait_for: Sequence[str] = (),
+        wait_for: WaitFor = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> list[Ack]:
@@ -135,7 +136,7 @@ class Log:
         records: Sequence[Record],
         *,
         acks: Sequence[GroupBatch] = (),
-        wait_for: Sequence[str] = (),
+        wait_for: WaitFor = (),
         wait_ms: int = wait_ms_default,
         timeout: float | None = None,
     ) -> Ack:

@@ -7,7 +7,7 @@ from typing import Self
 
 from ..loop_thread import LoopThread
 from ..producer import AsyncProducer
-from ..protocol.types import Headers
+from ..protocol.types import GivenHeaders
 from ..window import Delivery
 from .appends import Ticket
 
@@ -46,7 +46,7 @@ class Producer:
         key: bytes | str,
         value: bytes | None,
         *,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
         number: int | None = None,
         snapshot: bool = False,
     ) -> Ticket:

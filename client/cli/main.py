@@ -87,9 +87,8 @@ async def _run(verb: Verb, options: Namespace) -> int:
         _note(f"lognode {verb.name}: {error}")
         return 2
     except LognodeError as error:
-        hint = (
-            "; give the nodes of the cluster with --server" if error.code == "UNAVAILABLE" else ""
-        )
+        silent = error.code == "UNAVAILABLE" and not error.is_answer
+        hint = "; give the nodes of the cluster with --server" if silent else ""
         _note(f"lognode {verb.name}: {_one_line(error.message)}{hint}")
         return exit_code(error, writes=verb.writes)
     except BrokenPipeError:

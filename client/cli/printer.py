@@ -8,9 +8,11 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from ..json_text import printable, to_json
+from .quantities import moment
 
 FORMATS = ("table", "json", "jsonl")
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
+_TIME = "timestamp_ms"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 Row = Mapping[str, Any]
@@ -19,8 +21,8 @@ Row = Mapping[str, Any]
 class Printer:
     """Prints results in one of FORMATS.
 
-    On a terminal a table is aligned and has a header; elsewhere tabs separate its cells. One row is
-    one line: control characters in a cell are escaped as in JSON.
+    On a terminal a table is aligned and has a header, and times are UTC; elsewhere tabs separate
+    its cells. One row is one line: control characters in a cell are escaped as in JSON.
     """
 
     def __init__(self, format_: str, out: TextIO | None = None) -> None:
@@ -28,6 +30,10 @@ class Printer:
         self._out = out or sys.stdout
         self._terminal = self._out.isatty()
         self._colour = self._terminal and "NO_COLOR" not in os.environ
+        self._headed: Sequence[str] = ()
+        """The columns whose header stands above the rows that are printed one by one."""
+        self._widths: list[int] = []
+        """Their widths so far."""
 
     @property
     def tables(self) -> bool:
@@ -52,7 +58,7 @@ class Printer:
         between = "[\n"
         async for row in rows:
             if self._format == "table":
-                self._tabbed(row, columns)
+                self._flowing(row, columns)
             elif self._format == "jsonl":
                 self._write(to_json(row))
             else:
@@ -64,7 +70,7 @@ class Printer:
     def line(self, row: Row, columns: Sequence[str]) -> None:
         """Print one row of an endless stream, at once; JSON is one object a line."""
         if self._format == "table":
-            self._tabbed(row, columns)
+            self._flowing(row, columns)
         else:
             self._write(to_json(row))
         self._out.flush()
@@ -85,20 +91,54 @@ class Printer:
         self._write(str(value) if self.tables else to_json(value))
 
     def _aligned(self, rows: list[Row], columns: Sequence[str]) -> None:
-        cells = [[cell(row.get(column)) for column in columns] for row in rows]
-        heads = [column.upper() for column in columns]
+        cells = [_shown(row, columns) for row in rows]
+        heads = list(map(_head, columns))
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-        head = "  ".join(c.ljust(w) for c, w in zip(heads, widths, strict=True)).rstrip()
-        self._write(f"{_BOLD}{head}{_PLAIN}" if self._colour else head)
+        self._write_head(heads, widths)
         for line in cells:
-            text = "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True))
-            self._write(text.rstrip())
+            self._write(_padded(line, widths))
+
+    def _flowing(self, row: Row, columns: Sequence[str]) -> None:
+        """Print one row of a table whose further rows are not known yet: a column becomes wider
+        with its widest cell so far."""
+        if not self._terminal:
+            self._tabbed(row, columns)
+            return
+        line = _shown(row, columns)
+        is_new = self._headed != columns
+        if is_new:
+            self._headed = columns
+            self._widths = [len(_head(column)) for column in columns]
+        self._widths = [max(w, len(c)) for w, c in zip(self._widths, line, strict=True)]
+        if is_new:
+            self._write_head(list(map(_head, columns)), self._widths)
+        self._write(_padded(line, self._widths))
+
+    def _write_head(self, heads: Sequence[str], widths: Sequence[int]) -> None:
+        head = _padded(heads, widths)
+        self._write(f"{_BOLD}{head}{_PLAIN}" if self._colour else head)
 
     def _tabbed(self, row: Row, columns: Sequence[str]) -> None:
         self._write("\t".join(cell(row.get(column)) for column in columns))
 
     def _write(self, line: str) -> None:
         self._out.write(line + "\n")
+
+
+def _head(column: str) -> str:
+    return "TIME" if column == _TIME else column.upper()
+
+
+def _shown(row: Row, columns: Sequence[str]) -> list[str]:
+    """Return the cells of a row on a terminal."""
+    return [
+        moment(value) if column == _TIME and isinstance(value, int) else cell(value)
+        for column, value in ((column, row.get(column)) for column in columns)
+    ]
+
+
+def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
 
 
 def cell(value: Any) -> str:

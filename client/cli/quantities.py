@@ -15,6 +15,18 @@ def age(ms: int) -> str:
     return "0s"
 
 
+def moment(ms: int) -> str:
+    """Return Unix time in milliseconds as UTC in ISO 8601; the number for a time that no calendar
+    has."""
+    from datetime import UTC, datetime, timedelta  # imported here because it takes long to load
+
+    try:
+        found = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+    except OverflowError:
+        return str(ms)
+    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def size(count: float) -> str:
     """Return a number of bytes as text: `812 B`, `1.5 MiB`."""
     if count < 1024:

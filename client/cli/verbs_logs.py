@@ -11,6 +11,8 @@ from .verbs_read import to_bytes
 
 _LOG = ("id", "name", "hierarchy", "replicas", "retention_ms", "retention_bytes", "cleanup")
 _POLICY = (*_LOG, "delete_retention_ms", "snapshot_delay_ms", "split_bytes", "split_rate")
+_FRAGILE = 2
+"""Replicas whose majority needs each of them."""
 RANGE = ("id", "log", "start", "end", "generation", "members", "leader", "state")
 """Columns of ranges in tables."""
 
@@ -134,6 +136,11 @@ async def _create(call: Call) -> None:
         call.note(
             f"note: the cluster has {nodes} of the {log['replicas']} nodes that the log "
             f"needs; the log grows to {log['replicas']} replicas when more nodes join"
+        )
+    if log["replicas"] <= _FRAGILE:
+        call.note(
+            f"note: {log['replicas']} replicas of each range tolerate the failure of no node, "
+            "because a majority of them must run; --replicas 3 tolerates one failure"
         )
     call.printer.record(log, _LOG)
 

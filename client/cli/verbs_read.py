@@ -26,12 +26,16 @@ from .verb import Call, Verb
 _ENTRY = ("key", "seq", "timestamp_ms", "value")
 
 
-def _scan_arguments(parser: Parser) -> None:
+def _span_arguments(parser: Parser) -> None:
     _key_arguments(parser)
     parser.add_argument("--from", dest="start", type=position, default="earliest",
                         metavar="S", help="start: a seq, earliest, snapshot, or -10m")  # fmt: skip
     parser.add_argument("--to", dest="end", type=bound, metavar="S",
                         help="end, exclusive: a seq, or -10m")  # fmt: skip
+
+
+def _scan_arguments(parser: Parser) -> None:
+    _span_arguments(parser)
     parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="read at most N entries")
     parser.add_argument("--reverse", action="store_true", help="read the newest entries first")
 
@@ -92,8 +96,9 @@ async def _latest(call: Call) -> None:
 async def _count(call: Call) -> None:
     options = call.options
     count = await call.client.log(options.log).count(
-        to_bytes(options.key), **_members(options), through=options.through
-    )
+        to_bytes(options.key), start=_start(options.start), end=_end(options.end),
+        **_members(options), through=options.through,
+    )  # fmt: skip
     call.printer.scalar(count)
 
 
@@ -205,7 +210,7 @@ def entry_row(entry: Entry) -> dict[str, Any]:
 VERBS = (
     Verb("scan", "print the entries of a key", _scan, _scan_arguments),
     Verb("latest", "print the last entry of a key", _latest, _key_arguments),
-    Verb("count", "count the entries of a key", _count, _key_arguments),
+    Verb("count", "count the entries of a key", _count, _span_arguments),
     Verb("keys", "list the keys of a log in order", _keys, _keys_arguments),
     Verb("follow", "print entries while clients append", _follow, _follow_arguments),
     Verb(

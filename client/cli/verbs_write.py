@@ -9,7 +9,7 @@ from typing import Any
 from ..appends import AsyncTicket
 from ..protocol.errors import InvalidArgument
 from ..protocol.limits import value_bytes_max
-from ..protocol.types import ABSENT, ANY
+from ..protocol.types import ABSENT, ANY, Headers
 from .load import load
 from .parser import Parser, UsageError, expectation, whole
 from .verb import Call, Verb
@@ -31,6 +31,10 @@ def _append_arguments(parser: Parser) -> None:
         help="append only if SEQ is the last seq of the key; absent: only if the key has no entry",
     )  # fmt: skip
     parser.add_argument("--tombstone", action="store_true", help="append an entry without a value")
+    parser.add_argument(
+        "--header", action="append", default=[], dest="headers", metavar="NAME=VALUE",
+        help="header of the entry, or of each line's entry; may be repeated",
+    )  # fmt: skip
 
 
 async def _append(call: Call) -> None:
@@ -39,20 +43,21 @@ async def _append(call: Call) -> None:
         raise UsageError(
             "no value is given; give VALUE, - for lines of standard input, or --tombstone"
         )
+    headers = _headers(options.headers)
     if options.value == "-":
         if options.expect != "any":
             raise UsageError("--expect and - are both given; --expect needs a single VALUE")
-        await _append_lines(call)
+        await _append_lines(call, headers)
         return
     expect = {"any": ANY, "absent": ABSENT}.get(options.expect, options.expect)
     value = None if options.tombstone else to_bytes(options.value)
     log = call.client.log(options.log)
     key = to_bytes(options.key)
-    ack = await log.append(key, value, expect=expect)
+    ack = await log.append(key, value, headers=headers, expect=expect)
     call.printer.record(_ack_row(key, ack), _ACK)
 
 
-async def _append_lines(call: Call) -> None:
+async def _append_lines(call: Call, headers: Headers) -> None:
     """Append values from stdin as they arrive, and print an ack for each, in their order."""
     key = to_bytes(call.options.key)
     waiting: deque[AsyncTicket] = deque()
@@ -62,7 +67,8 @@ async def _append_lines(call: Call) -> None:
         while line := await asyncio.to_thread(sys.stdin.buffer.readline, value_bytes_max + 2):
             number += 1
             try:
-                waiting.append(await producer.submit(key, line.removesuffix(b"\n")))
+                value = line.removesuffix(b"\n")
+                waiting.append(await producer.submit(key, value, headers=headers))
             except InvalidArgument as error:
                 error.message = f"line {number}: {error.message}"
                 raise
@@ -70,6 +76,17 @@ async def _append_lines(call: Call) -> None:
                 call.printer.line(_ack_row(key, await waiting.popleft()), _ACK)
         for ticket in waiting:
             call.printer.line(_ack_row(key, await ticket), _ACK)
+
+
+def _headers(given: list[str]) -> Headers:
+    """Return the headers of `--header` flags. Raises UsageError."""
+    found: dict[bytes, bytes] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name or to_bytes(name) in found:
+            raise UsageError(f"--header is {text!r}; give NAME=VALUE, and each NAME once")
+        found[to_bytes(name)] = to_bytes(value)
+    return found
 
 
 def _ack_row(key: bytes, ack: Any) -> dict[str, Any]:

@@ -5,9 +5,13 @@ A position is the *next seq wanted*. Spans are half-open. The first seq is 1, an
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Self
+
+from .cursor_json import cursor_parts, cursor_text
 
 Headers = Mapping[bytes, bytes]
+GivenHeaders = Mapping[bytes, bytes | str] | Mapping[str, bytes | str]
+"""Headers in an append: text is encoded as UTF-8."""
 
 
 # A tuple, because C code makes a page of tuples in a quarter of the time of frozen dataclasses.
@@ -86,10 +90,21 @@ class Cursor:
     log.
 
     `spans` holds (start, end or None, next seq wanted), sorted by start and without overlaps.
+    `to_json()` returns a cursor as text, and `Cursor.from_json(text)` the cursor again.
     """
 
     keys: Mapping[bytes, int] | None = None
     spans: tuple[tuple[bytes, bytes | None, int], ...] = ()
+
+    def to_json(self) -> str:
+        """Return one line of JSON, for `from_json`: a reader stores the text, and follows from
+        there later. Keys are text, or base64 when they are not UTF-8."""
+        return cursor_text(self.keys, self.spans)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Undo `to_json`. Raises InvalidArgument with the reason when the text is not a cursor."""
+        return cls(*cursor_parts(text))
 
 
 class CursorInfo(NamedTuple):

@@ -24,6 +24,10 @@ VIEWS: Final[Mapping[str, Mapping[str, str]]] = {
         "keys[].seq": "The seq of an entry of the key.",
         "views": "The ids of the views, from `view_list`. NOT_FOUND: a view was deleted.",
         "wait_ms": "How long the leader waits; 0: the answer comes at once.",
+        "enough": "The wait ends when so many of the views have acknowledged each entry; nil: all "
+        "of the views for which the leader waits.",
+        "together": "The wait ends when `enough` of the views have acknowledged all entries.",
+        "live": "The leader takes the policy of each view for `live`.",
         "> seen": "For each key, in the order of the request, a number whose bit n is set when "
         "view n of the request has acknowledged the entry.",
     },

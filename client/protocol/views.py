@@ -9,7 +9,7 @@ from typing import Final
 
 from . import limits
 from .common import BOUND, GROUP, KEY, LOG_NAME, PATTERNS, SINCE, SMALL_BYTES
-from .kinds import Array, Column, Integer, Row, Text
+from .kinds import Array, Column, Flag, Integer, Row, Text
 from .operation import Operation, Permission, Retry, Sender, Subject
 from .record import Optional, Record, Shape
 
@@ -36,6 +36,9 @@ VIEWS_WAIT: Final = Operation(
                       limit="view_wait_keys_max"),
         "views": Column(int, limits.view_waits_for_max, low=1, limit="view_waits_for_max"),
         "wait_ms": Optional(Integer(0, limits.view_wait_ms_max), 0),
+        "enough": Optional(Integer(1, limits.view_waits_for_max)),
+        "together": Optional(Flag(), False),
+        "live": Optional(Flag(), False),
     }),
     Record({"seen": Column(int, limits.view_wait_keys_max)}, loose=True),
     SMALL_BYTES + 9 * limits.view_wait_keys_max,

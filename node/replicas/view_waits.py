@@ -25,10 +25,28 @@ _SHARE: Final = 4
 
 
 class Wait:
-    """One request: the entries, and the views that are to acknowledge them."""
+    """One request: the entries, and the views that are to acknowledge them.
 
-    def __init__(self, entries: Sequence[tuple[bytes, int]], views: Sequence[Seen | None]) -> None:
+    The wait is done when `enough` views have acknowledged each entry, or with `together` when
+    `enough` views have acknowledged all entries. By default `enough` is the number of the views.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[tuple[bytes, int]],
+        views: Sequence[Seen | None],
+        *,
+        enough: int | None = None,
+        together: bool = False,
+    ) -> None:
         """None instead of a view: the view has acknowledged nothing, and nobody waits for it."""
+        waited = len(views) - views.count(None)
+        self._enough = waited if enough is None else min(enough, waited)
+        self._together = together
+        self._short = len(entries)
+        """How many entries fewer than `enough` views have acknowledged."""
+        self._unseen = [len(entries)] * len(views)
+        """How many entries each view has not acknowledged."""
         self._entries = entries
         self._views = views
         self._masks = [0] * len(entries)
@@ -39,7 +57,7 @@ class Wait:
         self._at = 0
         """Where in `_left` the present sweep looks next."""
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Set when all entries are seen, and by `end`."""
+        """Set when enough is seen, and by `end`."""
 
     @property
     def looks(self) -> int:
@@ -63,13 +81,22 @@ class Wait:
             view = self._views[bit]
             if view is not None and view(*self._entries[at]):
                 self._masks[at] |= 1 << bit
+                self._short -= self._masks[at].bit_count() == self._enough
+                self._unseen[bit] -= 1
             else:
                 still.append((at, bit))
         self._left[self._at : self._at + len(part)] = still
         self._at += len(still)
-        if not self._left and not self.done.done():
+        if self._is_enough() and not self.done.done():
             self.done.set_result(None)
         return len(part)
+
+    def _is_enough(self) -> bool:
+        if not self._left:
+            return True
+        if self._together:
+            return self._unseen.count(0) >= self._enough
+        return not self._short
 
     def forget(self, bit: int) -> None:
         """Say that a view has acknowledged nothing."""
@@ -95,7 +122,7 @@ class ViewWaits:
         return bool(self._waits)
 
     async def wait(self, wait: Wait, wait_s: float) -> None:
-        """Return when all entries are seen, or after the time. Raises the error of `end_all`."""
+        """Return when enough is seen, or after the time. Raises the error of `end_all`."""
         wait.begin()
         while wait.look(_TURN_LOOKS) == _TURN_LOOKS:  # noqa: ASYNC110  # looks go on
             await asyncio.sleep(0)

@@ -1,8 +1,9 @@
 """Operations on the cluster (logs, ranges, nodes, joining), and requests to the controller.
 
 The controller's leader executes every command; a node that is not the leader forwards the command
-to the leader. A refusal is final. While the controller has no leader, the node retries until the
-deadline.
+to the leader. A refusal is final. While the controller has no leader, the node retries for a
+second and then says so: the client asks again, and its last answer says that nothing was changed.
+After an attempt that may have committed the command, the node retries until the deadline.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ from ...client.protocol.errors import (
     NodeNotFound,
     NotFound,
     NotLeader,
+    Outcome,
     RangeNotFound,
     Sealed,
     Timeout,
@@ -49,6 +51,9 @@ from .producer_service import ProducerService
 from .view_catalog import ViewCatalog
 
 _DEADLINE_S = 10.0
+_NO_LEADER_S = 1.0
+"""How long a node looks for the controller's leader: less than the client's first attempt waits,
+or the client would not know the outcome."""
 _REMOVED = "removed"
 """The reason of the Unavailable that tells a forwarding node that it was removed."""
 _ONCE = frozenset(
@@ -426,13 +431,17 @@ class ClusterService:
     async def _at_controller(
         self, operation: Operation, body: Body, here: Handler, *, once: bool
     ) -> Body:
-        """Retry until the deadline. `once`: raise an unknown outcome and do not retry."""
+        """Retry. `once`: raise an unknown outcome and do not retry.
+
+        The outcome of the error that is raised at the end is the worst of all attempts (x18)."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DEADLINE_S
+        give_up = loop.time() + _NO_LEADER_S
         backoff_s = 0.05
-        last: LognodeError = Unavailable("the controller has no leader; try again later")
+        last: LognodeError | None = None
+        outcome: Outcome = "not_applied"
         tried: list[int] = []
-        while loop.time() < deadline:
+        while loop.time() < give_up:
             node = self._next_controller_node(tried)
             try:
                 if node == self._node_id():
@@ -447,6 +456,8 @@ class ClusterService:
                 if error.fields.get("reason") == _REMOVED:
                     raise  # this node will stop when it learns this; the client asks another node
                 last = error
+                if error.outcome != "not_applied":
+                    outcome, give_up = "unknown", deadline
                 hint = error.fields.get("hint")
                 if type(hint) is int and hint not in tried:
                     tried = [n for n in tried if n != hint]
@@ -456,7 +467,12 @@ class ClusterService:
                     self._prefer = None
             await asyncio.sleep(backoff_s * self._rng.uniform(0.5, 1.0))
             backoff_s = min(backoff_s * 2, 0.5)
-        raise last
+        told = "nothing was changed" if outcome == "not_applied" else "the change may be made"
+        raise Unavailable(
+            f"this node reaches no leader of the controller; {told}. `lognode health` says which "
+            f"nodes are down; start these nodes. The last error: {last}",
+            outcome=outcome,
+        )
 
     def _next_controller_node(self, tried: list[int]) -> int:
         for node in (self._prefer, self._view.controller_leader()):

@@ -63,7 +63,8 @@ class ViewService:
         with self._bounds.one_more(body.get("asker"), len(entries) * len(body["views"])):
             records = await self._records(replica, body["views"])
             replica.check_tells_views()
-            wait = Wait(entries, [self._seen(replica, record) for record in records])
+            views = [self._seen(replica, record, live=body["live"]) for record in records]
+            wait = Wait(entries, views, enough=body.get("enough"), together=body["together"])
             await replica.view_waits.wait(wait, body["wait_ms"] / 1000)
         for bit, record in enumerate(records):
             if record.view_id not in self._metadata().views:  # it was deleted meanwhile
@@ -84,12 +85,14 @@ class ViewService:
             raise NotFound("a view of the request was deleted, or is of another log")
         return records
 
-    def _seen(self, replica: RangeReplica, record: ViewRecord) -> Seen | None:
-        """Return how to tell what the view has seen; None: nobody waits for the view."""
+    def _seen(self, replica: RangeReplica, record: ViewRecord, *, live: bool) -> Seen | None:
+        """Return how to tell what the view has seen; None: nobody waits for the view. `live`: the
+        request waits for live views only."""
         state = replica.state
         if not record.group_id:
             return partial(seen_by_cursor, state, record.cursor, Selection(record.prefix))
-        if record.policy == LIVE and not self._has_consumers(replica, record.group_id):
+        live = live or record.policy == LIVE
+        if live and not self._has_consumers(replica, record.group_id):
             return None
         group = self._metadata().groups.get(record.group_id)
         if group is None:

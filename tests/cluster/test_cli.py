@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -173,6 +174,17 @@ def test_values_travel_through_the_command_line(run: Any) -> None:
     assert [json.loads(line)["value"] for line in out.splitlines()] == ["a", "", "c", None]
     assert run("count", "values", "k")[0] == "4\n"
     assert run("count", "values", "--", "-k")[0] == "1\n"
+    assert run("count", "values", "k", "--from", "-10m", "--to", "2")[0] == "1\n"
+    assert run("count", "values", "k", "--from", "2")[0] == "3\n"
+    assert run("count", "values", "k", "--to", "-10m")[0] == "0\n"
+    run("append", "values", "h", "v", "--header", "from=büro", "--header", "empty=")
+    run("append", "values", "h", "-", "--header", "a=b=c", stdin=b"1\n2")
+    out, _ = run("scan", "values", "h", "--format", "jsonl")
+    assert [json.loads(line)["headers"] for line in out.splitlines()] == [
+        [["from", "büro"], ["empty", ""]], [["a", "b=c"]], [["a", "b=c"]],
+    ]  # fmt: skip
+    run("delete-key", "values", "h", "--yes")
+    out, _ = run("scan", "values", "k", "--format", "jsonl")
     assert run("keys", "values")[0] == "-k\nk\n"
     assert run("keys", "values", "--prefix", "k")[0] == "k\n"
     assert run("keys", "values", "--after=-k")[0] == "k\n"
@@ -253,6 +265,22 @@ def test_policies_are_created_altered_and_described(run: Any) -> None:
         if log["name"] == "rules"
     ]  # fmt: skip
     assert status["snapshot_delay_ms"] == 3_600_000
+
+
+def test_a_log_that_no_failure_may_hit_says_so(run: Any) -> None:
+    for replicas, told in (("1", True), ("2", True), ("3", False)):
+        _, err = run("log", "create", f"replicas-{replicas}", "--replicas", replicas)
+        assert ("tolerate the failure of no node" in err) == told
+
+
+def test_a_terminal_shows_heads_and_times(run: Any, cluster: LocalCluster) -> None:
+    run("log", "create", "shown")
+    run("append", "shown", "k", "v")
+    terminal = Terminal(cluster.servers, "follow", "shown", "--from", "earliest", "-n", "1")
+    assert terminal.end() == 0
+    head, row = terminal.shown.decode().splitlines()
+    assert re.search(r"KEY +SEQ +TIME +VALUE", head)
+    assert re.search(r"k +1 +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z +v", row)
 
 
 def test_S9_conflicts_are_5(run: Any) -> None:

@@ -42,6 +42,16 @@ def test_errors_without_a_quorum_name_the_silent_nodes(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 1
         assert "`lognode health` says which nodes are down" in done.stderr
+        for words in (["log", "create", "m"], ["log", "alter", "l", "--retention", "1h"],
+                      ["log", "delete", "l", "--yes"]):  # fmt: skip
+            began = time.monotonic()
+            done = subprocess.run(
+                [sys.executable, "-m", "lognode.node.main", *words, "--server", three.servers],
+                capture_output=True, text=True, timeout=60,
+            )  # fmt: skip
+            assert done.returncode == 1, done.stderr  # 6: the outcome is unknown
+            assert "no leader of the controller; nothing was changed" in done.stderr
+            assert time.monotonic() - began < 20
 
 
 def test_S11_a_node_that_may_not_know_a_new_log_does_not_say_that_the_log_is_missing(

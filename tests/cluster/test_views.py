@@ -14,6 +14,7 @@ import pytest
 import lognode
 from lognode import testing
 from lognode.client.protocol.errors import Conflict, InvalidArgument, NotFound
+from lognode.client.view_names import remembered_s
 from lognode.testing import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 def client(three: LocalCluster) -> Iterator[lognode.Client]:
     with lognode.Client(three.servers, timeout=60) as found:
-        for name in ("orders", "kills", "cursors", "gone", "splits"):
+        for name in ("orders", "kills", "cursors", "gone", "splits", "any", "stale"):
             found.create_log(name, exist_ok=True, split_at=[] if name == "splits" else [b"m"])
         testing.wait_healthy(three)
 
@@ -183,11 +184,66 @@ def test_a_view_that_is_deleted_during_a_wait_has_not_seen_the_entry(
             ack = await log.append("a", b"x", wait_for=["search"], wait_ms=20_000)
             assert ack.seen == {"search": False}, "no consumer lives, so nobody waits"
             assert time.monotonic() - began < 10
+            await log.delete_view("search")
+            await log.register_view("search", group="index")
+            live = lognode.AllOf("search", live=True)
+            ack = await log.append("a", b"x", wait_for=live, wait_ms=20_000)
+            assert ack.seen == {"search": False}, "the append asks for live views only"
+            assert time.monotonic() - began < 10
             await log.group("index").delete()
             assert await log.views() == []
             with pytest.raises(NotFound):
                 await log.append("a", b"x", wait_for=["search"])
-            assert await log.count("a") == 2
+            assert await log.count("a") == 3
+
+    asyncio.run(run())
+
+
+def test_G7_an_append_waits_for_any_of_the_views(
+    three: LocalCluster, client: lognode.Client
+) -> None:
+    async def run() -> None:
+        async with group(three, "any") as log:
+            async with log.consume("other"):
+                pass
+            await log.register_view("cache", group="other")
+            any_view = lognode.AnyOf(1, "search", "cache")
+            began = time.monotonic()
+            async with consuming(log):
+                ack = await log.append("a", b"x", wait_for=any_view, wait_ms=30_000)
+                assert ack.seen == {"search": True, "cache": False}
+                batch = [(b"b-%d" % n, b"x") for n in range(20)]
+                ack = await log.append_batch(batch, wait_for=any_view, wait_ms=30_000)
+                assert ack.seen == {"search": True, "cache": False}
+                acks = await log.append_many(batch, wait_for=any_view, wait_ms=30_000)
+                assert [ack.seen for ack in acks] == [{"search": True, "cache": False}] * 20
+                for key, ack in zip((key for key, _ in batch), acks, strict=True):
+                    assert await position(log, key) > (ack.seq or 0)
+            assert time.monotonic() - began < 25, "nobody waited for the other view"
+
+    asyncio.run(run())
+
+
+def test_a_client_that_remembers_a_deleted_view_appends_and_says_that_it_has_not_seen(
+    three: LocalCluster, client: lognode.Client
+) -> None:
+    async def run() -> None:
+        async with group(three, "stale") as log:
+            await log.append("a", b"x", wait_for=["search"], wait_ms=0)
+            await asyncio.to_thread(client.log("stale").delete_view, "search")
+            ack = await log.append("a", b"x", wait_for=["search"], wait_ms=1_000)
+            assert ack.seen == {"search": False}, "the append stands"
+            with contextlib.suppress(NotFound):
+                until = time.monotonic() + remembered_s + 10
+                while True:
+                    ack = await log.append("a", b"x", wait_for=["search"], wait_ms=100)
+                    assert ack.seen == {"search": False}
+                    assert time.monotonic() < until, "the client asks for the names again"
+            again = partial(client.log("stale").register_view, "search", group="index")
+            await asyncio.to_thread(again)
+            async with consuming(log):
+                ack = await log.append("a", b"x", wait_for=["search"], wait_ms=20_000)
+                assert ack.seen == {"search": True}
 
     asyncio.run(run())
 

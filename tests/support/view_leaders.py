@@ -6,14 +6,15 @@ from typing import Any
 
 from lognode.client.cluster import Body, Cluster, LogRoutes
 from lognode.client.protocol import Operation
-from lognode.client.protocol.errors import GenerationMismatch, LognodeError, NotLeader
-from lognode.client.protocol.views import VIEW_LIST, VIEWS_WAIT
+from lognode.client.protocol.errors import GenerationMismatch, LognodeError, NotFound, NotLeader
+from lognode.client.protocol.views import VIEW_DELETE, VIEW_LIST, VIEWS_WAIT
 from lognode.client.routing import Range
 from lognode.client.view_waits import Views
 
 
 class ViewLeaders(Cluster):
-    """Two ranges, cut at `m`, and the views `search` and `cache`. `asked` has the requests."""
+    """Two ranges, cut at `m`, and the views `search` and `cache`. `asked` has the requests, and
+    `lists` counts the requests for the names."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -21,8 +22,11 @@ class ViewLeaders(Cluster):
         self.routes: LogRoutes = self.log("orders")
         self.routes.begin(1)
         self.views = Views(self, self.routes)
-        self.positions: list[dict[bytes, int]] = [{}, {}]
-        """Of each view."""
+        self.rows = [_row(1, "search", group="g"), _row(2, "cache", cursor="c", prefix=b"a")]
+        """The views that are registered."""
+        self.positions: dict[int, dict[bytes, int]] = {1: {}, 2: {}}
+        """Of each view, by its id."""
+        self.lists = 0
         self.faults: list[Callable[[Body], LognodeError | None]] = []
         self.asked: list[Body] = []
         self.moved = asyncio.Event()
@@ -44,7 +48,11 @@ class ViewLeaders(Cluster):
 
     def move(self, view: int = 0, **positions: int) -> None:
         """Move positions of a view, and wake the waits."""
-        self.positions[view].update({key.encode(): at for key, at in positions.items()})
+        self.positions[view + 1].update({key.encode(): at for key, at in positions.items()})
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the waits."""
         self.moved.set()
         self.moved = asyncio.Event()
 
@@ -57,15 +65,21 @@ class ViewLeaders(Cluster):
     async def call_any(
         self, operation: Operation, body: Body, *, deadline: float, waits: bool = True
     ) -> Body:
+        if operation is VIEW_DELETE:
+            gone = next(row for row in self.rows if row["name"] == body["name"])
+            self.rows.remove(gone)
+            return operation.check_answer({"id": gone["id"]})
         assert operation is VIEW_LIST
-        row: dict[str, Any] = {
-            "cursor": None, "patterns": None, "policy": "wait", "created_ms": 1, "prefix": b"",
-        }  # fmt: skip
-        rows = [
-            {**row, "id": 1, "name": "search", "group": "g"},
-            {**row, "id": 2, "name": "cache", "group": None, "cursor": "c", "prefix": b"a"},
-        ]
+        self.lists += 1
+        rows = list(self.rows)
+        await asyncio.sleep(0.01)
         return operation.check_answer({"views": rows})
+
+    def register(self, id_: int, name: str, prefix: bytes = b"") -> None:
+        """Register a view, as another client would."""
+        self.rows = [row for row in self.rows if row["name"] != name]
+        self.rows.append(_row(id_, name, group="g", prefix=prefix))
+        self.positions[id_] = {}
 
     async def ask(
         self, known: Range, operation: Operation, body: Body, deadline: float, *, node: int
@@ -79,19 +93,20 @@ class ViewLeaders(Cluster):
         while True:
             if self._present(known) is None:
                 raise GenerationMismatch("another generation", ranges=[])
+            if not {row["id"] for row in self.rows} >= set(checked["views"]):
+                raise NotFound("a view of the request was deleted")
             for fault in list(self.faults):
                 error = fault(checked)
                 if error is not None:
                     raise error
             seen = [
                 sum(
-                    (self.positions[view - 1].get(key, 0) > seq) << bit
+                    (self.positions[view].get(key, 0) > seq) << bit
                     for bit, view in enumerate(checked["views"])
                 )
                 for key, seq in checked["keys"]
             ]
-            all_of_it = (1 << len(checked["views"])) - 1
-            if all(mask == all_of_it for mask in seen) or self.now() >= until:
+            if self._is_enough(checked, seen) or self.now() >= until:
                 return operation.check_answer({"seen": seen})
             try:
                 async with asyncio.timeout_at(until):
@@ -99,11 +114,27 @@ class ViewLeaders(Cluster):
             except TimeoutError:
                 continue
 
+    @staticmethod
+    def _is_enough(checked: Body, seen: list[int]) -> bool:
+        if not checked["together"]:
+            return all(mask.bit_count() >= checked["enough"] for mask in seen)
+        both = (1 << len(checked["views"])) - 1
+        for mask in seen:
+            both &= mask
+        return both.bit_count() >= checked["enough"]
+
     def _present(self, known: Range) -> Range | None:
         for each in self.ranges:
             if (each.range_id, each.generation) == (known.range_id, known.generation):
                 return each
         return None
+
+
+def _row(id_: int, name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "id": id_, "name": name, "group": None, "cursor": None, "patterns": None, "policy": "wait",
+        "created_ms": 1, "prefix": b"", **fields,
+    }  # fmt: skip
 
 
 def no_leader(times: int) -> Callable[[Body], LognodeError | None]:

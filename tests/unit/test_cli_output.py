@@ -47,6 +47,43 @@ def test_a_terminal_gets_aligned_columns_with_a_head(monkeypatch: pytest.MonkeyP
     assert printed("table", Terminal()).startswith("\x1b[1mKEY")
 
 
+def test_a_terminal_shows_heads_and_utc_above_rows_that_come_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`scan`, `keys` and `follow` printed tabs and numbers on a terminal too."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    rows: list[dict[str, Any]] = [
+        {"key": b"k", "timestamp_ms": 1_357_035_420_000, "value": b"x"},
+        {"key": b"longer", "timestamp_ms": 1 << 62, "value": None},
+    ]
+    columns = ("key", "timestamp_ms", "value")
+
+    async def stream() -> AsyncIterator[dict[str, Any]]:
+        for row in rows:
+            yield row
+
+    shown = [
+        "KEY  TIME                      VALUE",
+        "k    2013-01-01T10:17:00.000Z  x",
+        f"longer  {1 << 62}       -",
+    ]
+    streamed, lines = Terminal(), Terminal()
+    asyncio.run(Printer("table", streamed).stream(stream(), columns))
+    assert streamed.getvalue().splitlines() == shown
+    printer = Printer("table", lines)
+    for row in rows:
+        printer.line(row, columns)
+    assert lines.getvalue().splitlines() == shown
+    printer.line({"key": b"k"}, ("key",))
+    assert lines.getvalue().splitlines()[-2:] == ["KEY", "k"], "other columns have a head too"
+    table = Terminal()
+    Printer("table", table).rows(rows[:1], columns)
+    assert table.getvalue().splitlines() == shown[:2]
+    pipe = io.StringIO()
+    asyncio.run(Printer("table", pipe).stream(stream(), columns))
+    assert pipe.getvalue().splitlines()[0] == "k\t1357035420000\tx", "pipes are as before"
+
+
 def test_json_holds_whole_rows() -> None:
     expected = [
         {"key": "k", "value": "line\nbreak\t\x1b[31m", "tags": ["a", "b"], "more": 1},
@@ -115,6 +152,9 @@ def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> 
         (["append", "l", "k", "v", "--tombstone"], "give VALUE, - "),
         (["append", "l", "k", "-", "--expect", "3"], "needs a single VALUE"),
         (["append", "l", "k", "v", "--expect", "x"], "write any, absent or a seq"),
+        (["append", "l", "k", "v", "--header", "a"], "--header is 'a'; give NAME=VALUE"),
+        (["append", "l", "k", "-", "--header", "=a"], "--header is '=a'; give NAME=VALUE"),
+        (["append", "l", "k", "v", "--header", "a=1", "--header", "a=2"], "each NAME once"),
         (["follow", "l", "k", "--prefix", "p"], "give only one of KEYs, --prefix and --pattern"),
         (["scan", "l", "k", "--to", "latest"], "write a seq, or -10m"),
         (["trim", "l", "k"], "the following arguments are required: --before"),

@@ -320,6 +320,34 @@ def test_bad_records_are_refused_before_anything_is_sent() -> None:
     run_async(test)
 
 
+def test_text_in_headers_is_encoded_and_read_back_as_bytes() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        given: Any = {"source": "büro", b"raw": b"\xff"}
+        await log.append("k", b"1", headers=given)
+        await log.append_many([("k", b"2", {"a": "b"}), ("k", b"3"), ("k", b"4", {})])
+        await log.append_batch([("k", b"5", {"a": b"c"})])
+        async with log.producer() as producer:
+            await (await producer.submit("k", b"6", headers={"a": "d"}))
+        found = [entry.headers async for entry in log.scan("k")]
+        assert found == [
+            {b"source": "büro".encode(), b"raw": b"\xff"}, {b"a": b"b"}, None, None,
+            {b"a": b"c"}, {b"a": b"d"},
+        ]  # fmt: skip
+        strange: list[Any] = [
+            {"a": b"1", b"a": b"2"}, {"a": 1}, {1: b"a"}, {"a": None}, [("a", b"b")],
+            {"\ud800": b""}, {"a": bytearray(b"b")},
+        ]  # fmt: skip
+        for headers in strange:
+            with pytest.raises(lognode.InvalidArgument, match="headers"):
+                await log.append("k", b"", headers=headers)
+            with pytest.raises(lognode.InvalidArgument, match="headers"):
+                await log.append_many([("k", b"", headers)])
+        with pytest.raises(lognode.LimitExceeded):
+            await log.append("k", b"", headers={"h": "ä" * (limits.header_bytes_max // 2)})
+
+    run_async(test)
+
+
 def test_a_move_returns_when_it_is_over_or_at_once() -> None:
     async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
         known = cluster.ranges[0]
@@ -569,7 +597,7 @@ def test_follow_keys_and_resume_from_the_cursor() -> None:
             cursor = feed.cursor
         assert [span[:2] for span in cursor.spans] == [(b"x", b"y")]
         await log.append("xz", b"later")
-        async with log.follow(start=Cursor(spans=cursor.spans)) as feed:
+        async with log.follow(start=Cursor.from_json(cursor.to_json())) as feed:
             assert [e.key for e in await take(feed, 1)] == [b"xz"]
 
     run_async(test)

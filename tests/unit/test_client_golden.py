@@ -213,7 +213,8 @@ def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
         "group_list": (4, GROUP_LIST, {"log": "flights", "name": None}),
         "group_list answer": (4, frames.OK, {"groups": [GROUP_ROW]}),
         "views_wait": (3, VIEWS_WAIT, {
-            **WHERE, "keys": [[b"a", 5], [b"b", 6]], "views": [1, 2], "wait_ms": 500}),
+            **WHERE, "keys": [[b"a", 5], [b"b", 6]], "views": [1, 2], "wait_ms": 500,
+            "enough": 1, "together": True, "live": False}),
         "views_wait answer": (3, frames.OK, {"seen": [3, 1]}),
         "view_register": (4, VIEW_REGISTER, {
             "log": "flights", "name": "search", "group": "billing", "policy": "live",

@@ -125,6 +125,11 @@ def test_random_orders_of_arrival_end_in_the_newest_cover() -> None:
         assert table.ranges == live
 
 
+def answered(error: LognodeError) -> LognodeError:
+    """The error as a node sends it."""
+    return from_wire(to_wire(error))
+
+
 def attempts(seconds: float = 10.0) -> Attempts:
     return Attempts("append", seconds, writes=True, rng=random.Random(1))
 
@@ -212,6 +217,34 @@ def test_nobody_reachable_says_so_instead_of_timing_out() -> None:
         attempts(1.0).failed(Unavailable("h:1: Connection refused"), 1.0)
 
 
+def test_S11_no_attempt_begins_that_the_deadline_would_cut_off() -> None:
+    """The outcome of the last attempt was unknown, after answers that nothing was changed."""
+    call = attempts(10.0)
+    for begun in (0.0, 3.0):
+        call.attempt_deadline(begun)
+        call.failed(answered(Unavailable("no leader")), begun + 2.5)
+    call.attempt_deadline(6.0)
+    with pytest.raises(Unavailable, match="no leader") as caught:
+        call.failed(answered(Unavailable("no leader")), 8.5)
+    assert caught.value.outcome == "not_applied"
+
+
+@pytest.mark.parametrize(
+    "error", [Unavailable("no leader"), answered(NotLeader("", hint=None))], ids=["silence", "hint"]
+)
+def test_a_last_attempt_begins_where_its_length_says_nothing(error: LognodeError) -> None:
+    call = attempts(10.0)
+    call.attempt_deadline(0.0)
+    call.failed(error, 8.0)
+    unsure = attempts(10.0)
+    unsure.failed(Timeout("t"), 0.5)
+    unsure.attempt_deadline(1.0)
+    unsure.failed(answered(Unavailable("no leader")), 7.0)  # the outcome is unknown anyhow
+    read = Attempts("status", 10.0, writes=False)
+    read.attempt_deadline(0.0)
+    read.failed(answered(Unavailable("no leader")), 8.0)
+
+
 def test_an_answer_says_more_than_the_silence_of_other_members() -> None:
     silence = Unavailable("h:1: Connection refused")
     call = attempts(1.0)
@@ -223,11 +256,6 @@ def test_an_answer_says_more_than_the_silence_of_other_members() -> None:
     led.failed(answered(NotLeader("node 2 does not lead", hint=1)), 0.2)
     with pytest.raises(Unavailable, match="refused"):
         led.failed(silence, 1.0)
-
-
-def answered(error: LognodeError) -> LognodeError:
-    """The error as a node sends it."""
-    return from_wire(to_wire(error))
 
 
 def test_out_of_order_tries_again_at_once_then_waits() -> None:

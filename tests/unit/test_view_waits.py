@@ -99,6 +99,58 @@ def test_nobody_waits_for_a_view_without_a_look() -> None:
     run(test)
 
 
+def test_a_wait_for_one_of_the_views_ends_when_each_entry_has_one() -> None:
+    async def test(waits: ViewWaits, positions: Positions) -> None:
+        wait = Wait([(b"a", 5), (b"b", 6)], [positions.seen(0), positions.seen(1)], enough=1)
+        task = asyncio.create_task(waits.wait(wait, 60))
+        for view, key in ((0, b"a"), (1, b"a")):
+            positions.of[view][key] = 9
+            waits.tell()
+            await asyncio.sleep(0.02)
+            assert not task.done()
+        positions.of[1][b"b"] = 9
+        waits.tell()
+        await task
+        assert wait.masks == [3, 2]
+
+    run(test)
+
+
+def test_a_wait_for_one_view_together_ends_when_it_has_all_entries() -> None:
+    async def test(waits: ViewWaits, positions: Positions) -> None:
+        looks = [positions.seen(0), positions.seen(1)]
+        wait = Wait([(b"a", 5), (b"b", 6)], looks, enough=1, together=True)
+        task = asyncio.create_task(waits.wait(wait, 60))
+        for view, key in ((0, b"a"), (1, b"b")):
+            positions.of[view][key] = 9
+            waits.tell()
+            await asyncio.sleep(0.02)
+            assert not task.done(), "each entry is seen, but not by one view"
+        positions.of[1][b"a"] = 9
+        waits.tell()
+        await task
+        assert wait.masks == [3, 2]
+
+    run(test)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_wait_for_more_views_than_are_looked_at_ends_with_these(together: bool) -> None:
+    async def test(waits: ViewWaits, positions: Positions) -> None:
+        views = [positions.seen(0), None, None]
+        wait = Wait([(b"a", 5)], views, enough=2, together=together)
+        task = asyncio.create_task(waits.wait(wait, 60))
+        await asyncio.sleep(0.02)
+        assert not task.done()
+        positions.of[0][b"a"] = 6
+        waits.tell()
+        await task
+        assert wait.masks == [1]
+        await waits.wait(Wait([(b"a", 5)], [None], enough=1, together=together), 60)
+
+    run(test)
+
+
 def test_a_replica_that_cannot_tell_any_more_ends_all_waits() -> None:
     async def test(waits: ViewWaits, positions: Positions) -> None:
         tasks = [
