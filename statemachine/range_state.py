@@ -6,10 +6,10 @@ same way; such a batch never stops a replica (x22).
 """
 
 from collections import deque
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import compress, filterfalse
+from itertools import chain, compress, filterfalse
 from typing import Any, NamedTuple, overload
 
 from ..client.protocol import limits
@@ -22,6 +22,7 @@ from ..client.protocol.errors import (
     to_wire,
 )
 from ..client.protocol.invariants import invariant
+from ..client.protocol.key_column import KeyColumn
 from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.records import EXPECT_ANY, Batch, decode_batch
 from . import commands, cursor_commands, removal_commands, rules
@@ -63,7 +64,12 @@ class Applied:
     """The effect of an entry: a reply per client batch, and the keys that got entries."""
 
     replies: Sequence[Reply] | None = ()
-    keys: Sequence[bytes] = ()
+    columns: Sequence[KeyColumn] = ()
+
+    @property
+    def keys(self) -> Iterator[bytes]:
+        """The keys one by one; their objects are made when they are asked for."""
+        return chain.from_iterable(map(KeyColumn.strings, self.columns))
 
 
 class Ahead(NamedTuple):
@@ -362,7 +368,7 @@ class RangeState(BandReads):
         self, payload: Sequence[bytes], batches: Sequence[Batch | CorruptData]
     ) -> Applied:
         replies: list[Reply] = []
-        touched: list[bytes] = []
+        touched: list[KeyColumn] = []
         rows: list[object] = []
         for data, batch in zip(payload, batches, strict=True):
             if isinstance(batch, CorruptData):
@@ -375,12 +381,12 @@ class RangeState(BandReads):
         self._note((list(map(of_reply, replies)), rows))
         return Applied(replies, touched)
 
-    def _apply_batch(self, batch: Batch, data: bytes, touched: list[bytes]) -> Reply:
-        least, greatest = min(batch.keys, default=b""), max(batch.keys, default=b"")
-        if not least or max(map(len, batch.keys)) > limits.key_bytes_max:
+    def _apply_batch(self, batch: Batch, data: bytes, touched: list[KeyColumn]) -> Reply:
+        keys = batch.key_column
+        if not keys.least or keys.longest > limits.key_bytes_max:
             # A leader accepts no such batch, and no segment could be built of it (x22).
             return _refusal(CorruptData("a batch has no records, or a key with a bad length"))
-        if least < self.start or (self.end is not None and greatest >= self.end):
+        if keys.least < self.start or (self.end is not None and keys.greatest >= self.end):
             return _refusal(GenerationMismatch("a key is outside of the range", ranges=[]))
         selected = self.producers.check(batch) if batch.producer else None
         if isinstance(selected, LognodeError):
@@ -399,9 +405,9 @@ class RangeState(BandReads):
         timestamp_ms = self.last_timestamp_ms
         first_seq = self.next_seq
         if numbers:
-            keys = self.memtable.add(batch, data, selected, timestamp_ms)
-            self.next_seq += len(keys)
-            touched += keys
+            appended = self.memtable.add(batch, data, selected, timestamp_ms)
+            self.next_seq += appended.count
+            touched.append(appended)
         if batch.producer:
             self.producers.record(batch, numbers, first_seq, timestamp_ms)
         if selected is None:

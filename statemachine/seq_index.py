@@ -25,7 +25,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..client.protocol.key_column import KeyColumn
 from .column_cache import ColumnCache
+from .key_store import KeyStore
 
 _TAIL: Final = 1_024
 """Entries that are in no run yet; a look-up searches all of them in 1 us."""
@@ -33,8 +35,8 @@ _HASH_BYTES: Final = 8
 _packed: Final = struct.Struct("=q").pack
 _RUN_MAX: Final = 1 << 17
 """The most entries of a run: to merge two halves takes 2 ms."""
-_ENTRY_BYTES: Final = 8 + 8 + 4
-"""The memory of an entry, besides its key: a reference, the hash and the position."""
+_ENTRY_BYTES: Final = 8 + 4
+"""The memory of an entry, besides its key: the hash and the position."""
 _CHAIN_MIN: Final = 64
 """The least number of seqs of a key that are kept: fewer are found as quickly."""
 _CHAINED_MAX: Final = 1 << 17
@@ -110,7 +112,7 @@ class SeqIndex:
     """See the module. `cache` knows the present turn of a read."""
 
     def __init__(self, first_seq: int, cache: ColumnCache) -> None:
-        self.keys: list[bytes] = []
+        self.keys = KeyStore()
         """The key of each position: a seq less the first."""
         self._first_seq = first_seq
         self._cache = cache
@@ -127,13 +129,13 @@ class SeqIndex:
 
     @property
     def size(self) -> int:
-        """The bytes of memory, without the keys and the kept seqs."""
-        return _ENTRY_BYTES * len(self.keys)
+        """The bytes of memory, without the kept seqs."""
+        return _ENTRY_BYTES * len(self.keys) + self.keys.size
 
-    def add(self, keys: Sequence[bytes]) -> None:
+    def add(self, keys: KeyColumn) -> None:
         """Append an entry of each of the keys."""
-        self.keys += keys
-        self._tail += array("q", map(hash, keys))
+        self.keys.add(keys)
+        self._tail += keys.hashes
         if len(self._tail) >= _TAIL * _HASH_BYTES:
             self._end_tail()
 
@@ -156,15 +158,15 @@ class SeqIndex:
         """Return the last seq of each key, or 0 without an entry."""
         if len(keys) < _MANY:
             return list(map(self.last, keys))
-        found, first = [0] * len(keys), self._first_seq
+        found, first, data, ends = [0] * len(keys), self._first_seq, self.keys.data, self.keys.ends
         hashes, places = np.fromiter(map(hash, keys), np.int64, len(keys)), np.arange(len(keys))
         for run in (*self._tail_run(), *reversed(self._runs)):
             at = run.hashes.searchsorted(hashes, "right") - 1
             hits = run.hashes[at] == hashes  # at -1 the largest hash is compared: larger, no hit
             positions = run.positions[at[hits]].tolist()
             for place, position in zip(places[hits].tolist(), positions, strict=True):
-                key = keys[place]
-                found[place] = first + position if self.keys[position] == key else self.last(key)
+                key, low, high = keys[place], ends[position], ends[position + 1]
+                found[place] = first + position if data[low:high] == key else self.last(key)
             places, hashes = places[~hits], hashes[~hits]
             if not len(places):
                 break
@@ -172,14 +174,14 @@ class SeqIndex:
 
     def back(self, key: bytes, least: int, end: int | None = None) -> Iterator[int]:
         """Yield the key's seqs below `end` from the last down to `least`."""
-        first, keys, hash_ = self._first_seq, self.keys, hash(key)
+        first, data, ends, hash_ = self._first_seq, self.keys.data, self.keys.ends, hash(key)
         lowest = max(0, least - first)
-        limit = len(keys) if end is None else end - first
+        limit = len(self.keys) if end is None else end - first
         for found in self._descending(hash_, lowest, limit):
             for position in found:
                 if position < lowest:
                     return
-                if keys[position] == key:
+                if data[ends[position] : ends[position + 1]] == key:
                     yield first + position
 
     def run(self, key: bytes, start: int, end: int | None) -> Run:
@@ -204,11 +206,12 @@ class SeqIndex:
             self._kept_entries -= len(self._kept.popitem(last=False)[1])
         return _within(chain, start, end)
 
-    def forget(self, count: int) -> bool:
-        """Free `count` keys. Return whether some are left."""
+    def forget(self) -> None:
+        """Free the memory. Nobody reads any more."""
         self._kept.clear()
-        del self.keys[-count:]
-        return bool(self.keys)
+        self._runs.clear()
+        self._tail = bytearray()
+        self.keys.clear()
 
     def _walked(self, key: bytes) -> "array[int]":
         """Return all seqs of the key, ascending, as of when a read began to look for them."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgpack
 
 from . import limits
+from .native import native
 from .packed import (
     NO_FORM,
     Census,
@@ -54,6 +55,17 @@ def column(data: bytes, count: int, *, none: bool = False) -> list[Any]:
         raise ValueError(f"the array has {len(found)} elements instead of {count}")
     if not all_are(bytes, found, none=none):
         raise ValueError("an element has another type")
+    return found
+
+
+def longest(data: bytes, count: int) -> int:
+    """Return the length of the longest of `count` packed values. None is a value, of length 0.
+
+    Raises ValueError for anything that `column` would not unpack.
+    """
+    found: int | None = None if native is None else native.longest(data, count)
+    if found is None:
+        found = max(map(len, filter(None, column(data, count, none=True))), default=0)
     return found
 
 

@@ -1,0 +1,356 @@
+/* What is done for each record of a batch, compiled. `key_column` and `columns` hold the same in
+ * Python, and decide: a function here returns None for all but plain input, and then the Python
+ * code runs and says what is wrong. So members with and without this module always agree.
+ *
+ * All lengths are checked against the bytes that are there before memory is reserved.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+#if PY_VERSION_HEX >= 0x030E0000
+#define HASH_BYTES Py_HashBuffer
+#else
+#define HASH_BYTES _Py_HashBytes
+#endif
+
+enum { NIL = 0xc0, BIN8 = 0xc4, BIN16 = 0xc5, BIN32 = 0xc6, ARRAY4 = 0x90, ARRAY16 = 0xdc, ARRAY32 = 0xdd };
+
+typedef struct {
+    const unsigned char *at;
+    const unsigned char *end;
+} Reader;
+
+static inline uint32_t
+big_endian(const unsigned char *from, int bytes)
+{
+    uint32_t number = 0;
+    for (int i = 0; i < bytes; i++)
+        number = number << 8 | from[i];
+    return number;
+}
+
+/* Pass the head of an array. Return whether the array has `count` elements. */
+static int
+pass_array_head(Reader *reader, Py_ssize_t count)
+{
+    Py_ssize_t left = reader->end - reader->at;
+    if (left >= 1 && (reader->at[0] & 0xf0) == ARRAY4) {
+        reader->at += 1;
+        return (reader->at[-1] & 0x0f) == count;
+    }
+    if (left >= 3 && reader->at[0] == ARRAY16) {
+        reader->at += 3;
+        return (Py_ssize_t)big_endian(reader->at - 2, 2) == count;
+    }
+    if (left >= 5 && reader->at[0] == ARRAY32) {
+        reader->at += 5;
+        return (Py_ssize_t)big_endian(reader->at - 4, 4) == count;
+    }
+    return 0;
+}
+
+/* Pass a string of bytes, and return its length; -1 for anything else. */
+static inline Py_ssize_t
+pass_string(Reader *reader)
+{
+    Py_ssize_t left = reader->end - reader->at, length;
+    if (left >= 2 && reader->at[0] == BIN8) {
+        length = reader->at[1];
+        reader->at += 2;
+    }
+    else if (left >= 3 && reader->at[0] == BIN16) {
+        length = big_endian(reader->at + 1, 2);
+        reader->at += 3;
+    }
+    else if (left >= 5 && reader->at[0] == BIN32) {
+        length = big_endian(reader->at + 1, 4);
+        reader->at += 5;
+    }
+    else
+        return -1;
+    if (length > reader->end - reader->at)
+        return -1;
+    reader->at += length;
+    return length;
+}
+
+static int
+arguments(PyObject *const *args, Py_ssize_t given, Reader *reader, Py_ssize_t *count)
+{
+    if (given != 2 || !PyBytes_Check(args[0]) || !PyLong_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "give the bytes of a packed array and its count");
+        return 0;
+    }
+    *count = PyLong_AsSsize_t(args[1]);
+    if (*count == -1 && PyErr_Occurred())
+        return 0;
+    reader->at = (const unsigned char *)PyBytes_AS_STRING(args[0]);
+    reader->end = reader->at + PyBytes_GET_SIZE(args[0]);
+    return 1;
+}
+
+typedef struct {
+    const unsigned char *bytes;
+    Py_ssize_t length;
+} String;
+
+static inline int
+is_below(String one, String other)
+{
+    Py_ssize_t shorter = one.length < other.length ? one.length : other.length;
+    int order = memcmp(one.bytes, other.bytes, shorter);
+    return order ? order < 0 : one.length < other.length;
+}
+
+PyDoc_STRVAR(scan_keys_doc,
+"scan_keys(packed, count) -> (data, ends, hashes, least, greatest, longest) | None\n\n"
+"Return the columns of a packed array of `count` keys. None: use the Python code.");
+
+static PyObject *
+scan_keys(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    Reader reader;
+    Py_ssize_t count;
+    if (!arguments(args, given, &reader, &count))
+        return NULL;
+    /* A key has a head of two bytes or more, so nothing is reserved for keys that are not there. */
+    if (count < 1 || reader.end - reader.at > UINT32_MAX || count > (reader.end - reader.at) / 2
+        || !pass_array_head(&reader, count))
+        Py_RETURN_NONE;
+    PyObject *data = PyBytes_FromStringAndSize(NULL, reader.end - reader.at);
+    PyObject *ends = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(uint32_t));
+    PyObject *hashes = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t));
+    PyObject *found = NULL;
+    if (data == NULL || ends == NULL || hashes == NULL)
+        goto done;
+    char *target = PyBytes_AS_STRING(data), *first = target;
+    char *end_at = PyBytes_AS_STRING(ends), *hash_at = PyBytes_AS_STRING(hashes);
+    String least = {NULL, 0}, greatest = {NULL, 0};
+    Py_ssize_t longest = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        String key;
+        key.length = pass_string(&reader);
+        if (key.length < 0) {
+            found = Py_NewRef(Py_None);
+            goto done;
+        }
+        key.bytes = reader.at - key.length;
+        memcpy(target, key.bytes, key.length);
+        target += key.length;
+        uint32_t end = (uint32_t)(target - first);
+        memcpy(end_at + i * sizeof end, &end, sizeof end);
+        int64_t hash = HASH_BYTES(key.bytes, key.length);
+        memcpy(hash_at + i * sizeof hash, &hash, sizeof hash);
+        if (key.length > longest)
+            longest = key.length;
+        if (i == 0 || is_below(key, least))
+            least = key;
+        if (i == 0 || is_below(greatest, key))
+            greatest = key;
+    }
+    if (reader.at != reader.end) {
+        found = Py_NewRef(Py_None);
+        goto done;
+    }
+    if (_PyBytes_Resize(&data, target - first) == 0)
+        found = Py_BuildValue(
+            "(OOOy#y#n)", data, ends, hashes, least.bytes, least.length, greatest.bytes,
+            greatest.length, longest);
+done:
+    Py_XDECREF(data);
+    Py_XDECREF(ends);
+    Py_XDECREF(hashes);
+    return found;
+}
+
+PyDoc_STRVAR(longest_doc,
+"longest(packed, count) -> int | None\n\n"
+"Return the length of the longest value in a packed array of `count` values, of which some may be\n"
+"nil. None: use the Python code.");
+
+static PyObject *
+longest_value(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    Reader reader;
+    Py_ssize_t count;
+    if (!arguments(args, given, &reader, &count))
+        return NULL;
+    if (!pass_array_head(&reader, count))
+        Py_RETURN_NONE;
+    Py_ssize_t longest = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (reader.at < reader.end && *reader.at == NIL) {
+            reader.at++;
+            continue;
+        }
+        Py_ssize_t length = pass_string(&reader);
+        if (length < 0)
+            Py_RETURN_NONE;
+        if (length > longest)
+            longest = length;
+    }
+    if (reader.at != reader.end)
+        Py_RETURN_NONE;
+    return PyLong_FromSsize_t(longest);
+}
+
+PyDoc_STRVAR(locate_doc,
+"locate(packed, counts, none) -> (starts, lengths) | None\n\n"
+"Return where each string of some packed arrays lies when the arrays stand side by side, as numbers\n"
+"of 64 bits. With `none` a string may be nil, of length -1. None: use the Python code.");
+
+static PyObject *
+locate(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    if (given != 3 || !PyList_Check(args[0]) || !PyList_Check(args[1])
+        || PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "give lists of packed arrays and of their counts");
+        return NULL;
+    }
+    int nil_allowed = PyObject_IsTrue(args[2]);
+    if (nil_allowed < 0)
+        return NULL;
+    Py_ssize_t arrays = PyList_GET_SIZE(args[0]), all = 0;
+    for (Py_ssize_t i = 0; i < arrays; i++) {
+        PyObject *pair[2] = {PyList_GET_ITEM(args[0], i), PyList_GET_ITEM(args[1], i)};
+        Reader reader;
+        Py_ssize_t count;
+        if (!arguments(pair, 2, &reader, &count))
+            return NULL;
+        /* Nothing is reserved for strings that are not there. */
+        if (count < 0 || count > reader.end - reader.at)
+            Py_RETURN_NONE;
+        all += count;
+    }
+    PyObject *starts = PyBytes_FromStringAndSize(NULL, all * (Py_ssize_t)sizeof(int64_t));
+    PyObject *lengths = PyBytes_FromStringAndSize(NULL, all * (Py_ssize_t)sizeof(int64_t));
+    PyObject *found = NULL;
+    if (starts == NULL || lengths == NULL)
+        goto done;
+    char *start_at = PyBytes_AS_STRING(starts), *length_at = PyBytes_AS_STRING(lengths);
+    int64_t base = 0;
+    for (Py_ssize_t i = 0; i < arrays; i++) {
+        PyObject *pair[2] = {PyList_GET_ITEM(args[0], i), PyList_GET_ITEM(args[1], i)};
+        Reader reader;
+        Py_ssize_t count;
+        if (!arguments(pair, 2, &reader, &count))
+            goto done;
+        const unsigned char *begin = reader.at;
+        if (!pass_array_head(&reader, count)) {
+            found = Py_NewRef(Py_None);
+            goto done;
+        }
+        for (Py_ssize_t n = 0; n < count; n++) {
+            int64_t length, start;
+            if (nil_allowed && reader.at < reader.end && *reader.at == NIL) {
+                reader.at++;
+                length = -1;
+                start = base + (reader.at - begin);
+            }
+            else {
+                length = pass_string(&reader);
+                if (length < 0) {
+                    found = Py_NewRef(Py_None);
+                    goto done;
+                }
+                start = base + (reader.at - begin) - length;
+            }
+            memcpy(start_at, &start, sizeof start);
+            memcpy(length_at, &length, sizeof length);
+            start_at += sizeof start;
+            length_at += sizeof length;
+        }
+        if (reader.at != reader.end) {
+            found = Py_NewRef(Py_None);
+            goto done;
+        }
+        base += reader.end - begin;
+    }
+    found = PyTuple_Pack(2, starts, lengths);
+done:
+    Py_XDECREF(starts);
+    Py_XDECREF(lengths);
+    return found;
+}
+
+PyDoc_STRVAR(gather_doc,
+"gather(data, starts, lengths, target)\n\n"
+"Copy the strings of `data` at `starts`, with `lengths`, side by side into `target`, which has\n"
+"exactly their size. Raises ValueError.");
+
+enum { AHEAD = 12, LINE = 64, FETCHED_MAX = 256 };
+
+static PyObject *
+gather(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    Py_buffer data, starts, lengths, target;
+    PyObject *found = NULL;
+    if (given != 4) {
+        PyErr_SetString(PyExc_TypeError, "give data, starts, lengths and a target");
+        return NULL;
+    }
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (PyObject_GetBuffer(args[1], &starts, PyBUF_SIMPLE) < 0)
+        goto no_starts;
+    if (PyObject_GetBuffer(args[2], &lengths, PyBUF_SIMPLE) < 0)
+        goto no_lengths;
+    if (PyObject_GetBuffer(args[3], &target, PyBUF_WRITABLE) < 0)
+        goto no_target;
+    const char *from = data.buf;
+    const int64_t *start = starts.buf, *length = lengths.buf;
+    char *to = target.buf;
+    int64_t left = target.len;
+    Py_ssize_t count = starts.len / (Py_ssize_t)sizeof(int64_t);
+    int inside = starts.len == lengths.len;
+    for (Py_ssize_t i = 0; inside && i < count; i++) {
+        /* The strings lie anywhere: ask for those that follow while this one is copied. */
+        if (i + AHEAD < count) {
+            int64_t next = start[i + AHEAD], size = length[i + AHEAD];
+            if (next >= 0 && next < data.len)
+                for (int64_t at = 0; at < size && at < FETCHED_MAX && next + at < data.len; at += LINE)
+                    __builtin_prefetch(from + next + at);
+        }
+        inside = length[i] >= 0 && length[i] <= left && start[i] >= 0 && start[i] <= data.len
+            && length[i] <= data.len - start[i];
+        if (!inside)
+            break;
+        memcpy(to, from + start[i], length[i]);
+        to += length[i];
+        left -= length[i];
+    }
+    if (inside && left == 0)
+        found = Py_NewRef(Py_None);
+    else
+        PyErr_SetString(PyExc_ValueError, "a string lies outside of the data or of the target");
+    PyBuffer_Release(&target);
+no_target:
+    PyBuffer_Release(&lengths);
+no_lengths:
+    PyBuffer_Release(&starts);
+no_starts:
+    PyBuffer_Release(&data);
+    return found;
+}
+
+static PyMethodDef functions[] = {
+    {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL, locate_doc},
+    {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, gather_doc},
+    {"scan_keys", (PyCFunction)(void (*)(void))scan_keys, METH_FASTCALL, scan_keys_doc},
+    {"longest", (PyCFunction)(void (*)(void))longest_value, METH_FASTCALL, longest_doc},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_native", "Compiled work on batches; see the source.", 0, functions,
+    NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC
+PyInit__native(void)
+{
+    return PyModuleDef_Init(&definition);
+}
