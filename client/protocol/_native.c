@@ -336,7 +336,247 @@ no_starts:
     return found;
 }
 
+PyDoc_STRVAR(integers_doc,
+"integers(data, begin, count) -> (list, end) | None\n\n"
+"Unpack `count` integers from `begin` on; return them and where they end. None: use the Python\n"
+"code.");
+
+static PyObject *
+integers(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    if (given != 3 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "give bytes, a begin and a count");
+        return NULL;
+    }
+    Py_ssize_t begin = PyLong_AsSsize_t(args[1]), count = PyLong_AsSsize_t(args[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(args[0]);
+    const unsigned char *end = at + PyBytes_GET_SIZE(args[0]);
+    /* Nothing is reserved for integers that are not there. */
+    if (begin < 0 || begin > end - at || count < 0 || count > end - at - begin)
+        Py_RETURN_NONE;
+    const unsigned char *first = at;
+    at += begin;
+    PyObject *found = PyList_New(count);
+    if (found == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        /* By the first byte: the bytes of the number, and whether it has a sign. */
+        int width = 0, is_signed = 0;
+        int64_t number = 0;
+        if (at == end)
+            goto other;
+        unsigned char head = *at++;
+        if (head < 0x80 || head >= 0xe0)
+            number = (signed char)head;
+        else if (head >= 0xcc && head <= 0xcf)
+            width = 1 << (head - 0xcc);
+        else if (head >= 0xd0 && head <= 0xd3) {
+            width = 1 << (head - 0xd0);
+            is_signed = 1;
+        }
+        else
+            goto other;
+        if (width > end - at)
+            goto other;
+        if (width) {
+            uint64_t bits = 0;
+            for (int b = 0; b < width; b++)
+                bits = bits << 8 | at[b];
+            if (is_signed) /* move the sign to the top, and back with copies of it */
+                number = (int64_t)(bits << (64 - 8 * width)) >> (64 - 8 * width);
+            else if (bits > INT64_MAX)
+                goto other;
+            else
+                number = (int64_t)bits;
+            at += width;
+        }
+        PyObject *item = PyLong_FromLongLong(number);
+        if (item == NULL) {
+            Py_DECREF(found);
+            return NULL;
+        }
+        PyList_SET_ITEM(found, i, item);
+    }
+    return Py_BuildValue("(Nn)", found, (Py_ssize_t)(at - first));
+other:
+    Py_DECREF(found);
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(all_are_doc,
+"all_are(kind, elements, none) -> bool\n\n"
+"Return whether each element of a list is of exactly this type, or None where `none` allows it.");
+
+static PyObject *
+all_are(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    if (given != 3 || !PyType_Check(args[0]) || !PyList_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "give a type, a list, and whether None is allowed");
+        return NULL;
+    }
+    int none = PyObject_IsTrue(args[2]);
+    if (none < 0)
+        return NULL;
+    PyTypeObject *kind = (PyTypeObject *)args[0];
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[1]); i++) {
+        PyObject *element = PyList_GET_ITEM(args[1], i);
+        if (!Py_IS_TYPE(element, kind) && !(none && element == Py_None))
+            Py_RETURN_FALSE;
+    }
+    Py_RETURN_TRUE;
+}
+
+/* Runs of an index: hashes, ascending, each with its position. */
+
+typedef struct {
+    PyObject *hashes;
+    PyObject *positions;
+    int64_t *hash;
+    int32_t *position;
+} Run;
+
+static int
+make_run(Run *run, Py_ssize_t count)
+{
+    run->hashes = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t));
+    run->positions = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int32_t));
+    if (run->hashes == NULL || run->positions == NULL) {
+        Py_XDECREF(run->hashes);
+        Py_XDECREF(run->positions);
+        return 0;
+    }
+    run->hash = (int64_t *)PyBytes_AS_STRING(run->hashes);
+    run->position = (int32_t *)PyBytes_AS_STRING(run->positions);
+    return 1;
+}
+
+PyDoc_STRVAR(sorted_run_doc,
+"sorted_run(hashes, begin) -> (hashes, positions)\n\n"
+"Sort hashes, as numbers of 64 bits. Return them with their positions, from `begin` on, as numbers\n"
+"of 32 bits; equal hashes stay in order.");
+
+enum { DIGITS = 8, VALUES = 256 };
+
+static PyObject *
+sorted_run(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    Py_buffer source;
+    if (given != 2) {
+        PyErr_SetString(PyExc_TypeError, "give hashes and a begin");
+        return NULL;
+    }
+    Py_ssize_t begin = PyLong_AsSsize_t(args[1]);
+    if (begin == -1 && PyErr_Occurred())
+        return NULL;
+    if (PyObject_GetBuffer(args[0], &source, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Py_ssize_t count = source.len / (Py_ssize_t)sizeof(int64_t);
+    PyObject *found = NULL;
+    Run one, other;
+    if (begin < 0 || count > INT32_MAX || begin > INT32_MAX - count) {
+        PyErr_SetString(PyExc_OverflowError, "a position has 32 bits");
+        goto no_one;
+    }
+    if (!make_run(&one, count))
+        goto no_one;
+    if (!make_run(&other, count))
+        goto no_other;
+    /* A digit of eight bits at a time, from the lowest on; the sign makes the top digit's order. */
+    Py_ssize_t starts[DIGITS][VALUES] = {{0}};
+    memcpy(one.hash, source.buf, count * sizeof(int64_t));
+    for (Py_ssize_t i = 0; i < count; i++) {
+        uint64_t bits = (uint64_t)one.hash[i] ^ (uint64_t)1 << 63;
+        one.position[i] = (int32_t)(begin + i);
+        for (int digit = 0; digit < DIGITS; digit++)
+            starts[digit][bits >> 8 * digit & 0xff]++;
+    }
+    for (int digit = 0; digit < DIGITS; digit++) {
+        Py_ssize_t *start = starts[digit], before = 0;
+        for (int value = 0; value < VALUES; value++) {
+            Py_ssize_t own = start[value];
+            start[value] = before;
+            before += own;
+        }
+        for (Py_ssize_t i = 0; i < count; i++) {
+            uint64_t bits = (uint64_t)one.hash[i] ^ (uint64_t)1 << 63;
+            Py_ssize_t to = start[bits >> 8 * digit & 0xff]++;
+            other.hash[to] = one.hash[i];
+            other.position[to] = one.position[i];
+        }
+        Run swapped = one;
+        one = other;
+        other = swapped;
+    }
+    found = PyTuple_Pack(2, one.hashes, one.positions);
+    Py_DECREF(other.hashes);
+    Py_DECREF(other.positions);
+no_other:
+    Py_DECREF(one.hashes);
+    Py_DECREF(one.positions);
+no_one:
+    PyBuffer_Release(&source);
+    return found;
+}
+
+PyDoc_STRVAR(merged_runs_doc,
+"merged_runs(hashes, positions, hashes, positions) -> (hashes, positions)\n\n"
+"Merge two runs; of equal hashes those of the first run come first.");
+
+static PyObject *
+merged_runs(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    if (given != 4) {
+        PyErr_SetString(PyExc_TypeError, "give the hashes and positions of two runs");
+        return NULL;
+    }
+    Py_buffer parts[4];
+    int held = 0;
+    PyObject *found = NULL;
+    for (; held < 4; held++)
+        if (PyObject_GetBuffer(args[held], &parts[held], PyBUF_SIMPLE) < 0)
+            goto done;
+    Py_ssize_t left = parts[0].len / (Py_ssize_t)sizeof(int64_t);
+    Py_ssize_t right = parts[2].len / (Py_ssize_t)sizeof(int64_t);
+    if (parts[1].len != left * (Py_ssize_t)sizeof(int32_t)
+        || parts[3].len != right * (Py_ssize_t)sizeof(int32_t)) {
+        PyErr_SetString(PyExc_ValueError, "a run has other positions than hashes");
+        goto done;
+    }
+    const int64_t *older = parts[0].buf, *newer = parts[2].buf;
+    const int32_t *older_at = parts[1].buf, *newer_at = parts[3].buf;
+    Run run;
+    if (!make_run(&run, left + right))
+        goto done;
+    Py_ssize_t i = 0, j = 0, to = 0;
+    while (i < left && j < right) {
+        /* Hashes are random, so a branch would be guessed wrong: choose by a mask. */
+        int64_t one = older[i], other = newer[j];
+        int64_t takes = -(int64_t)(other < one);
+        run.hash[to] = one ^ ((one ^ other) & takes);
+        int32_t place = older_at[i];
+        run.position[to++] = place ^ ((place ^ newer_at[j]) & (int32_t)takes);
+        j -= takes;
+        i += 1 + takes;
+    }
+    memcpy(run.hash + to, older + i, (left - i) * sizeof(int64_t));
+    memcpy(run.position + to, older_at + i, (left - i) * sizeof(int32_t));
+    to += left - i;
+    memcpy(run.hash + to, newer + j, (right - j) * sizeof(int64_t));
+    memcpy(run.position + to, newer_at + j, (right - j) * sizeof(int32_t));
+    found = Py_BuildValue("(NN)", run.hashes, run.positions);
+done:
+    while (held > 0)
+        PyBuffer_Release(&parts[--held]);
+    return found;
+}
+
 static PyMethodDef functions[] = {
+    {"integers", (PyCFunction)(void (*)(void))integers, METH_FASTCALL, integers_doc},
+    {"all_are", (PyCFunction)(void (*)(void))all_are, METH_FASTCALL, all_are_doc},
+    {"sorted_run", (PyCFunction)(void (*)(void))sorted_run, METH_FASTCALL, sorted_run_doc},
+    {"merged_runs", (PyCFunction)(void (*)(void))merged_runs, METH_FASTCALL, merged_runs_doc},
     {"locate", (PyCFunction)(void (*)(void))locate, METH_FASTCALL, locate_doc},
     {"gather", (PyCFunction)(void (*)(void))gather, METH_FASTCALL, gather_doc},
     {"scan_keys", (PyCFunction)(void (*)(void))scan_keys, METH_FASTCALL, scan_keys_doc},

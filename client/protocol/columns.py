@@ -71,7 +71,10 @@ def longest(data: bytes, count: int) -> int:
 
 def all_are(kind: type, elements: list[Any], *, none: bool = False) -> bool:
     """Return whether each element is of exactly this type. With `none` an element may be None."""
-    kinds = list(map(type, elements))  # counting in a list is the fastest way to tell
+    if native is not None:
+        same: bool = native.all_are(kind, elements, none)
+        return same
+    kinds = list(map(type, elements))  # counting in a list is the fastest way in Python
     found = kinds.count(kind)
     return found == len(kinds) or (none and found + kinds.count(type(None)) == len(kinds))
 
@@ -237,6 +240,9 @@ def _field(data: bytes, at: int, array_max: int) -> tuple[Any, int]:
     count, begin = array_header(data, at)
     if count > array_max:
         raise ValueError(f"an array has {count} elements; {array_max} are allowed")
+    integers = None if native is None else native.integers(data, begin, count)
+    if integers is not None:
+        return integers[0], integers[1]
     end = begin + 9 * count
     if count <= few_max:
         try:

@@ -1,7 +1,9 @@
 """The compiled functions and their twins in Python do the same, also with damaged bytes."""
 
 import random
+from array import array
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgpack
@@ -11,8 +13,9 @@ import pytest
 from lognode.client.protocol import columns, key_column
 from lognode.client.protocol.key_column import KeyColumn
 from lognode.client.protocol.native import native
-from lognode.statemachine import packed_strings, strings
+from lognode.statemachine import packed_strings, seq_index, strings
 from lognode.statemachine.key_store import KeyStore
+from lognode.statemachine.seq_index import _Hashes
 
 FIELDS = ("count", "data", "ends", "hashes", "least", "greatest", "longest")
 KEYS = [b"", b"k", b"key", bytes(15), bytes(16), b"\xff" * 255, b"m" * 256, b"l" * 480, b"K"]
@@ -181,3 +184,60 @@ def test_nothing_outside_of_the_data_or_the_target_is_touched(
     target = np.zeros(room, np.uint8)
     with pytest.raises(ValueError, match="outside"):
         native.gather(bytes(4), np.array([start]), np.array([length]), target)
+
+
+INTEGERS = [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**63 - 1, -1, -32, -33,
+            -128, -129, -32_768, -32_769, -(2**31), -(2**31) - 1, -(2**63)]  # fmt: skip
+
+
+@needs_native
+@pytest.mark.parametrize("seed", range(40))
+def test_arrays_of_integers_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    values: list[Any] = rng.choices(INTEGERS, k=rng.choice((0, 1, 16, 2_000)))
+    found = native.integers(b"xy" + msgpack.packb(values)[1:], 2, len(values))
+    if len(values) < 16:  # with a head of one byte
+        assert found == (values, 1 + len(msgpack.packb(values)))
+    if seed % 2 and values:
+        values[rng.randrange(len(values))] = rng.choice((None, True, 1.5, 2**64 - 1))
+    batch = bytearray(msgpack.packb([1, values, b"bytes", None]))
+    if seed % 3 == 2:
+        batch[rng.randrange(len(batch))] = rng.randrange(256)
+    read = partial(columns.fields, width_min=1, array_max=2_000)
+    compiled, twin = both(monkeypatch, read, bytes(batch))
+    assert compiled == twin
+
+
+@needs_native
+@pytest.mark.parametrize("elements", [[], [1], [1, None], [None], [1, True], [b"k", 1]])
+@pytest.mark.parametrize("none", [False, True])
+def test_types_are_told_the_same(
+    elements: list[Any], none: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, twin = both(monkeypatch, partial(columns.all_are, none=none), int, elements)
+    assert compiled is twin
+
+
+@needs_native
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_of_an_index_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    some = [rng.randrange(-(2**63), 2**63) for _ in range(20)] + [-1, 0, 1, -(2**63), 2**63 - 1]
+    tails = [bytearray(array("q", rng.choices(some, k=rng.choice((1, 30, 900))))) for _ in range(2)]
+    found = []
+    for module in (native, None):
+        monkeypatch.setattr(seq_index, "native", module)
+        runs = [_Hashes.ended(5, tails[0])]
+        runs.append(_Hashes.ended(5 + len(tails[0]) // 8, tails[1]))
+        runs.append(runs[0].merged(runs[1]))
+        found.append([(run.begin, run.hashes.tolist(), run.positions.tolist()) for run in runs])
+    assert found[0] == found[1]
+    assert found[0][2][1] == sorted([*array("q", tails[0]), *array("q", tails[1])])
+
+
+@needs_native
+def test_a_run_has_a_position_for_each_hash() -> None:
+    with pytest.raises(ValueError, match="positions"):
+        native.merged_runs(bytes(8), bytes(4), bytes(8), b"")
+    with pytest.raises(OverflowError):
+        native.sorted_run(bytes(16), 2**31 - 2)

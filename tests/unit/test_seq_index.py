@@ -15,12 +15,14 @@ from lognode.statemachine.seq_index import SeqIndex
 FIRST = 7
 
 
-@pytest.fixture(params=["own hash", "three hashes"])
+@pytest.fixture(params=["own hash", "three hashes", "without the compiled module"])
 def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Keys, of which none or many have the same hash; the runs are short."""
     monkeypatch.setattr(module, "_TAIL", 8)
     monkeypatch.setattr(module, "_RUN_MAX", 64)
     monkeypatch.setattr(module, "_CHAIN_MIN", 4)
+    if request.param == "without the compiled module":
+        monkeypatch.setattr(module, "native", None)
     if request.param == "three hashes":
         for each in (module, key_column):
             monkeypatch.setattr(each, "hash", lambda key: (-1, 0, 1)[key[-1] % 3], raising=False)
