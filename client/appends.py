@@ -21,6 +21,7 @@ from .protocol.errors import (
     RemoteProtocolError,
     SequenceMismatch,
 )
+from .protocol.native import packing
 from .protocol.records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record, encode_batch
 from .protocol.types import ABSENT, ANY, Ack, Expect, Headers
 from .retry import Attempts
@@ -121,8 +122,8 @@ class AppendBatch:
 
     def close(self) -> None:
         """Close the batch: no more records are added."""
-        self.first_key = min(self.keys)
-        self.last_key = max(self.keys)
+        found = None if packing is None else packing.extremes(self.keys)
+        self.first_key, self.last_key = found or (min(self.keys), max(self.keys))
 
     def add(self, number: int | None, key: bytes, value: bytes | None, headers: Headers | None,
             expect: int, *, snapshot: bool) -> int:  # fmt: skip
@@ -488,6 +489,10 @@ class Columns:
         """Yield positions grouped by the range that holds their key, each group in order."""
         if len(starts) <= 1:
             yield range(len(self.keys))
+            return
+        compiled = None if packing is None else packing.grouped(self.keys, [*starts])
+        if compiled is not None:
+            yield from compiled
             return
         groups: defaultdict[int, list[int]] = defaultdict(list)
         found = map(groups.__getitem__, map(bisect_right, repeat(starts), self.keys))

@@ -34,6 +34,7 @@ from . import columns, limits
 from .columns import HeaderColumn
 from .errors import CorruptData, InvalidArgument, LimitExceeded
 from .key_column import KeyColumn
+from .native import packing
 from .types import Headers
 
 if TYPE_CHECKING:  # this import takes long, and few programs need it
@@ -168,7 +169,7 @@ def encode_batch(
     compress: bool = True,
 ) -> bytes:
     """Pack columns of equal length into one batch."""
-    packed_values = msgpack.packb(values)
+    packed_values = _packed(values)
     size = len(packed_values)
     flags = (FLAG_ATOMIC if atomic else 0) | (FLAG_EACH if each else 0)
     if compress and size >= _COMPRESS_FROM_BYTES:
@@ -190,13 +191,18 @@ def encode_batch(
             flags,
             expects,
             snapshots,
-            msgpack.packb(keys),
+            _packed(keys),
             None if headers is None else msgpack.packb(headers),
             packed_values,
             size,
         )
     )
     return packed
+
+
+def _packed(strings: Sequence[bytes | None]) -> bytes:
+    found: bytes | None = None if packing is None else packing.pack_strings(strings)
+    return msgpack.packb(strings) if found is None else found
 
 
 def open_batch(data: bytes) -> PackedBatch:

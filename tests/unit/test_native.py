@@ -10,9 +10,12 @@ import msgpack
 import numpy as np
 import pytest
 
+from lognode.client import appends, last_numbers
+from lognode.client.appends import Columns
+from lognode.client.last_numbers import LastNumbers
 from lognode.client.protocol import columns, key_column
 from lognode.client.protocol.key_column import KeyColumn
-from lognode.client.protocol.native import native
+from lognode.client.protocol.native import native, packing
 from lognode.statemachine import packed_strings, seq_index, strings
 from lognode.statemachine.key_store import KeyStore
 from lognode.statemachine.seq_index import _Hashes
@@ -241,3 +244,55 @@ def test_a_run_has_a_position_for_each_hash() -> None:
         native.merged_runs(bytes(8), bytes(4), bytes(8), b"")
     with pytest.raises(OverflowError):
         native.sorted_run(bytes(16), 2**31 - 2)
+
+
+@needs_native
+@pytest.mark.parametrize("seed", range(20))
+def test_clients_pack_strings_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    longer = [bytes(65_535), bytes(65_536)] if seed % 4 == 0 else []
+    values = rng.choices([*KEYS, None, *longer], k=rng.choice((0, 1, 15, 16, 300)))
+    assert packing.pack_strings(values) == msgpack.packb(values)
+    assert packing.pack_strings([*values, bytearray(b"k")]) is None
+    assert packing.pack_strings((b"k",)) is None
+    if seed == 0:
+        assert packing.pack_strings([b""] * 65_536) == msgpack.packb([b""] * 65_536)
+
+
+@needs_native
+@pytest.mark.parametrize("seed", range(20))
+def test_clients_sort_keys_by_range_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    pool = [rng.randbytes(rng.randrange(1, 4)) for _ in range(60)]
+    keys = rng.choices(pool, k=rng.choice((1, 2, 400)))
+    starts = sorted({b"", *rng.sample(pool, rng.choice((1, 3, 20)))})
+    records = Columns([(key, b"") for key in keys])
+    compiled = list(records.by_start(starts))
+    assert packing.extremes(keys) == (min(keys), max(keys))
+    monkeypatch.setattr(appends, "packing", None)
+    assert compiled == list(records.by_start(starts))
+    assert packing.grouped([*keys, "k"], starts) is None
+    assert packing.extremes([*keys, None]) is None
+    assert packing.extremes([]) is None
+
+
+@needs_native
+@pytest.mark.parametrize("seed", range(20))
+def test_S4_clients_find_what_a_record_follows_the_same(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    compiled, twin = LastNumbers(), LastNumbers()
+    monkeypatch.setattr(last_numbers, "_TURN_KEYS", 40)
+    number = 1
+    for _ in range(50):
+        keys = [b"%d" % rng.randrange(99) for _ in range(rng.randrange(1, 30))]
+        numbers, low = range(number, number + len(keys)), max(1, number - rng.randrange(200))
+        found = []
+        for last, module in ((compiled, packing), (twin, None)):
+            monkeypatch.setattr(last_numbers, "packing", module)
+            found.append((last.before(keys, low), len(last)))
+            last.note_all(keys, numbers)
+            last.settle(low)
+        assert found[0] == found[1]
+        number += len(keys)
