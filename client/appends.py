@@ -21,6 +21,7 @@ from .protocol.errors import (
     RemoteProtocolError,
     SequenceMismatch,
 )
+from .protocol.native import packing
 from .protocol.records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record, encode_batch
 from .protocol.types import ABSENT, ANY, Ack, Expect, GivenHeaders, Headers
 from .retry import Attempts
@@ -128,8 +129,8 @@ class AppendBatch:
     def close(self) -> None:
         """Close the batch: no more records are added."""
         keys = self.keys if self.settles is None else [*self.keys, *self.settles.keys]
-        self.first_key = min(keys)
-        self.last_key = max(keys)
+        found = None if packing is None else packing.extremes(keys)
+        self.first_key, self.last_key = found or (min(keys), max(keys))
 
     def add(self, number: int | None, key: bytes, value: bytes | None, headers: Headers | None,
             expect: int, *, snapshot: bool) -> int:  # fmt: skip
@@ -522,6 +523,10 @@ class Columns:
         """Yield positions grouped by the range that holds their key, each group in order."""
         if len(starts) <= 1:
             yield range(len(self.keys))
+            return
+        compiled = None if packing is None else packing.grouped(self.keys, [*starts])
+        if compiled is not None:
+            yield from compiled
             return
         groups: defaultdict[int, list[int]] = defaultdict(list)
         found = map(groups.__getitem__, map(bisect_right, repeat(starts), self.keys))

@@ -234,8 +234,13 @@ class Batcher:
             batch.numbers = self._window.take(len(batch))
         batch.close()
         last = self._last
-        prevs = self._window.not_given_up(last.before(batch.keys))
-        batch.prevs = prevs if any(prevs) else None
+        prevs = last.before(batch.keys, self._window.low)
+        batch.prevs = None if prevs is None else self._window.not_given_up(prevs)
+        numbers = batch.numbers
+        if batch.expects is None and isinstance(numbers, range):
+            last.note_all(batch.keys, numbers)
+            last.settle(self._window.low)
+            return
         followed: Iterable[tuple[bytes, int]] = zip(batch.keys, batch.numbers, strict=True)
         if batch.expects is not None:
             # A condition of an atomic batch decides about all of its records.

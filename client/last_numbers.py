@@ -1,8 +1,10 @@
 """The last number that a producer gave to each key, which its next record follows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import repeat
 from typing import Final
+
+from .protocol.native import packing
 
 _TURN_KEYS: Final = 4_096
 """A generation with fewer keys is kept: its memory is small."""
@@ -25,11 +27,25 @@ class LastNumbers:
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def before(self, keys: Sequence[bytes]) -> list[int]:
-        """Return the last number of each key: 0 or a number settled long ago when none is
-        unsettled."""
+    def before(self, keys: list[bytes], low: int) -> list[int] | None:
+        """Return the last number of each key: 0 or a settled number when none is unsettled.
+
+        Return None when all are below `low`, the smallest unsettled number.
+        """
+        if packing is not None:
+            compiled: list[int] | None = packing.before(self._young, self._old, keys, low)
+            return compiled
         older = map(self._old.get, keys, repeat(0))
-        return list(map(self._young.get, keys, older))
+        found = list(map(self._young.get, keys, older))
+        return found if max(found, default=0) >= low else None
+
+    def note_all(self, keys: list[bytes], numbers: range) -> None:
+        """Note consecutive numbers given to the keys."""
+        if packing is None:
+            self.note(zip(keys, numbers, strict=True), numbers[-1])
+            return
+        packing.note(self._young, keys, numbers[0])
+        self._greatest = max(self._greatest, numbers[-1])
 
     def note(self, records: Iterable[tuple[bytes, int]], greatest: int) -> None:
         """Note the numbers given to the keys, at most `greatest`. The numbers of a key only

@@ -54,5 +54,6 @@ def admit_steps(
 
 
 def _check_span(batch: Batch, start: bytes, end: bytes | None) -> None:
-    if min(batch.keys) < start or (end is not None and max(batch.keys) >= end):
+    keys = batch.key_column
+    if keys.least < start or (end is not None and keys.greatest >= end):
         raise GenerationMismatch("a key of the batch is outside of the range", ranges=[])

@@ -11,6 +11,7 @@ from typing import Final
 
 from ..client.protocol import limits
 from ..client.protocol.entry_rows import entries_in
+from ..client.protocol.key_column import KeyColumn
 from ..client.protocol.records import Batch
 from ..client.protocol.types import Entry, Headers
 from .column_cache import ColumnCache
@@ -47,7 +48,6 @@ class Memtable:
         self._index = SeqIndex(first_seq, cache)
         self._keys = SortedKeys(self._index.keys, cache)
         self._data_bytes = 0
-        self._key_bytes = 0
 
     def __len__(self) -> int:
         return len(self._index)
@@ -56,11 +56,7 @@ class Memtable:
     def size(self) -> int:
         """The bytes of memory held, to within a fifth."""
         return (
-            self._data_bytes
-            + self._key_bytes
-            + self._index.size
-            + self._keys.size
-            + _BATCH_BYTES * len(self._data)
+            self._data_bytes + self._index.size + self._keys.size + _BATCH_BYTES * len(self._data)
         )
 
     @property
@@ -70,9 +66,11 @@ class Memtable:
 
     def add(
         self, batch: Batch, data: bytes, selected: list[int] | None, timestamp_ms: int
-    ) -> Sequence[bytes]:
+    ) -> KeyColumn:
         """Append the batch's records, or the selected ones, and return their keys."""
-        keys = batch.keys if selected is None else [batch.keys[i] for i in selected]
+        keys = batch.key_column
+        if selected is not None:
+            keys = KeyColumn.of(list(map(batch.keys.__getitem__, selected)))
         position = len(self._index)
         self._index.add(keys)
         if selected is not None:
@@ -82,10 +80,8 @@ class Memtable:
         self._starts.append(position)
         unpacked = len(data) - len(batch.packed_values) + batch.values_size
         self._weights.append(self._weights[-1] + unpacked)
-        key_bytes = sum(map(len, keys))
         self._data_bytes += len(data) + _BYTES_BYTES
-        self._key_bytes += key_bytes + _BYTES_BYTES * len(keys)
-        self.unpacked_bytes += key_bytes + batch.values_size
+        self.unpacked_bytes += len(keys.data) + batch.values_size
         return keys
 
     def last_seq(self, key: bytes) -> int:
@@ -184,8 +180,9 @@ class Memtable:
         Freeing a million objects at once would hold the loop for 100 ms.
         """
         del self._data[-count:]
-        has_keys, has_sorted = self._index.forget(count), self._keys.forget(count)
-        return bool(self._data or has_keys or has_sorted)
+        self._index.forget()
+        has_sorted = self._keys.forget(count)
+        return bool(self._data or has_sorted)
 
     def _entries_of(self, batch: int, low: int, high: int) -> list[Entry]:
         """Return the entries at these positions among the new ones of a batch."""

@@ -82,6 +82,9 @@ class NumberBlocks:
         if at < 0:
             return None
         numbers, seqs = self._blocks[at]
+        if isinstance(numbers, range):  # consecutive, as the SDK numbers records
+            place = number - numbers.start
+            return seqs[place] if place < len(numbers) else None
         place = bisect_left(numbers, number)
         if place == len(numbers) or numbers[place] != number:
             return None

@@ -2,7 +2,8 @@
 
 A packed column is a msgpack array of binary data, or nil where a value is absent. Where all strings
 of a column have one length, as keys mostly have, one comparison of all their heads proves where
-each string begins. Any other column is unpacked once, for the lengths only.
+each string begins. Any other column is unpacked once, for the lengths only. The compiled module
+passes over the heads of all columns once.
 """
 
 from array import array
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..client.protocol.columns import column
 from ..client.protocol.invariants import invariant
+from ..client.protocol.native import native
 from .strings import SLACK, Bytes, Marks, Numbers, Strings
 
 _SHORT, _MIDDLE = 1 << 8, 1 << 16
@@ -31,6 +33,10 @@ def unpacked(
 
     The marks are None when no string is absent; `none` False: none may be. Raises ValueError.
     """
+    located = None if native is None else native.locate([*packed], [*counts], none)
+    if located is not None:
+        starts, lengths = (np.frombuffer(each, np.int64) for each in located)
+        return _strings(_joined(packed), starts, lengths)
     found = _Layout(packed, counts, none=none)
     if len(found.strange):
         # The sender packed some heads in more bytes than they need: pack these columns anew.
@@ -39,17 +45,25 @@ def unpacked(
             packed[at] = msgpack.packb(column(packed[at], counts[at], none=none))
         found = _Layout(packed, counts, none=none)
         invariant(not len(found.strange), "a column that was packed anew has no known layout")
-    absent = found.lengths == _NIL
+    return _strings(found.data, found.starts, found.lengths)
+
+
+def _strings(data: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Strings, Marks | None]:
+    absent = lengths == _NIL
     if not absent.any():
-        return Strings(found.data, found.starts, found.lengths), None
-    return Strings(found.data, found.starts, np.maximum(found.lengths, 0)), absent
+        return Strings(data, starts, lengths), None
+    return Strings(data, starts, np.maximum(lengths, 0)), absent
+
+
+def _joined(packed: Sequence[bytes]) -> Bytes:
+    return np.frombuffer(b"".join([*packed, bytes(SLACK)]), np.uint8)
 
 
 class _Layout:
     """Starts and lengths of the strings. `strange`: the columns for which these are not known."""
 
     def __init__(self, packed: Sequence[bytes], counts: Sequence[int], *, none: bool) -> None:
-        self.data: Bytes = np.frombuffer(b"".join([*packed, bytes(SLACK)]), np.uint8)
+        self.data = _joined(packed)
         self._counts = np.array(counts, np.int64)
         self._firsts = np.cumsum(self._counts) - self._counts
         sizes = np.fromiter(map(len, packed), np.int64, len(packed))

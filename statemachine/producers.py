@@ -154,16 +154,17 @@ class Producers:
                 return None
         fresh: list[int] = []
         earlier: set[int] = set()
+        keys = batch.keys
         for position, number in enumerate(numbers):
             prev = prevs[position] if prevs is not None else 0
             found = prev < low or prev + _SECRET in earlier
-            if not found and not row.knows(prev, batch.keys[position]):
+            if not found and not row.knows(prev, keys[position]):
                 return OutOfOrder(
                     f"record {prev} of the same key has not arrived at this range", number=prev
                 )
             if number >= low:
                 earlier.add(number + _SECRET)
-            if number >= low and not row.knows(number, batch.keys[position]):
+            if number >= low and not row.knows(number, keys[position]):
                 fresh.append(position)
         return None if len(fresh) == len(numbers) else fresh
 

@@ -6,7 +6,7 @@ same way; such a batch never stops a replica (x22).
 """
 
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain, compress, filterfalse
@@ -20,6 +20,7 @@ from ..client.protocol.errors import (
     Sealed,
 )
 from ..client.protocol.invariants import invariant
+from ..client.protocol.key_column import KeyColumn
 from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.records import EXPECT_ANY, Batch, decode_batch
 from . import acked_appends, commands, cursor_commands, removal_commands, rules
@@ -63,7 +64,12 @@ class Applied:
     """The effect of an entry: a reply per client batch, and the keys that got entries."""
 
     replies: Sequence[Reply] | None = ()
-    keys: Sequence[bytes] = ()
+    columns: Sequence[KeyColumn] = ()
+
+    @property
+    def keys(self) -> Iterator[bytes]:
+        """The keys one by one; their objects are made when they are asked for."""
+        return chain.from_iterable(map(KeyColumn.strings, self.columns))
 
 
 class Ahead(NamedTuple):
@@ -368,7 +374,7 @@ class RangeState(BandReads):
         self, payload: Sequence[bytes], batches: Sequence[Batch | CorruptData]
     ) -> Applied:
         replies: list[Reply] = []
-        touched: list[bytes] = []
+        touched: list[KeyColumn] = []
         rows: list[object] = []
         for data, batch in zip(payload, batches, strict=True):
             if isinstance(batch, CorruptData):
@@ -384,7 +390,7 @@ class RangeState(BandReads):
     def _apply_acked(self, command: commands.Command, batch: Batch | CorruptData) -> Applied:
         """Apply a batch with acknowledgements of a consumer group: all of it, or nothing."""
         self.position_moves += 1
-        touched: list[bytes] = []
+        touched: list[KeyColumn] = []
         told: object = ()
         if isinstance(batch, CorruptData):
             reply = _refusal(batch)
@@ -403,14 +409,14 @@ class RangeState(BandReads):
         return self._mixed_reply(batch, [], {}, self.next_seq)
 
     def _apply_batch(
-        self, batch: Batch, data: bytes, touched: list[bytes],
+        self, batch: Batch, data: bytes, touched: list[KeyColumn],
         acked: commands.Command | None = None,
     ) -> Reply:  # fmt: skip
-        least, greatest = min(batch.keys, default=b""), max(batch.keys, default=b"")
-        if not least or max(map(len, batch.keys)) > limits.key_bytes_max:
+        keys = batch.key_column
+        if not keys.least or keys.longest > limits.key_bytes_max:
             # A leader accepts no such batch, and no segment could be built of it (x22).
             return _refusal(CorruptData("a batch has no records, or a key with a bad length"))
-        if least < self.start or (self.end is not None and greatest >= self.end):
+        if keys.least < self.start or (self.end is not None and keys.greatest >= self.end):
             return _refusal(GenerationMismatch("a key is outside of the range", ranges=[]))
         selected = self.producers.check(batch) if batch.producer else None
         if isinstance(selected, LognodeError):
@@ -433,11 +439,12 @@ class RangeState(BandReads):
         timestamp_ms = self.last_timestamp_ms
         first_seq = self.next_seq
         if numbers:
-            keys = self.memtable.add(batch, data, selected, timestamp_ms)
-            self.next_seq += len(keys)
+            appended = self.memtable.add(batch, data, selected, timestamp_ms)
+            self.next_seq += appended.count
             if self._last_seqs:
-                self._last_seqs |= zip(keys, range(first_seq, self.next_seq), strict=True)
-            touched += keys
+                seqs = range(first_seq, self.next_seq)
+                self._last_seqs |= zip(appended.strings(), seqs, strict=True)
+            touched.append(appended)
         if batch.producer:
             self.producers.record(batch, numbers, first_seq, timestamp_ms)
         if selected is None:

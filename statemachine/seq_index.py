@@ -2,7 +2,7 @@
 
 An append adds the hash of its key to a column. After `_TAIL` entries the column is sorted to a run
 of (hash, position), and runs of like size are merged, so that a memtable has a few runs (the
-logarithmic method: Bentley and Saxe, 1980). All of this is done by C over columns: 0.2 us a record.
+logarithmic method: Bentley and Saxe, 1980). All of this is done by C over columns.
 A dict of the newest position of each key took 0.85 us with a million keys, since each look-up
 reads four places of memory that no cache holds.
 
@@ -20,14 +20,16 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, count, islice
-from operator import and_, ne
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..client.protocol.key_column import KeyColumn
+from ..client.protocol.native import native
 from .column_cache import ColumnCache
+from .key_store import KeyStore
 from .newest_positions import NewestPositions
 
 _TAIL: Final = 1_024
@@ -36,8 +38,8 @@ _HASH_BYTES: Final = 8
 _packed: Final = struct.Struct("=q").pack
 _RUN_MAX: Final = 1 << 17
 """The most entries of a run: to merge two halves takes 2 ms."""
-_ENTRY_BYTES: Final = 8 + 8 + 4
-"""The memory of an entry, besides its key: a reference, the hash and the position."""
+_ENTRY_BYTES: Final = 8 + 4
+"""The memory of an entry, besides its key: the hash and the position."""
 _CHAIN_MIN: Final = 64
 """The least number of seqs of a key that are kept: fewer are found as quickly."""
 _CHAINED_MAX: Final = 1 << 17
@@ -92,6 +94,28 @@ class _Hashes(NamedTuple):
     """The hashes once more: `bisect` finds a hash here in a third of NumPy's time."""
 
     @classmethod
+    def ended(cls, begin: int, tail: bytearray) -> "_Hashes":
+        """Return the entries with these hashes, packed, at the positions from `begin` on."""
+        if native is not None:
+            return cls.packed(begin, *native.sorted_run(tail, begin))
+        hashes = np.frombuffer(tail, np.int64)
+        return cls.sorted(begin, hashes, np.arange(begin, begin + len(hashes), dtype=np.int32))
+
+    def merged(self, newer: "_Hashes") -> "_Hashes":
+        """Return the entries of both runs."""
+        if native is not None:
+            runs = (self.hashes, self.positions, newer.hashes, newer.positions)
+            return self.packed(self.begin, *native.merged_runs(*runs))
+        hashes = np.concatenate((self.hashes, newer.hashes))
+        return self.sorted(self.begin, hashes, np.concatenate((self.positions, newer.positions)))
+
+    @classmethod
+    def packed(cls, begin: int, hashes: bytes, positions: bytes) -> "_Hashes":
+        """Return a run of sorted columns."""
+        column = np.frombuffer(hashes, np.int64)
+        return cls(begin, column, np.frombuffer(positions, np.int32), column.data)
+
+    @classmethod
     def sorted(
         cls, begin: int, hashes: "NDArray[np.int64]", positions: "NDArray[np.int32]"
     ) -> "_Hashes":
@@ -113,7 +137,7 @@ class SeqIndex:
     """See the module. `cache` knows the present turn of a read."""
 
     def __init__(self, first_seq: int, cache: ColumnCache) -> None:
-        self.keys: list[bytes] = []
+        self.keys = KeyStore()
         """The key of each position: a seq less the first."""
         self._first_seq = first_seq
         self._cache = cache
@@ -132,14 +156,14 @@ class SeqIndex:
 
     @property
     def size(self) -> int:
-        """The bytes of memory, without the keys and the kept seqs."""
+        """The bytes of memory, without the kept seqs."""
         newest = 0 if self._newest is None else self._newest.size
-        return _ENTRY_BYTES * len(self.keys) + newest
+        return _ENTRY_BYTES * len(self.keys) + self.keys.size + newest
 
-    def add(self, keys: Sequence[bytes]) -> None:
+    def add(self, keys: KeyColumn) -> None:
         """Append an entry of each of the keys."""
-        self.keys += keys
-        self._tail += array("q", map(hash, keys))
+        self.keys.add(keys)
+        self._tail += keys.hashes
         if len(self._tail) >= _TAIL * _HASH_BYTES:
             self._end_tail()
 
@@ -169,10 +193,14 @@ class SeqIndex:
                 newest.add(run.hashes, run.positions)
         self._catch_up(newest)
         places = newest.of(np.fromiter(map(hash, keys), np.int64, len(keys)))
-        there = places > 0
-        theirs = map(held.__getitem__, (places - 1).tolist())
-        found: list[int] = ((places + np.int64(self._first_seq - 1)) * there).tolist()
-        others = list(compress(count(), map(and_, there.tolist(), map(ne, theirs, keys))))
+        found, others, before = [0] * len(keys), list[int](), self._first_seq - 1
+        data, ends = held.data, held.ends
+        there = places.nonzero()[0]
+        for at, place in zip(there.tolist(), places[there].tolist(), strict=True):
+            if data[ends[place - 1] : ends[place]] == keys[at]:
+                found[at] = before + place
+            else:
+                others.append(at)
         for at, seq in zip(others, self._searched([keys[at] for at in others]), strict=True):
             found[at] = seq
         return found
@@ -181,15 +209,15 @@ class SeqIndex:
         """Do what `lasts` does without the table, for keys whose places other keys have."""
         if len(keys) < _MANY:
             return list(map(self.last, keys))
-        found, first = [0] * len(keys), self._first_seq
+        found, first, data, ends = [0] * len(keys), self._first_seq, self.keys.data, self.keys.ends
         hashes, places = np.fromiter(map(hash, keys), np.int64, len(keys)), np.arange(len(keys))
         for run in (*self._tail_run(), *reversed(self._runs)):
             at = run.hashes.searchsorted(hashes, "right") - 1
             hits = run.hashes[at] == hashes  # at -1 the largest hash is compared: larger, no hit
             positions = run.positions[at[hits]].tolist()
             for place, position in zip(places[hits].tolist(), positions, strict=True):
-                key = keys[place]
-                found[place] = first + position if self.keys[position] == key else self.last(key)
+                key, low, high = keys[place], ends[position], ends[position + 1]
+                found[place] = first + position if data[low:high] == key else self.last(key)
             places, hashes = places[~hits], hashes[~hits]
             if not len(places):
                 break
@@ -205,14 +233,14 @@ class SeqIndex:
 
     def back(self, key: bytes, least: int, end: int | None = None) -> Iterator[int]:
         """Yield the key's seqs below `end` from the last down to `least`."""
-        first, keys, hash_ = self._first_seq, self.keys, hash(key)
+        first, data, ends, hash_ = self._first_seq, self.keys.data, self.keys.ends, hash(key)
         lowest = max(0, least - first)
-        limit = len(keys) if end is None else end - first
+        limit = len(self.keys) if end is None else end - first
         for found in self._descending(hash_, lowest, limit):
             for position in found:
                 if position < lowest:
                     return
-                if keys[position] == key:
+                if data[ends[position] : ends[position + 1]] == key:
                     yield first + position
 
     def run(self, key: bytes, start: int, end: int | None) -> Run:
@@ -237,11 +265,13 @@ class SeqIndex:
             self._kept_entries -= len(self._kept.popitem(last=False)[1])
         return _within(chain, start, end)
 
-    def forget(self, count: int) -> bool:
-        """Free `count` keys. Return whether some are left."""
+    def forget(self) -> None:
+        """Free the memory. Nobody reads any more."""
         self._kept.clear()
-        del self.keys[-count:]
-        return bool(self.keys)
+        self._runs.clear()
+        self._newest = None
+        self._tail = bytearray()
+        self.keys.clear()
 
     def _walked(self, key: bytes) -> "array[int]":
         """Return all seqs of the key, ascending, as of when a read began to look for them."""
@@ -303,9 +333,7 @@ class SeqIndex:
         """Return the entries that are in no run yet as a run, if there are any."""
         if not self._tail:
             return []
-        begin = self._tail_begin
-        positions = np.arange(begin, len(self.keys), dtype=np.int32)
-        return [_Hashes.sorted(begin, np.frombuffer(self._tail, np.int64), positions)]
+        return [_Hashes.ended(self._tail_begin, self._tail)]
 
     def _end_tail(self) -> None:
         """Make a run of the newest entries; merge it with those before it that are not larger."""
@@ -318,9 +346,7 @@ class SeqIndex:
             older, newer = runs[-2:]
             if not len(older.hashes) <= 2 * len(newer.hashes) <= _RUN_MAX:
                 return
-            hashes = np.concatenate((older.hashes, newer.hashes))
-            positions = np.concatenate((older.positions, newer.positions))
-            runs[-2:] = [_Hashes.sorted(older.begin, hashes, positions)]
+            runs[-2:] = [older.merged(newer)]
 
 
 def _within(seqs: "array[int]", start: int, end: int | None) -> Run:

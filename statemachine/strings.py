@@ -11,6 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..client.protocol.native import native
+
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -70,6 +72,11 @@ class Strings:
 
     def packed(self) -> "Strings":
         """Return the same strings side by side in a new buffer."""
+        if native is not None:
+            ends = np.cumsum(self.lengths)
+            data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+            native.gather(self.data, self.starts, self.lengths, data)
+            return Strings(data, ends - self.lengths, self.lengths)
         length = int(self.lengths[0]) if len(self) else 0
         if length and (self.lengths == length).all():
             data = _pieces(self.data, length)[self.starts].view(np.uint8)

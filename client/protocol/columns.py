@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgpack
 
 from . import limits
+from .native import native
 from .packed import (
     NO_FORM,
     Census,
@@ -57,9 +58,23 @@ def column(data: bytes, count: int, *, none: bool = False) -> list[Any]:
     return found
 
 
+def longest(data: bytes, count: int) -> int:
+    """Return the length of the longest of `count` packed values. None is a value, of length 0.
+
+    Raises ValueError for anything that `column` would not unpack.
+    """
+    found: int | None = None if native is None else native.longest(data, count)
+    if found is None:
+        found = max(map(len, filter(None, column(data, count, none=True))), default=0)
+    return found
+
+
 def all_are(kind: type, elements: list[Any], *, none: bool = False) -> bool:
     """Return whether each element is of exactly this type. With `none` an element may be None."""
-    kinds = list(map(type, elements))  # counting in a list is the fastest way to tell
+    if native is not None:
+        same: bool = native.all_are(kind, elements, none)
+        return same
+    kinds = list(map(type, elements))  # counting in a list is the fastest way in Python
     found = kinds.count(kind)
     return found == len(kinds) or (none and found + kinds.count(type(None)) == len(kinds))
 
@@ -225,6 +240,9 @@ def _field(data: bytes, at: int, array_max: int) -> tuple[Any, int]:
     count, begin = array_header(data, at)
     if count > array_max:
         raise ValueError(f"an array has {count} elements; {array_max} are allowed")
+    integers = None if native is None else native.integers(data, begin, count)
+    if integers is not None:
+        return integers[0], integers[1]
     end = begin + 9 * count
     if count <= few_max:
         try:

@@ -11,7 +11,7 @@ only: a new leader begins without turns.
 
 import asyncio
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -90,7 +90,7 @@ class KeyTurns:
         finally:
             self._waiting -= 1
 
-    def applied(self, keys: Collection[bytes]) -> None:
+    def applied(self, keys: Iterable[bytes]) -> None:
         """End the turns of keys that got entries."""
         if self._turns:
             for key in self._turns.keys() & keys:

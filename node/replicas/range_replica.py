@@ -499,15 +499,15 @@ class RangeReplica(Replica):
         )
         if self.state.memtable is not memtable:
             self._memtable_since = time.monotonic()
-        if applied.keys and entry.index in self.proposals:
+        if applied.columns and entry.index in self.proposals:
             self.load.appended(self.state.next_seq - next_seq, len(entry.command))
             self.services.metrics.appended_bytes.inc(len(entry.command))
             self.services.on_appended(
                 self.gid.range_id, self.state.next_seq - next_seq, len(entry.command)
             )
-        elif applied.keys:
+        elif applied.columns:
             self.services.room.spent(len(entry.command))
-        if applied.keys:
+        if applied.columns:
             self.news.tell(applied.keys, next_seq)
             self.key_turns.applied(applied.keys)
             self._seq_waiters.reach(self.state.next_seq - 1)

@@ -15,6 +15,7 @@ from typing import Any
 from applied_code import ROOT, tree
 
 PACKAGE = "lognode."
+COMPILED = ("lognode.client.protocol._native", "lognode.client.protocol._packing")
 Ran = dict[CodeType, str]
 """The functions that ran, and the names of their modules."""
 
@@ -64,8 +65,9 @@ class Reads:
                 self.of_code(inner, module)
 
     def of_name(self, module: str, name: str) -> None:
-        """Follow a name of a module."""
-        if not module.startswith(PACKAGE) or (module, name) in self._seen:
+        """Follow a name of a module. The compiled functions have no constants of their own: they
+        do what their twins do."""
+        if not module.startswith(PACKAGE) or (module, name) in self._seen or module in COMPILED:
             return
         self._seen.add((module, name))
         path = source(module)

@@ -6,6 +6,8 @@ from itertools import islice
 
 import pytest
 
+from lognode.client.protocol import key_column
+from lognode.client.protocol.key_column import KeyColumn
 from lognode.statemachine import seq_index as module
 from lognode.statemachine.column_cache import ColumnCache
 from lognode.statemachine.seq_index import SeqIndex
@@ -13,14 +15,17 @@ from lognode.statemachine.seq_index import SeqIndex
 FIRST = (1 << 40) + 7
 
 
-@pytest.fixture(params=["own hash", "three hashes"])
+@pytest.fixture(params=["own hash", "three hashes", "without the compiled module"])
 def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Keys, of which none or many have the same hash; the runs are short."""
     monkeypatch.setattr(module, "_TAIL", 8)
     monkeypatch.setattr(module, "_RUN_MAX", 64)
     monkeypatch.setattr(module, "_CHAIN_MIN", 4)
+    if request.param == "without the compiled module":
+        monkeypatch.setattr(module, "native", None)
     if request.param == "three hashes":
-        monkeypatch.setattr(module, "hash", lambda key: (-1, 0, 1)[key[-1] % 3], raising=False)
+        for each in (module, key_column):
+            monkeypatch.setattr(each, "hash", lambda key: (-1, 0, 1)[key[-1] % 3], raising=False)
     return [b"key %d" % n for n in range(40)]
 
 
@@ -30,7 +35,7 @@ def test_S7_the_index_finds_the_seqs_that_a_scan_finds(names: list[bytes], seed:
     index, entries = SeqIndex(FIRST, ColumnCache(1 << 20)), list[bytes]()
     for _ in range(60):
         keys = rng.choices(names[:-2], k=rng.choice((1, 3, 20)))
-        index.add(keys)
+        index.add(KeyColumn.of(keys))
         entries += keys
         seqs = {
             name: [seq for seq, key in enumerate(entries, FIRST) if key == name] for name in names
@@ -54,12 +59,12 @@ def test_S7_the_index_finds_the_seqs_that_a_scan_finds(names: list[bytes], seed:
 
 def test_S7_a_read_goes_on_below_where_it_was_when_entries_are_added(names: list[bytes]) -> None:
     index = SeqIndex(FIRST, ColumnCache(1 << 20))
-    index.add(names[:3] * 50)
+    index.add(KeyColumn.of(names[:3] * 50))
     expected = list(index.back(names[1], 0))
     walk = index.back(names[1], 0)
     found = list(islice(walk, 2))
     while True:
-        index.add(names[:3] * 7)
+        index.add(KeyColumn.of(names[:3] * 7))
         more = list(islice(walk, 3))
         found += more
         if not more:
@@ -70,7 +75,7 @@ def test_S7_a_read_goes_on_below_where_it_was_when_entries_are_added(names: list
 def test_a_pattern_across_two_hashes_is_not_an_entry() -> None:
     """The newest hashes lie side by side as bytes, in which a hash may also be found in between."""
     index = SeqIndex(FIRST, ColumnCache(1 << 20))
-    index.add([b"a", b"b"])
+    index.add(KeyColumn.of([b"a", b"b"]))
     index._tail = bytearray(array("q", [1 << 32, 1]))
     crossing = int.from_bytes(index._tail[4:12], "little", signed=True)
     assert index._tail.rfind(module._packed(crossing)) == 4
