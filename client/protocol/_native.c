@@ -14,6 +14,9 @@
 #define HASH_BYTES Py_HashBuffer
 #else
 #define HASH_BYTES _Py_HashBytes
+#if PY_VERSION_HEX >= 0x030D0000 /* Python 3.13 has the function, and declares it inside only. */
+PyAPI_FUNC(Py_hash_t) _Py_HashBytes(const void *, Py_ssize_t);
+#endif
 #endif
 
 enum { NIL = 0xc0, BIN8 = 0xc4, BIN16 = 0xc5, BIN32 = 0xc6, ARRAY4 = 0x90, ARRAY16 = 0xdc, ARRAY32 = 0xdd };
