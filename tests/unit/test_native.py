@@ -1,9 +1,11 @@
 """The compiled functions and their twins in Python do the same, also with damaged bytes."""
 
+import os
 import random
 from array import array
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -14,6 +16,7 @@ from lognode.client import appends, last_numbers
 from lognode.client.appends import Columns
 from lognode.client.last_numbers import LastNumbers
 from lognode.client.protocol import columns, key_column
+from lognode.client.protocol import native as module
 from lognode.client.protocol.key_column import KeyColumn
 from lognode.client.protocol.native import native, packing
 from lognode.statemachine import packed_strings, seq_index, strings
@@ -24,6 +27,17 @@ FIELDS = ("count", "data", "ends", "hashes", "least", "greatest", "longest")
 KEYS = [b"", b"k", b"key", bytes(15), bytes(16), b"\xff" * 255, b"m" * 256, b"l" * 480, b"K"]
 
 needs_native = pytest.mark.skipif(native is None, reason="no compiled module is installed")
+
+
+def test_the_modules_are_compiled_where_they_are_tested() -> None:
+    wanted = os.environ.get("CI") == "true" and not os.environ.get("LOGNODE_PURE")
+    assert not wanted or None not in (native, packing)
+
+
+def test_a_module_that_hashes_in_another_way_is_not_used() -> None:
+    columns = (b"", b"", b"\1" * 8, b"", b"", 0)
+    assert module._that_hashes(SimpleNamespace(scan_keys=lambda *_: columns)) is None
+    assert module._that_hashes(native) is native
 
 
 def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
