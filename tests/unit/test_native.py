@@ -16,7 +16,7 @@ from lognode.client import appends, last_numbers
 from lognode.client.appends import Columns
 from lognode.client.last_numbers import LastNumbers
 from lognode.client.protocol import columns, key_column
-from lognode.client.protocol import native as module
+from lognode.client.protocol import native as native_of
 from lognode.client.protocol.key_column import KeyColumn
 from lognode.client.protocol.native import native, packing
 from lognode.statemachine import packed_strings, seq_index, strings
@@ -36,8 +36,8 @@ def test_the_modules_are_compiled_where_they_are_tested() -> None:
 
 def test_a_module_that_hashes_in_another_way_is_not_used() -> None:
     columns = (b"", b"", b"\1" * 8, b"", b"", 0)
-    assert module._that_hashes(SimpleNamespace(scan_keys=lambda *_: columns)) is None
-    assert module._that_hashes(native) is native
+    assert native_of._that_hashes(SimpleNamespace(scan_keys=lambda *_: columns)) is None
+    assert native_of._that_hashes(native) is native
 
 
 def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
