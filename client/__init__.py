@@ -39,6 +39,7 @@ Modules of these layers. In the SDK:
   consumer, group_batch, group_held: a consumer of a group; a batch of one key; what it has
   group_takes, group_credit, group_settles: long polls to the leader of each range, the room of the
     consumer, what it settles
+  append_acks: what an append acknowledges
   poll_turns: how many long polls a client has under way
   group, group_names: a group for its operators; the names of groups
   view_choice, view_names, view_waits: the views that an append waits for; the names of views, which
