@@ -164,7 +164,7 @@ class HeldKeys:
         self._give_back(held.key, held.token)
 
     def _count(self, held: Held, share: _Share | None) -> None:
-        """Let a key take room of its range: `share`, or the range that has the key now."""
+        """Let a key take room of its range. `share` is that of the range, or None."""
         if share is None:
             at = bisect_right(self._in_order, held.key, key=_start) - 1
             share = self._in_order[at] if at >= 0 else None

@@ -1,5 +1,6 @@
 """The replicated state of consumer groups, one rule at a time; `test_groups_model` mixes them."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lognode.statemachine.groups.lag import lag
 from lognode.statemachine.groups.row import Row
 from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.received_base import received
+from lognode.statemachine.span_map import Steps
 
 A, B, H = KEYS[0], KEYS[1], KEYS[7]
 
@@ -338,3 +340,33 @@ def test_a_key_outside_of_the_range_is_refused(model: GroupModel) -> None:
     ):
         assert model.do(left, kind, payload)["error"]["code"] == "GENERATION_MISMATCH"
     assert left.groups.by_id[GROUP].position(A) == 1
+
+
+def _drawn(rng: random.Random) -> Group:
+    group = Group()
+    group.floors = rng.choice([Steps([b""], [3]), Steps([b"", b"d"], [3, 5]), Steps([b""], [0])])
+    for key in KEYS:
+        if group.floors.at(key) and rng.random() < 0.4:
+            group.rows[key] = Row(rng.randint(1, 8), 0, rng.random() < 0.2)
+    return group
+
+
+def test_many_acknowledgements_do_what_they_do_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "group_rows_max", 5)
+    monkeypatch.setattr(limits, "group_window_max", 8)
+    whole = 0
+    for seed in range(2_000):
+        together, singly = (_drawn(random.Random(seed)) for _ in range(2))
+        rng = random.Random(-seed - 1)
+        keys = rng.choices(KEYS, k=rng.randint(1, 4))
+        expected = [max(1, together.position(key) + (rng.random() < 0.05)) for key in keys]
+        through = [begin + rng.randint(1, 3) for begin in expected]
+        refused = together.ack(keys, expected, through, 12)
+        found = []
+        for at, step in enumerate(zip(keys, expected, through, strict=True)):
+            own = singly.ack(*([part] for part in step), 12)  # type: ignore[arg-type]
+            found += [(at, position) for _, position in own]
+        assert refused == found, seed
+        assert list(together.rows.items()) == list(singly.rows.items()), seed
+        whole += not refused
+    assert 200 < whole < 1_800
