@@ -23,6 +23,7 @@ from lognode.chaos.whole.cut_off import cut_off_follow
 from lognode.chaos.whole.options import FAULTS, Choice
 from lognode.chaos.whole.run import run_seed
 from lognode.node.access.access import Accesses
+from lognode.node.serving import view_service
 from lognode.node.upkeep.segment_repair import SegmentRepair
 
 JOBS = str(os.cpu_count() or 1)
@@ -111,6 +112,18 @@ def test_X5_a_node_that_keeps_the_connections_of_ended_tokens_is_found(
     outcome = run_seed(plan, additions=Additions(tokens=True))
     assert outcome.verdict == "invalid"
     assert "ended-token" in outcome.why
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["seen_by_group", "seen_by_cursor"])
+def test_G7_a_node_that_says_seen_of_everything_is_found(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(view_service, name, lambda *_: True)
+    plan = replace(Choice("view", ("slow",)).plan(3), nodes=3, rate=40.0, time_limit_s=6.0)
+    outcome = run_seed(plan, additions=Additions())
+    assert outcome.verdict == "invalid"
+    assert "seen-too-soon" in outcome.why
 
 
 @pytest.mark.slow
