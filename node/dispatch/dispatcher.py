@@ -159,13 +159,14 @@ class Dispatcher:
 
     # Consumers.
 
-    def is_silent(self, consumer: int) -> bool:
-        """Whether the consumer gets no key before it asks again.
+    @property
+    def silent(self) -> Collection[int]:
+        """The consumers that get no key before they ask again.
 
-        A request that was under way when its lease ended may be that of a paused process. A key
-        given to the process would fail once more, for one pause.
+        A request that was under way when a lease of its consumer ended may be that of a paused
+        process. A key given to the process would fail once more, for one pause.
         """
-        return consumer in self._silent
+        return self._silent
 
     def has_for(self, consumer: int, now_ms: int) -> bool:
         """Whether `take` may find a key for the consumer."""
@@ -396,8 +397,9 @@ class Dispatcher:
         """End what is over: leases, delays, and the wait for consumers that are gone."""
         for lease in self._leases.due(now_ms):
             self._fail(lease, 0, "the lease ended", now_ms, None)
-            self._silent.add(lease.consumer)
-            self._ready.left(lease.consumer)
+            if lease.consumer in self._seen_ms:
+                self._silent.add(lease.consumer)
+                self._ready.left(lease.consumer)
         while self._delayed and self._delayed[0][0] <= now_ms:
             _, key = heapq.heappop(self._delayed)
             line = self._supply.lines.get(key)

@@ -292,11 +292,15 @@ class GroupDriver:
 
     def wake(self) -> None:
         """Let consumers ask again for which a key is ready."""
+        if silent := self.dispatcher.silent:
+            for future, consumer in self._waiters.items():
+                if consumer in silent:
+                    _wake(future)  # a consumer that lives asks again
         left = self.dispatcher.ready
         for future, consumer in list(self._waiters.items()):
-            if self.dispatcher.is_silent(consumer):
-                _wake(future)  # a consumer that lives asks again
-            elif left > 0 and not future.done() and self.dispatcher.has_for(consumer, now_ms()):
+            if left <= 0:
+                return
+            if not future.done() and self.dispatcher.has_for(consumer, now_ms()):
                 future.set_result(None)
                 left -= 1
         # The other keys are of consumers that do not ask; after AFFINITY_MS they are for all (G5).
@@ -319,7 +323,7 @@ class GroupDriver:
         loop = asyncio.get_running_loop()
         while (now := now_ms()) < deadline_ms:
             self.check()
-            if self.dispatcher.has_for(consumer, now) or self.dispatcher.is_silent(consumer):
+            if self.dispatcher.has_for(consumer, now) or consumer in self.dispatcher.silent:
                 return
             wait_ms = min(deadline_ms - now, AFFINITY_MS if self.dispatcher.ready else _LONG_MS)
             future: asyncio.Future[None] = loop.create_future()

@@ -23,6 +23,7 @@ from lognode.chaos.whole.cut_off import cut_off_follow
 from lognode.chaos.whole.options import FAULTS, Choice
 from lognode.chaos.whole.run import run_seed
 from lognode.node.access.access import Accesses
+from lognode.node.serving import view_service
 from lognode.node.upkeep.segment_repair import SegmentRepair
 
 JOBS = str(os.cpu_count() or 1)
@@ -114,6 +115,18 @@ def test_X5_a_node_that_keeps_the_connections_of_ended_tokens_is_found(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["seen_by_group", "seen_by_cursor"])
+def test_G7_a_node_that_says_seen_of_everything_is_found(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(view_service, name, lambda *_: True)
+    plan = replace(Choice("view", ("slow",)).plan(3), nodes=3, rate=40.0, time_limit_s=6.0)
+    outcome = run_seed(plan, additions=Additions())
+    assert outcome.verdict == "invalid"
+    assert "seen-too-soon" in outcome.why
+
+
+@pytest.mark.slow
 def test_S12_a_node_that_does_not_repair_the_damage_that_its_start_finds_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -125,15 +138,15 @@ def test_S12_a_node_that_does_not_repair_the_damage_that_its_start_finds_is_foun
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [3, pytest.param(12, marks=pytest.mark.by_hand)])
+@pytest.mark.parametrize("count", [3, pytest.param(14, marks=pytest.mark.by_hand)])
 def test_no_workload_depends_on_the_order_of_hashes(count: int) -> None:
-    """12 seeds have all workloads, 3 seeds have three."""
+    """14 seeds have all workloads, 3 seeds have two."""
     seeds = f"0..{count}"
     runs = [sim("--seeds", seeds, "--jobs", JOBS, hash_seed=seed).stdout for seed in "12"]
     found = [dict(re.findall(r"^seed=(\d+) .* trace=(\w+) ", run, re.MULTILINE)) for run in runs]
     assert len(found[0]) == count
     assert found[0] == found[1]
-    if count == 12:
+    if count == 14:
         assert {Choice().plan(seed).workload for seed in range(count)} == set(WORKLOADS)
 
 

@@ -84,7 +84,7 @@ def test_G4_a_consumer_whose_lease_ended_gets_no_key_before_it_asks_again(
     model.tick(leader)
     apply_all(model)
     model.read(leader, 99)
-    assert leader.dispatcher.is_silent(ANN)
+    assert ANN in leader.dispatcher.silent
     assert not leader.dispatcher.has_for(ANN, model.now)
     assert not leader.dispatcher.take(ANN, 9, 1000, model.now).keys
     leader.dispatcher.join(BEN, model.now)
