@@ -8,6 +8,7 @@
     cursor_service           the positions of readers that a range keeps
     group_service            consumers of groups, and operators
     view_service             waits of appends for views
+    fresh_metadata           metadata that are surely as new as a request
     group_driver             drives the dispatcher of a group on a leader
     floor_shares             the floors of a range that one principal may keep
     cluster_service          logs, ranges and nodes; requests to the controller
