@@ -536,8 +536,9 @@ class Cluster:
             address = hint or self._candidates()[0]
             hint = None
             since = max(self.version, self._since)
+            began = loop.time()
             try:
-                until = attempts.attempt_deadline(loop.time())
+                until = attempts.attempt_deadline(began)
                 connection = await self.pool.get(address, until)
                 answer = await connection.request(
                     operation, _stamped(operation, body, since), deadline=until
@@ -552,7 +553,7 @@ class Cluster:
                 if isinstance(error, NotLeader):
                     told = error.fields.get("hint")
                     hint = self.nodes.get(told) if type(told) is int else None
-                step = attempts.failed(error, loop.time())
+                step = attempts.failed(error, loop.time(), took_s=loop.time() - began)
             else:
                 self._learn_since(answer.get("version"))
                 return answer

@@ -75,22 +75,22 @@ class Attempts:
         self.last: LognodeError | None = None
         self._answer: LognodeError | None = None
         """The last answer, unless it named a leader: it says more than the silence of others."""
-        self._began: float | None = None
-        """When the present attempt began."""
         self._hints = 0
         self._backoff_s = limits.client_retry_backoff_first_s
         self._sealed_s = sealed_backoff_first_s
         self._rng = rng
 
     def attempt_deadline(self, now: float) -> float:
-        """Return the time by which the next attempt, which begins now, must be answered."""
-        self._began = now
+        """Return the time by which the next attempt must be answered."""
         return min(self.deadline, now + attempt_first_s * (1 << min(self.failures, 4)))
 
-    def failed(self, error: LognodeError, now: float, *, news: bool = False) -> Next:
+    def failed(
+        self, error: LognodeError, now: float, *, news: bool = False, took_s: float = 0.0
+    ) -> Next:
         """Decide on the failure of one attempt; raise the call's error when the call has ended.
 
-        `news`: descriptors newer than those of the attempt are known by now.
+        `news`: descriptors newer than those of the attempt are known by now. `took_s`: how long the
+        attempt took, where another attempt at any node takes as long while there is no leader.
         """
         if self.writes and error.outcome == "unknown":
             self.outcome = "unknown"
@@ -101,19 +101,17 @@ class Attempts:
             raise self.settle(error)
         self.failures += 1
         step = self._next(error, news)
-        if now + step.delay_s + self._next_takes_s(error, now) >= self.deadline:
+        if now + step.delay_s + self._next_takes_s(error, took_s) >= self.deadline:
             raise self.expired()
         return step
 
-    def _next_takes_s(self, error: LognodeError, now: float) -> float:
-        """Return how long another attempt would take at least, as far as that matters.
+    def _next_takes_s(self, error: LognodeError, took_s: float) -> float:
+        """Return how long another attempt would take, as far as that matters.
 
         A node that looked for a leader in vain has said that it changed nothing. Another attempt
         that is cut off by the deadline would make the outcome unknown."""
         is_sure = self.writes and self.outcome == "not_applied" and error.is_answer
-        if not is_sure or not isinstance(error, Unavailable) or self._began is None:
-            return 0.0
-        return now - self._began
+        return min(took_s, attempt_first_s) if is_sure and isinstance(error, Unavailable) else 0.0
 
     def settle(self, error: LognodeError) -> LognodeError:
         """Return the error with the outcome of the whole call."""

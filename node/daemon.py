@@ -492,7 +492,7 @@ class Node:
             appends=self._auditing.appends, metrics=self._metrics, on_broken=self.shutdown.fail,
         )  # fmt: skip
         views = ViewService(
-            data=data, metadata=lambda: self._view.metadata, refresh=cluster.refresh,
+            data=data, metadata=lambda: self._view.metadata, confirmed=cluster.confirmed,
             has_consumers=groups.has_consumers,
         )  # fmt: skip
         self._group_states.look_with(groups.look_after)

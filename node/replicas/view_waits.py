@@ -98,10 +98,6 @@ class Wait:
             return self._unseen.count(0) >= self._enough
         return not self._short
 
-    def forget(self, bit: int) -> None:
-        """Say that a view has acknowledged nothing."""
-        self._masks = [mask & ~(1 << bit) for mask in self._masks]
-
     def end(self, error: LognodeError) -> None:
         """End the wait with an error: the replica cannot tell any more."""
         if not self.done.done():

@@ -8,6 +8,7 @@
     cursor_service           the positions of readers that a range keeps
     group_service            consumers of groups, and operators
     view_service             waits of appends for views
+    fresh_metadata           metadata that are surely as new as a request
     group_driver             drives the dispatcher of a group on a leader
     dead_letters             copies the entries that failed too often to another log
     group_appends            requests to append a batch with acknowledgements

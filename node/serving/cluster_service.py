@@ -551,6 +551,17 @@ class ClusterService:
             return True
         return False
 
+    async def confirmed(self) -> bool:
+        """Bring this node's image up to that of a leader of the controller which a quorum has
+        confirmed since the call. Return False when there is no such leader."""
+        replica = self._host.controller
+        if replica is not None and replica.leads:
+            try:
+                await replica.ready()
+            except LognodeError:
+                return False
+        return await self.newest()
+
     def _controllers(self) -> list[int]:
         """Return the nodes to ask for the image, the last known leader first."""
         leader = self._view.controller_leader()

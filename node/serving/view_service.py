@@ -1,12 +1,15 @@
 """Serve `views_wait`: the leader of a range waits until views have acknowledged entries.
 
-The controller keeps the views (`view_catalog`); a request names them by id. A node that does not
-know an id brings its metadata up to date first, and then the view was deleted.
+The controller keeps the views (`view_catalog`); a request names them by id. A client remembers the
+ids for some seconds, and this node may not have heard of the end of a view. So the node says that a
+view has acknowledged entries only when metadata as new as the request still have the view. The
+node asks for these while it waits.
 
 Only applied positions count, see `replicas.view_waits`. An entry that may be removed counts as
 not seen: positions pass removed entries without an acknowledgement.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,16 +27,21 @@ from ...statemachine.range_state import RangeState
 from ..replicas.range_replica import RangeReplica
 from ..replicas.view_waits import Seen, Wait
 from .data_service import DataService
+from .fresh_metadata import FreshMetadata
 
 Body = dict[str, Any]
 PaidHandler = Callable[[Body, Room], Coroutine[Any, None, Body]]
 _RETRY_AFTER_S: Final = 0.1
+_CONFIRM_S: Final = 0.25
+"""How long the answer may wait for the metadata beyond the wait itself: the client waits for half
+a second more."""
 
 
 class ViewService:
     """Serves waits on the ranges of this node.
 
-    `metadata` returns the cluster as this node knows it, and `refresh` brings it up to date.
+    `metadata` returns the cluster as this node knows it, and `confirmed` brings it up to date, see
+    `FreshMetadata`.
     `has_consumers` tells whether a consumer of a group lives, as the leader of the range knows.
     """
 
@@ -42,12 +50,12 @@ class ViewService:
         *,
         data: DataService,
         metadata: Callable[[], Metadata],
-        refresh: Callable[[], Awaitable[None]],
+        confirmed: Callable[[], Awaitable[bool]],
         has_consumers: Callable[[RangeReplica, int], bool],
     ) -> None:
         self._data = data
         self._metadata = metadata
-        self._refresh = refresh
+        self._fresh = FreshMetadata(confirmed)
         self._has_consumers = has_consumers
         self._bounds = Bounds()
         self.paid_handlers: Mapping[Operation, PaidHandler] = {VIEWS_WAIT: self._wait}
@@ -60,29 +68,47 @@ class ViewService:
                 f"a key is not in range {replica.gid.range_id}",
                 ranges=[replica.descriptor.to_wire()],
             )
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        until = began + body["wait_ms"] / 1000
         with self._bounds.one_more(body.get("asker"), len(entries) * len(body["views"])):
-            records = await self._records(replica, body["views"])
+            records = await self._records(replica, body["views"], began, until)
             replica.check_tells_views()
             views = [self._seen(replica, record, live=body["live"]) for record in records]
             wait = Wait(entries, views, enough=body.get("enough"), together=body["together"])
-            await replica.view_waits.wait(wait, body["wait_ms"] / 1000)
-        for bit, record in enumerate(records):
-            if record.view_id not in self._metadata().views:  # it was deleted meanwhile
-                wait.forget(bit)
+            fresh = loop.create_task(self._is_fresh(began, until))
+            try:
+                await replica.view_waits.wait(wait, until - loop.time())
+                is_fresh = await fresh if any(wait.masks) else False
+            finally:
+                fresh.cancel()
+        if not self._metadata().views.keys() >= set(body["views"]):
+            raise _gone()
         await room()
         replica.count_read()
-        return {"seen": wait.masks}
+        return {"seen": wait.masks if is_fresh else [0] * len(entries)}
 
-    async def _records(self, replica: RangeReplica, wanted: list[int]) -> list[ViewRecord]:
+    async def _is_fresh(self, began: float, until: float) -> bool:
+        """Whether the metadata are as new as the request, at the end of its wait at the latest."""
+        try:
+            async with asyncio.timeout_at(until + _CONFIRM_S):
+                await self._fresh.since(began)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _records(
+        self, replica: RangeReplica, wanted: list[int], began: float, until: float
+    ) -> list[ViewRecord]:
         """Return the records of the views. Raises NotFound."""
         if not self._metadata().views.keys() >= set(wanted):
-            await self._refresh()
+            await self._is_fresh(began, until)
         found = [self._metadata().views.get(view_id) for view_id in wanted]
         records = [each for each in found if each is not None]
         if len(records) < len(wanted) or any(
             record.log_id != replica.descriptor.log_id for record in records
         ):
-            raise NotFound("a view of the request was deleted, or is of another log")
+            raise _gone()
         return records
 
     def _seen(self, replica: RangeReplica, record: ViewRecord, *, live: bool) -> Seen | None:
@@ -99,6 +125,10 @@ class ViewService:
             return None
         selection = Selection(group.prefix, group.selector)
         return partial(seen_by_group, state, record.group_id, selection)
+
+
+def _gone() -> NotFound:
+    return NotFound("a view of the request was deleted, or is of another log")
 
 
 def seen_by_group(

@@ -68,8 +68,6 @@ def test_a_wait_ends_at_its_limit_and_says_what_was_seen() -> None:
         assert wait.masks == [2]
         await waits.wait(Wait([(b"a", 5)], [positions.seen(0)]), 0)
         assert not waits
-        wait.forget(1)
-        assert wait.masks == [0]
 
     run(test)
 
