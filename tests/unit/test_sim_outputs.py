@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 
 from lognode.chaos.sim.deliveries import Deliveries
+from lognode.chaos.sim.history import History
+from lognode.chaos.sim.letters import LetterHistory
 from lognode.chaos.sim.options import Options
 from lognode.chaos.sim.violation import Violation
 from lognode.chaos.sim.world import run_seed
 from lognode.client.protocol.records import encode_batch
-from lognode.node.dispatch.commands import Ack
 from lognode.raft.types import GroupId
+from lognode.statemachine import commands
+from lognode.statemachine.commands import Command
 
 KEY, GID = b"0/k0", GroupId(1, 1)
 BUSY = replace(
@@ -21,15 +24,16 @@ BUSY = replace(
 
 def applied(deliveries: Deliveries, index: int, begin: int, through: int, output: bytes) -> None:
     data = encode_batch([KEY], [output], producer=9, epoch=1, low=index, numbers=index, atomic=True)
-    deliveries.proposed(1, Ack(KEY, 7, through))
+    deliveries.proposed(1, KEY, 7, through)
     reply = {"status": "ok", "first_seq": 50 + index}
-    deliveries.appended(GID, index, [1, 1, [[KEY, begin, through]], data], reply)
+    payload = [1, 1, [[KEY, begin, through]], data]
+    deliveries.appended(GID, index, Command(commands.GROUP_APPEND, 1, payload), reply)
 
 
 @pytest.fixture
 def deliveries() -> Deliveries:
     """Token 7 was given for the entries 3 and 5, of which a consumer has made an output."""
-    found = Deliveries()
+    found = Deliveries(LetterHistory(History()))
     found.chose(KEY, 7, [3, 5])
     found.gave(KEY, 7, was_acked=False)
     found.makes(b"out", [3, 5])

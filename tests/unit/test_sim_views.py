@@ -8,6 +8,8 @@ import pytest
 from lognode.chaos.sim import views
 from lognode.chaos.sim.cursors import CursorHistory
 from lognode.chaos.sim.deliveries import Deliveries
+from lognode.chaos.sim.history import History
+from lognode.chaos.sim.letters import LetterHistory
 from lognode.chaos.sim.options import Options, swarm
 from lognode.chaos.sim.views import ViewHistory
 from lognode.chaos.sim.violation import Violation
@@ -18,10 +20,11 @@ GROUPED = replace(
     keys=3, think_seconds=0.3,
 )  # fmt: skip
 KEY = b"0/k0"
+LETTERS = LetterHistory(History())
 
 
 def test_G7_a_group_has_seen_what_is_acknowledged() -> None:
-    history = ViewHistory(Deliveries(acked={(KEY, 3)}), CursorHistory())
+    history = ViewHistory(Deliveries(LETTERS, acked={(KEY, 3)}), CursorHistory())
     history.told("", KEY, 3)
     with pytest.raises(Violation, match="no majority has") as found:
         history.told("", KEY, 4)
@@ -30,7 +33,7 @@ def test_G7_a_group_has_seen_what_is_acknowledged() -> None:
 
 def test_G7_what_a_cursor_has_seen_was_committed_and_stays() -> None:
     cursors = CursorHistory()
-    history = ViewHistory(Deliveries(), cursors)
+    history = ViewHistory(Deliveries(LETTERS), cursors)
     cursors.tries("c", {KEY: 4})
     history.told("c", KEY, 3)
     assert cursors.floors["c", KEY] == 4
