@@ -52,10 +52,10 @@ class RaftOptions:
     election_timeout_min_s: float = 0.75
     election_timeout_max_s: float = 1.5
     heartbeat_s: float = 0.15
-    tell_commit_s: float = 0.002
     ping_s: float = 0.2
     idle_after_s: float = 1.0
     append_bytes_max: int = limits.entry_bytes_max
+    tell_commit_s: float = 0.002
 
     def __post_init__(self) -> None:
         if not 0 < 3 * self.heartbeat_s < self.election_timeout_min_s:
