@@ -8,7 +8,7 @@ refusal is final), and at the end S2 and S3 on every node.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ...partitions.model import Span
 from .removed import Removed
@@ -16,6 +16,7 @@ from .violation import Violation
 
 State = Literal["open", "acked", "refused", "unknown", "lost"]
 """lost: acknowledged, and in a loss that a recovery accepted."""
+_UNSETTLED: Final = ("open", "unknown")
 
 
 @dataclass(slots=True)
@@ -184,13 +185,17 @@ class History:
     def owed(self, key: bytes, through: int) -> list[tuple[int, bytes]]:
         """Return the entries of a key that a lease surely holds, at its acknowledgement.
 
-        They are all known entries up to its seq that no removal can have taken before.
+        They are all known entries up to its seq that no removal can have taken before. An append
+        without a known outcome may have a later seq, for which a compaction took what is before.
         """
-        known = [seq for other, seq in self.places if other == key]
+        known = sorted(seq for other, seq in self.places if other == key)
+        later = known
+        if any(each.key == key and each.state in _UNSETTLED for each in self.appends.values()):
+            later = [*known, *(seq + 1 for seq in known)]
         return [
             (seq, self.places[key, seq])
-            for seq in sorted(known)
-            if seq <= through and not self.removed.may_be_gone(key, seq, known)
+            for seq in known
+            if seq <= through and not self.removed.may_be_gone(key, seq, later)
         ]
 
     def complete_leased(

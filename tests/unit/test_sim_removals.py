@@ -145,3 +145,15 @@ def test_x14_a_merge_that_forgets_leases_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(merging, "Rules", Forgetful)
     violations = (run_seed(seed, CALM).violation for seed in range(40))
     assert any(found is not None and found.startswith("x14") for found in violations)
+
+
+@pytest.mark.parametrize(("below", "is_owed"), [(4, True), (5, False)])
+def test_x14_an_append_of_unknown_outcome_may_have_let_a_compaction_take_the_last_known_entry(
+    below: int, is_owed: bool
+) -> None:
+    """As in seed 348: a client gave an append up, which was applied above the last known seq."""
+    history = _history()
+    history.invoke(b"k", b"lost", producer=1, number=9)
+    history.give_up(b"lost")
+    _asked(history, "compact", below, done=True)
+    assert (ALL[-1] in history.owed(b"k", 3)) == is_owed
