@@ -37,8 +37,8 @@ Modules of these layers. In the SDK:
   cursor, cursor_rows, cursor_commits: positions that the ranges keep; their rows in requests; the
     commits of a follow
   consumer, group_batch, group_held: a consumer of a group; a batch of one key; what it has
-  group_takes, group_credit, group_settles: long polls to the leader of each range, the room of the
-    consumer, what it settles
+  group_takes, group_credit, group_pace, group_settles: long polls to the leader of each range, the
+    room of the consumer, how many keys its caller takes in a second, what it settles
   append_acks: what an append acknowledges
   poll_turns: how many long polls a client has under way
   group, group_names: a group for its operators; the names of groups

@@ -74,6 +74,7 @@ functions, the rules that close its holes. `replicator` and `progress` are the l
 replication, `follower` is the follower's side, `member` holds what both share. `prevote` and
 `readindex` are the two protocols that the library lacks; `read_rounds` carries reads for all groups
 of a node. `idle` is the rest of a group, `liveness` the nodes' knowledge of each other meanwhile.
+`commit_news` says when peers are told the commit index.
 `outbox` holds promises back until they are durable, `group` ties the parts together, `types` has
 the shared types. Below them lies the WAL: `wal`, `wal_files`, `wal_format`, `wal_scan`,
 `wal_recovery`, `group_log`, `os_disk`.

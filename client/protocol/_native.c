@@ -80,6 +80,19 @@ pass_string(Reader *reader)
     return length;
 }
 
+/* Take a number that may come from the network; one that does not fit becomes -1. */
+static int
+number_of(PyObject *given, Py_ssize_t *number)
+{
+    *number = PyLong_AsSsize_t(given);
+    if (*number == -1 && PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+            return 0;
+        PyErr_Clear();
+    }
+    return 1;
+}
+
 static int
 arguments(PyObject *const *args, Py_ssize_t given, Reader *reader, Py_ssize_t *count)
 {
@@ -87,8 +100,7 @@ arguments(PyObject *const *args, Py_ssize_t given, Reader *reader, Py_ssize_t *c
         PyErr_SetString(PyExc_TypeError, "give the bytes of a packed array and its count");
         return 0;
     }
-    *count = PyLong_AsSsize_t(args[1]);
-    if (*count == -1 && PyErr_Occurred())
+    if (!number_of(args[1], count))
         return 0;
     reader->at = (const unsigned char *)PyBytes_AS_STRING(args[0]);
     reader->end = reader->at + PyBytes_GET_SIZE(args[0]);
@@ -351,8 +363,8 @@ integers(PyObject *module, PyObject *const *args, Py_ssize_t given)
         PyErr_SetString(PyExc_TypeError, "give bytes, a begin and a count");
         return NULL;
     }
-    Py_ssize_t begin = PyLong_AsSsize_t(args[1]), count = PyLong_AsSsize_t(args[2]);
-    if (PyErr_Occurred())
+    Py_ssize_t begin, count;
+    if (!number_of(args[1], &begin) || !number_of(args[2], &count))
         return NULL;
     const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(args[0]);
     const unsigned char *end = at + PyBytes_GET_SIZE(args[0]);

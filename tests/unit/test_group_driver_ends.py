@@ -169,6 +169,7 @@ def test_G5_a_request_ends_when_a_lease_of_its_consumer_ends(tmp_path: Path) -> 
             group,
             reclaims=False,
             held=Held(),
+            post=POST,
             on_broken=lambda _: None,
         )
         driver.join(ANN)

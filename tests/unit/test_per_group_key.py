@@ -34,7 +34,7 @@ GROUP, ANN = 7, 11
 SPAN: Final = b"a", b"z"
 SLACK: Final = 0.5
 BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
-    "node": (56.2, 170.4),
+    "node": (56.2, 171.5),
     "statemachine": (4.3, 11.8),
     "client": (38, 134),
 }
