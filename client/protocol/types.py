@@ -70,22 +70,19 @@ Expect = _Expect | int
 """ANY, ABSENT, or the key's last seq."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(NamedTuple):
     """Start n entries before the end."""
 
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Timestamp:
+class Timestamp(NamedTuple):
     """Start at the first entry whose timestamp is not below `ms`, Unix time in milliseconds."""
 
     ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(NamedTuple):
     """A position of a follow: per key when it follows keys, per span when it follows a prefix or a
     log.
 
