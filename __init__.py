@@ -11,6 +11,7 @@
 `AsyncClient` is the same for asyncio. Importing this loads the client only.
 """
 
+from .client import imports as _imports
 from .client._sync import (
     Admin,
     Client,
@@ -164,3 +165,5 @@ __all__ = [
     "Vector",
     "ViewInfo",
 ]
+
+_imports.end()

@@ -40,6 +40,7 @@ Modules of these layers. In the SDK:
   group_takes, group_credit, group_pace, group_settles: long polls to the leader of each range, the
     room of the consumer, how many keys its caller takes in a second, what it settles
   append_acks: what an append acknowledges
+  imports: no collection of garbage while lognode is imported
   poll_turns: how many long polls a client has under way
   group, group_names: a group for its operators; the names of groups
   view_choice, view_names, view_waits: the views that an append waits for; the names of views, which
