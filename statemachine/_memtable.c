@@ -321,7 +321,53 @@ done:
     return found;
 }
 
+PyDoc_STRVAR(shifted_doc,
+"shifted(ends, by) -> bytes\n\n"
+"Add a number to each of some numbers of 32 bits. Raises OverflowError.");
+
+static PyObject *
+shifted(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    if (given != 2) {
+        PyErr_SetString(PyExc_TypeError, "give ends and a number");
+        return NULL;
+    }
+    unsigned long long by = PyLong_AsUnsignedLongLong(args[1]);
+    if (by == (unsigned long long)-1 && PyErr_Occurred())
+        return NULL;
+    Buffers buffers = {.count = 0};
+    const Py_buffer *ends = hold(&buffers, args[0], PyBUF_SIMPLE);
+    if (ends == NULL)
+        return NULL;
+    PyObject *found = NULL;
+    if (ends->len % sizeof(uint32_t)) {
+        PyErr_SetString(PyExc_ValueError, "an end has four bytes");
+        goto done;
+    }
+    found = PyBytes_FromStringAndSize(NULL, ends->len);
+    if (found == NULL)
+        goto done;
+    const char *from = ends->buf;
+    char *to = PyBytes_AS_STRING(found);
+    int fits = by <= UINT32_MAX;
+    for (Py_ssize_t at = 0; fits && at < ends->len; at += sizeof(uint32_t)) {
+        uint32_t end;
+        memcpy(&end, from + at, sizeof end);
+        fits = end <= UINT32_MAX - by;
+        end += (uint32_t)by;
+        memcpy(to + at, &end, sizeof end);
+    }
+    if (!fits) {
+        Py_CLEAR(found);
+        PyErr_SetString(PyExc_OverflowError, "the keys of a memtable have over 4 GiB");
+    }
+done:
+    release(&buffers);
+    return found;
+}
+
 static PyMethodDef functions[] = {
+    {"shifted", (PyCFunction)(void (*)(void))shifted, METH_FASTCALL, shifted_doc},
     {"note", (PyCFunction)(void (*)(void))note, METH_FASTCALL, note_doc},
     {"lasts", (PyCFunction)(void (*)(void))lasts, METH_FASTCALL, lasts_doc},
     {"move", (PyCFunction)(void (*)(void))move, METH_FASTCALL, move_doc},
