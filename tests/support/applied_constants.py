@@ -15,7 +15,11 @@ from typing import Any
 from applied_code import ROOT, tree
 
 PACKAGE = "lognode."
-COMPILED = ("lognode.client.protocol._native", "lognode.client.protocol._packing")
+COMPILED = (
+    "lognode.client.protocol._native",
+    "lognode.client.protocol._packing",
+    "lognode.statemachine._memtable",
+)
 Ran = dict[CodeType, str]
 """The functions that ran, and the names of their modules."""
 
