@@ -34,7 +34,7 @@ def begun(work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
 
 
 class _Rest(Coroutine[Any, Any, T]):
-    """What is left of `work`, which waits for the future, or for another turn if that is None."""
+    """What is left of `work`, which waits for the future or, without a future, for another turn."""
 
     __slots__ = ("_waits_for", "_work")
 
