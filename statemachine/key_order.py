@@ -3,8 +3,8 @@
 The first 8 bytes sort nearly all keys, or are the same in all. Only keys that are equal so far are
 looked at again, 8 bytes further on. A key that ends counts as followed by zeros, and of two keys
 that differ in such zeros only, the shorter key is the lesser. Every step is stable, so that equal
-keys stay in the order in which they came. A number is sorted 16 bits at a time, from the lowest on,
-which numpy does by counting: 64 bits take half the time that comparing them takes.
+keys stay in the order in which they came. A number is sorted 8 bits at a time, from the lowest on,
+by counting. Without the compiled module numpy does so, 16 bits at a time.
 """
 
 from typing import Final
@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .compiled import building
 from .strings import Marks, Numbers, Strings, stretches, words
 
 _PARTS: Final = 4
@@ -89,6 +90,8 @@ class _Sorting:
 
 def _stable_order(column: NDArray[np.uint64]) -> Numbers:
     """Return the positions in the order of numbers; equal numbers stay in order."""
+    if building is not None:
+        return np.frombuffer(building.stable_order(column), np.int64)
     parts = [(column >> np.uint64(16 * at)).astype(np.uint16) for at in range(_PARTS)]
     order: Numbers | None = None
     for part in parts:

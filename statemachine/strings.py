@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..client.protocol.native import native
+from .compiled import building
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -88,13 +89,6 @@ class Strings:
         return Strings(data, starts, self.lengths)
 
 
-def side_by_side(parts: Sequence[Strings]) -> Strings:
-    """Return the strings of all parts in a new buffer. Each part's strings lie side by side."""
-    pieces = [part.data[slice(*part.extent)] for part in parts]
-    lengths = np.concatenate([part.lengths for part in parts])
-    return Strings(np.concatenate(pieces), np.cumsum(lengths) - lengths, lengths)
-
-
 def joined(parts: Sequence[Strings]) -> Strings:
     """Return the strings of all parts, one part after the other."""
     sizes = [len(part.data) for part in parts]
@@ -155,6 +149,9 @@ def stretches(strings: Strings, places: Numbers, at: int, size: int) -> NDArray[
 def words(strings: Strings, places: Numbers, at: int) -> NDArray[np.uint64]:
     """Return the 8 bytes from the `at`-th on of the strings at some positions, as big-endian
     numbers. A string that ends earlier has zeros there. The buffer must have `SLACK`."""
+    if building is not None:
+        found = building.words(strings.data, strings.starts, strings.lengths, places, at)
+        return np.frombuffer(found, np.uint64)
     left = strings.lengths[places] - at
     starts = strings.starts[places] + at
     shortest = int(left.min()) if len(left) else 8

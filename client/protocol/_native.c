@@ -213,21 +213,28 @@ longest_value(PyObject *module, PyObject *const *args, Py_ssize_t given)
 }
 
 PyDoc_STRVAR(locate_doc,
-"locate(packed, counts, none) -> (starts, lengths) | None\n\n"
-"Return where each string of some packed arrays lies when the arrays stand side by side, as numbers\n"
-"of 64 bits. With `none` a string may be nil, of length -1. None: use the Python code.");
+"locate(packed, counts, none, place_bits) -> (starts, lengths) | None\n\n"
+"Return where each string of some packed arrays lies, as numbers of 64 bits. With `none` a string\n"
+"may be nil, of length -1. A start counts from the begin of the first array, as if the arrays stood\n"
+"side by side. With `place_bits` it counts from the begin of its own array, whose number stands\n"
+"above so many bits. None: use the Python code.");
 
 static PyObject *
 locate(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
-    if (given != 3 || !PyList_Check(args[0]) || !PyList_Check(args[1])
+    if (given != 4 || !PyList_Check(args[0]) || !PyList_Check(args[1])
         || PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[1])) {
         PyErr_SetString(PyExc_TypeError, "give lists of packed arrays and of their counts");
         return NULL;
     }
     int nil_allowed = PyObject_IsTrue(args[2]);
-    if (nil_allowed < 0)
+    long place_bits = PyLong_AsLong(args[3]);
+    if (nil_allowed < 0 || (place_bits == -1 && PyErr_Occurred()))
         return NULL;
+    if (place_bits < 0 || place_bits > 62) {
+        PyErr_SetString(PyExc_ValueError, "a place has 0 to 62 low bits");
+        return NULL;
+    }
     Py_ssize_t arrays = PyList_GET_SIZE(args[0]), all = 0;
     for (Py_ssize_t i = 0; i < arrays; i++) {
         PyObject *pair[2] = {PyList_GET_ITEM(args[0], i), PyList_GET_ITEM(args[1], i)};
@@ -238,8 +245,12 @@ locate(PyObject *module, PyObject *const *args, Py_ssize_t given)
         /* Nothing is reserved for strings that are not there. */
         if (count < 0 || count > reader.end - reader.at)
             Py_RETURN_NONE;
+        if (place_bits && (reader.end - reader.at) >> place_bits)
+            Py_RETURN_NONE;
         all += count;
     }
+    if (place_bits && arrays > INT64_MAX >> place_bits)
+        Py_RETURN_NONE;
     PyObject *starts = PyBytes_FromStringAndSize(NULL, all * (Py_ssize_t)sizeof(int64_t));
     PyObject *lengths = PyBytes_FromStringAndSize(NULL, all * (Py_ssize_t)sizeof(int64_t));
     PyObject *found = NULL;
@@ -254,6 +265,8 @@ locate(PyObject *module, PyObject *const *args, Py_ssize_t given)
         if (!arguments(pair, 2, &reader, &count))
             goto done;
         const unsigned char *begin = reader.at;
+        if (place_bits)
+            base = (int64_t)i << place_bits;
         if (!pass_array_head(&reader, count)) {
             found = Py_NewRef(Py_None);
             goto done;

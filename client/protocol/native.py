@@ -1,10 +1,10 @@
 """The compiled functions, where this installation has them.
 
-`_native.c` and `_packing.c` are built when lognode is installed and a compiler is there. Each of
-their functions has a twin in Python that does the same more slowly, and `LOGNODE_PURE=1` in the
-environment chooses the twins. The twins decide what is wrong with damaged bytes: a compiled
-function returns None for all but plain input, and then its twin runs. So members with and without a
-compiler always agree.
+`_native.c`, `_packing.c` and `statemachine/_building.c` are built when lognode is installed and a
+compiler is there. Each of their functions has a twin in Python that does the same more slowly, and
+`LOGNODE_PURE=1` in the environment chooses the twins. The twins decide what is wrong with damaged
+bytes: a compiled function returns None for all but plain input, and then its twin runs. So members
+with and without a compiler always agree.
 """
 
 import os
@@ -13,11 +13,12 @@ from importlib import import_module
 from typing import Any, Final
 
 
-def _load(name: str) -> Any:
+def load(name: str, package: str | None) -> Any:
+    """Return a compiled module; None without a compiler, or where the twins are chosen."""
     if os.environ.get("LOGNODE_PURE"):
         return None
     try:
-        return import_module(name, __package__)
+        return import_module(name, package)
     except ImportError:  # no compiler was there
         return None
 
@@ -32,7 +33,7 @@ def _that_hashes(found: Any) -> Any:
     return found if array("q", columns[2]) == array("q", [hash(key)]) else None
 
 
-native: Final[Any] = _that_hashes(_load("._native"))
+native: Final[Any] = _that_hashes(load("._native", __package__))
 """The functions of nodes, which read batches; None without a compiler."""
-packing: Final[Any] = _load("._packing")
+packing: Final[Any] = load("._packing", __package__)
 """The functions of clients, which make batches; None without a compiler."""

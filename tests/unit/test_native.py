@@ -134,7 +134,7 @@ def test_a_count_reserves_nothing_for_keys_that_are_not_there() -> None:
     for count in (1 << 80, -(1 << 80)):  # the twin says what is wrong
         assert native.scan_keys(b"k", count) is None
         assert native.longest(b"k", count) is None
-        assert native.locate([b"k"], [count], 0) is None
+        assert native.locate([b"k"], [count], 0, 0) is None
         assert native.integers(b"k", 0, count) is None
 
 
@@ -171,11 +171,15 @@ def test_strings_are_found_and_gathered_the_same(
     for module in (native, None):
         monkeypatch.setattr(packed_strings, "native", module)
         monkeypatch.setattr(strings, "native", module)
-        texts, absent = packed_strings.unpacked(arrays, counts, none=True)
+        values, absent = packed_strings.located(arrays, counts)
         marks = [False] * len(expected) if absent is None else absent.tolist()
+        texts = values.together()
         found.append(
             (list(texts), marks, list(texts.take(order)), texts.take(order).data.tobytes())
         )
+        assert [values[at] for at in range(len(values))] == found[0][0]
+        if absent is None:
+            assert list(packed_strings.unpacked(arrays, counts)) == found[0][0]
     assert found[0] == found[1]
     assert found[0][0] == [value or b"" for value in expected]
     assert found[0][1] == [value is None for value in expected]
@@ -184,13 +188,18 @@ def test_strings_are_found_and_gathered_the_same(
 @needs_native
 def test_damaged_columns_are_left_to_the_twin() -> None:
     sound = msgpack.packb([b"k", None])
-    assert native.locate([sound], [2], True) is not None
+    assert native.locate([sound], [2], True, 0) is not None
     for arrays, counts, none in (
         ([sound], [2], False), ([sound], [1], True), ([sound[:-1]], [2], True),
         ([sound + b"\xc0"], [2], True), ([b"\xdd\xff\xff\xff\xff"], [0xFFFFFFFF], True),
         ([msgpack.packb([1, b"k"])], [2], True), ([sound], [-1], True),
     ):  # fmt: skip
-        assert native.locate(arrays, counts, none) is None
+        assert native.locate(arrays, counts, none, 0) is None
+        assert native.locate(arrays, counts, none, 40) is None
+    assert native.locate([sound], [2], True, 2) is None
+    assert native.locate([b"\x90"] * 9, [0] * 9, True, 62) is None
+    with pytest.raises(ValueError, match="low bits"):
+        native.locate([sound], [2], True, 63)
 
 
 @needs_native
