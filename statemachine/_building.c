@@ -392,156 +392,247 @@ done:
     return found;
 }
 
-PyDoc_STRVAR(words_doc,
-"words(data, starts, lengths, places, at) -> numbers\n\n"
-"Return the 8 bytes from the `at`-th on of the strings at some positions, as big-endian numbers.\n"
-"A string that ends earlier has zeros there. Raises ValueError.");
+/* Sorting keys: by the 8 bytes that follow what is the same in a group of keys, as one number. Keys
+ * with equal numbers are a group of their own. A key that ends counts as followed by zeros, and of
+ * two keys that differ in such zeros only, the shorter key is the lesser. Every step is stable.
+ */
 
-enum { CHOSEN = SIZES + 1, WORDED, WORD = 8 };
+enum { WORD = 8, DIGITS = 8, FEW = 24 };
+
+typedef struct {
+    const unsigned char *data;
+    const int64_t *starts, *lengths;
+    char *fresh;
+    /* The positions in order, and what `sort_digits` needs. */
+    uint32_t *place, *other_place;
+    uint64_t *word, *other_word;
+} Sorting;
+
+/* Keys that are the same up to `at`. */
+typedef struct {
+    Py_ssize_t begin, end;
+    int64_t at;
+} Group;
 
 static inline uint64_t
-word_at(const unsigned char *from, int bytes)
+word_of(const Sorting *keys, uint32_t place, int64_t at)
 {
+    const unsigned char *from = keys->data + keys->starts[place];
+    int64_t left = keys->lengths[place] - at;
     uint64_t word = 0;
-    for (int i = 0; i < bytes; i++)
-        word = word << 8 | from[i];
+    if (left >= WORD)
+        for (int i = 0; i < WORD; i++)
+            word = word << 8 | from[at + i];
+    else if (left > 0) {
+        for (int i = 0; i < left; i++)
+            word = word << 8 | from[at + i];
+        word <<= 8 * (WORD - left);
+    }
     return word;
 }
 
-static PyObject *
-words(PyObject *module, PyObject *const *args, Py_ssize_t given)
+/* Compare two keys of a group. */
+static inline int
+compared(const Sorting *keys, uint32_t one, uint32_t other, int64_t at)
 {
-    Py_buffer parts[WORDED];
-    if (given != WORDED + 1) {
-        PyErr_SetString(PyExc_TypeError, "give data, starts, lengths, places and a number");
-        return NULL;
+    int64_t left = keys->lengths[one], right = keys->lengths[other];
+    int64_t shorter = left < right ? left : right;
+    if (at < shorter) {
+        const unsigned char *first = keys->data + keys->starts[one];
+        int order = memcmp(first + at, keys->data + keys->starts[other] + at, shorter - at);
+        if (order)
+            return order;
     }
-    Py_ssize_t at = PyLong_AsSsize_t(args[WORDED]);
-    if (at == -1 && PyErr_Occurred())
-        return NULL;
-    if (!take_buffers(args, given, parts, WORDED))
-        return NULL;
-    const unsigned char *data = parts[DATA].buf;
-    const int64_t *starts = parts[STARTS].buf, *lengths = parts[SIZES].buf;
-    const int64_t *places = parts[CHOSEN].buf;
-    int64_t strings = parts[STARTS].len / 8;
-    Py_ssize_t count = parts[CHOSEN].len / 8;
-    PyObject *found = PyBytes_FromStringAndSize(NULL, count * 8);
-    int inside = at >= 0 && parts[SIZES].len == parts[STARTS].len;
-    for (Py_ssize_t i = 0; found != NULL && inside && i < count; i++) {
-        int64_t place = places[i];
-        if ((inside = place >= 0 && place < strings) == 0)
-            break;
-        int64_t start = starts[place], length = lengths[place];
-        inside = length >= 0 && start >= 0 && start <= parts[DATA].len
-            && length <= parts[DATA].len - start;
-        if (!inside)
-            break;
-        int64_t left = length - at;
-        uint64_t word = 0;
-        if (left >= WORD)
-            word = word_at(data + start + at, WORD);
-        else if (left > 0)
-            word = word_at(data + start + at, (int)left) << 8 * (WORD - left);
-        memcpy(PyBytes_AS_STRING(found) + i * 8, &word, 8);
-    }
-    if (found != NULL && !inside) {
-        Py_CLEAR(found);
-        PyErr_SetString(PyExc_ValueError, "a string lies outside of the data");
-    }
-    release_buffers(parts, WORDED);
-    return found;
+    return (left > right) - (left < right);
 }
 
-PyDoc_STRVAR(stable_order_doc,
-"stable_order(column) -> positions\n\n"
-"Return the positions in the order of numbers of 64 bits; equal numbers stay in order.");
-
-enum { DIGITS = 8 };
-
-/* Sort by a digit of eight bits at a time, from the lowest on, without those that are all the same.
- * Return whether there was memory. */
-static int
-sort_digits(uint64_t *word, uint32_t *from, Py_ssize_t count, int64_t *found)
+static void
+sort_few(const Sorting *keys, Group group)
 {
-    Py_ssize_t counts[DIGITS][BYTE_VALUES] = {{0}};
-    uint64_t *other_word = PyMem_New(uint64_t, count + 1);
-    uint32_t *other_from = PyMem_New(uint32_t, count + 1);
-    uint64_t *freed_word = other_word;
-    uint32_t *freed_from = other_from;
-    if (other_word != NULL && other_from != NULL) {
-        for (Py_ssize_t i = 0; i < count; i++)
-            for (int digit = 0; digit < DIGITS; digit++)
-                counts[digit][word[i] >> 8 * digit & 0xff]++;
-        for (int digit = 0; digit < DIGITS; digit++) {
-            Py_ssize_t *start = counts[digit], before = 0;
-            if (count == 0 || start[word[0] >> 8 * digit & 0xff] == count)
-                continue;
-            for (int value = 0; value < BYTE_VALUES; value++) {
-                Py_ssize_t own = start[value];
-                start[value] = before;
-                before += own;
-            }
-            for (Py_ssize_t i = 0; i < count; i++) {
-                Py_ssize_t to = start[word[i] >> 8 * digit & 0xff]++;
-                other_word[to] = word[i];
-                other_from[to] = from[i];
-            }
-            uint64_t *swapped_word = word;
-            uint32_t *swapped_from = from;
-            word = other_word;
-            from = other_from;
-            other_word = swapped_word;
-            other_from = swapped_from;
-        }
-        for (Py_ssize_t i = 0; i < count; i++)
-            found[i] = from[i];
+    uint32_t *place = keys->place;
+    for (Py_ssize_t i = group.begin + 1; i < group.end; i++) {
+        uint32_t own = place[i];
+        Py_ssize_t to = i;
+        for (; to > group.begin && compared(keys, place[to - 1], own, group.at) > 0; to--)
+            place[to] = place[to - 1];
+        place[to] = own;
     }
-    int done = freed_word != NULL && freed_from != NULL;
-    PyMem_Free(freed_word);
-    PyMem_Free(freed_from);
-    return done;
+    for (Py_ssize_t i = group.begin + 1; i < group.end; i++)
+        keys->fresh[i] = compared(keys, place[i - 1], place[i], group.at) != 0;
 }
 
-static PyObject *
-stable_order(PyObject *module, PyObject *column)
+/* Sort positions by their words, a digit of eight bits at a time, from the lowest on. */
+static void
+sort_digits(const Sorting *keys, Py_ssize_t begin, Py_ssize_t count)
 {
-    Py_buffer numbers;
-    if (PyObject_GetBuffer(column, &numbers, PyBUF_SIMPLE) < 0)
-        return NULL;
-    Py_ssize_t count = numbers.len / 8;
-    PyObject *found = NULL;
-    uint64_t *word = NULL;
-    uint32_t *from = NULL;
-    if (count > UINT32_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "a position has 32 bits");
-        goto done;
-    }
-    found = PyBytes_FromStringAndSize(NULL, count * 8);
-    word = PyMem_New(uint64_t, count + 1);
-    from = PyMem_New(uint32_t, count + 1);
-    if (found == NULL || word == NULL || from == NULL)
-        goto failed;
-    memcpy(word, numbers.buf, count * 8);
+    uint64_t *word = keys->word + begin, *other_word = keys->other_word + begin;
+    uint32_t *place = keys->place + begin, *other_place = keys->other_place + begin;
+    Py_ssize_t starts[DIGITS][BYTE_VALUES] = {{0}};
     for (Py_ssize_t i = 0; i < count; i++)
-        from[i] = (uint32_t)i;
-    if (sort_digits(word, from, count, (int64_t *)PyBytes_AS_STRING(found)))
-        goto done;
-failed:
-    Py_CLEAR(found);
-    if (!PyErr_Occurred())
+        for (int digit = 0; digit < DIGITS; digit++)
+            starts[digit][word[i] >> 8 * digit & 0xff]++;
+    for (int digit = 0; digit < DIGITS; digit++) {
+        Py_ssize_t *start = starts[digit], before = 0;
+        if (start[word[0] >> 8 * digit & 0xff] == count)
+            continue; /* the digit is the same in all */
+        for (int value = 0; value < BYTE_VALUES; value++) {
+            Py_ssize_t own = start[value];
+            start[value] = before;
+            before += own;
+        }
+        for (Py_ssize_t i = 0; i < count; i++) {
+            Py_ssize_t to = start[word[i] >> 8 * digit & 0xff]++;
+            other_word[to] = word[i];
+            other_place[to] = place[i];
+        }
+        uint64_t *swapped_word = word;
+        uint32_t *swapped_place = place;
+        word = other_word;
+        place = other_place;
+        other_word = swapped_word;
+        other_place = swapped_place;
+    }
+    if (word != keys->word + begin) {
+        memcpy(keys->word + begin, word, count * sizeof *word);
+        memcpy(keys->place + begin, place, count * sizeof *place);
+    }
+}
+
+/* Return up to where the keys of a group are the same, and note the length of the longest. */
+static int64_t
+same_up_to(const Sorting *keys, Group group, int64_t *longest)
+{
+    uint32_t first = keys->place[group.begin];
+    const unsigned char *bytes = keys->data + keys->starts[first];
+    int64_t same = keys->lengths[first];
+    *longest = same;
+    for (Py_ssize_t i = group.begin + 1; i < group.end; i++) {
+        uint32_t place = keys->place[i];
+        int64_t length = keys->lengths[place];
+        const unsigned char *own = keys->data + keys->starts[place];
+        if (length > *longest)
+            *longest = length;
+        if (length < same)
+            same = length;
+        if (group.at < same && memcmp(bytes + group.at, own + group.at, same - group.at)) {
+            int64_t at = group.at;
+            while (bytes[at] == own[at])
+                at++;
+            same = at;
+        }
+    }
+    return same > group.at ? same : group.at;
+}
+
+/* Sort the groups on the stack, which has room for as many groups as `FEW` fits into the keys. */
+static void
+sort_groups(const Sorting *keys, Group *stack, Py_ssize_t waiting)
+{
+    while (waiting > 0) {
+        Group group = stack[--waiting];
+        int64_t longest;
+        group.at = same_up_to(keys, group, &longest);
+        int ends = group.at >= longest; /* then the keys differ in their lengths only */
+        for (Py_ssize_t i = group.begin; i < group.end; i++) {
+            uint32_t place = keys->place[i];
+            keys->word[i] = ends ? (uint64_t)keys->lengths[place] : word_of(keys, place, group.at);
+        }
+        sort_digits(keys, group.begin, group.end - group.begin);
+        Py_ssize_t begin = group.begin;
+        for (Py_ssize_t i = group.begin + 1; i <= group.end; i++) {
+            if (i < group.end && keys->word[i] == keys->word[begin])
+                continue;
+            Group equal = {begin, i, group.at + WORD};
+            if (!ends && i - begin >= FEW)
+                stack[waiting++] = equal;
+            else if (!ends && i - begin > 1)
+                sort_few(keys, equal);
+            if (i < group.end)
+                keys->fresh[i] = 1;
+            begin = i;
+        }
+    }
+}
+
+PyDoc_STRVAR(sort_keys_doc,
+"sort_keys(data, starts, lengths) -> (order, fresh)\n\n"
+"Return the positions of keys in their order, as numbers of 64 bits, and for each a byte that\n"
+"tells whether its key is a new one. Raises ValueError.");
+
+enum { SORTED = SIZES + 1 };
+
+static int
+keys_are_inside(const Py_buffer *parts)
+{
+    const int64_t *starts = parts[STARTS].buf, *lengths = parts[SIZES].buf;
+    if (parts[SIZES].len != parts[STARTS].len || parts[STARTS].len / 8 > UINT32_MAX)
+        return 0;
+    for (Py_ssize_t i = 0; i < parts[STARTS].len / 8; i++)
+        if (lengths[i] < 0 || starts[i] < 0 || starts[i] > parts[DATA].len
+            || lengths[i] > parts[DATA].len - starts[i])
+            return 0;
+    return 1;
+}
+
+static PyObject *
+sort_keys(PyObject *module, PyObject *const *args, Py_ssize_t given)
+{
+    Py_buffer parts[SORTED];
+    if (!take_buffers(args, given, parts, SORTED))
+        return NULL;
+    if (!keys_are_inside(parts)) {
+        release_buffers(parts, SORTED);
+        PyErr_SetString(PyExc_ValueError, "a key lies outside of the data");
+        return NULL;
+    }
+    Py_ssize_t count = parts[STARTS].len / 8;
+    PyObject *found = NULL;
+    PyObject *order = PyBytes_FromStringAndSize(NULL, count * 8);
+    PyObject *fresh = PyBytes_FromStringAndSize(NULL, count);
+    Group *stack = PyMem_New(Group, count / FEW + 1);
+    Sorting keys = {
+        parts[DATA].buf, parts[STARTS].buf, parts[SIZES].buf, NULL,
+        PyMem_New(uint32_t, count + 1), PyMem_New(uint32_t, count + 1),
+        PyMem_New(uint64_t, count + 1), PyMem_New(uint64_t, count + 1),
+    };
+    if (order == NULL || fresh == NULL || stack == NULL || keys.place == NULL
+        || keys.other_place == NULL || keys.word == NULL || keys.other_word == NULL) {
         PyErr_NoMemory();
+        goto done;
+    }
+    keys.fresh = PyBytes_AS_STRING(fresh);
+    memset(keys.fresh, 0, count);
+    for (Py_ssize_t i = 0; i < count; i++)
+        keys.place[i] = (uint32_t)i;
+    Group all = {0, count, 0};
+    if (count >= FEW) {
+        stack[0] = all;
+        sort_groups(&keys, stack, 1);
+    }
+    else
+        sort_few(&keys, all);
+    if (count)
+        keys.fresh[0] = 1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        int64_t place = keys.place[i];
+        memcpy(PyBytes_AS_STRING(order) + i * 8, &place, 8);
+    }
+    found = PyTuple_Pack(2, order, fresh);
 done:
-    PyMem_Free(word);
-    PyMem_Free(from);
-    PyBuffer_Release(&numbers);
+    Py_XDECREF(order);
+    Py_XDECREF(fresh);
+    PyMem_Free(stack);
+    PyMem_Free(keys.place);
+    PyMem_Free(keys.other_place);
+    PyMem_Free(keys.word);
+    PyMem_Free(keys.other_word);
+    release_buffers(parts, SORTED);
     return found;
 }
 
 static PyMethodDef functions[] = {
     {"hash_keys", (PyCFunction)(void (*)(void))hash_keys, METH_FASTCALL, hash_keys_doc},
-    {"words", (PyCFunction)(void (*)(void))words, METH_FASTCALL, words_doc},
-    {"stable_order", stable_order, METH_O, stable_order_doc},
+    {"sort_keys", (PyCFunction)(void (*)(void))sort_keys, METH_FASTCALL, sort_keys_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -3,8 +3,9 @@
 The first 8 bytes sort nearly all keys, or are the same in all. Only keys that are equal so far are
 looked at again, 8 bytes further on. A key that ends counts as followed by zeros, and of two keys
 that differ in such zeros only, the shorter key is the lesser. Every step is stable, so that equal
-keys stay in the order in which they came. A number is sorted 8 bits at a time, from the lowest on,
-by counting. Without the compiled module numpy does so, 16 bits at a time.
+keys stay in the order in which they came. A number is sorted 16 bits at a time, from the lowest on,
+which numpy does by counting: 64 bits take half the time that comparing them takes. The compiled
+module does the same 8 bits at a time, and compares keys where few are equal so far.
 """
 
 from typing import Final
@@ -23,6 +24,9 @@ _STRETCH: Final = 64
 
 def sort_keys(keys: Strings) -> tuple[Numbers, Marks]:
     """Return the positions in the order of keys, and for each whether its key is a new one."""
+    if building is not None:
+        order, fresh = building.sort_keys(keys.data, keys.starts, keys.lengths)
+        return np.frombuffer(order, np.int64), np.frombuffer(fresh, np.bool_)
     sorting = _Sorting(len(keys))
     longest, at = int(keys.lengths.max(initial=0)), 0
     while at < longest and len(sorting.open):
@@ -90,8 +94,6 @@ class _Sorting:
 
 def _stable_order(column: NDArray[np.uint64]) -> Numbers:
     """Return the positions in the order of numbers; equal numbers stay in order."""
-    if building is not None:
-        return np.frombuffer(building.stable_order(column), np.int64)
     parts = [(column >> np.uint64(16 * at)).astype(np.uint16) for at in range(_PARTS)]
     order: Numbers | None = None
     for part in parts:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..client.protocol.native import native
-from .compiled import building
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -69,15 +68,14 @@ class Strings:
 
     def take(self, places: Numbers) -> "Strings":
         """Return the strings at these positions, side by side in a new buffer."""
-        return Strings(self.data, self.starts[places], self.lengths[places]).packed()
+        if native is None:
+            return Strings(self.data, self.starts[places], self.lengths[places])._packed()
+        found = native.gather(self.data, self.starts, self.lengths, places)
+        lengths = np.frombuffer(found[1], np.int64)
+        return Strings(np.frombuffer(found[0], np.uint8), np.cumsum(lengths) - lengths, lengths)
 
-    def packed(self) -> "Strings":
+    def _packed(self) -> "Strings":
         """Return the same strings side by side in a new buffer."""
-        if native is not None:
-            ends = np.cumsum(self.lengths)
-            data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-            native.gather(self.data, self.starts, self.lengths, data)
-            return Strings(data, ends - self.lengths, self.lengths)
         length = int(self.lengths[0]) if len(self) else 0
         if length and (self.lengths == length).all():
             data = _pieces(self.data, length)[self.starts].view(np.uint8)
@@ -149,9 +147,6 @@ def stretches(strings: Strings, places: Numbers, at: int, size: int) -> NDArray[
 def words(strings: Strings, places: Numbers, at: int) -> NDArray[np.uint64]:
     """Return the 8 bytes from the `at`-th on of the strings at some positions, as big-endian
     numbers. A string that ends earlier has zeros there. The buffer must have `SLACK`."""
-    if building is not None:
-        found = building.words(strings.data, strings.starts, strings.lengths, places, at)
-        return np.frombuffer(found, np.uint64)
     left = strings.lengths[places] - at
     starts = strings.starts[places] + at
     shortest = int(left.min()) if len(left) else 8

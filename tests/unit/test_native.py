@@ -204,15 +204,17 @@ def test_damaged_columns_are_left_to_the_twin() -> None:
 
 @needs_native
 @pytest.mark.parametrize(
-    ("start", "length", "room"),
-    [(-1, 1, 1), (0, -1, 0), (3, 2, 2), (5, 0, 1), (0, 4, 3), (9, 0, 0)],
-)
-def test_nothing_outside_of_the_data_or_the_target_is_touched(
-    start: int, length: int, room: int
-) -> None:
-    target = np.zeros(room, np.uint8)
+    ("start", "length", "place"),
+    [(-1, 1, 0), (0, -1, 0), (3, 2, 0), (5, 0, 0), (9, 0, 0), (0, 1 << 62, 0), (1 << 62, 1, 0),
+     (0, 1, -1), (0, 1, 1), (0, 1, 1 << 62)],
+)  # fmt: skip
+def test_nothing_outside_of_the_data_is_gathered(start: int, length: int, place: int) -> None:
+    found = native.gather(b"abcd", np.array([1]), np.array([3]), np.array([0, 0]))
+    assert found == (b"bcdbcd", np.array([3, 3]).tobytes())
     with pytest.raises(ValueError, match="outside"):
-        native.gather(bytes(4), np.array([start]), np.array([length]), target)
+        native.gather(b"abcd", np.array([start]), np.array([length]), np.array([place]))
+    with pytest.raises(ValueError, match="outside"):
+        native.gather(b"abcd", np.array([0, 1]), np.array([1]), np.array([0]))
 
 
 INTEGERS = [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**63 - 1, -1, -32, -33,
