@@ -21,7 +21,7 @@ Modules
   machine itself; `admission` holds the checks of a leader before it proposes; `effects` hashes the
   effects of entries; `refusals` are replies; `unknown` stops a replica at a command of a newer
   program; `rules` has the limits of each feature level.
-- Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_blocks`,
+- Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_building`,
   `late_numbers`.
 - Memtables: `memtable`, made of `seq_index`, `newest_table` (or `newest_positions`), `key_store`,
   `sorted_keys` and `column_cache`. `compiled` has their functions in C.
@@ -30,8 +30,9 @@ Modules
   `segment_pages` and `segment_file`, `block_cache` caches its blocks, and `file_hash` names it.
 - Writing a segment, with numpy, in a process of its own only: `segment_writer` sorts the batches
   of a memtable (`sources`, `batch_entries`, `packed_strings`, `key_order`), and `segment_output`
-  writes what is sorted (`block_output`, `bloom_output`, `key_hashes`, `order_output`). `strings`
-  and `entries` are the columns, and `block_entries` makes them of a block that is merged.
+  writes what is sorted (`block_layout`, `block_output`, `bloom_output`, `key_hashes`,
+  `order_output`). `strings`, `scattered` and `entries` are the columns, and `block_entries` makes
+  them of a block that is merged. `compiled` has what is compiled of these steps (`_building.c`).
 - Processes: `builder` builds segments; `merge_plan`, `merge` and `merge_process` merge them;
   `background` sets how such processes run.
 - Removal: `removal_commands`, `removal`, `floors`, `span_map`, `leases`, `visibility` say which

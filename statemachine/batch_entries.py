@@ -9,7 +9,7 @@ import numpy as np
 from ..client.protocol.errors import CorruptData
 from ..client.protocol.records import PackedBatch, open_batch
 from .entries import Column, Entries
-from .packed_strings import unpacked
+from .packed_strings import located, unpacked
 from .segment_format import Bases
 from .sources import Source
 from .strings import Numbers, Strings
@@ -23,8 +23,8 @@ def entries_of(first_seq: int, sources: Sequence[Source]) -> tuple[Entries, Base
     batches = list(map(_Opened, sources))
     counts = [batch.records for batch in batches]
     try:
-        keys, _ = unpacked([batch.keys for batch in batches], counts)
-        values, absent = unpacked([batch.values for batch in batches], counts, none=True)
+        keys = unpacked([batch.keys for batch in batches], counts)
+        values, absent = located([batch.values for batch in batches], counts)
     except ValueError as error:
         raise CorruptData(f"the columns of a record batch are damaged: {error}") from None
     lengths = np.array([batch.chosen for batch in batches])
@@ -35,7 +35,7 @@ def entries_of(first_seq: int, sources: Sequence[Source]) -> tuple[Entries, Base
     if any(source.selected is not None for source in sources):
         places = _places(sources, counts)
         keys = Strings(keys.data, keys.starts[places], keys.lengths[places])
-        values = Strings(values.data, values.starts[places], values.lengths[places])
+        values = values.chosen(places)
         absent = None if absent is None else absent[places]
     stamps = np.array([source.timestamp_ms for source in sources])
     bases = Bases.of(first_seq, first_seq + len(keys), int(stamps.min()), int(stamps.max()))

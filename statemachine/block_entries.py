@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from ..client.protocol.chunks import ABSENT
 from ..client.protocol.errors import CorruptData
 from .entries import Column, Entries
+from .scattered import Scattered
 from .segment_block import BYTES_MAX, HEAD, PLAIN, WIDE_SEQS, WIDE_TIMESTAMPS, Codec
 from .segment_format import BLOCK, Bases, Stored, unseal
 from .strings import SLACK, Marks, Numbers, Strings
@@ -50,8 +51,11 @@ class EntryBlock:
         self._absent = absent if absent.any() else None
         sizes = np.where(absent, 0, lengths).astype(np.int64)
         keys = head.rest(key_bytes)
-        self.keys = _side_by_side(keys + _SLACK, key_lengths)
-        self._values = _side_by_side(values, sizes)
+        self.keys = Strings(
+            np.frombuffer(keys + _SLACK, np.uint8), np.cumsum(key_lengths) - key_lengths,
+            key_lengths,
+        )  # fmt: skip
+        self._values = Scattered.side_by_side(values, sizes)
         tail = msgpack.unpackb(head.rest(None), strict_map_key=False)
         self.next_first_key: bytes | None = tail[0]
         self._headers: dict[int, Any] = tail[1] or {}
@@ -123,10 +127,6 @@ class _Head:
         """Return so many of the next bytes, or all."""
         begin, self._at = self._at, len(self._data) if length is None else self._at + length
         return self._data[begin : self._at]
-
-
-def _side_by_side(data: bytes, lengths: Numbers) -> Strings:
-    return Strings(np.frombuffer(data, np.uint8), np.cumsum(lengths) - lengths, lengths)
 
 
 def _moved(column: NDArray[Any], more: int, code: str) -> Column:

@@ -1,8 +1,13 @@
-"""The compiled functions of memtables (`_memtable.c`), where this installation has them."""
+"""The compiled functions of memtables and segments, where this installation has them.
+
+`client/protocol/native` says how such a module and its twins in Python go together.
+"""
 
 from typing import Any, Final
 
 from ..client.protocol.native import load
 
 compiled: Final[Any] = load("._memtable", __package__)
-"""None without a compiler: then the modules that ask for a function do its work in Python."""
+"""The functions of `_memtable.c`; None without a compiler."""
+building: Final[Any] = load("._building", __package__)
+"""The functions of `_building.c`; None without a compiler."""

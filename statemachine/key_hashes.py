@@ -7,20 +7,32 @@ Both CRCs of a byte are halves of one number here, so that a byte costs one look
 
 import zlib
 from functools import cache
+from typing import Final
 
 import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from .compiled import building
 from .strings import Strings
 
 Hashes = NDArray[np.uint64]
+_STEP: Final = 16_384
+"""The most keys that numpy hashes at a time, whose numbers stay in the processor's cache."""
 
 
 def hash_keys(keys: Strings) -> Hashes:
     """Return crc32c of each key in the low half of a number, and crc32 in the high half."""
-    if not len(keys):
-        return np.zeros(0, np.uint64)
+    if building is not None and len(keys):
+        longest = int(keys.lengths.max())
+        found = building.hash_keys(keys.data, keys.starts, keys.lengths, *_tables(longest))
+        return np.frombuffer(found, np.uint64)
+    steps = range(0, len(keys), _STEP)
+    hashes = [_hash_step(keys.slice(at, at + _STEP)) for at in steps]
+    return np.concatenate([np.zeros(0, np.uint64), *hashes])
+
+
+def _hash_step(keys: Strings) -> Hashes:
     shortest, longest = int(keys.lengths.min()), int(keys.lengths.max())
     if shortest == longest and (np.diff(keys.starts) == longest).all():
         return _hash_rows(keys.data[slice(*keys.extent)].reshape(len(keys), longest))
@@ -49,6 +61,16 @@ def _hash_rows(rows: "np.ndarray[tuple[int, int], np.dtype[np.uint8]]") -> Hashe
 def _hash(key: bytes) -> int:
     crc: int = google_crc32c.value(key)
     return crc | zlib.crc32(key) << 32
+
+
+def _tables(longest: int) -> tuple[Hashes, Hashes]:
+    """Return what bytes contribute, and the hashes of zeros, for keys up to a length."""
+    return _tables_up_to(1 << longest.bit_length())
+
+
+@cache
+def _tables_up_to(longest: int) -> tuple[Hashes, Hashes]:
+    return np.array([_contributions(behind) for behind in range(longest)]), _zeros(longest)
 
 
 @cache

@@ -221,7 +221,7 @@ class _Merge:
         ranks: Ranks = np.full(len(entries), _DROPPED, np.uint32)
         ranks[order] = np.arange(len(order), dtype=np.uint32) + self._output.entries
         if len(order):
-            self._output.add(entries.sorted(order, fresh))
+            self._output.add(entries, order, fresh)
         begin = 0
         for each, parts in zip(live, taken, strict=True):
             count = sum(map(len, parts))
@@ -261,7 +261,7 @@ class _Merge:
                 ranks[places] = np.arange(len(places), dtype=np.uint32) + self._output.entries
                 each.rank_last(ranks)
                 if len(places):
-                    self._output.add(entries.sorted(places, np.zeros(len(places), np.bool_)))
+                    self._output.add(entries, places, np.zeros(len(places), np.bool_))
 
     def _mask(self, kept: Kept, live: Sequence[_Input], key: bytes) -> Marks:
         """Return which of the key's entries to keep."""

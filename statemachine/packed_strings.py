@@ -16,6 +16,7 @@ import numpy as np
 from ..client.protocol.columns import column
 from ..client.protocol.invariants import invariant
 from ..client.protocol.native import native
+from .scattered import PLACE_BITS, Scattered
 from .strings import SLACK, Bytes, Marks, Numbers, Strings
 
 _SHORT, _MIDDLE = 1 << 8, 1 << 16
@@ -26,17 +27,36 @@ _NIL: Final = -1
 """The length of an absent string, while its place is looked for."""
 
 
-def unpacked(
-    packed: Sequence[bytes], counts: Sequence[int], *, none: bool = False
-) -> tuple[Strings, Marks | None]:
+def unpacked(packed: Sequence[bytes], counts: Sequence[int]) -> Strings:
+    """Return all strings of these columns of `counts` strings. Raises ValueError."""
+    found = None if native is None else native.locate([*packed], [*counts], False, 0)
+    if found is None:
+        layout = _layout(packed, counts, none=False)
+        return Strings(layout.data, layout.starts, layout.lengths)
+    starts, lengths = (np.frombuffer(each, np.int64) for each in found)
+    return Strings(np.frombuffer(_joined(packed), np.uint8), starts, lengths)
+
+
+def located(packed: Sequence[bytes], counts: Sequence[int]) -> tuple[Scattered, Marks | None]:
     """Return all strings of these columns of `counts` strings, and which are absent.
 
-    The marks are None when no string is absent; `none` False: none may be. Raises ValueError.
+    The columns are the buffers of the strings. The marks are None when no string is absent. Raises
+    ValueError.
     """
-    located = None if native is None else native.locate([*packed], [*counts], none)
-    if located is not None:
-        starts, lengths = (np.frombuffer(each, np.int64) for each in located)
-        return _strings(_joined(packed), starts, lengths)
+    found = None if native is None else native.locate([*packed], [*counts], True, PLACE_BITS)
+    buffers = tuple(packed)
+    if found is None:
+        layout = _layout(packed, counts, none=True)
+        buffers, places, lengths = (layout.joined,), layout.starts, layout.lengths
+    else:
+        places, lengths = (np.frombuffer(each, np.int64) for each in found)
+    absent = lengths == _NIL
+    if not absent.any():
+        return Scattered(buffers, places, lengths), None
+    return Scattered(buffers, places, np.maximum(lengths, 0)), absent
+
+
+def _layout(packed: Sequence[bytes], counts: Sequence[int], *, none: bool) -> "_Layout":
     found = _Layout(packed, counts, none=none)
     if len(found.strange):
         # The sender packed some heads in more bytes than they need: pack these columns anew.
@@ -45,25 +65,19 @@ def unpacked(
             packed[at] = msgpack.packb(column(packed[at], counts[at], none=none))
         found = _Layout(packed, counts, none=none)
         invariant(not len(found.strange), "a column that was packed anew has no known layout")
-    return _strings(found.data, found.starts, found.lengths)
+    return found
 
 
-def _strings(data: Bytes, starts: Numbers, lengths: Numbers) -> tuple[Strings, Marks | None]:
-    absent = lengths == _NIL
-    if not absent.any():
-        return Strings(data, starts, lengths), None
-    return Strings(data, starts, np.maximum(lengths, 0)), absent
-
-
-def _joined(packed: Sequence[bytes]) -> Bytes:
-    return np.frombuffer(b"".join([*packed, bytes(SLACK)]), np.uint8)
+def _joined(packed: Sequence[bytes]) -> bytes:
+    return b"".join([*packed, bytes(SLACK)])
 
 
 class _Layout:
     """Starts and lengths of the strings. `strange`: the columns for which these are not known."""
 
     def __init__(self, packed: Sequence[bytes], counts: Sequence[int], *, none: bool) -> None:
-        self.data = _joined(packed)
+        self.joined = _joined(packed)
+        self.data: Bytes = np.frombuffer(self.joined, np.uint8)
         self._counts = np.array(counts, np.int64)
         self._firsts = np.cumsum(self._counts) - self._counts
         sizes = np.fromiter(map(len, packed), np.int64, len(packed))

@@ -62,7 +62,7 @@ class Codec:
         """Compress the part of a block besides the values."""
         return self._plain.compress(head)
 
-    def pack_values(self, values: bytes | memoryview) -> tuple[int, bytes | memoryview]:
+    def pack_values(self, values: bytes) -> tuple[int, bytes]:
         """Compress values where it pays. Return how they are kept, and the bytes to keep."""
         if self.mode != RAW:
             packed = self._values.compress(values)

@@ -217,12 +217,15 @@ class Footer:
         return footer
 
 
-def seal(data: bytes, name: bytes, ordinal: int = 0) -> bytes:
-    """Return the bytes after a checksum of the bytes and their place.
+def seal(data: bytes, name: bytes, ordinal: int = 0, *more: bytes) -> bytes:
+    """Return the bytes, and more that follow, after a checksum of the bytes and their place.
 
     The place is included since a damaged page may lead to another part of the file.
     """
-    return _CRC.pack(_checksum(data, name, ordinal)) + data
+    crc = _checksum(data, name, ordinal)
+    for part in more:
+        crc = google_crc32c.extend(crc, part)
+    return b"".join((_CRC.pack(crc), data, *more))
 
 
 def unseal(data: Stored, name: bytes, ordinal: int = 0) -> bytes:

@@ -8,16 +8,17 @@ import os
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import lmdb
 import numpy as np
 
 from ..client.protocol import limits
 from ..client.protocol.invariants import invariant
-from .block_output import BlockEncoder
+from .block_layout import ALL_BYTES, ENTRY_BYTES, Laid, layout_of
+from .block_output import BlockEncoder, HeaderMarks
 from .bloom_output import FilterOutput
-from .entries import SortedEntries
+from .entries import Entries, joined
 from .file_hash import hash_file
 from .order_output import OrderOutput
 from .room import headers_bytes
@@ -36,16 +37,21 @@ from .segment_format import (
     SegmentInfo,
     seal,
 )
-from .strings import Numbers
+from .strings import Marks, Numbers
 from .write_back import write_back
 
-_ENTRY_BYTES: Final = 10
-"""The bytes of an entry in a block besides its key, value and headers."""
 _PAGE_BYTES: Final = 4096
 _PAGE_HEADER_BYTES: Final = 16
 """The header of the first page of a large value in LMDB."""
 _INLINE_BYTES: Final = 2_000
 """The largest value that lies in a leaf page beside others."""
+
+
+class _Held(NamedTuple):
+    """Entries in order that may grow into a block, and which of them begin a key."""
+
+    entries: Entries
+    fresh: Marks
 
 
 class SegmentOutput:
@@ -66,8 +72,9 @@ class SegmentOutput:
     ) -> None:
         self._path = path
         self._codec = choose_codec(sample)
+        self._encoder = BlockEncoder(self._codec, bases)
         self._bases = bases
-        self._pending: SortedEntries | None = None
+        self._held: _Held | None = None
         self._block_bytes = limits.segment_block_bytes
         self._ranks = array("I")
         self._sizes = array("I")
@@ -113,21 +120,34 @@ class SegmentOutput:
         """The number of added entries: the rank of the next entry."""
         return self._entries
 
-    def add(self, entries: SortedEntries) -> None:
-        """Append entries that follow the entries added before."""
-        if len(entries):
-            self._entries += len(entries)
-            self._least_ms = min(self._least_ms, int(entries.timestamps.min()))
-            self._greatest_ms = max(self._greatest_ms, int(entries.timestamps.max()))
-            if self._pending is not None:
-                entries = self._pending.followed_by(entries)
-            self._pending = self._cut(entries, last=False)
+    def add(self, entries: Entries, order: Numbers, fresh: Marks) -> None:
+        """Append entries that follow the entries added before, in this order of their positions.
+
+        `fresh` tells which of them have another key than the entry before.
+        """
+        if not len(order):
+            return
+        self._entries += len(order)
+        timestamps = entries.timestamps[order]
+        self._least_ms = min(self._least_ms, int(timestamps.min()))
+        self._greatest_ms = max(self._greatest_ms, int(timestamps.max()))
+        fresh = fresh.copy()
+        fresh[0] = True
+        held = self._held
+        if held is not None:
+            before = held.entries
+            fresh[0] = before.keys[len(before) - 1] != entries.keys[order.item(0)]
+            entries = joined([before, entries])
+            order = np.concatenate((np.arange(len(before)), order + len(before)))
+            fresh = np.concatenate((held.fresh, fresh))
+        self._held = self._cut(entries, order, fresh, last=False)
 
     def finish(self, first_seq: int, end_seq: int) -> SegmentInfo:
         """Write the rest, sync, and close. The file covers the seqs in [first_seq, end_seq)."""
         invariant(self._entries > 0, "a segment would have no entries")
-        if self._pending is not None:
-            self._cut(self._pending, last=True)
+        if self._held is not None:
+            entries, fresh = self._held
+            self._cut(entries, np.arange(len(entries)), fresh, last=True)
         self._filters.finish()
         self.order.finish()
         invariant(
@@ -167,32 +187,33 @@ class SegmentOutput:
 
     # Blocks.
 
-    def _cut(self, entries: SortedEntries, *, last: bool) -> SortedEntries | None:
+    def _cut(self, entries: Entries, order: Numbers, fresh: Marks, *, last: bool) -> "_Held | None":
         """Write whole blocks and return the remaining entries, which may grow into a block.
 
         `last`: write all entries.
         """
-        ends = _ends(entries)
-        encoder = BlockEncoder(entries, self._codec, self._bases)
-        self._filters.begin(entries.keys)
-        count, begin, before = len(entries), 0, 0
-        while begin < count:
-            end = int(ends.searchsorted(before + self._block_bytes, "right"))
-            end = max(end, begin + 1)  # a larger entry has a block of its own
-            if end == count and not last:
-                break
-            data = encoder.encode(begin, end, len(self._ranks))
-            first, behind = encoder.keys_of(begin, end)
-            self._put_block(entries.keys[first], entries.seqs.item(begin), data)
-            self._filters.add(behind)
-            self._written += end - begin
-            size, before = ends.item(end - 1) - before, ends.item(end - 1)
-            if end - begin > 1:
-                self._block_bytes = _fitting(size, len(data))
-            begin = end
+        keys = entries.keys.take(order[fresh])
+        layout = layout_of(entries, order, fresh, keys, _header_sizes(entries))
+        marks = HeaderMarks(entries, order)
+        self._filters.begin(keys)
+        end = 0
+        while (found := layout.take(self._block_bytes, last)) is not None:
+            laid = Laid._make(found)
+            data = self._encoder.encode(laid, marks, len(self._ranks))
+            self._put_block(laid.first_key, laid.first_seq, data)
+            self._filters.add(laid.behind)
+            self._written += laid.entries
+            self._data_bytes += laid.size - ENTRY_BYTES * laid.entries
+            if laid.entries > 1:
+                self._block_bytes = _fitting(laid.size, len(data))
+            end = laid.end
         self._filters.end()
-        self._data_bytes += before - _ENTRY_BYTES * begin
-        return entries.from_(begin) if begin < count else None
+        rest = layout.take(ALL_BYTES, True)
+        if rest is None:
+            return None
+        fresh = fresh[end:].copy()
+        fresh[0] = True
+        return _Held(entries.held(order[end:], Laid._make(rest).values), fresh)
 
     def _put_block(self, key: bytes, seq: int, data: bytes) -> None:
         """Store a block that begins with this key, and this seq less the base."""
@@ -210,16 +231,17 @@ class SegmentOutput:
         invariant(stored, "the file did not store a row of the segment", block=len(self._ranks))
 
 
-def _ends(entries: SortedEntries) -> Numbers:
-    """Return where each entry would end if the entries stood one after the other.
+def _header_sizes(entries: Entries) -> Numbers | None:
+    """Return the bytes of the headers of each entry, or None without headers.
 
     Headers count: otherwise a block of entries with little else would be decoded to 12 MB.
     """
-    sizes = np.repeat(entries.keys.lengths + _ENTRY_BYTES, entries.key_counts)
-    sizes += entries.values.lengths
+    if not entries.headers:
+        return None
+    sizes: Numbers = np.zeros(len(entries), np.int64)
     for at, headers in entries.headers.items():
-        sizes[at] += headers_bytes(headers)
-    return np.cumsum(sizes)
+        sizes[at] = headers_bytes(headers)
+    return sizes
 
 
 def _fitting(size: int, stored: int) -> int:

@@ -1,12 +1,11 @@
 """Building a segment from the batches of a memtable: sort by (key, seq), pass on to the output.
 
 This runs in the builder process. Python does nothing per record here, and makes no object of one:
-each step is a call per column (`strings`, `entries`).
+each step is a call per column (`strings`, `entries`), or per block (`block_layout`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -19,14 +18,8 @@ from .segment_dictionary import evenly
 from .segment_format import SegmentInfo
 from .segment_output import SegmentOutput
 from .sources import Source
-from .strings import Numbers
 
 __all__ = ["SegmentInfo", "Source", "build"]
-
-_STEP: Final = 16_384
-"""The most entries that are put in order at a time."""
-_STEP_BYTES: Final = 8 << 20
-"""The bytes of values at which a step ends, since a step copies them."""
 
 
 def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
@@ -43,8 +36,7 @@ def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
         path, bases=bases, entries=count, data_bytes=data_bytes,
         sample=_values(entries, evenly(count, values_bytes)),
     ) as output:  # fmt: skip
-        for begin, end in _steps(entries.values.lengths[order]):
-            output.add(entries.sorted(order[begin:end], fresh[begin:end]))
+        output.add(entries, order, fresh)
         ranks = np.empty(count, np.uint32)
         ranks[order] = np.arange(count, dtype=np.uint32)
         output.order.add(np.arange(first_seq, first_seq + count, dtype=np.uint64), ranks)
@@ -56,13 +48,3 @@ def _values(entries: Entries, places: range) -> list[bytes | None]:
     return [
         None if absent is not None and absent[place] else entries.values[place] for place in places
     ]
-
-
-def _steps(lengths: Numbers) -> Iterator[tuple[int, int]]:
-    """Yield the begin and end of each step over entries with values of these lengths."""
-    ends, begin, before = np.cumsum(lengths), 0, 0
-    while begin < len(ends):
-        end = int(ends.searchsorted(before + _STEP_BYTES, "right"))
-        end = min(max(end, begin + 1), begin + _STEP)
-        yield begin, end
-        begin, before = end, int(ends[end - 1])

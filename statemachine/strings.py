@@ -68,15 +68,14 @@ class Strings:
 
     def take(self, places: Numbers) -> "Strings":
         """Return the strings at these positions, side by side in a new buffer."""
-        return Strings(self.data, self.starts[places], self.lengths[places]).packed()
+        if native is None:
+            return Strings(self.data, self.starts[places], self.lengths[places])._packed()
+        found = native.gather(self.data, self.starts, self.lengths, places)
+        lengths = np.frombuffer(found[1], np.int64)
+        return Strings(np.frombuffer(found[0], np.uint8), np.cumsum(lengths) - lengths, lengths)
 
-    def packed(self) -> "Strings":
+    def _packed(self) -> "Strings":
         """Return the same strings side by side in a new buffer."""
-        if native is not None:
-            ends = np.cumsum(self.lengths)
-            data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-            native.gather(self.data, self.starts, self.lengths, data)
-            return Strings(data, ends - self.lengths, self.lengths)
         length = int(self.lengths[0]) if len(self) else 0
         if length and (self.lengths == length).all():
             data = _pieces(self.data, length)[self.starts].view(np.uint8)
@@ -86,13 +85,6 @@ class Strings:
         data = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
         copy(self, data, starts)
         return Strings(data, starts, self.lengths)
-
-
-def side_by_side(parts: Sequence[Strings]) -> Strings:
-    """Return the strings of all parts in a new buffer. Each part's strings lie side by side."""
-    pieces = [part.data[slice(*part.extent)] for part in parts]
-    lengths = np.concatenate([part.lengths for part in parts])
-    return Strings(np.concatenate(pieces), np.cumsum(lengths) - lengths, lengths)
 
 
 def joined(parts: Sequence[Strings]) -> Strings:

@@ -213,21 +213,28 @@ longest_value(PyObject *module, PyObject *const *args, Py_ssize_t given)
 }
 
 PyDoc_STRVAR(locate_doc,
-"locate(packed, counts, none) -> (starts, lengths) | None\n\n"
-"Return where each string of some packed arrays lies when the arrays stand side by side, as numbers\n"
-"of 64 bits. With `none` a string may be nil, of length -1. None: use the Python code.");
+"locate(packed, counts, none, place_bits) -> (starts, lengths) | None\n\n"
+"Return where each string of some packed arrays lies, as numbers of 64 bits. With `none` a string\n"
+"may be nil, of length -1. A start counts from the begin of the first array, as if the arrays stood\n"
+"side by side. With `place_bits` it counts from the begin of its own array, whose number stands\n"
+"above so many bits. None: use the Python code.");
 
 static PyObject *
 locate(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
-    if (given != 3 || !PyList_Check(args[0]) || !PyList_Check(args[1])
+    if (given != 4 || !PyList_Check(args[0]) || !PyList_Check(args[1])
         || PyList_GET_SIZE(args[0]) != PyList_GET_SIZE(args[1])) {
         PyErr_SetString(PyExc_TypeError, "give lists of packed arrays and of their counts");
         return NULL;
     }
     int nil_allowed = PyObject_IsTrue(args[2]);
-    if (nil_allowed < 0)
+    long place_bits = PyLong_AsLong(args[3]);
+    if (nil_allowed < 0 || (place_bits == -1 && PyErr_Occurred()))
         return NULL;
+    if (place_bits < 0 || place_bits > 62) {
+        PyErr_SetString(PyExc_ValueError, "a place has 0 to 62 low bits");
+        return NULL;
+    }
     Py_ssize_t arrays = PyList_GET_SIZE(args[0]), all = 0;
     for (Py_ssize_t i = 0; i < arrays; i++) {
         PyObject *pair[2] = {PyList_GET_ITEM(args[0], i), PyList_GET_ITEM(args[1], i)};
@@ -238,8 +245,12 @@ locate(PyObject *module, PyObject *const *args, Py_ssize_t given)
         /* Nothing is reserved for strings that are not there. */
         if (count < 0 || count > reader.end - reader.at)
             Py_RETURN_NONE;
+        if (place_bits && (reader.end - reader.at) >> place_bits)
+            Py_RETURN_NONE;
         all += count;
     }
+    if (place_bits && arrays > INT64_MAX >> place_bits)
+        Py_RETURN_NONE;
     PyObject *starts = PyBytes_FromStringAndSize(NULL, all * (Py_ssize_t)sizeof(int64_t));
     PyObject *lengths = PyBytes_FromStringAndSize(NULL, all * (Py_ssize_t)sizeof(int64_t));
     PyObject *found = NULL;
@@ -254,6 +265,8 @@ locate(PyObject *module, PyObject *const *args, Py_ssize_t given)
         if (!arguments(pair, 2, &reader, &count))
             goto done;
         const unsigned char *begin = reader.at;
+        if (place_bits)
+            base = (int64_t)i << place_bits;
         if (!pass_array_head(&reader, count)) {
             found = Py_NewRef(Py_None);
             goto done;
@@ -292,62 +305,84 @@ done:
 }
 
 PyDoc_STRVAR(gather_doc,
-"gather(data, starts, lengths, target)\n\n"
-"Copy the strings of `data` at `starts`, with `lengths`, side by side into `target`, which has\n"
-"exactly their size. Raises ValueError.");
+"gather(data, starts, lengths, places) -> (data, lengths)\n\n"
+"Return the strings at these positions side by side, and their lengths as numbers of 64 bits.\n"
+"Raises ValueError.");
 
-enum { AHEAD = 12, LINE = 64, FETCHED_MAX = 256 };
+enum { DATA, STARTS, LENGTHS, PLACES, GATHERED, AHEAD = 16, LINE = 64, FETCHED_MAX = 256 };
+
+/* Note the lengths of the strings at these positions. Return their sum, or -1 when one lies outside
+ * of the data. The strings lie anywhere: ask for those that follow meanwhile. */
+static int64_t
+gathered_size(const Py_buffer *parts, int64_t *found)
+{
+    const char *data = parts[DATA].buf;
+    const int64_t *starts = parts[STARTS].buf, *lengths = parts[LENGTHS].buf;
+    const int64_t *places = parts[PLACES].buf;
+    Py_ssize_t count = parts[PLACES].len / (Py_ssize_t)sizeof(int64_t);
+    int64_t strings = parts[STARTS].len / (Py_ssize_t)sizeof(int64_t), size = 0;
+    if (parts[LENGTHS].len != parts[STARTS].len)
+        return -1;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (i + AHEAD < count && places[i + AHEAD] >= 0 && places[i + AHEAD] < strings) {
+            __builtin_prefetch(&starts[places[i + AHEAD]]);
+            __builtin_prefetch(&lengths[places[i + AHEAD]]);
+        }
+        if (places[i] < 0 || places[i] >= strings)
+            return -1;
+        int64_t start = starts[places[i]], length = lengths[places[i]];
+        if (length < 0 || start < 0 || start > parts[DATA].len || length > parts[DATA].len - start
+            || length > PY_SSIZE_T_MAX - size)
+            return -1;
+        for (int64_t at = 0; at < length && at < FETCHED_MAX; at += LINE)
+            __builtin_prefetch(data + start + at);
+        found[i] = length;
+        size += length;
+    }
+    return size;
+}
 
 static PyObject *
 gather(PyObject *module, PyObject *const *args, Py_ssize_t given)
 {
-    Py_buffer data, starts, lengths, target;
-    PyObject *found = NULL;
-    if (given != 4) {
-        PyErr_SetString(PyExc_TypeError, "give data, starts, lengths and a target");
+    Py_buffer parts[GATHERED];
+    if (given != GATHERED) {
+        PyErr_SetString(PyExc_TypeError, "give data, starts, lengths and places");
         return NULL;
     }
-    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0)
-        return NULL;
-    if (PyObject_GetBuffer(args[1], &starts, PyBUF_SIMPLE) < 0)
-        goto no_starts;
-    if (PyObject_GetBuffer(args[2], &lengths, PyBUF_SIMPLE) < 0)
-        goto no_lengths;
-    if (PyObject_GetBuffer(args[3], &target, PyBUF_WRITABLE) < 0)
-        goto no_target;
-    const char *from = data.buf;
-    const int64_t *start = starts.buf, *length = lengths.buf;
-    char *to = target.buf;
-    int64_t left = target.len;
-    Py_ssize_t count = starts.len / (Py_ssize_t)sizeof(int64_t);
-    int inside = starts.len == lengths.len;
-    for (Py_ssize_t i = 0; inside && i < count; i++) {
-        /* The strings lie anywhere: ask for those that follow while this one is copied. */
-        if (i + AHEAD < count) {
-            int64_t next = start[i + AHEAD], size = length[i + AHEAD];
-            if (next >= 0 && next < data.len)
-                for (int64_t at = 0; at < size && at < FETCHED_MAX && next + at < data.len; at += LINE)
-                    __builtin_prefetch(from + next + at);
-        }
-        inside = length[i] >= 0 && length[i] <= left && start[i] >= 0 && start[i] <= data.len
-            && length[i] <= data.len - start[i];
-        if (!inside)
-            break;
-        memcpy(to, from + start[i], length[i]);
+    int held = 0;
+    PyObject *found = NULL, *lengths = NULL, *data = NULL;
+    for (; held < GATHERED; held++)
+        if (PyObject_GetBuffer(args[held], &parts[held], PyBUF_SIMPLE) < 0)
+            goto done;
+    const int64_t *starts = parts[STARTS].buf, *places = parts[PLACES].buf;
+    Py_ssize_t count = parts[PLACES].len / (Py_ssize_t)sizeof(int64_t);
+    lengths = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int64_t));
+    if (lengths == NULL)
+        goto done;
+    const int64_t *length = (int64_t *)PyBytes_AS_STRING(lengths);
+    int64_t size = gathered_size(parts, (int64_t *)PyBytes_AS_STRING(lengths));
+    if (size < 0) {
+        PyErr_SetString(PyExc_ValueError, "a string lies outside of the data");
+        goto done;
+    }
+    data = PyBytes_FromStringAndSize(NULL, size);
+    if (data == NULL)
+        goto done;
+    const char *from = parts[DATA].buf;
+    char *to = PyBytes_AS_STRING(data);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (i + AHEAD < count)
+            __builtin_prefetch(from + starts[places[i + AHEAD]]);
+        memcpy(to, from + starts[places[i]], length[i]);
         to += length[i];
-        left -= length[i];
     }
-    if (inside && left == 0)
-        found = Py_NewRef(Py_None);
-    else
-        PyErr_SetString(PyExc_ValueError, "a string lies outside of the data or of the target");
-    PyBuffer_Release(&target);
-no_target:
-    PyBuffer_Release(&lengths);
-no_lengths:
-    PyBuffer_Release(&starts);
-no_starts:
-    PyBuffer_Release(&data);
+    found = PyTuple_Pack(2, data, lengths);
+done:
+    Py_XDECREF(data);
+    Py_XDECREF(lengths);
+    while (held > 0)
+        PyBuffer_Release(&parts[--held]);
     return found;
 }
 

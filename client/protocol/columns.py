@@ -176,11 +176,12 @@ def array_header(data: bytes, at: int = 0) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : begin], "big"), begin
 
 
-def fields(data: bytes, *, width_min: int, array_max: int) -> list[Any]:
+def fields(data: bytes, *, width_min: int, array_max: int, viewed: int | None = None) -> list[Any]:
     """Unpack an array of `width_min` to 15 fields.
 
     A field is a number, nil, a short string, binary data, or an array of at most `array_max`
-    scalars. Raises ValueError for anything else.
+    scalars. Raises ValueError for anything else. Binary data at the position `viewed` is not
+    copied: the field is a view.
     """
     width, at = array_header(data)
     if not width_min <= width <= _FIELDS_MAX:
@@ -196,7 +197,7 @@ def fields(data: bytes, *, width_min: int, array_max: int) -> list[Any]:
             single += 1
             continue
         found += _singles(data, begin, at, single)
-        value, at = _field(data, at, array_max)
+        value, at = _field(data, at, array_max, view=len(found) == viewed)
         found.append(value)
         begin, single = at, 0
     found += _singles(data, begin, at, single)
@@ -229,14 +230,14 @@ def _singles(data: bytes, begin: int, end: int, count: int) -> list[Any]:
     return unpack_flat(bytes((0x90 | count,)) + data[begin:end], count) if count else []
 
 
-def _field(data: bytes, at: int, array_max: int) -> tuple[Any, int]:
+def _field(data: bytes, at: int, array_max: int, *, view: bool) -> tuple[Any, int]:
     """Return the binary data or the array of scalars at that place, and its end."""
     if data[at] in (0xC4, 0xC5, 0xC6):
         begin = at + 1 + form_at(data, at)[1]
         end = begin + int.from_bytes(data[at + 1 : begin], "big")
         if end > len(data):
             raise ValueError("the bytes end too early")
-        return data[begin:end], end
+        return memoryview(data)[begin:end] if view else data[begin:end], end
     count, begin = array_header(data, at)
     if count > array_max:
         raise ValueError(f"an array has {count} elements; {array_max} are allowed")

@@ -1,6 +1,6 @@
 """The compiled functions, where this installation has them.
 
-`_native.c`, `_packing.c` and `statemachine/_memtable.c` are built when lognode is installed and a
+`_native.c`, `_packing.c`, and `_memtable.c` and `_building.c` in `statemachine`, are built when lognode is installed and a
 compiler is there. Each of their functions has a twin in Python that does the same more slowly, and
 `LOGNODE_PURE=1` in the environment chooses the twins. The twins decide what is wrong with damaged
 bytes: a compiled function returns None for all but plain input, and then its twin runs. So members
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 
 def load(name: str, package: str | None) -> Any:
-    """Return a compiled module of a package, or None if Python shall do its work."""
+    """Return a compiled module; None without a compiler, or where the twins are chosen."""
     if os.environ.get("LOGNODE_PURE"):
         return None
     try:

@@ -54,6 +54,9 @@ store it in 64 bits."""
 _HEAD: Final = "count, producer, epoch, low, flags and values size"
 _FIELDS: Final = 14
 """The fields of a batch; further fields of a later version are ignored."""
+_VALUES: Final = 12
+"""The position of the value column, which is most of a batch. Members keep the batch as it came,
+and rarely need the values."""
 
 
 class Batch(NamedTuple):
@@ -74,7 +77,7 @@ class Batch(NamedTuple):
     snapshots: frozenset[int]
     key_column: KeyColumn
     packed_headers: bytes | None
-    packed_values: bytes
+    packed_values: bytes | memoryview
     values_compressed: bool
     values_size: int
 
@@ -230,7 +233,7 @@ def _checked_fields(data: bytes) -> list[Any]:
         raise CorruptData(
             "a record batch has records with a common outcome and with conditions of their own"
         )
-    if type(packed_keys) is not bytes or type(packed_values) is not bytes:
+    if type(packed_keys) is not bytes or type(packed_values) not in (bytes, memoryview):
         raise CorruptData("a column of a record batch is not bytes")
     if packed_headers is not None and type(packed_headers) is not bytes:
         raise CorruptData("the header column of a record batch is not bytes")
@@ -287,9 +290,9 @@ def decode_batch(data: bytes | PackedBatch) -> Batch:
     )
 
 
-def _unpacked(packed: bytes, size: int, compressed: bool) -> bytes:
+def _unpacked(packed: bytes | memoryview, size: int, compressed: bool) -> bytes:
     """Return the packed array of values, uncompressed. Raises ValueError."""
-    raw = decompress(packed, size) if compressed else packed
+    raw = decompress(packed, size) if compressed else bytes(packed)
     if len(raw) != size:
         raise ValueError(f"the values have {len(raw)} bytes; the batch declares {size}")
     return raw
@@ -465,7 +468,9 @@ def _fields(data: bytes) -> list[Any]:
             pass  # a batch of few bytes may have longer lists than `unpack_flat` takes
         else:
             return found if len(found) >= _FIELDS else []
-    return columns.fields(data, width_min=_FIELDS, array_max=limits.batch_records_max)
+    return columns.fields(
+        data, width_min=_FIELDS, array_max=limits.batch_records_max, viewed=_VALUES
+    )
 
 
 def _corrupt(column: str, error: ValueError) -> CorruptData:

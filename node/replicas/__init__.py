@@ -5,6 +5,7 @@
     range_replica            gathers appends into entries and tells followers of new entries
     controller_replica       replicates the metadata; controller_store keeps it on disk
     gathered, brought        order waiting appends fairly; measure what each principal appends
+    proposed_batches         keeps what the leader decoded until the entry is applied
     rounds                   one write and sync of the WAL for all groups at a time
     clocks                   which timestamp a leader gives
     news, contact_watch      tell followers of new entries, and that their member is cut off

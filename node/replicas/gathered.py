@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from ...client.protocol import limits
+from ...client.protocol.records import Batch
 
 _QUANTUM_BYTES: Final = 64 * limits.KIB
 _BATCH_RECORDS: Final = 32
@@ -20,11 +21,15 @@ _ALONE_BYTES: Final = 64 * limits.MIB
 
 
 class Waiting(NamedTuple):
-    """A waiting batch: its bytes, its records, and the future of its caller."""
+    """A waiting batch: its bytes, its records, the future of its caller, and the decoded batch.
+
+    The decoded batch is None in a long queue, whose memory is counted in bytes of batches.
+    """
 
     data: bytes
     records: int
     future: Any
+    batch: Batch | None = None
 
 
 class _Line:

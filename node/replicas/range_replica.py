@@ -17,6 +17,7 @@ from ...raft.group_log import GroupLog
 from ...raft.types import LogEntry
 from ...statemachine import commands
 from ...statemachine.admission import SenderCheck, admit, admit_steps
+from ...statemachine.commands import Command
 from ...statemachine.range_state import Ahead, RangeState
 from ...statemachine.turn_limits import NotPrepared, TurnOver, Turns
 from ..quota.quotas import APPEND_RECORDS, Payer
@@ -31,6 +32,7 @@ from .log_pins import LogPins
 from .news import News
 from .prepare import prepare
 from .producer_use import ProducerUse, retire_at_once_max
+from .proposed_batches import ProposedBatches, kept_queue_bytes_max
 from .replica import Replica, Services, brim
 from .view_waits import ViewWaits
 
@@ -64,6 +66,7 @@ class RangeReplica(Replica):
         self.state = state
         self._on_change = on_change
         self._gathered = Gathered()
+        self._proposed = ProposedBatches()
         self._closed_producers: dict[int, None] = {}
         """Closed producers whose rows are removed in the next round."""
         self.news = News(services.on_broken)
@@ -153,7 +156,8 @@ class RangeReplica(Replica):
         """Keep an admitted batch for the next round."""
         self.count_append(data, batch, allowed, payer)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._gathered.add(_name(payer), Waiting(data, batch.count, future))
+        kept = batch if self._gathered.size < kept_queue_bytes_max else None
+        self._gathered.add(_name(payer), Waiting(data, batch.count, future, kept))
         self.services.rounds.gather(self)
         return future
 
@@ -250,13 +254,19 @@ class RangeReplica(Replica):
         """Propose an entry of these batches; a refusal goes to their futures."""
         batches = [each.data for each in taken]
         futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
+        stamp_ms = self.services.stamp_ms()
         try:
-            command = commands.proposal(commands.APPEND, self.services.stamp_ms(), batches)
-            self.propose(command, futures, records=sum(each.records for each in taken))
+            command = commands.proposal(commands.APPEND, stamp_ms, batches)
+            index = self.propose(command, futures, records=sum(each.records for each in taken))
         except LognodeError as error:
             for future in futures:
                 if not future.done():
                     future.set_exception(error)
+        else:
+            decoded = [each.batch for each in taken]
+            self._proposed.keep(
+                index, command, Command(commands.APPEND, stamp_ms, batches), decoded
+            )
 
     @property
     def _may_propose(self) -> bool:
@@ -465,7 +475,8 @@ class RangeReplica(Replica):
         if self._preparing is not None:
             return False
         if self._ahead is None or self._ahead[0] != entry.index:
-            self._ahead = (entry.index, Ahead.of(entry.command), Turns())
+            ahead = self._proposed.take(entry.index, entry.command)
+            self._ahead = (entry.index, ahead, Turns())
         _, ahead, turns = self._ahead
         try:
             with self.state.store.on_hand(turns):
@@ -524,6 +535,7 @@ class RangeReplica(Replica):
             self._producer_use.began_to_lead()
         else:
             self._seal_proposed = False
+            self._proposed.clear()
             self._closed_producers.clear()
             self.key_turns.end_all()
             self.view_waits.end_all(self.not_leader())
@@ -563,6 +575,7 @@ class RangeReplica(Replica):
     def stop(self) -> None:
         super().stop()
         self._refuse_gathered()
+        self._proposed.clear()
         self.news.tell_all()
         self.contact.end()
         self.key_turns.end_all()

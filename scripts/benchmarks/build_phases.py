@@ -24,6 +24,7 @@ from lognode.statemachine import (
     segment_block,
     segment_output,
     segment_writer,
+    strings,
 )
 from lognode.statemachine.segment_writer import Source, build
 
@@ -32,9 +33,9 @@ _PHASES: dict[str, Sequence[tuple[object, str]]] = {
     "locate": [(segment_writer, "entries_of")],
     "sort": [(segment_writer, "sort_keys")],
     "codec": [(segment_output, "choose_codec")],
-    "gather": [(segment_writer.Entries, "sorted")],
+    "gather keys": [(strings.Strings, "take")],
     "filter": [(bloom_output, "hash_keys"), (bloom_output, "build_filter")],
-    "cut": [(segment_output.SegmentOutput, "add")],
+    "cut, lay out": [(segment_output.SegmentOutput, "add")],
     "encode": [(block_output.BlockEncoder, "encode")],
     "compress": [(segment_block.Codec, "pack_head"), (segment_block.Codec, "pack_values")],
     "order": [(order_output.OrderOutput, "add"), (order_output.OrderOutput, "finish")],

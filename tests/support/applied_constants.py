@@ -19,6 +19,7 @@ COMPILED = (
     "lognode.client.protocol._native",
     "lognode.client.protocol._packing",
     "lognode.statemachine._memtable",
+    "lognode.statemachine._building",
 )
 Ran = dict[CodeType, str]
 """The functions that ran, and the names of their modules."""

@@ -135,7 +135,7 @@ def test_a_count_reserves_nothing_for_keys_that_are_not_there() -> None:
     for count in (1 << 80, -(1 << 80)):  # the twin says what is wrong
         assert native.scan_keys(b"k", count) is None
         assert native.longest(b"k", count) is None
-        assert native.locate([b"k"], [count], 0) is None
+        assert native.locate([b"k"], [count], 0, 0) is None
         assert native.integers(b"k", 0, count) is None
 
 
@@ -190,11 +190,15 @@ def test_strings_are_found_and_gathered_the_same(
     for module in (native, None):
         monkeypatch.setattr(packed_strings, "native", module)
         monkeypatch.setattr(strings, "native", module)
-        texts, absent = packed_strings.unpacked(arrays, counts, none=True)
+        values, absent = packed_strings.located(arrays, counts)
         marks = [False] * len(expected) if absent is None else absent.tolist()
+        texts = values.together()
         found.append(
             (list(texts), marks, list(texts.take(order)), texts.take(order).data.tobytes())
         )
+        assert [values[at] for at in range(len(values))] == found[0][0]
+        if absent is None:
+            assert list(packed_strings.unpacked(arrays, counts)) == found[0][0]
     assert found[0] == found[1]
     assert found[0][0] == [value or b"" for value in expected]
     assert found[0][1] == [value is None for value in expected]
@@ -203,26 +207,33 @@ def test_strings_are_found_and_gathered_the_same(
 @needs_native
 def test_damaged_columns_are_left_to_the_twin() -> None:
     sound = msgpack.packb([b"k", None])
-    assert native.locate([sound], [2], True) is not None
+    assert native.locate([sound], [2], True, 0) is not None
     for arrays, counts, none in (
         ([sound], [2], False), ([sound], [1], True), ([sound[:-1]], [2], True),
         ([sound + b"\xc0"], [2], True), ([b"\xdd\xff\xff\xff\xff"], [0xFFFFFFFF], True),
         ([msgpack.packb([1, b"k"])], [2], True), ([sound], [-1], True),
     ):  # fmt: skip
-        assert native.locate(arrays, counts, none) is None
+        assert native.locate(arrays, counts, none, 0) is None
+        assert native.locate(arrays, counts, none, 40) is None
+    assert native.locate([sound], [2], True, 2) is None
+    assert native.locate([b"\x90"] * 9, [0] * 9, True, 62) is None
+    with pytest.raises(ValueError, match="low bits"):
+        native.locate([sound], [2], True, 63)
 
 
 @needs_native
 @pytest.mark.parametrize(
-    ("start", "length", "room"),
-    [(-1, 1, 1), (0, -1, 0), (3, 2, 2), (5, 0, 1), (0, 4, 3), (9, 0, 0)],
-)
-def test_nothing_outside_of_the_data_or_the_target_is_touched(
-    start: int, length: int, room: int
-) -> None:
-    target = np.zeros(room, np.uint8)
+    ("start", "length", "place"),
+    [(-1, 1, 0), (0, -1, 0), (3, 2, 0), (5, 0, 0), (9, 0, 0), (0, 1 << 62, 0), (1 << 62, 1, 0),
+     (0, 1, -1), (0, 1, 1), (0, 1, 1 << 62)],
+)  # fmt: skip
+def test_nothing_outside_of_the_data_is_gathered(start: int, length: int, place: int) -> None:
+    found = native.gather(b"abcd", np.array([1]), np.array([3]), np.array([0, 0]))
+    assert found == (b"bcdbcd", np.array([3, 3]).tobytes())
     with pytest.raises(ValueError, match="outside"):
-        native.gather(bytes(4), np.array([start]), np.array([length]), target)
+        native.gather(b"abcd", np.array([start]), np.array([length]), np.array([place]))
+    with pytest.raises(ValueError, match="outside"):
+        native.gather(b"abcd", np.array([0, 1]), np.array([1]), np.array([0]))
 
 
 INTEGERS = [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**63 - 1, -1, -32, -33,

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import google_crc32c
 import msgpack
@@ -18,18 +19,21 @@ import pytest
 import lognode
 from lognode.client.protocol.errors import CorruptData
 from lognode.client.protocol.records import encode_batch
+from lognode.statemachine import key_order
 from lognode.statemachine.batch_entries import entries_of
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.block_entries import EntryBlock
+from lognode.statemachine.compiled import building
 from lognode.statemachine.key_hashes import hash_keys
 from lognode.statemachine.key_order import sort_keys
-from lognode.statemachine.packed_strings import unpacked
+from lognode.statemachine.packed_strings import located, unpacked
 from lognode.statemachine.segment_block import HEAD, PLAIN, Block
 from lognode.statemachine.segment_format import BLOCK, Bases, seal, unseal
 from lognode.statemachine.segment_reader import Segment
-from lognode.statemachine.segment_writer import Source, _steps, build
-from lognode.statemachine.strings import Strings, copy, joined, side_by_side, words
+from lognode.statemachine.segment_writer import Source, build
+from lognode.statemachine.strings import Strings, copy, joined, words
 
+MODULES = [None] if building is None else [building, None]
 Make = Callable[[random.Random], bytes]
 KEYS: dict[str, Make] = {
     "numbers": lambda rng: b"%016d" % rng.randrange(300),
@@ -43,11 +47,17 @@ KEYS: dict[str, Make] = {
     "eight": lambda rng: rng.randbytes(8),
     "nine": lambda rng: b"12345678" + rng.randbytes(1),
     "one": lambda rng: b"the same key",
+    "zeros behind a prefix": lambda rng: b"x" * 9 + bytes(rng.randrange(60)),
+    "a few": lambda rng: bytes(rng.randrange(9)) + b"y" * rng.choice((0, 9, 70)),
 }
 
 
+@pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize("kind", KEYS)
-def test_keys_are_sorted_as_bytes_are_and_equal_keys_stay_in_order(kind: str) -> None:
+def test_keys_are_sorted_as_bytes_are_and_equal_keys_stay_in_order(
+    kind: str, module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_order, "building", module)
     for seed in range(60):
         rng = random.Random(f"{kind} {seed}")
         keys = [KEYS[kind](rng) for _ in range(rng.choice([1, 2, 3, 50, 700]))]
@@ -69,29 +79,28 @@ def test_strings_of_any_length_are_copied_and_nothing_else_changes() -> None:
         chosen = rng.choices(lengths[: rng.choice([1, 2, 9, 70, 77])], k=rng.randrange(1, 60))
         if seed == 0:
             chosen = [5 << 20, 3, 5 << 20]
-        strings = [rng.randbytes(length) for length in chosen]
-        column = Strings.of(strings)
-        places = rng.choices(range(len(strings)), k=100 if seed else 4)
+        texts = [rng.randbytes(length) for length in chosen]
+        column = Strings.of(texts)
+        places = rng.choices(range(len(texts)), k=100 if seed else 4)
         taken = column.take(np.array(places))
-        assert list(taken) == [strings[at] for at in places], f"seed={seed}"
-        assert list(joined([taken, column.slice(3, 9)])) == [*taken, *strings[3:9]]
-        assert list(side_by_side([column.slice(1, 7), taken])) == [*strings[1:7], *taken]
+        assert list(taken) == [texts[at] for at in places], f"seed={seed}"
+        assert list(joined([taken, column.slice(3, 9)])) == [*taken, *texts[3:9]]
         # Into a buffer with other bytes between the strings.
         starts = np.cumsum([2, *(length + 3 for length in chosen)])
         target = np.full(int(starts[-1]) + 9, 0xEE, np.uint8)
         copy(column, target, starts[:-1])
         expected = bytearray(b"\xee" * len(target))
-        for start, string in zip(starts.tolist(), strings, strict=False):
+        for start, string in zip(starts.tolist(), texts, strict=False):
             expected[start : start + len(string)] = string
         assert target.tobytes() == bytes(expected)
 
 
 def test_words_are_big_endian_and_end_in_zeros() -> None:
     rng = random.Random(1)
-    strings = [rng.randbytes(rng.randrange(30)) for _ in range(300)]
-    column = Strings.of(strings)
+    texts = [rng.randbytes(rng.randrange(30)) for _ in range(300)]
+    column = Strings.of(texts)
     for at in (0, 1, 8, 16, 24, 32):
-        expected = [int.from_bytes(each[at : at + 8].ljust(8, b"\0"), "big") for each in strings]
+        expected = [int.from_bytes(each[at : at + 8].ljust(8, b"\0"), "big") for each in texts]
         assert words(column, np.arange(300), at).tolist() == expected
 
 
@@ -132,8 +141,8 @@ def test_packed_columns_have_the_strings_that_msgpack_finds() -> None:
             columns.append(packed(strings, rng, wasteful=rng.random() < 0.2))
             counts.append(len(strings))
             every += strings
-        found, absent = unpacked(columns, counts, none=True)
-        assert list(found) == [string or b"" for string in every], f"seed={seed}"
+        found, absent = located(columns, counts)
+        assert list(found.together()) == [string or b"" for string in every], f"seed={seed}"
         missing = [string is None for string in every]
         assert (missing if absent is not None else any(missing)) == (
             False if absent is None else absent.tolist()
@@ -178,7 +187,7 @@ def test_entries_have_the_records_that_were_new_with_their_marks() -> None:
     sources = [Source(two, None, 1_000), Source(one, [1, 2], 1_003), Source(one, None, 1_001)]
     entries, bases = entries_of(10, sources)
     assert list(entries.keys) == [b"d", b"b", b"c", b"a", b"b", b"c"]
-    assert list(entries.values) == [b"4", b"", b"3", b"1", b"", b"3"]
+    assert [entries.values[at] for at in range(6)] == [b"4", b"", b"3", b"1", b"", b"3"]
     assert entries.absent is not None
     assert np.flatnonzero(entries.absent).tolist() == [1, 4]
     assert entries.headers == {2: {b"h": b"z"}, 3: {b"h": b"x"}, 5: {b"h": b"z"}}
@@ -234,17 +243,9 @@ def test_a_merge_and_a_reader_decode_a_block_alike_or_refuse_it_both(tmp_path: P
     sound = EntryBlock(seal(body, BLOCK), codec, 0).entries(1, 60, Bases(3, 0, "Q", "I"))
     order = sorted(range(60), key=keys.__getitem__)
     assert list(sound.keys) == [keys[at] for at in order[1:]]
-    assert list(sound.values) == [values[at] or b"" for at in order[1:]]
+    assert list(sound.values.together()) == [values[at] or b"" for at in order[1:]]
     assert sound.seqs.tolist() == [10 + at - 3 for at in order[1:]]
     assert sound.timestamps.tolist() == [1_000] * 59
-
-
-def test_a_step_has_a_bounded_number_of_entries_and_bytes() -> None:
-    mib = 1 << 20
-    assert list(_steps(np.full(40_000, 10))) == [(0, 16_384), (16_384, 32_768), (32_768, 40_000)]
-    assert list(_steps(np.array([5 * mib, 3 * mib, 1, 9 * mib, 9 * mib, 0, 7]))) == [
-        (0, 2), (2, 3), (3, 4), (4, 5), (5, 7),
-    ]  # fmt: skip
 
 
 def test_a_build_calls_python_a_few_times_a_block_and_never_for_a_record(tmp_path: Path) -> None:
