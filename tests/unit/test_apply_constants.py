@@ -56,6 +56,7 @@ CONSTANTS = {
     "client.protocol.records.FLAG_ZSTD": 1,
     "client.protocol.records.VERSION": 1,
     "client.protocol.records._FIELDS": 14,
+    "client.protocol.records._VALUES": 12,
     "statemachine.effects._DIGEST_BYTES": 16,
     "statemachine.range_state._FIRST_INDEX": 1,
     "statemachine.range_state._HASH_BYTES": 16,
