@@ -305,7 +305,7 @@ class FrameTransport(asyncio.Protocol):
                 and not self._open_some(self.channel)
             ):
                 return
-            event = self._decoder.next()
+            event = self._decoder.next() if self._decoder.pending else None
             if isinstance(event, Frame):
                 self._give(event)
             elif event is not None:

@@ -186,11 +186,12 @@ class SeqIndex:
 
     def lasts(self, keys: list[bytes]) -> list[int]:
         """Return the last seq of each key, or 0 without an entry."""
-        if not self.keys:
+        end = len(self.keys)
+        if not end:
             return [0] * len(keys)
         newest = self._newest
-        if newest is None or not newest.has_room(len(self.keys)):
-            newest = NewestPositions(len(self.keys)) if compiled is None else NewestTable(self.keys)
+        if newest is None or not newest.has_room(end):
+            newest = NewestPositions(end) if compiled is None else NewestTable(self.keys)
             for run in self._runs:
                 newest.add(run.hashes, run.positions)
             self._newest = newest
@@ -235,10 +236,10 @@ class SeqIndex:
 
     def _catch_up(self, newest: NewestTable | NewestPositions) -> None:
         """Add the entries of the tail that the table does not have."""
-        end, begin = len(self.keys), newest.count
-        if begin < end:
-            offset = _HASH_BYTES * (begin - self._tail_begin)
-            hashes = np.frombuffer(self._tail, np.int64, offset=offset)
+        begin = newest.count
+        fresh = _HASH_BYTES * (len(self.keys) - begin)
+        if fresh:
+            hashes = np.frombuffer(self._tail, np.int64, offset=len(self._tail) - fresh)
             newest.add(hashes, begin)
 
     def back(self, key: bytes, least: int, end: int | None = None) -> Iterator[int]:

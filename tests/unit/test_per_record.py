@@ -34,7 +34,7 @@ Bounds = Mapping[str, tuple[float, float]]
 BOUNDS: Final[Mapping[str, Bounds]] = {
     "append_many": {},
     "append_with_headers": {"client": (17, 19), "statemachine": (8.1, 11.1)},
-    "append_with_conditions": {"client": (1, 3), "statemachine": (0, 5)},
+    "append_with_conditions": {"client": (1, 3)},
     "append_singly": {"client": (48, 103)},
     "append_followed": {"client": (6.1, 14.2), "statemachine": (23, 48.4)},
     "scan_memtable": {"client": (1, 3), "statemachine": (23, 48.4)},
