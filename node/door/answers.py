@@ -1,6 +1,7 @@
 """Send answers piece by piece, at the pace of the reader, without holding the event loop."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar, cast
@@ -11,7 +12,7 @@ from ...client.json_text import printable, to_json
 from ...client.protocol import limits
 from ...client.protocol.errors import LognodeError
 from ...client.protocol.types import Ack, Entry
-from ..runtime.slices import one_by_one
+from ..runtime.slices import SLICE_S, one_by_one
 from .json_kinds import BYTES_SCHEMA, Schema
 from .route import JSON_TYPE, NDJSON_TYPE
 
@@ -114,6 +115,7 @@ async def lines_answer(
     """Send rows as NDJSON while they come. The first row is awaited before the answer begins, so
     that an error is an answer of its own; a later error cuts the connection."""
     first = await anext(rows, None)
+    until = time.perf_counter() + SLICE_S
     response = stream_of(NDJSON_TYPE)
     try:
         await response.prepare(request)
@@ -122,6 +124,9 @@ async def lines_answer(
             async for row in rows:
                 pieces.append(to_json(row) + "\n")
                 size += len(pieces[-1])
+                if time.perf_counter() > until:
+                    await asyncio.sleep(0)
+                    until = time.perf_counter() + SLICE_S
                 if size > _PIECE_BYTES:
                     await send(response, "".join(pieces).encode())
                     pieces, size = [], 0

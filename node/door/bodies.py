@@ -5,6 +5,7 @@ many values is NDJSON, of which each line is decoded in a step of its own, or a 
 """
 
 import asyncio
+import contextlib
 import json
 from typing import Any, Final, NoReturn
 
@@ -15,12 +16,15 @@ from ...client.protocol.errors import InvalidArgument, LimitExceeded, Overloaded
 from ..runtime.slices import one_by_one
 from .route import JSON_TYPE, NDJSON_TYPE, Route
 
-BODY_BYTES_MAX: Final = 4 * limits.MIB
-VALUES_MAX: Final = limits.batch_records_max
-"""Values of one body: entries of one request."""
+BODY_BYTES_MAX: Final = 2 * limits.MIB
+"""Enough for the largest value in base64. Each step of reading so many bytes takes 4 ms at most."""
+VALUES_MAX: Final = 1_000
+"""Values of one body: entries of one request. The SDK is for more."""
 _BODIES_BYTES_MAX: Final = 64 * limits.MIB
 _BODY_S: Final = 30.0
 """A body arrives within this time."""
+_PASSED_OVER_MAX: Final = 16 * limits.MIB
+_PASSED_OVER_S: Final = 5.0
 _PARTS_MAX: Final = 65_536
 """Commas, brackets and backslashes of one JSON text: decoding so many takes 4 ms."""
 _PARTS: Final = ",[{\\"
@@ -48,6 +52,8 @@ class Bodies:
         if wanted is None:
             wanted = BODY_BYTES_MAX
         if wanted > BODY_BYTES_MAX:
+            if wanted <= _PASSED_OVER_MAX:
+                await _pass_over(request)
             raise web.HTTPRequestEntityTooLarge(
                 BODY_BYTES_MAX, wanted,
                 text=f"the body has {wanted} bytes; the limit is {BODY_BYTES_MAX}. Send less in "
@@ -57,7 +63,10 @@ class Bodies:
             raise Overloaded("the node reads too many bodies; come back later", retry_after=1)
         self._bytes += wanted
         try:
-            text = _decoded(await _received(request))
+            body = await _received(request)
+            await asyncio.sleep(0)
+            text = _decoded(body)
+            await asyncio.sleep(0)
             return await _values(text, route, is_lines=is_lines)
         finally:
             self._bytes -= wanted
@@ -89,8 +98,25 @@ async def _received(request: web.Request) -> bytes:
         if request.transport is not None:
             request.transport.abort()
         raise InvalidArgument(f"the body did not arrive in {_BODY_S:g} s") from None
+    except web.HTTPRequestEntityTooLarge:
+        await _pass_over(request)
+        raise web.HTTPRequestEntityTooLarge(
+            BODY_BYTES_MAX, -1,
+            text=f"the body has more than {BODY_BYTES_MAX} bytes, the limit. Send less in one "
+            "request",
+        ) from None  # fmt: skip
     except web.RequestPayloadError:
         raise InvalidArgument("the body is cut off or malformed; send the body again") from None
+
+
+async def _pass_over(request: web.Request) -> None:
+    """Read the rest of a body that is too large and forget it, so that its sender reads the answer:
+    a sender that is cut off while it sends sees no answer. An endless body is cut off."""
+    size = 0
+    with contextlib.suppress(TimeoutError, web.RequestPayloadError):
+        async with asyncio.timeout(_PASSED_OVER_S):
+            while size < _PASSED_OVER_MAX and (data := await request.content.readany()):
+                size += len(data)
 
 
 def _decoded(body: bytes) -> str:
@@ -114,6 +140,7 @@ async def _values(text: str, route: Route, *, is_lines: bool) -> tuple[list[Any]
                 found.append(route.body.take(value, f"line {at + 1}"))
         return found, True
     value = _parsed(text, "the body")
+    await asyncio.sleep(0)
     if not route.many or type(value) is not list:
         return [route.body.take(value, "the body")], False
     _check_count(len(value))
@@ -126,7 +153,7 @@ def _check_count(count: int) -> None:
     if count > VALUES_MAX:
         raise LimitExceeded(
             f"the body has more than {VALUES_MAX} values; send several requests",
-            limit="batch_records_max", value=count, allowed=VALUES_MAX,
+            limit="request_values_max", value=count, allowed=VALUES_MAX,
         )  # fmt: skip
 
 

@@ -3,15 +3,18 @@
 Bytes are text where they are UTF-8, else `{"b64": "..."}`, in requests and in answers.
 """
 
-import base64
 import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from ...client.protocol import limits
 from ...client.protocol.errors import InvalidArgument
 from ...client.protocol.types import ABSENT, ANY
 
 Schema = dict[str, Any]
+_SHOWN_MAX: Final = 100
+_B64_MAX: Final = (limits.value_bytes_max + 2) // 3 * 4
+"""The characters of the largest value."""
 BYTES_SCHEMA: Final[Schema] = {
     "oneOf": [
         {"type": "string"},
@@ -44,8 +47,11 @@ class Field(NamedTuple):
 
 def refused(name: str, value: Any, wanted: str) -> InvalidArgument:
     """Return the error for a value that does not fit."""
-    told = repr(value)
-    shown = told if len(told) <= 100 else f"{told[:100]}..."
+    shown = "an array" if type(value) is list else "an object"
+    if not isinstance(value, list | dict):
+        # The text of a long value takes long to make.
+        told = repr(value[:_SHOWN_MAX] if isinstance(value, str | bytes) else value)
+        shown = told if len(told) <= _SHOWN_MAX else f"{told[:_SHOWN_MAX]}..."
     return InvalidArgument(f"{name} is {shown}; give {wanted}", what=name)
 
 
@@ -71,7 +77,9 @@ def _bytes(value: Any, name: str) -> bytes:
         if type(value) is str:
             return value.encode()
         if type(value) is dict and value.keys() == {"b64"} and type(value["b64"]) is str:
-            return base64.b64decode(value["b64"], validate=True)
+            if len(value["b64"]) > _B64_MAX:
+                raise refused(name, value["b64"], f"at most {_B64_MAX} characters of base64")
+            return binascii.a2b_base64(value["b64"], strict_mode=True)
     except UnicodeEncodeError:
         raise refused(name, value, 'text without lone surrogates, or {"b64": "..."}') from None
     except (binascii.Error, ValueError):

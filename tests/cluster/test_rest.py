@@ -301,6 +301,8 @@ def test_hostile_requests_are_cut_off_and_others_are_served(
         assert b" 200 " not in await said(b"GET /v1/logs HTTP/1.1\r\nHost: 127.0.0.1\r\n" + wide)
         large = b"Content-Length: 100000000\r\n\r\n"
         assert b" 413 " in await said(begin + json_type + large)
+        over = json_type + b"Content-Length: 3000000\r\n\r\n"
+        assert b" 413 " in await said(begin + over, b" " * 3_000_000, wait_s=3.0)
         chunk = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
         endless = begin + json_type + b"Transfer-Encoding: chunked\r\n\r\n"
         assert b" 413 " in await said(endless, *[chunk] * 8)
