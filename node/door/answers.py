@@ -69,6 +69,12 @@ def entry_row(entry: Entry) -> dict[str, Any]:
     return row
 
 
+async def entry_rows(entries: AsyncIterator[Entry]) -> AsyncIterator[dict[str, Any]]:
+    """Yield entries for JSON."""
+    async for entry in entries:
+        yield entry_row(entry)
+
+
 def ack_row(ack: Ack) -> dict[str, Any]:
     """Return an acknowledgement for JSON."""
     return {"seq": ack.seq, "timestamp_ms": ack.timestamp_ms, "duplicate": ack.duplicate}

@@ -27,10 +27,11 @@ from .log_routes import LOG_ROUTES
 from .openapi import document
 from .problems import problem, problem_of_http
 from .route import JSON_TYPE, Asked, Routes
+from .snapshot_routes import SNAPSHOT_ROUTES
 
 DOCUMENT_PATH: Final = "/openapi.json"
 PREFIX: Final = "/v1/"
-TABLE: Final = (*LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES)
+TABLE: Final = (*LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES, *SNAPSHOT_ROUTES)
 """All operations over HTTP."""
 
 

@@ -1,6 +1,5 @@
 """Operations over HTTP on entries: append, scan, latest, count, keys."""
 
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from aiohttp import web
@@ -17,6 +16,7 @@ from .answers import (
     ack_row,
     closing,
     entry_row,
+    entry_rows,
     lines_answer,
     rows_answer,
     small_answer,
@@ -125,7 +125,7 @@ async def _scan(asked: Asked) -> web.StreamResponse:
     if asked.wants_lines:
         every = log.scan(given["key"], start=start, end=end, limit=limit, reverse=reverse)
         async with closing(every) as found:
-            return await lines_answer(asked.request, _rows(found))
+            return await lines_answer(asked.request, entry_rows(found))
     limit = min(limit or 100, _PAGE_ENTRIES_MAX)
     entries: list[Entry] = []
     size, following = 0, None
@@ -138,11 +138,6 @@ async def _scan(asked: Asked) -> web.StreamResponse:
             entries.append(entry)
             size += len(entry.value or b"") + len(entry.key)
     return await rows_answer(asked.request, "entries", map(entry_row, entries), {"next": following})
-
-
-async def _rows(entries: AsyncIterator[Any]) -> AsyncIterator[dict[str, Any]]:
-    async for entry in entries:
-        yield entry_row(entry)
 
 
 async def _latest(asked: Asked) -> web.StreamResponse:

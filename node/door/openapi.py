@@ -72,12 +72,12 @@ def _answer(route: Route) -> dict[str, Any]:
             "description": "Events, without an end.",
             "content": {EVENTS_TYPE: {"schema": {"type": "string"}}},
         }
-    if route.answer is None:
-        return {"description": "Done."}
-    content: dict[str, Any] = {JSON_TYPE: {"schema": route.answer}}
+    content: dict[str, Any] = {}
+    if route.answer is not None:
+        content[JSON_TYPE] = {"schema": route.answer}
     if route.lines:
         content[NDJSON_TYPE] = {
             "schema": {"type": "string", "description": "An entry a line."},
             "x-line-schema": ENTRY_SCHEMA,
         }
-    return {"description": "The answer.", "content": content}
+    return {"description": "The answer."} | ({"content": content} if content else {})

@@ -41,6 +41,6 @@ def test_the_commands_print_what_the_page_says(tmp_path: Path) -> None:
             assert ADDRESS in command
             done = subprocess.run(
                 ["bash", "-c", command.replace(ADDRESS, cluster.nodes[0].http)],
-                capture_output=True, text=True, timeout=30, check=False,
+                capture_output=True, text=True, timeout=30, check=False, cwd=tmp_path,
             )  # fmt: skip
             assert comparable(done.stdout) == comparable(output), command

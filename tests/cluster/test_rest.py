@@ -346,6 +346,45 @@ def test_the_document_is_served(tmp_path: Path) -> None:
     on_a_node(tmp_path, body)
 
 
+def test_a_snapshot_reads_the_same_until_it_is_released(tmp_path: Path) -> None:
+    async def body(node: LiveNode, ask: Ask, client: lognode.AsyncClient) -> None:
+        log = await client.create_log("orders", split_at=["m"])
+        await log.append_many([("a", b"1"), ("a", b"\xff"), ("z", b"3")])
+        path = "/v1/logs/orders/snapshots"
+        taken = await ask("POST", path, {})
+        assert taken.status == 201
+        snapshot = taken.json["snapshot"]
+        assert {"snapshot": snapshot} == taken.json
+        await log.append("a", b"4")
+        await log.delete_key("a")
+
+        async def values(**chosen: Any) -> list[Any]:
+            answer = await ask("POST", f"{path}/read", {"snapshot": snapshot} | chosen)
+            assert answer.headers["Content-Type"] == "application/x-ndjson"
+            return [entry["value"] for entry in answer.lines]
+
+        assert await values() == ["1", {"b64": "/w=="}, "3"]
+        assert await values(key="a") == ["1", {"b64": "/w=="}]
+        assert await values(prefix="z") == ["3"]
+        assert await values(pattern=["z*"]) == ["3"]
+        both = {"snapshot": snapshot, "key": "a", "prefix": "a"}
+        problem(await ask("POST", f"{path}/read", both), 400, "INVALID_ARGUMENT")
+        other = await client.create_log("other")
+        assert other.name == "other"
+        wrong = await ask("POST", "/v1/logs/other/snapshots/read", {"snapshot": snapshot})
+        assert wrong.status in (400, 409), wrong
+        for change in ({"cluster": "x"}, {"log_id": 99}, {"parts": []}, {"v": 2},
+                       {"parts": [snapshot["parts"][0] | {"through_seq": 10**30}]},
+                       {"lease": "\udfff"}):  # fmt: skip
+            answer = await ask("POST", f"{path}/read", {"snapshot": snapshot | change})
+            assert 400 <= answer.status < 500, (change, answer)
+        assert (await ask("POST", f"{path}/release", {"snapshot": snapshot})).status == 204
+        ended = await ask("POST", f"{path}/read", {"snapshot": snapshot})
+        problem(ended, 404, "NOT_FOUND")
+
+    on_a_node(tmp_path, body)
+
+
 # Rights.
 
 
