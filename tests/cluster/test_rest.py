@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_asking import Answer, asked
+from http_asking import Answer, Events, asked
 from live_nodes import LiveNode, live
 
 import lognode
@@ -412,7 +412,14 @@ def test_a_token_may_do_over_http_what_it_may_do_elsewhere(tmp_path: Path) -> No
             assert ask(reader, "GET", path.replace("mine", "other")).status in (403, 404)
             names = [log["name"] for log in ask(reader, "GET", "/v1/logs").json["logs"]]
             assert names == ["mine"]
+            shown = {"Authorization": f"Bearer {reader}"}
+            stream = Events(node.http, "/v1/logs/mine/events?key=k&from=earliest", headers=shown)
+            events = iter(stream)
+            assert next(events).data[0]["value"] == "v"
             client.admin.revoke_token(reader.partition(".")[0])
+            last = list(events)[-1]  # the stream ends
+            assert (last.name, last.data["code"]) == ("problem", "UNAUTHORIZED")
+            stream.close()
             testing.eventually(
                 lambda: ask(reader, "GET", path).status == 401, timeout_s=20,
                 what="the token is refused",
