@@ -26,6 +26,7 @@ class Client:
     name a file that holds the token: `lognode://host:port?token=FILE`. The client sends the token
     only inside TLS or to its own machine.
     `timeout`: seconds, the default deadline of every call.
+    `follow_bytes_max`: bytes of entries that each follow reads ahead of its caller, 4 MiB at most.
     The client connects at its first call. Every call must run on the event loop of the first call.
     Raises InvalidArgument for a bad address, for unusable files, and for a malformed token.
     """
@@ -37,9 +38,12 @@ class Client:
         tls: Tls | None = None,
         token: str | None = None,
         timeout: float = default_timeout_s,
+        follow_bytes_max: int = limits.follow_credit_bytes_max,
     ) -> None:
         self._loop = LoopThread()
-        self._twin = AsyncClient(address_list, tls=tls, token=token, timeout=timeout)
+        self._twin = AsyncClient(
+            address_list, tls=tls, token=token, timeout=timeout, follow_bytes_max=follow_bytes_max
+        )
 
     def __repr__(self) -> str:
         return repr(self._twin).replace("AsyncClient", "Client")
