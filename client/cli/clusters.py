@@ -109,7 +109,7 @@ def _cluster(path: Path, name: str) -> dict[str, str | None]:
         raise _unusable(f"{path}{_line(text, None, 'clusters')}: write [clusters.NAME]")
     if name not in clusters:
         names = ", ".join(sorted(clusters)) or "none"
-        raise _unusable(f"{path} has no cluster {name!r}; it has: {names}{hint(name, clusters)}")
+        raise _unusable(f"{path} has no cluster {name!r}; known: {names}{hint(name, clusters)}")
     settings: dict[str, str | None] = {}
     for key, value in clusters[name].items():
         at = f"{path}{_line(text, name, key)}: "

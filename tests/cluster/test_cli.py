@@ -283,6 +283,18 @@ def test_a_terminal_shows_heads_and_times(run: Any, cluster: LocalCluster) -> No
     assert re.search(r"k +1 +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z +v", row)
 
 
+def test_health_says_what_to_do_next(run: Any, cluster: LocalCluster) -> None:
+    out, err = run("health", "--nodes", "2", code=3)
+    address = cluster.servers.removeprefix("lognode://")
+    assert out == "1 nodes are ACTIVE; the check wants 2\n"
+    assert err == f"next: start 1 more node with `lognode --join {address}`\n"
+    answer = json.loads(run("health", "--nodes", "2", "--format", "json", code=3)[0])
+    assert answer["next"] == err.removeprefix("next: ").strip()
+    sound = json.loads(run("health", "--format", "json")[0])
+    assert sound == {"ok": True, "reasons": [], "next": None}
+    assert run("status")[1] == ""
+
+
 def test_S9_conflicts_are_5(run: Any) -> None:
     run("log", "create", "conflicts")
     _, err = run("log", "create", "conflicts", code=5)

@@ -110,8 +110,8 @@ def test_two_answers_are_refused(tmp_path: Path, two: dict[str, str]) -> None:
         ("[cluster.prod]\nserver = 'p1'\n", "'cluster' is unknown; write \\[clusters.NAME\\]"),
         ("clusters = 3\n", "line 1: write \\[clusters.NAME\\]"),
         ("[clusters.prd]\nserver = 'p1'\n",
-         "has no cluster 'prod'; it has: prd; did you mean `prd`?"),
-        ("", "has no cluster 'prod'; it has: none"),
+         "has no cluster 'prod'; known: prd; did you mean `prd`?"),
+        ("", "has no cluster 'prod'; known: none"),
     ],
 )  # fmt: skip
 def test_a_faulty_file_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
