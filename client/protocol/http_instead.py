@@ -11,7 +11,10 @@ _ANSWER: Final = b"HTTP/"
 _METHODS: Final = tuple(
     f"{method} ".encode() for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 )
-_REASON: Final = "http_on_this_port"
+_REQUESTED: Final = (
+    "an HTTP request came to a port that does not speak HTTP: use the address of the node's --http "
+    "(default port 4680)"
+)
 _TEXT: Final = (
     b"This port speaks the protocol of lognode's clients and nodes, not HTTP. HTTP is at the "
     b"address of the node's --http (default port 4680).\n"
@@ -23,10 +26,7 @@ def recognised(begin: bytes) -> RemoteProtocolError | None:
     if begin.startswith(_ANSWER):
         return dialled_http()
     if begin.startswith(_METHODS):
-        return RemoteProtocolError(
-            "an HTTP request came to a port that does not speak HTTP: use the address of the "
-            "node's --http (default port 4680)", reason=_REASON,
-        )  # fmt: skip
+        return RemoteProtocolError(_REQUESTED)
     return None
 
 
@@ -40,7 +40,7 @@ def dialled_http() -> RemoteProtocolError:
 
 def answer(error: LognodeError) -> bytes:
     """Return the answer that an HTTP client understands, b"" for an error of another kind."""
-    if error.fields.get("reason") != _REASON:
+    if error.message != _REQUESTED:
         return b""
     return (
         b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
