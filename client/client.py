@@ -254,8 +254,8 @@ class AsyncClient:
                 return found
 
     async def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
-        """Return `ok`, and when it is false the `reasons`: too few nodes, or ranges without a
-        leader or members."""
+        """Return `ok`, and when it is false the `reasons`, such as ranges without a leader, and
+        `next`: what an operator does next, one line. Earlier versions of a node send no `next`."""
         return await self._ask(HEALTH, {"nodes": nodes}, timeout)
 
     async def close(self, timeout: float = 5.0) -> None:

@@ -134,6 +134,7 @@ class Node:
         LognodeError when the node cannot start."""
         self._directory.open()
         try:
+            log.info("node starts", extra={"fields": {"data": self._config.data}})
             try:
                 await self._start()
             except DiskFailure as error:
@@ -208,6 +209,9 @@ class Node:
         self._disk_watch.check_size()
         self._entrance.check()
         await self._disk_watch.look()
+        log.info(
+            "the node recovers its replicas", extra={"fields": {"node": self.identity.node_id}}
+        )
         await self._host.recover()
         if self._founding and self._host.controller is None:
             controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), (1,))

@@ -168,8 +168,8 @@ class Client:
         return self._loop.call(self._twin.status(timeout=timeout))
 
     def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
-        """Return `ok`, and when it is false the `reasons`: too few nodes, or ranges without a
-        leader or members."""
+        """Return `ok`, and when it is false the `reasons`, such as ranges without a leader, and
+        `next`: what an operator does next, one line. Earlier versions of a node send no `next`."""
         return self._loop.call(self._twin.health(nodes=nodes, timeout=timeout))
 
     def close(self, timeout: float = 5.0) -> None:
