@@ -531,12 +531,22 @@ class Node:
         peers = PeerServer(
             server, is_known=self._links.is_peer, address=self._config.advertised, on_closed=told
         )
+        self._doors = Doors(
+            self._config, self._plan, secret=self._secret, tls=self._tls, budgets=self._budgets,
+            metrics=self._metrics, told=told, audit=self._auditing.audit,
+        )  # fmt: skip
+        if self._tls is not None:
+            self._tls.recheck_with(self._doors.recheck, self._links.recheck)
+        await self._doors.open(server, peers, self._http(told))
+
+    def _http(self, told: TurnedAway) -> HttpServer:
+        """Make what serves HTTP."""
         readiness = Readiness(
             shutdown=self.shutdown, membership=self._membership, entrance=self._entrance,
             heartbeat=self._heartbeat,
         )  # fmt: skip
         host, port = split_address(self._config.http, "http")
-        http = HttpServer(
+        return HttpServer(
             host=host, port=port, metrics=self._metrics, not_ready=readiness.lacking,
             tls=None if self._tls is None else self._tls.http_context,
             status=self._status.whole, on_closed=told,
@@ -544,13 +554,6 @@ class Node:
             guard=self._entrance.guard, visible=self._entrance.visible,
             on_refused=self._auditing.audit.turned_away, door=self._door(),
         )  # fmt: skip
-        self._doors = Doors(
-            self._config, self._plan, secret=self._secret, tls=self._tls, budgets=self._budgets,
-            metrics=self._metrics, told=told, audit=self._auditing.audit,
-        )  # fmt: skip
-        if self._tls is not None:
-            self._tls.recheck_with(self._doors.recheck, self._links.recheck)
-        await self._doors.open(server, peers, http)
 
     def _door(self) -> Door:
         """Make what serves REST and events."""
