@@ -39,6 +39,7 @@ class AsyncClient:
     name a file that holds the token: `lognode://host:port?token=FILE`. The client sends the token
     only inside TLS or to its own machine.
     `timeout`: seconds, the default deadline of every call.
+    `follow_bytes_max`: bytes of entries that each follow reads ahead of its caller, 4 MiB at most.
     The client connects at its first call. Every call must run on the event loop of the first call.
     Raises InvalidArgument for a bad address, for unusable files, and for a malformed token.
     """
@@ -50,7 +51,13 @@ class AsyncClient:
         tls: Tls | None = None,
         token: str | None = None,
         timeout: float = default_timeout_s,
+        follow_bytes_max: int = limits.follow_credit_bytes_max,
     ) -> None:
+        if not 1 <= follow_bytes_max <= limits.follow_credit_bytes_max:
+            raise InvalidArgument(
+                f"follow_bytes_max is {follow_bytes_max}; give 1 to "
+                f"{limits.follow_credit_bytes_max} bytes", what="follow_bytes_max",
+            )  # fmt: skip
         if timeout <= 0:
             raise InvalidArgument(f"timeout is {timeout}; give seconds above 0", what="timeout")
         seeds, in_address = address.parse(address_list), address.tls_of(address_list)
@@ -70,7 +77,8 @@ class AsyncClient:
             token = tokens.read_token(token_file)
         elif token is not None:
             tokens.id_of(token)
-        self._cluster = Cluster(seeds, None if how is None else ClientTls(how), token)
+        found = None if how is None else ClientTls(how)
+        self._cluster = Cluster(seeds, found, token, follow_bytes_max)
         self._scheme = address.SCHEME if how is None else address.TLS_SCHEME
         self._timeout = timeout
         self._logs: dict[str, AsyncLog] = {}
@@ -246,8 +254,8 @@ class AsyncClient:
                 return found
 
     async def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
-        """Return `ok`, and when it is false the `reasons`: too few nodes, or ranges without a
-        leader or members."""
+        """Return `ok`, and when it is false the `reasons`, such as ranges without a leader, and
+        `next`: what an operator does next, one line. Earlier versions of a node send no `next`."""
         return await self._ask(HEALTH, {"nodes": nodes}, timeout)
 
     async def close(self, timeout: float = 5.0) -> None:

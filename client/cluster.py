@@ -103,9 +103,15 @@ class Cluster:
     """The nodes, logs and connections of one client. All calls run on one loop."""
 
     def __init__(
-        self, seeds: Sequence[Address], tls: ClientTls | None = None, token: str | None = None
+        self,
+        seeds: Sequence[Address],
+        tls: ClientTls | None = None,
+        token: str | None = None,
+        follow_bytes_max: int = limits.follow_credit_bytes_max,
     ) -> None:
         self.seeds = tuple(seeds)
+        self.follow_bytes_max = follow_bytes_max
+        """Bytes that a follow reads ahead of its caller."""
         self.version = 0
         self._since = 0
         """The newest version of the metadata that an answer to a change, or its refusal, named."""

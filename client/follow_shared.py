@@ -357,7 +357,7 @@ class SharedFollows:
             "keys": positions, "prefix": b"", "start_key": min(positions), "end_key": None,
             "from_seq": 1,
         }  # fmt: skip
-        credit = max(credit_bytes_min, limits.follow_credit_bytes_max // len(self._groups))
+        credit = max(credit_bytes_min, self._cluster.follow_bytes_max // len(self._groups))
         stream = await self._cluster.stream(
             known, FOLLOW, body, self._deadline(), node=node, credit_bytes=credit
         )

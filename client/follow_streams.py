@@ -144,7 +144,7 @@ class OwnStreams:
         return Attempts(f"follow of log {self._log.name!r}", float("inf"), writes=False)
 
     async def _read_from(self, span: FollowSpan, known: Range, node: int) -> None:
-        credit = max(credit_bytes_min, limits.follow_credit_bytes_max // len(self._spans))
+        credit = max(credit_bytes_min, self._cluster.follow_bytes_max // len(self._spans))
         body = {
             "keys": span.keys,
             "prefix": self._prefix,

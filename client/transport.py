@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from .fair_turns import OWN_TURNS, Turns
-from .protocol import frame, frames, limits, name_of
+from .protocol import frame, frames, http_instead, limits, name_of
 from .protocol.errors import (
     LocalProtocolError,
     LognodeError,
@@ -207,6 +207,15 @@ class FrameTransport(asyncio.Protocol):
         self.send(0, frames.ERROR, to_wire(error))
         self.close(error)
 
+    def _refuse_stream(self, error: LognodeError) -> None:
+        """End a stream that is not one of frames, with an answer that its sender understands."""
+        http = http_instead.answer(error)
+        if http:
+            self._queue(http)
+            self.close(error)
+        else:
+            self.refuse(error)
+
     def close(self, error: LognodeError | None = None) -> None:
         """Send the queued bytes, then close; nothing more is received."""
         if self._closing or self.lost is not None:
@@ -262,9 +271,7 @@ class FrameTransport(asyncio.Protocol):
         try:
             plain = channel.receive(data)
         except LognodeError as error:
-            told = (
-                frame.encode(0, frames.ERROR, to_wire(error)) if isinstance(error, NotTls) else b""
-            )
+            told = _plain_answer(error, data) if isinstance(error, NotTls) else b""
             self._write(told or channel.outgoing())
             self._closing = True
             if self._transport is not None:
@@ -305,11 +312,11 @@ class FrameTransport(asyncio.Protocol):
                 and not self._open_some(self.channel)
             ):
                 return
-            event = self._decoder.next()
+            event = self._decoder.next() if self._decoder.pending else None
             if isinstance(event, Frame):
                 self._give(event)
             elif event is not None:
-                self.refuse(event.error)
+                self._refuse_stream(event.error)
                 return
             elif not self._decoder.in_steps and not self._sealed:
                 self.on_decoded(self._decoder.incomplete)
@@ -414,6 +421,13 @@ class FrameTransport(asyncio.Protocol):
             self._out.clear()
             self._out_bytes = 0
             self.on_lost(error)
+
+
+def _plain_answer(error: NotTls, data: memoryview) -> bytes:
+    """Return the answer to a dialler that began without TLS."""
+    is_http = http_instead.recognised(bytes(data[: frame.HEADER.size]))
+    told = None if is_http is None else http_instead.answer(is_http)
+    return told or frame.encode(0, frames.ERROR, to_wire(error))
 
 
 def _tune(sock: Any) -> None:

@@ -12,7 +12,9 @@ The other files are in rooms. A room uses only rooms below it, never in a circle
     joining                  how a node joins a cluster
     listeners                the ports
     serving                  handlers of requests
-    web, links               HTTP; connections between nodes
+    web                      HTTP
+    door                     REST and server-sent events
+    links                    connections between nodes
     control                  heartbeats, reports, and the work of the controller's leader
     upkeep                   background work on files
     lifecycle                how replicas begin and end

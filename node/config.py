@@ -41,6 +41,8 @@ class Config:
     http: str = "127.0.0.1:4680"
     http_host: tuple[str, ...] = ()
     """Further names by which clients may reach this node over HTTP."""
+    http_streams: int = limits.http_streams
+    """Event streams over HTTP that this node serves at a time."""
     join: tuple[str, ...] = ()
     join_timeout: float = 60.0
     invitation: Path | None = None
@@ -143,12 +145,19 @@ _FLAGS = {
             "--peer-listen)"
         ),
     ),
-    "http": ("H:P", "address for health, metrics and status (default 127.0.0.1:4680)"),
+    "http": ("H:P", "address for REST, health, metrics and status (default 127.0.0.1:4680)"),
     "http_host": (
         "NAME,...",
         (
             "more host names that HTTP clients may use for this node; its own name and IP "
             "addresses are always allowed"
+        ),
+    ),
+    "http_streams": (
+        "N",
+        (
+            "event streams over HTTP that the node serves at a time, up to "
+            f"{limits.http_streams_max} (default {limits.http_streams})"
         ),
     ),
     "join": ("H:P,...", "nodes of the cluster to join; none: found a cluster"),
@@ -364,6 +373,8 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return str(value)
         if name == "http_host":
             return _names(value)
+        if name == "http_streams":
+            return _streams(value)
         if name == "join":
             parts: Sequence[str] = value.split(",") if isinstance(value, str) else value
             addresses = tuple(part.strip() for part in parts if part.strip())
@@ -427,6 +438,13 @@ def _nodes(value: Any) -> int:
     number = int(value)
     if not 0 <= number <= limits.nodes_max:
         raise ValueError(f"give a number of nodes of 1 to {limits.nodes_max}, or 0")
+    return number
+
+
+def _streams(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number <= limits.http_streams_max:
+        raise ValueError(f"give 0 to {limits.http_streams_max}")
     return number
 
 

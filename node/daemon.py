@@ -35,6 +35,8 @@ from .directory.data_directory import DataDirectory, Identity, identity_row, new
 from .directory.disk_room import DiskRoom, reserve_bytes
 from .directory.feature_level import check_level
 from .directory.given_files import DialMap, read_secret
+from .door.clients import maker, most_clients
+from .door.door import Door
 from .joining.identifying import identified
 from .joining.joining import registration
 from .joining.membership import Membership, check_not_refused
@@ -132,6 +134,7 @@ class Node:
         LognodeError when the node cannot start."""
         self._directory.open()
         try:
+            log.info("node starts", extra={"fields": {"data": self._config.data}})
             try:
                 await self._start()
             except DiskFailure as error:
@@ -165,7 +168,7 @@ class Node:
     async def _start(self) -> None:
         config = self._config
         asyncio.get_running_loop().set_exception_handler(self.shutdown.unhandled)
-        self._plan = descriptors.plan(descriptors.raise_limit())
+        self._plan = descriptors.plan(descriptors.raise_limit(), config.http_streams)
         self._secret = read_secret(config.secret_file)
         self._tls = NodeTls.of(config, self._metrics)
         self._dial_map = DialMap(config.dial_map)
@@ -206,6 +209,9 @@ class Node:
         self._disk_watch.check_size()
         self._entrance.check()
         await self._disk_watch.look()
+        log.info(
+            "the node recovers its replicas", extra={"fields": {"node": self.identity.node_id}}
+        )
         await self._host.recover()
         if self._founding and self._host.controller is None:
             controller = Descriptor(CONTROLLER_RANGE, 1, 0, Span(b"", None), (1,))
@@ -533,9 +539,10 @@ class Node:
         http = HttpServer(
             host=host, port=port, metrics=self._metrics, not_ready=readiness.lacking,
             tls=None if self._tls is None else self._tls.http_context,
-            status=self._status.whole, connections_max=self._plan.http, on_closed=told,
+            status=self._status.whole, on_closed=told,
+            connections_max=self._plan.http + self._plan.door,
             guard=self._entrance.guard, visible=self._entrance.visible,
-            on_refused=self._auditing.audit.turned_away,
+            on_refused=self._auditing.audit.turned_away, door=self._door(),
         )  # fmt: skip
         self._doors = Doors(
             self._config, self._plan, secret=self._secret, tls=self._tls, budgets=self._budgets,
@@ -544,6 +551,16 @@ class Node:
         if self._tls is not None:
             self._tls.recheck_with(self._doors.recheck, self._links.recheck)
         await self._doors.open(server, peers, http)
+
+    def _door(self) -> Door:
+        """Make what serves REST and events."""
+        plan = self._plan
+        return Door(
+            guard=self._entrance.guard, make=maker(self._config),
+            most=lambda: most_clients(plan.dials, len(self._view.metadata.nodes)),
+            requests_max=plan.door_requests, version=own_program(0, 0).version,
+            streams_max=min(self._config.http_streams, plan.door - plan.door_requests),
+        )  # fmt: skip
 
     def _for_peers(self, bases: BaseServer) -> dict[Operation, PeerHandler]:
         """Return the handlers of the operations between nodes."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..client.cli import main as verbs
 from ..client.cli.parser import Parser, UsageError, whole
 from ..client.cli.printer import FORMATS, Printer
-from ..client.cli.words import verb_first
+from ..client.cli.words import SWITCHES, VALUE_FLAGS, verb_first
 from ..client.protocol.errors import LognodeError
 
 
@@ -48,6 +48,7 @@ def _run_node(arguments: Sequence[str]) -> int:
     from . import config
 
     parser = Parser(
+        also=(*VALUE_FLAGS, *SWITCHES),
         prog="lognode",
         usage="lognode [flags of a node] | lognode VERB ...",
         description="Run a node: found a cluster, or join a cluster with --join.",

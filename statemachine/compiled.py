@@ -1,4 +1,4 @@
-"""The compiled functions that lay out segments, where this installation has them.
+"""The compiled functions of memtables and segments, where this installation has them.
 
 `client/protocol/native` says how such a module and its twins in Python go together.
 """
@@ -7,5 +7,7 @@ from typing import Any, Final
 
 from ..client.protocol.native import load
 
+compiled: Final[Any] = load("._memtable", __package__)
+"""The functions of `_memtable.c`; None without a compiler."""
 building: Final[Any] = load("._building", __package__)
 """The functions of `_building.c`; None without a compiler."""

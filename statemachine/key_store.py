@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from ..client.protocol.key_column import KeyColumn
+from .compiled import compiled
 
 _END_BYTES: Final = 4
 
@@ -33,8 +34,11 @@ class KeyStore:
 
     def add(self, column: KeyColumn) -> None:
         """Append the keys of the column."""
-        ends = np.frombuffer(column.ends, np.uint32) + np.uint32(len(self.data))
-        self.ends.frombytes(ends.tobytes())
+        if compiled is not None:
+            self.ends.frombytes(compiled.shifted(column.ends, len(self.data)))
+        else:
+            ends = np.frombuffer(column.ends, np.uint32) + np.uint32(len(self.data))
+            self.ends.frombytes(ends.tobytes())
         self.data += column.data
 
     def __getitem__(self, position: int) -> bytes:

@@ -88,7 +88,7 @@ class Memtable:
         """Return the key's last seq here, or 0 without an entry of the key."""
         return self._index.last(key)
 
-    def last_seqs(self, keys: Sequence[bytes]) -> list[int]:
+    def last_seqs(self, keys: list[bytes]) -> list[int]:
         """Return the last seq of each key here, or 0 without an entry of the key."""
         return self._index.lasts(keys)
 

@@ -1,5 +1,7 @@
 """The newest position of each key in a memtable: a direct-mapped table, as a cache of a processor.
 
+This table serves installations without a compiler, which have no `newest_table`.
+
 A place has the newest position of the hashes that are equal modulo the size of the table. An empty
 place says that a key has no entry; a place with the position of another key says nothing. So the
 conditions of a batch need one look-up in C over all its keys, and one comparison for each key that
@@ -8,7 +10,7 @@ may have an entry. A search in the sorted runs of `seq_index` takes ten times as
 The table takes 16 to 32 bytes an entry. Only memtables that are asked for last seqs have a table.
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -42,8 +44,11 @@ class NewestPositions:
         """Return whether the table is large enough for `count` entries."""
         return _SHARE * count <= len(self._places)
 
-    def add(self, hashes: "NDArray[np.int64]", positions: "NDArray[Any]") -> None:
-        """Add entries. NumPy assigns the last of several that belong to one place."""
+    def add(self, hashes: "NDArray[np.int64]", positions: "NDArray[np.int32] | int") -> None:
+        """Add entries at these positions, or at consecutive positions from that one on."""
+        if isinstance(positions, int):
+            positions = np.arange(positions, positions + len(hashes), dtype=np.int32)
+        # NumPy assigns the last of several that belong to one place.
         self._places[hashes & (len(self._places) - 1)] = positions + 1
         self.count += len(hashes)
 

@@ -217,7 +217,7 @@ class RangeState(BandReads):
         """The base in meta, as far as this process knows."""
         self._last_seqs: dict[bytes, int] = {}
         """The last seqs of the keys with a condition in the next entry, looked up before the entry
-        is applied, and kept up to date while its batches are applied."""
+        is applied, and kept up to date between its batches."""
         self.queue: deque[Frozen] = deque()
         """Frozen memtables that are not yet in meta, oldest first: they become durable in this
         order."""
@@ -235,11 +235,11 @@ class RangeState(BandReads):
         missing = list(dict.fromkeys(filterfalse(known.__contains__, conditional)))
         if missing and not self.removal.view.hides:
             lasts = self.memtable.last_seqs(missing)
+            if not self.frozen and not self.manifest:
+                known |= zip(missing, lasts, strict=True)
+                return
             known |= compress(zip(missing, lasts, strict=True), lasts)
             missing = list(filterfalse(known.__contains__, missing))
-            if not self.frozen and not self.manifest:
-                known |= dict.fromkeys(missing, 0)
-                return
         for key in missing:
             self.store.spend(LOOKUP_COST)
             known[key] = self.last_seq(key)
@@ -376,7 +376,12 @@ class RangeState(BandReads):
         replies: list[Reply] = []
         touched: list[KeyColumn] = []
         rows: list[object] = []
+        noted = 0
         for data, batch in zip(payload, batches, strict=True):
+            if self._last_seqs and len(touched) > noted:
+                noted = len(touched)
+                seqs = range(self.next_seq - touched[-1].count, self.next_seq)
+                self._last_seqs |= zip(touched[-1].strings(), seqs, strict=True)
             if isinstance(batch, CorruptData):
                 replies.append(_refusal(batch))
                 continue
@@ -441,9 +446,6 @@ class RangeState(BandReads):
         if numbers:
             appended = self.memtable.add(batch, data, selected, timestamp_ms)
             self.next_seq += appended.count
-            if self._last_seqs:
-                seqs = range(first_seq, self.next_seq)
-                self._last_seqs |= zip(appended.strings(), seqs, strict=True)
             touched.append(appended)
         if batch.producer:
             self.producers.record(batch, numbers, first_seq, timestamp_ms)
@@ -654,6 +656,8 @@ def _conditional_keys(batch: Batch | CorruptData) -> Iterable[bytes]:
     """Return the keys of the records with a condition."""
     if isinstance(batch, CorruptData) or batch.expects is None:
         return ()
+    if EXPECT_ANY not in batch.expects:
+        return batch.keys
     return compress(batch.keys, map(EXPECT_ANY.__ne__, batch.expects))
 
 

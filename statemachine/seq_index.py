@@ -7,18 +7,18 @@ A dict of the newest position of each key took 0.85 us with a million keys, sinc
 reads four places of memory that no cache holds.
 
 A look-up asks the column and each run, from the newest on, and compares the keys that it finds. The
-last seqs of many keys, which conditions need, come from a table (`newest_positions`) where it knows
-them. The hash is Python's own, keyed by a secret of the process (SipHash), so nobody can choose
-keys of equal hashes. For keys with many entries and repeated reads, the seqs found are kept, and
-extended later. Within a turn of the loop (see `turns`) a read follows a bounded number of entries,
-and goes on from there in the next turn.
+last seqs of many keys, which conditions need, come from a table (`newest_table`, or without a
+compiler `newest_positions`, where that knows them). The hash is Python's own, keyed by a secret of
+the process (SipHash), so nobody can choose keys of equal hashes. For keys with many entries and
+repeated reads, the seqs found are kept, and extended later. Within a turn of the loop (see `turns`)
+a read follows a bounded number of entries, and goes on from there in the next turn.
 """
 
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -29,8 +29,10 @@ from numpy.typing import NDArray
 from ..client.protocol.key_column import KeyColumn
 from ..client.protocol.native import native
 from .column_cache import ColumnCache
+from .compiled import compiled
 from .key_store import KeyStore
 from .newest_positions import NewestPositions
+from .newest_table import NewestTable
 
 _TAIL: Final = 1_024
 """Entries that are in no run yet; a look-up searches all of them in 1 us."""
@@ -144,7 +146,7 @@ class SeqIndex:
         self._tail = bytearray()
         """The hashes of the newest positions, side by side."""
         self._runs: list[_Hashes] = []
-        self._newest: NewestPositions | None = None
+        self._newest: NewestTable | NewestPositions | None = None
         """Made by the first look-up of last seqs; without entries that came since the last look."""
         self._kept: OrderedDict[bytes, array[int]] = OrderedDict()
         """The seqs of some keys from their first on, ascending; the least recently used is first.
@@ -182,18 +184,27 @@ class SeqIndex:
             return self._first_seq + position
         return next(self.back(key, 0), 0)  # another key has the same hash
 
-    def lasts(self, keys: Sequence[bytes]) -> list[int]:
+    def lasts(self, keys: list[bytes]) -> list[int]:
         """Return the last seq of each key, or 0 without an entry."""
-        held, newest = self.keys, self._newest
-        if not held:
+        end = len(self.keys)
+        if not end:
             return [0] * len(keys)
-        if newest is None or not newest.has_room(len(held)):
-            newest = self._newest = NewestPositions(len(held))
+        newest = self._newest
+        if newest is None or not newest.has_room(end):
+            newest = NewestPositions(end) if compiled is None else NewestTable(self.keys)
             for run in self._runs:
                 newest.add(run.hashes, run.positions)
+            self._newest = newest
         self._catch_up(newest)
+        if isinstance(newest, NewestTable):
+            return newest.lasts(keys, self._first_seq - 1)
+        return self._lasts_by_places(newest, keys)
+
+    def _lasts_by_places(self, newest: NewestPositions, keys: list[bytes]) -> list[int]:
+        """Do what `lasts` does, without the compiled table."""
+        held, before = self.keys, self._first_seq - 1
         places = newest.of(np.fromiter(map(hash, keys), np.int64, len(keys)))
-        found, others, before = [0] * len(keys), list[int](), self._first_seq - 1
+        found, others = [0] * len(keys), list[int]()
         data, ends = held.data, held.ends
         there = places.nonzero()[0]
         for at, place in zip(there.tolist(), places[there].tolist(), strict=True):
@@ -205,8 +216,8 @@ class SeqIndex:
             found[at] = seq
         return found
 
-    def _searched(self, keys: Sequence[bytes]) -> list[int]:
-        """Do what `lasts` does without the table, for keys whose places other keys have."""
+    def _searched(self, keys: list[bytes]) -> list[int]:
+        """Do what `lasts` does without any table, for keys whose places other keys have."""
         if len(keys) < _MANY:
             return list(map(self.last, keys))
         found, first, data, ends = [0] * len(keys), self._first_seq, self.keys.data, self.keys.ends
@@ -223,13 +234,13 @@ class SeqIndex:
                 break
         return found
 
-    def _catch_up(self, newest: NewestPositions) -> None:
+    def _catch_up(self, newest: NewestTable | NewestPositions) -> None:
         """Add the entries of the tail that the table does not have."""
-        end, begin = len(self.keys), newest.count
-        if begin < end:
-            offset = _HASH_BYTES * (begin - self._tail_begin)
-            hashes = np.frombuffer(self._tail, np.int64, offset=offset)
-            newest.add(hashes, np.arange(begin, end))
+        begin = newest.count
+        fresh = _HASH_BYTES * (len(self.keys) - begin)
+        if fresh:
+            hashes = np.frombuffer(self._tail, np.int64, offset=len(self._tail) - fresh)
+            newest.add(hashes, begin)
 
     def back(self, key: bytes, least: int, end: int | None = None) -> Iterator[int]:
         """Yield the key's seqs below `end` from the last down to `least`."""

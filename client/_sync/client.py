@@ -26,6 +26,7 @@ class Client:
     name a file that holds the token: `lognode://host:port?token=FILE`. The client sends the token
     only inside TLS or to its own machine.
     `timeout`: seconds, the default deadline of every call.
+    `follow_bytes_max`: bytes of entries that each follow reads ahead of its caller, 4 MiB at most.
     The client connects at its first call. Every call must run on the event loop of the first call.
     Raises InvalidArgument for a bad address, for unusable files, and for a malformed token.
     """
@@ -37,9 +38,12 @@ class Client:
         tls: Tls | None = None,
         token: str | None = None,
         timeout: float = default_timeout_s,
+        follow_bytes_max: int = limits.follow_credit_bytes_max,
     ) -> None:
         self._loop = LoopThread()
-        self._twin = AsyncClient(address_list, tls=tls, token=token, timeout=timeout)
+        self._twin = AsyncClient(
+            address_list, tls=tls, token=token, timeout=timeout, follow_bytes_max=follow_bytes_max
+        )
 
     def __repr__(self) -> str:
         return repr(self._twin).replace("AsyncClient", "Client")
@@ -164,8 +168,8 @@ class Client:
         return self._loop.call(self._twin.status(timeout=timeout))
 
     def health(self, *, nodes: int = 1, timeout: float | None = None) -> dict[str, Any]:
-        """Return `ok`, and when it is false the `reasons`: too few nodes, or ranges without a
-        leader or members."""
+        """Return `ok`, and when it is false the `reasons`, such as ranges without a leader, and
+        `next`: what an operator does next, one line. Earlier versions of a node send no `next`."""
         return self._loop.call(self._twin.health(nodes=nodes, timeout=timeout))
 
     def close(self, timeout: float = 5.0) -> None:

@@ -2,6 +2,7 @@
 
     main                     find the verb, run the verb, report errors by line and exit code
     verb                     what a verb is
+    clusters                 which cluster a verb talks to, and the user's file of clusters
     words                    flags before the verb, and hints for words that are nearly right
     parser, quantities       the command line; sizes and ages for people
     printer, progress        results as tables or JSON; the progress bar

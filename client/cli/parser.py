@@ -5,15 +5,12 @@ anywhere.
 """
 
 import argparse
-import os
 import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from ..protocol.tls import Tls
-from ..tokens import read_token
 from .printer import FORMATS
+from .words import hint
 
 default_server = "127.0.0.1:4600"
 _UNITS_BYTES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -28,12 +25,21 @@ class UsageError(Exception):
 class Parser(argparse.ArgumentParser):
     """argparse with one-line errors, without a usage block, and without abbreviations."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, *, also: Iterable[str] = (), **kwargs: Any) -> None:
+        """`also`: flags that need a verb, which a misspelt flag may have meant too."""
         super().__init__(**kwargs, allow_abbrev=False)
+        self._also = tuple(also)
 
     def error(self, message: str) -> NoReturn:
         """Raise the error, where argparse prints a usage block and exits."""
-        raise UsageError(f"{message}; see `{self.prog} --help`")
+        raise UsageError(f"{message}{self._meant(message)}; see `{self.prog} --help`")
+
+    def _meant(self, message: str) -> str:
+        """Return a hint at the flag that an unknown flag nearly is, or ""."""
+        unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
+        if unknown and unknown[1] in self._also:
+            return " without a verb"
+        return hint(unknown[1], (*self._option_string_actions, *self._also)) if unknown else ""
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse flags at any position. Arguments after `--` are taken literally, and `-10m` in
@@ -62,8 +68,13 @@ class Parser(argparse.ArgumentParser):
 def add_common(parser: Parser) -> None:
     """Add the flags of every verb."""
     parser.add_argument(
-        "--server", default=os.environ.get("LOGNODE_SERVER", default_server), metavar="H:P,...",
+        "--server", metavar="H:P,...",
         help=f"nodes of the cluster (environment LOGNODE_SERVER; default {default_server})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cluster", metavar="NAME",
+        help="a cluster that the file ~/.config/lognode.toml names, with its addresses, TLS files "
+             "and token (environment LOGNODE_CLUSTER)",
     )  # fmt: skip
     for name, text in (
         (
@@ -76,13 +87,12 @@ def add_common(parser: Parser) -> None:
         ("cert", "file of the client's certificate, for TLS"),
         ("key", "file of the private key of the client's certificate"),
     ):
-        variable = f"LOGNODE_TLS_{name.upper()}"
         parser.add_argument(
-            f"--tls-{name}", default=os.environ.get(variable), metavar="FILE",
-            help=f"{text} (environment {variable})",
+            f"--tls-{name}", metavar="FILE",
+            help=f"{text} (environment LOGNODE_TLS_{name.upper()})",
         )  # fmt: skip
     parser.add_argument(
-        "--token-file", default=os.environ.get("LOGNODE_TOKEN_FILE"), metavar="FILE",
+        "--token-file", metavar="FILE",
         help="file that holds the token and that only its owner may read (environment "
              "LOGNODE_TOKEN_FILE; LOGNODE_TOKEN holds the token itself)",
     )  # fmt: skip
@@ -97,23 +107,6 @@ def add_common(parser: Parser) -> None:
         "--format", choices=FORMATS, default="table", help="format of the output (default table)"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-
-
-def tls_of(options: argparse.Namespace) -> Tls | None:
-    """Return the TLS files of the common flags, or None when none is given."""
-    files = (options.tls_ca, options.tls_cert, options.tls_key)
-    return Tls(*files) if any(files) else None
-
-
-def token_of(options: argparse.Namespace) -> str | None:
-    """Return the token of the flags and the environment, or None when none is given.
-
-    There is no flag for the token itself: all users of the machine can see the flags of a process.
-    Raises InvalidArgument for an unusable file.
-    """
-    if options.token_file:
-        return read_token(Path(options.token_file))
-    return os.environ.get("LOGNODE_TOKEN") or None
 
 
 def add_replica(parser: Parser) -> None:

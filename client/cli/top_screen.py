@@ -66,6 +66,8 @@ def _head(status: Row, health: Row, clock: str) -> list[str]:
     lines += [f"! {reason}" for reason in reasons[:_REASONS_MAX]]
     if len(reasons) > _REASONS_MAX:
         lines.append(f"! and {len(reasons) - _REASONS_MAX} more: see `lognode health`")
+    if health.get("next"):
+        lines.append(f"> {health['next']}")
     return [cell(line) for line in lines]
 
 

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..client import AsyncClient
-from .parser import Parser, add_common, tls_of, token_of
+from .clusters import where
+from .parser import Parser, add_common
 from .printer import Printer
 
 
@@ -38,7 +39,6 @@ class Verb:
 
 
 def client_of(options: Namespace) -> AsyncClient:
-    """Return a client with the flags of all verbs. Raises the errors of `tls_of`, `token_of`."""
-    return AsyncClient(
-        options.server, tls=tls_of(options), token=token_of(options), timeout=options.timeout
-    )
+    """Return a client of the cluster that the flags name. Raises the errors of `where`."""
+    found = where(options)
+    return AsyncClient(found.server, tls=found.tls, token=found.token, timeout=options.timeout)

@@ -11,6 +11,7 @@ from .verbs_logs import RANGE, confirm
 from .verbs_nodes import NODE
 
 _HEALTH_EVERY_S = 0.2
+_ASK = "start a node, or give the address of a running node with --server"
 
 
 def _nothing(_: Parser) -> None:
@@ -43,6 +44,21 @@ async def _status(call: Call) -> None:
             call.printer.rows([part], tuple(part))
         elif part:
             call.printer.rows(part, columns)
+    await _note_trouble(call)
+
+
+async def _note_trouble(call: Call) -> None:
+    """Say below the tables what is wrong and what to do next."""
+    try:
+        answer = await call.client.health()
+    except LognodeError:
+        return  # the status was the question
+    reasons = answer["reasons"]
+    if reasons:
+        more = f" (and {len(reasons) - 1} more: `lognode health`)" if len(reasons) > 1 else ""
+        call.note(f"not healthy: {reasons[0]}{more}")
+    if answer.get("next"):
+        call.note(f"next: {answer['next']}")
 
 
 async def _health(call: Call) -> int:
@@ -55,7 +71,7 @@ async def _health(call: Call) -> int:
         except Unsupported:
             raise
         except LognodeError as error:
-            answer = {"ok": False, "reasons": [error.message]}
+            answer = {"ok": False, "reasons": [error.message], "next": _ASK}
         if answer["ok"] or time.monotonic() >= deadline:
             break
         await asyncio.sleep(_HEALTH_EVERY_S)
@@ -66,6 +82,8 @@ async def _health(call: Call) -> int:
     else:
         for reason in answer["reasons"]:
             call.printer.scalar(reason)
+        if answer.get("next"):
+            call.note(f"next: {answer['next']}")
     return 0 if answer["ok"] else 3
 
 

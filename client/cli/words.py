@@ -6,7 +6,8 @@ from difflib import get_close_matches
 from typing import Final
 
 VALUE_FLAGS: Final = (
-    "--server", "--tls-ca", "--tls-cert", "--tls-key", "--token-file", "--timeout", "--format",
+    "--server", "--cluster", "--tls-ca", "--tls-cert", "--tls-key", "--token-file", "--timeout",
+    "--format",
 )  # fmt: skip
 """The flags of all verbs that a value follows."""
 SWITCHES: Final = ("--yes",)

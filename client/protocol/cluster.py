@@ -188,6 +188,7 @@ HEALTH: Final = Operation(
     Record({
         "ok": Flag(),
         "reasons": Array(Text(8 * limits.KIB, lines=True), limits.health_reasons_max + 1),
+        "next": Optional(Text(8 * limits.KIB)),
     }, loose=True),
     WHOLE_BYTES,
 )  # fmt: skip

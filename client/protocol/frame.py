@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import google_crc32c
 import msgpack
 
-from . import limits, name_of, packed
+from . import http_instead, limits, name_of, packed
 from .errors import InvalidArgument, LimitExceeded, LognodeError, RemoteProtocolError
 from .frames import KIND_MAX
 from .packed import Census
@@ -203,7 +203,7 @@ class Decoder:
         if begin + length > len(data):
             return self._complete()
         if length > self._frame_bytes_max:
-            return self._too_long(length)
+            return self._too_long(length, checksum)
         self._at = begin + length
         payload = data[begin : self._at]
         return self._open(payload, checksum == google_crc32c.value(payload))
@@ -217,7 +217,7 @@ class Decoder:
             self._wanted, self._header = HEADER.unpack(self._header), b""
         length, checksum = self._wanted
         if length > self._frame_bytes_max:
-            return self._too_long(length)
+            return self._too_long(length, checksum)
         piece = self._taken(length - len(self._buffer))
         self._buffer += piece
         self._checksum = google_crc32c.extend(self._checksum, piece)
@@ -266,10 +266,11 @@ class Decoder:
         self.in_steps = True
         return None
 
-    def _too_long(self, length: int) -> Broken:
-        return self._break(
-            f"a frame has {length} bytes; at most {self._frame_bytes_max} are allowed here"
-        )
+    def _too_long(self, length: int, checksum: int) -> Broken:
+        too_long = f"a frame has {length} bytes; at most {self._frame_bytes_max} are allowed here"
+        broken = self._break(too_long)
+        is_http = http_instead.recognised(HEADER.pack(length, checksum))
+        return broken if is_http is None else Broken(is_http)
 
     def _break(self, reason: str) -> Broken:
         self.broken = True

@@ -143,6 +143,16 @@ http_connections_max: Final = 64
 http_first_request_s: Final = 10.0
 http_next_request_s: Final = 30.0
 """An HTTP connection is closed when its next request does not begin in this time."""
+http_head_bytes_max: Final = 32 * KIB
+"""The address and all headers of one request over HTTP."""
+http_streams: Final = 256
+"""Default of the event streams over HTTP that a node serves at a time."""
+http_streams_max: Final = 1_024
+"""The largest setting of `http_streams`."""
+door_requests_max: Final = 64
+"""Requests to REST that are under way at a node, not counting event streams."""
+door_dials_max: Final = 256
+"""Connections to nodes that the clients of REST may have together."""
 
 # Memory of a node's connections (see `budget`). Nodes of the cluster have separate budgets.
 answers_connection_bytes_max: Final = 16 * MIB

@@ -367,6 +367,8 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "nodes": "How many nodes have to be ACTIVE.",
         "> ok": "Whether all is as it should be.",
         "> reasons": "Why it is not, for people.",
+        "> next": "What an operator does next about the worst of these, in one line. Earlier "
+        "versions do not send it.",
     },
     "create_log": {
         "creation": "Random bytes, drawn for each log and sent with every attempt: a repetition by "

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from . import http_instead
 from .errors import InvalidArgument, LognodeError, RemoteProtocolError, Unauthorized
 from .private_files import read_private
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:  # these imports take long
 
 _ALERT: Final = 0x15
 _HANDSHAKE: Final = 0x16
+_HTTP: Final = ord("H")
+"""The first byte of an answer in HTTP."""
 _RECORD_BYTES: Final = 16_384
 """The most plain bytes of one TLS record."""
 _SLICE_BYTES: Final = 1 << 16
@@ -326,6 +329,8 @@ class Channel:
                 "this listener speaks only TLS 1.3: use lognodes:// instead of lognode://, "
                 "or give the CA of the cluster with --tls-ca"
             )
+        if first == _HTTP:
+            raise http_instead.dialled_http()
         raise RemoteProtocolError(
             "the listener does not speak TLS: use lognode:// instead of lognodes:// and no "
             "TLS options, or start the node with --tls-cert, --tls-key and --tls-ca"

@@ -98,16 +98,21 @@ def hosts_of(config: Config) -> set[str]:
     return found
 
 
+def token_of(request: web.Request) -> str | None:
+    """Return the token that the asker shows, if any. Raises Unauthorized for another credential."""
+    given = request.headers.get("Authorization")
+    if given is None:
+        return None
+    if not given.lower().startswith(_BEARER):
+        raise Unauthorized(
+            "the request has no token; give the token as `Authorization: Bearer TOKEN`"
+        )
+    return given[len(_BEARER) :].strip()
+
+
 def _shown(request: web.Request) -> Shown:
     """Return what the asker shows of itself."""
-    given = request.headers.get("Authorization")
-    token = None
-    if given is not None:
-        if not given.lower().startswith(_BEARER):
-            raise Unauthorized(
-                "the request has no token; give the token as `Authorization: Bearer TOKEN`"
-            )
-        token = given[len(_BEARER) :].strip()
+    token = token_of(request)
     transport = request.transport
     peer = transport.get_extra_info("peername") if transport is not None else None
     host, port = peer[:2] if peer else ("?", 0)

@@ -6,6 +6,7 @@
     joining, attempt         a node asks to join, and after a crash joins as the same node
     admission                what an empty node shows and checks before it joins
     membership               a node registers at each start, or is fenced
+    waits                    lines of the log that say what the node waits for
     readiness                whether the node is ready to serve
     strangers                nodes and clients of another cluster
 

@@ -29,6 +29,7 @@ from ..metadata.image_pages import START, Image
 from ..runtime.slices import stepped
 from .admission import Admission
 from .attempt import Attempt
+from .waits import Waits
 
 _RETRY_S = 0.3
 
@@ -52,7 +53,9 @@ async def join(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + config.join_timeout
     last: LognodeError = Unavailable("the node has asked no other node yet")
+    waits = Waits(log, "the node waits until a node of --join registers it")
     while True:
+        reasons = []
         for address in config.join:
             try:
                 body = registration(config, attempt.incarnation, 0, attempt.process)
@@ -61,7 +64,8 @@ async def join(
                 if not _may_pass(error):
                     raise
                 last = error
-                log.info("joining", extra={"fields": {"address": address, "error": str(error)}})
+                reasons.append(f"{address}: {error.message}")
+        waits.tell("; ".join(reasons))
         if loop.time() >= deadline:
             raise Unavailable(
                 f"the node could not join {','.join(config.join)} within "

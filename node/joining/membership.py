@@ -9,6 +9,7 @@ its node was removed.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,8 +19,13 @@ from ...statemachine.meta import MetaStore
 from ..directory import feature_level, meta_keys
 from ..directory.data_directory import Identity
 from ..serving.cluster_service import register_command
+from .waits import Waits
 
 _RETRY_S = 0.05
+_QUIET_S = 2.0
+"""An election of the controller takes as long, and is not worth a line in the log."""
+
+log = logging.getLogger("lognode.joining")
 
 Body = dict[str, Any]
 
@@ -66,11 +72,14 @@ class Membership:
 
     async def register(self) -> None:
         """Tell the controller that this node is up, with its addresses and its boot."""
+        waits = Waits(log, "the node waits for the controller to register it", quiet_s=_QUIET_S)
         while not self.registered:
+            reason = "the node has not heard from the cluster yet"
             try:
                 if self._knows_cluster():
                     await self._send(self._command)
                     self.registered = True
+                    waits.end("the controller has registered the node")
                     return
             except LognodeError as error:
                 if _is_for_good(error):
@@ -79,6 +88,8 @@ class Membership:
                 if not error.retryable:
                     self._on_end(error)
                     return
+                reason = error.message
+            waits.tell(reason)
             await asyncio.sleep(_RETRY_S)
 
     def look(self, record: NodeRecord | None) -> None:

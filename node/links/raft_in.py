@@ -149,10 +149,12 @@ def _check_parts(body: Body) -> None:
 
     A frame is handled in one turn of the loop, so the sum over the frame counts, not the size of a
     single message."""
-    messages = (message for *_, message in body["messages"] or ())
-    groups = (messages, body["reads"] or (), body["answers"] or ())
-    lists = (each for group in groups for message in group for each in message[-1:])
-    parts = sum(len(each) for each in lists if type(each) is list)
+    parts = 0
+    for *_, message in body["messages"] or ():  # `raft.messages` has not checked them yet
+        if message and type(message[-1]) is list:
+            parts += len(message[-1])
+    for row in (*(body["reads"] or ()), *(body["answers"] or ())):
+        parts += len(row[-1])
     if parts > limits.raft_parts_max:
         raise RemoteProtocolError(
             f"a frame has {parts:,} entries and read confirmations; "

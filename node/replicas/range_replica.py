@@ -98,6 +98,8 @@ class RangeReplica(Replica):
         """Index of the last flush; see `flushed_before`."""
         self.log_pins = LogPins()
         self._base_wanted = False
+        self._measured_index = -1
+        """The last applied index at which the memtable was found not to be full."""
         self._memtable_since = time.monotonic()
         """When the live memtable was begun, by the monotonic clock."""
         self.cooling = Cooling()
@@ -567,8 +569,11 @@ class RangeReplica(Replica):
         if self.group.base_wanted != self._base_wanted:
             self._base_wanted = self.group.base_wanted
             self._on_change(self)
-        if self.state.memtable_full:
-            self.propose_freeze()
+        if self._measured_index != self.applied_index:
+            if self.state.memtable_full:
+                self.propose_freeze()
+            else:
+                self._measured_index = self.applied_index  # the memtable grows by entries
         if self._gathered and self._may_propose and not self.resigning:
             self.services.rounds.gather(self)
 

@@ -26,6 +26,8 @@ from ..runtime.unexpected import guarded
 
 _PUT_OFF_S = 0.1
 """How long writes that need no sync wait for a round that is synced."""
+_MARK_S = 0.5
+"""How long after the last idle round the mark comes."""
 
 
 class Proposer(Protocol):
@@ -74,6 +76,8 @@ class Rounds:
         self._began_at = 0.0
         self._syncs = wal.syncs
         self._idle_mark: asyncio.TimerHandle | None = None
+        self._mark_at = 0.0
+        """The loop time of the mark after the last idle round. The timer may be due earlier."""
         self._late: asyncio.TimerHandle | None = None
         """Timer for writes that need no sync, if no synced round comes before."""
         self._overdue = False
@@ -193,13 +197,17 @@ class Rounds:
 
     def _mark_when_idle(self) -> None:
         # Within a second of the last sync the replica's round is repeated as synced (x5).
-        if self._idle_mark is not None:
-            self._idle_mark.cancel()
         loop = asyncio.get_running_loop()
-        self._idle_mark = loop.call_later(0.5, guarded(self._mark, self._give_up))
+        self._mark_at = loop.time() + _MARK_S
+        if self._idle_mark is None:  # else it looks again when it is due
+            self._idle_mark = loop.call_at(self._mark_at, guarded(self._mark, self._give_up))
 
     def _mark(self) -> None:
         self._idle_mark = None
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._mark_at and not self._stopped:
+            self._idle_mark = loop.call_at(self._mark_at, guarded(self._mark, self._give_up))
+            return
         if not self._in_flight and not self._stopped:
             self._wal.mark()
             self.kick()

@@ -2,6 +2,7 @@
 
     interpreter, garbage     settings made once, and when the garbage collector runs
     turn_time, turn_ends     how long turns of the loop take, and what runs at the end of each turn
+    eager                    the first step of a coroutine before its task
     slices                   long work in slices, between which the loop runs
     sync_thread, futures     the two threads that wait for disks, and how a future gets a result
     surroundings             threads, child processes and the end of the process, for the simulator

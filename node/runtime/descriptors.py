@@ -32,6 +32,8 @@ _SHARES: Final = {
     "peers": (80, 1_024),
     "handshakes": (32, limits.handshakes_max),
     "http": (16, limits.http_connections_max),
+    "door": (24, limits.http_streams + limits.door_requests_max),
+    "dials": (16, limits.door_dials_max),
     "clients": (32, limits.connections_max),
 }
 _PEERS_EXTRA: Final = limits.stranger_connections_max + _DIALS + SLACK
@@ -54,7 +56,16 @@ class Plan(NamedTuple):
     handshakes: int
     """Connections to the port for clients whose handshake is not finished."""
     http: int
+    door: int
+    """Connections over HTTP that wait for REST or for events."""
+    dials: int
+    """Connections of REST to the nodes of the cluster."""
     clients: int
+
+    @property
+    def door_requests(self) -> int:
+        """Requests to REST under way, without event streams."""
+        return min(limits.door_requests_max, self.door // 2)
 
     @property
     def peer_handshakes(self) -> int:
@@ -102,18 +113,22 @@ def raise_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def plan(limit: int) -> Plan:
-    """Divide a limit. Raises Unavailable when it is below `LEAST`."""
+def plan(limit: int, streams: int = limits.http_streams) -> Plan:
+    """Divide a limit for a node with so many event streams. Raises Unavailable when the limit is
+    below `LEAST`."""
     if limit < LEAST:
         raise Unavailable(
             f"this process may open {limit} files; a node needs at least {LEAST}, and "
             f"{sum(wanted for _, wanted in _SHARES.values())} for {limits.connections_max} "
             f"clients. {_ADVICE}"
         )
-    wishes = sum(wanted - least for least, wanted in _SHARES.values())
+    least_of_door = _SHARES["door"][0]
+    most_of_door = max(least_of_door, streams + limits.door_requests_max)
+    shares = _SHARES | {"door": (least_of_door, most_of_door)}
+    wishes = sum(wanted - least for least, wanted in shares.values())
     share = min(1.0, (limit - LEAST) / wishes)
     given = {
-        name: least + int((wanted - least) * share) for name, (least, wanted) in _SHARES.items()
+        name: least + int((wanted - least) * share) for name, (least, wanted) in shares.items()
     }
     given["peers"] = min(_PEERS_MAX, given["peers"] + limit - sum(given.values()))
     return Plan(limit, **given)

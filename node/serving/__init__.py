@@ -19,7 +19,7 @@
     producer_service         named producers
     group_catalog            the names of consumer groups
     view_catalog             the names of views
-    status, health           the cluster as this node sees it
+    status, health, next_step    the cluster as this node sees it, and what to do about trouble
     words                    the words of what the metadata keep as codes
 
 The contract: a body is checked against the table of operations before a handler sees the body.

@@ -192,7 +192,7 @@ class ClusterService:
         return await self.command({"op": commands.DELETE_LOG, **body})
 
     async def health(self, body: Body, room: Room) -> Body:
-        """Return whether the cluster is healthy, and the reasons if it is not."""
+        """Return whether the cluster is healthy, else the reasons and what to do next."""
         await room()
         nodes, metadata, view = body["nodes"], self._view.metadata, self._view
         unreachable = {
@@ -211,7 +211,11 @@ class ClusterService:
                 view.halted,
             )
         )
-        return {"ok": not found, "reasons": health.shortened(found)}
+        return {
+            "ok": not found.reasons,
+            "reasons": health.shortened(found.reasons),
+            "next": found.next or None,
+        }
 
     async def range_transfer(self, body: Body) -> Body:
         """Make a member the leader of a range or of the controller; answer when it leads.

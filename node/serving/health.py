@@ -4,7 +4,7 @@ The work is done in steps: a cluster has up to 12,288 ranges."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...client.protocol import limits
 from ...partitions.metadata import Metadata
@@ -12,13 +12,23 @@ from ...partitions.model import CONTROLLER_RANGE, Descriptor
 from ...partitions.placement import group_size
 from ...partitions.planner import CONTROLLER_MEMBERS, Damages
 from ...partitions.replacing import stranded
+from .next_step import Troubles, next_step
 
 _NAMED_MAX: Final = 20
 """The most ranges that one line names. The line counts the rest; `status` shows all of them."""
 _STEP_RANGES: Final = 64
 """The most ranges that one step looks at."""
 
-Steps = Generator[None, None, list[str]]
+
+class Found(NamedTuple):
+    """Why a cluster is not healthy, a line for each reason, and what to do next; both are empty
+    when the cluster is healthy."""
+
+    reasons: list[str]
+    next: str
+
+
+Steps = Generator[None, None, Found]
 
 
 def reasons(
@@ -30,7 +40,7 @@ def reasons(
     unreachable: Collection[int],
     halted: Damages | None = None,
 ) -> Steps:
-    """Return why the cluster is not healthy, a line for each reason; empty when it is healthy.
+    """Return why the cluster is not healthy, and what to do next.
 
     A cluster is healthy when at least `nodes_wanted` nodes are ACTIVE and no operation is under
     way. Every range and the controller have a leader and as many members as wanted, and no member
@@ -67,10 +77,7 @@ def reasons(
     ]
     ranges = _Ranges(metadata, leader, {damage[2:4] for damage in damages})
     yield from ranges.look()
-    found += [
-        f"{count} replicas of node {node} have no other node to go to: add another node"
-        for node, count in sorted(ranges.stranded.items())
-    ]
+    found += ranges.without_another_node()
     found += ranges.to_be_copied()
     found += ranges.lines
     found += [
@@ -90,7 +97,19 @@ def reasons(
         f"operation {operation.operation_id} ({operation.kind}) is {operation.phase}"
         for operation in metadata.operations.values()
     ]
-    return found
+    if not found:
+        return Found([], "")
+    troubles = ranges.troubles(damaged, halted or {}, short, unreachable)
+    return Found(found, next_step(metadata, troubles, nodes_wanted))
+
+
+def _nodes_of(damages: Damages, known: Collection[tuple[int, int]]) -> list[int]:
+    """Return the nodes with such a replica of a generation that is not over."""
+    return [
+        node
+        for node, replicas in damages.items()
+        if any((range_id, generation) in known for range_id, generation, _ in replicas)
+    ]
 
 
 def shortened(lines: list[str]) -> list[str]:
@@ -121,6 +140,8 @@ class _Ranges:
         self.stranded: Counter[int] = Counter()
         self.lines: list[str] = []
         """Lines for ranges without a leader or without some of their members."""
+        self.leaderless: list[Descriptor] = []
+        """The ranges without a leader."""
         self.damaged: dict[tuple[int, int], str] = {}
         """The names of the damaged ranges, by id and generation."""
         self._held: Counter[int] = Counter()
@@ -133,20 +154,21 @@ class _Ranges:
         metadata = self._metadata
         ranges = (metadata.controller, *metadata.ranges.values())
         for at in range(0, len(ranges), _STEP_RANGES):
-            part = [
-                range_
-                for range_ in ranges[at : at + _STEP_RANGES]
-                if range_.range_id == CONTROLLER_RANGE or range_.log_id in metadata.logs
-            ]
+            part = [*filter(self.is_known, ranges[at : at + _STEP_RANGES])]
             self.stranded += stranded(part, metadata.nodes)
             for range_ in part:
                 self._look_at(range_)
             yield
 
+    def is_known(self, range_: Descriptor) -> bool:
+        """Whether the log of the range was not deleted meanwhile."""
+        return range_.range_id == CONTROLLER_RANGE or range_.log_id in self._metadata.logs
+
     def _look_at(self, range_: Descriptor) -> None:
         metadata, gid = self._metadata, (range_.range_id, range_.generation)
         if self._leader(*gid) is None:
             self.lines.append(f"{metadata.name_of(range_)} has no leader")
+            self.leaderless.append(range_)
         replicas = CONTROLLER_MEMBERS
         if range_.range_id != CONTROLLER_RANGE:
             replicas = metadata.logs[range_.log_id].policy.replicas
@@ -163,6 +185,28 @@ class _Ranges:
                     f"{metadata.name_of(range_)} ({self._live(range_)} of {len(range_.members)} "
                     "members are live)"
                 )
+
+    def troubles(
+        self,
+        damaged: Damages,
+        halted: Damages,
+        short: Collection[int],
+        unreachable: Collection[int],
+    ) -> Troubles:
+        """Return what the next step depends on, after all ranges were looked at."""
+        return Troubles(
+            leaderless=next(filter(self.is_known, self.leaderless), None),
+            damaged=_nodes_of(damaged, self.damaged),
+            halted=_nodes_of(halted, self.damaged),
+            stranded=self.stranded,
+            short=[node for node in short if node in self._metadata.nodes],
+            unreachable=unreachable,
+        )
+
+    def without_another_node(self) -> Iterator[str]:
+        """Yield a line for each node whose replicas have no other node to go to."""
+        for node, count in sorted(self.stranded.items()):
+            yield f"{count} replicas of node {node} have no other node to go to: add another node"
 
     def to_be_copied(self) -> Iterator[str]:
         """Yield a line for each removed node that ranges still list as a member.

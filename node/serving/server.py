@@ -46,6 +46,7 @@ from ..quota.foretold import Foretold
 from ..quota.gate import Gate, pause_s
 from ..quota.quotas import Payer
 from ..replicas.range_replica import RangeReplica
+from ..runtime.eager import begun
 from .command_turns import CommandTurns
 from .data_service import DataService
 from .follow import Follow, no_pause
@@ -231,9 +232,11 @@ class Server:
         if _role(request.connection) == "client":
             self._reserved.check(request.operation, request.body)
         payer, share = self._gate.admit(request), request.connection.share
-        if payer is not None and share is not None:
-            return self._charged(request, share, payer)
-        return self._counted(request)
+        if payer is None or share is None:
+            return self._counted(request)
+        served = self._charged(request, share, payer)
+        # The first step of an append ends at a future. Its caller waits for each turn.
+        return begun(served) if request.operation is APPEND else served
 
     def _serve(self, request: Request, payer: Payer | None) -> Coroutine[Any, None, Body | None]:
         """Return the coroutine that serves a request."""

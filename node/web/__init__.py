@@ -1,6 +1,6 @@
 """Serve HTTP for people and their tools.
 
-    http                     health, readiness, metrics, status
+    http                     health, readiness, metrics, status, the door
     http_guests, http_log    bounds on connections and on their log lines
     http_status              pages that take a bounded part of the time
 

@@ -1,6 +1,7 @@
-"""Serve HTTP for people and their tools: health, readiness, metrics, status.
+"""Serve HTTP for people and their tools: health, readiness, metrics, status, and the door.
 
-No request has a body, and connections are few and short (`http_guests.py`).
+Requests for the pages have no body, and connections are few and short (`http_guests.py`). Requests
+to the door (`node/door/`) have bodies and may last. They leave room for the others.
 """
 
 import ssl
@@ -15,6 +16,8 @@ from ...client.protocol.cluster import STATUS
 from ...client.protocol.errors import LognodeError, Unauthorized, Unavailable
 from ...client.protocol.principal import anonymous
 from ..access.http_guard import Forbidden, Handler, HttpGuard
+from ..door.bodies import BODY_BYTES_MAX
+from ..door.door import Door
 from ..metrics import Metrics
 from ..runtime.descriptors import SLACK
 from .http_guests import Closed, HttpGuests
@@ -22,13 +25,13 @@ from .http_log import HttpLog
 from .http_status import MetricsPage, StatusPages, Visible
 
 _KEEP_ALIVE_S = 15.0
-_LINE_BYTES_MAX = 4_096
+_LINE_BYTES_MAX = 8_192
 _HEADERS_MAX = 64
 _READ_BYTES = 16 * 1024
 
 
 class HttpServer:
-    """Serves `/healthz`, `/readyz`, `/metrics`, `/status.json`.
+    """Serves `/healthz`, `/readyz`, `/metrics`, `/status.json`, and the paths of the `door`.
 
     `not_ready` returns the reason why the node does not serve yet, or None. `on_refused` gets the
     principal, the address, the page and the error of each request that its asker may not make.
@@ -48,6 +51,7 @@ class HttpServer:
         guard: HttpGuard,
         visible: Visible,
         on_refused: Callable[[str, str, str, LognodeError], None],
+        door: Door | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -57,6 +61,7 @@ class HttpServer:
         self._metrics = MetricsPage(metrics.exposition)
         self._guard = guard
         self._on_refused = on_refused
+        self._door = door
         self._runner: web.AppRunner | None = None
         self._connections_max = connections_max
         self._on_closed = on_closed
@@ -65,13 +70,15 @@ class HttpServer:
 
     async def start(self) -> None:
         """Listen. Raises Unavailable when the address is not available."""
-        app = web.Application(middlewares=[self._watched])
+        app = web.Application(middlewares=[self._watched], client_max_size=BODY_BYTES_MAX)
+        door = self._door
         app.add_routes(
             [
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._serve_metrics),
                 web.get("/status.json", self._serve_status),
+                *([] if door is None else door.paths),
             ]
         )
         # An asker that leaves cancels its request. Otherwise, requests of closed connections would
@@ -80,7 +87,8 @@ class HttpServer:
             app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=_KEEP_ALIVE_S,
             handler_cancellation=True,
             lingering_time=0.0, max_line_size=_LINE_BYTES_MAX, max_field_size=_LINE_BYTES_MAX,
-            max_headers=_HEADERS_MAX, read_bufsize=_READ_BYTES, logger=HttpLog(self._on_closed),
+            max_headers=_HEADERS_MAX, read_bufsize=_READ_BYTES, auto_decompress=False,
+            logger=HttpLog(self._on_closed),
         )  # fmt: skip
         await self._runner.setup()
         server = self._runner.server
@@ -107,6 +115,8 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Close the listener and open connections."""
+        if self._door is not None:
+            await self._door.close()  # streams end with an event that says so
         if self._entrance is not None:
             await self._entrance.close()
         if self._runner is not None:
@@ -124,20 +134,24 @@ class HttpServer:
 
     @web.middleware
     async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.body_exists:
+        door = self._door if self._door is not None and self._door.has(request.path) else None
+        if door is None and request.body_exists:
             raise web.HTTPRequestEntityTooLarge(
                 0, -1, text="the request has a body; leave the body out\n"
             )
         guests = self._guests
         if guests is None:
             raise web.HTTPServiceUnavailable
-        guests.begun(request.protocol)
+        guests.begun(request.protocol, bounded=door is not None)
         try:
             self._guard.check_host(request)
             return await handler(request)
-        except (web.HTTPUnauthorized, Forbidden) as refusal:
-            self._refused(request, refusal)
-            raise
+        except web.HTTPException as refusal:
+            if isinstance(refusal, web.HTTPUnauthorized | Forbidden):
+                self._refused(request, refusal)
+            if door is None:
+                raise
+            return door.refusal(refusal)
         finally:
             guests.served(request.protocol)
 

@@ -8,10 +8,11 @@ connect again by themselves; a client that only holds a connection loses it.
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from ...client.protocol import limits
 
+_HEAD_END: Final = b"\r\n\r\n"
 Closed = Callable[[str, str], None]
 
 
@@ -55,18 +56,22 @@ class HttpGuests:
         self._wait(guest, limits.http_first_request_s)
         return guest
 
-    def begun(self, protocol: asyncio.BaseProtocol) -> None:
-        """Note that a request has begun on the connection of aiohttp's protocol."""
+    def begun(self, protocol: asyncio.BaseProtocol, *, bounded: bool = False) -> None:
+        """Note that a request has begun on the connection of aiohttp's protocol. `bounded`: its
+        handler bounds the time of the request."""
         guest = self._guests.get(protocol)
         if guest is not None:
             self._waiting.pop(guest, None)
-            guest.expect(limits.http_next_request_s)
+            guest.expect(None if bounded else limits.http_next_request_s)
 
     def served(self, protocol: asyncio.BaseProtocol) -> None:
         """Note that a request's answer is ready: the connection counts as waiting from now on."""
         guest = self._guests.get(protocol)
         if guest is not None:
             self._waiting[guest] = None
+            guest.head_begins()
+            if not guest.expects:
+                guest.expect(limits.http_next_request_s)
 
     def address(self, protocol: asyncio.BaseProtocol) -> str:
         """Return the address of the other side."""
@@ -105,13 +110,26 @@ class _Guest(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
+        self._head_bytes: int | None = 0
+        """Bytes of the head of the next request; None: the head is complete."""
+        self._tail = b""
 
-    def expect(self, seconds: float) -> None:
-        """Set the seconds within which the next request must begin."""
+    @property
+    def expects(self) -> bool:
+        """Whether the next request must begin by a deadline."""
+        return self._timer is not None
+
+    def expect(self, seconds: float | None) -> None:
+        """Set the seconds within which the next request must begin; None: no bound."""
         if self._timer is not None:
             self._timer.cancel()
-        if not self._ended:
+            self._timer = None
+        if not self._ended and seconds is not None:
             self._timer = self._loop.call_later(seconds, self._among.end, self, "http_slow")
+
+    def head_begins(self) -> None:
+        """Note that the next bytes are those of the head of a request."""
+        self._head_bytes, self._tail = 0, b""
 
     def abort(self) -> None:
         """Close at once."""
@@ -132,6 +150,16 @@ class _Guest(asyncio.Protocol):
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._head_bytes is not None:
+            known = self._tail + data
+            end = known.find(_HEAD_END)
+            self._head_bytes += len(data) if end < 0 else end - len(self._tail)
+            if self._head_bytes > limits.http_head_bytes_max:
+                self._among.end(self, "http_bad")
+                return
+            if end >= 0:
+                self._head_bytes = None
+            self._tail = known[1 - len(_HEAD_END) :]
         self.inner.data_received(data)
 
     def eof_received(self) -> bool | None:

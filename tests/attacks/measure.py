@@ -71,6 +71,7 @@ ATTACKS: dict[str, list[str]] = {
     },
     "slow_http_256": ["slow_http", "--connections", "256", "--address", HTTP],
     "unread_http_64": ["unread_http", "--connections", "64", "--address", HTTP],
+    "unread_rest_64": ["unread_rest", "--connections", "64", "--address", HTTP],
     **{
         f"left_{kind}_16": ["left_requests", "--kind", kind, "--connections", "16"]
         for kind in ("appends", "scans", "status", "commands")

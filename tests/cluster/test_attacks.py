@@ -121,6 +121,10 @@ def held(node: testing.LocalNode) -> float:
             id="status_pages_never_read",
         ),
         pytest.param(
+            "unread_rest", ["--connections", "64", "--address", HTTP], 200,
+            id="events_and_scans_never_read_and_bodies_that_do_not_end",
+        ),
+        pytest.param(
             "left_http", ["--connections", "16", "--address", HTTP], 60,
             id="status_pages_of_those_who_left",
         ),

@@ -7,6 +7,8 @@ import pty
 import re
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -281,6 +283,32 @@ def test_a_terminal_shows_heads_and_times(run: Any, cluster: LocalCluster) -> No
     head, row = terminal.shown.decode().splitlines()
     assert re.search(r"KEY +SEQ +TIME +VALUE", head)
     assert re.search(r"k +1 +20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z +v", row)
+
+
+def test_health_says_what_to_do_next(run: Any, cluster: LocalCluster) -> None:
+    out, err = run("health", "--nodes", "2", code=3)
+    address = cluster.servers.removeprefix("lognode://")
+    assert out == "1 nodes are ACTIVE; the check wants 2\n"
+    assert err == f"next: start 1 more node with `lognode --join {address}`\n"
+    answer = json.loads(run("health", "--nodes", "2", "--format", "json", code=3)[0])
+    assert answer["next"] == err.removeprefix("next: ").strip()
+    sound = json.loads(run("health", "--format", "json")[0])
+    assert sound == {"ok": True, "reasons": [], "next": None}
+    assert run("status")[1] == ""
+
+
+def test_the_ports_for_clients_and_for_http_are_not_confused(
+    run: Any, cluster: LocalCluster
+) -> None:
+    (node,) = json.loads(run("status", "--format", "json")[0])["nodes"]
+    _, err = run("log", "list", "--server", node["http"], code=1)
+    assert "the port answers HTTP: give the address of the node's --listen" in err
+    for address in (node["address"], node["peer"]):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"http://{address}/healthz", timeout=10)
+        with caught.value as answer:
+            assert answer.code == 400
+            assert b"HTTP is at the address of the node's --http" in answer.read()
 
 
 def test_S9_conflicts_are_5(run: Any) -> None:

@@ -16,9 +16,11 @@ from applied_code import ROOT, tree
 
 PACKAGE = "lognode."
 COMPILED = (
-    "lognode.client.protocol._native", "lognode.client.protocol._packing",
+    "lognode.client.protocol._native",
+    "lognode.client.protocol._packing",
+    "lognode.statemachine._memtable",
     "lognode.statemachine._building",
-)  # fmt: skip
+)
 Ran = dict[CodeType, str]
 """The functions that ran, and the names of their modules."""
 

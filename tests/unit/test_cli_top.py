@@ -81,6 +81,14 @@ def test_reasons_stand_below_the_verdict() -> None:
     assert lines[3:7] == ["! a", "! b\\u001b[2J", "! c", "! and 2 more: see `lognode health`"]
 
 
+def test_the_next_step_stands_below_the_reasons() -> None:
+    lines = screen(
+        _status(), {"ok": False, "reasons": ["a"], "next": "start node 2"}, sort="appends",
+        clock="", lines=99, columns=99,
+    )  # fmt: skip
+    assert lines[3:5] == ["! a", "> start node 2"]
+
+
 def test_the_screen_has_the_size_of_the_terminal() -> None:
     status = _status(ranges=[_range(n) for n in range(500)])
     lines = _screen(status, lines=20, columns=50)

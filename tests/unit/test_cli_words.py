@@ -5,6 +5,7 @@ import pytest
 from lognode.client.cli import main
 from lognode.client.cli.parser import Parser, add_common
 from lognode.client.cli.words import SWITCHES, VALUE_FLAGS, hint, verb_first
+from lognode.node import main as node_main
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,21 @@ def test_a_word_that_is_nearly_a_verb_gets_a_hint(
 
 def test_no_hint_without_a_likeness() -> None:
     assert hint("xyz", ["append", "scan"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["log", "list", "--sever", "h:1"], "--sever h:1; did you mean `--server` or"),
+        (["log", "list", "--formt=json"], "--formt=json; did you mean `--format`?"),
+        (["--sever", "h:1", "log", "list"], "did you mean `--server` or"),
+        (["--server", "h:1"], "arguments: --server h:1 without a verb; see `lognode --help`"),
+        (["--datta", "d"], "did you mean `--data`?"),
+        (["log", "list", "--frobnicate"], "arguments: --frobnicate; see `lognode log list --help`"),
+    ],
+)
+def test_a_flag_that_is_nearly_right_gets_a_hint(
+    given: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert node_main.main(given) == 2
+    assert message in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """The HTTP port on real sockets: few connections, none for long, and no bodies."""
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -184,6 +185,27 @@ def test_a_request_that_does_not_come_ends_its_connection(monkeypatch: pytest.Mo
         dripping.cancel()
         assert made.told == ["http_slow", "http_slow"]
         assert made.server.connections == 0
+
+    run(test)
+
+
+def test_the_head_of_a_request_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "http_head_bytes_max", 1_000)
+
+    async def test(made: Rig) -> None:
+        streams = await made.connect()
+        for _ in range(3):  # each request has a bound of its own
+            begin, end = GET[:-2] + b"x: " + b"y" * 900 + b"\r", b"\n\r\n"
+            streams[1].write(begin)
+            await asyncio.sleep(0.02)
+            assert await made.get(streams, end) == b"HTTP/1.1 200 OK"
+        streams[1].write(GET[:-2])
+        for n in range(30):
+            streams[1].write(b"x-%d: %b\r\n" % (n, b"y" * 40))
+            await asyncio.sleep(0.001)
+        with contextlib.suppress(ConnectionError):
+            assert await ends(streams) == b""
+        assert made.told == ["http_bad"]
 
     run(test)
 

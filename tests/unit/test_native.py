@@ -19,7 +19,8 @@ from lognode.client.protocol import columns, key_column
 from lognode.client.protocol import native as native_of
 from lognode.client.protocol.key_column import KeyColumn
 from lognode.client.protocol.native import native, packing
-from lognode.statemachine import packed_strings, seq_index, strings
+from lognode.statemachine import key_store, packed_strings, seq_index, strings
+from lognode.statemachine.compiled import compiled
 from lognode.statemachine.key_store import KeyStore
 from lognode.statemachine.seq_index import _Hashes
 
@@ -138,8 +139,13 @@ def test_a_count_reserves_nothing_for_keys_that_are_not_there() -> None:
         assert native.integers(b"k", 0, count) is None
 
 
+@pytest.mark.parametrize("pure", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_store_has_the_keys_by_position(seed: int) -> None:
+def test_a_store_has_the_keys_by_position(
+    seed: int, pure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if pure:
+        monkeypatch.setattr(key_store, "compiled", None)
     rng = random.Random(seed)
     store, expected = KeyStore(), list[bytes]()
     for _ in range(20):
@@ -152,6 +158,19 @@ def test_a_store_has_the_keys_by_position(seed: int) -> None:
     assert store.between(begin, begin) == []
     store.clear()
     assert len(store) == 0
+
+
+@needs_native
+def test_ends_of_keys_are_shifted_within_32_bits() -> None:
+    ends = array("I", [0, 7, 1 << 31])
+    assert compiled.shifted(ends, 5) == array("I", [5, 12, (1 << 31) + 5]).tobytes()
+    for by in (1 << 31, 1 << 32, 1 << 63, -1, 1 << 70):
+        with pytest.raises(OverflowError):
+            compiled.shifted(ends, by)
+    with pytest.raises(ValueError, match="four bytes"):
+        compiled.shifted(b"abc", 0)
+    with pytest.raises(TypeError):
+        compiled.shifted(ends, None)
 
 
 @needs_native

@@ -31,6 +31,7 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "auth_lease": ("0", "5.5", "60", 0.0),
     "insecure": ("on", "off", "on", "on"),
     "http_host": ("a,b", "c", "d", ("a", "b")),
+    "http_streams": ("0", "5", "1024", 0),
     "dial_map": ("a", "b", "c", Path("a")),
     "invitation": ("a", "b", "c", Path("a")),
     "log_level": ("debug", "info", "error", "DEBUG"),

@@ -39,16 +39,17 @@ def reasons(
     short: Mapping[int, int] | None = None,
     unreachable: Collection[int] = (),
 ) -> list[str]:
-    return drained(health.reasons(found, leader, nodes, damaged or {}, short or {}, unreachable))
+    steps = health.reasons(found, leader, nodes, damaged or {}, short or {}, unreachable)
+    return drained(steps).reasons
 
 
-def drained(steps: health.Steps) -> list[str]:
+def drained(steps: health.Steps) -> health.Found:
     """What the work returns that comes in steps."""
     while True:
         try:
             next(steps)
         except StopIteration as done:
-            found: list[str] = done.value
+            found: health.Found = done.value
             return found
 
 
@@ -286,7 +287,9 @@ def test_X1_the_health_of_many_ranges_comes_in_short_steps() -> None:
         counts.append(len(asked))
         asked.clear()
     assert max(counts) <= 64
-    assert len(drained(steps)) == 1 + 1_025, "every range and the controller, without a leader"
+    assert len(drained(steps).reasons) == 1 + 1_025, (
+        "every range and the controller, without a leader"
+    )
 
 
 def test_a_log_that_is_deleted_between_two_steps_is_left_out() -> None:
@@ -294,7 +297,7 @@ def test_a_log_that_is_deleted_between_two_steps_is_left_out() -> None:
     steps = health.reasons(found, lambda *_: None, 1, {}, {}, ())
     next(steps)
     step(found, op="delete_log", name="orders")
-    told = drained(steps)
+    told = drained(steps).reasons
     assert told[-1] == "range 63 of log orders has no leader"
 
 

@@ -297,6 +297,27 @@ def test_x5_the_last_sync_is_told_within_a_second_when_nothing_follows(tmp_path:
     with_disk(tmp_path, test)
 
 
+def test_x5_the_mark_comes_after_the_last_of_several_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds_module, "_MARK_S", 0.4)
+
+    async def test(disk: Disk) -> None:
+        time, mark, marks = asyncio.get_running_loop().time, disk.wal.mark, list[float]()
+        monkeypatch.setattr(disk.wal, "mark", lambda: (marks.append(time()), mark()))
+        disk.append(2)
+        await disk.rounds.durable()
+        first = time()
+        await until(lambda: time() > first + 0.2)  # the timer of the first round is half over
+        last = time()
+        disk.append(3)
+        await until(lambda: bool(marks) and marks[-1] > last)
+        assert marks[-1] >= last + 0.4
+        await until(lambda: not disk.wal.dirty)
+
+    with_disk(tmp_path, test)
+
+
 def test_a_round_that_begins_a_file_tells_of_it(tmp_path: Path) -> None:
     begun: list[int] = []
 

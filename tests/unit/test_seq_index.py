@@ -21,6 +21,8 @@ def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> li
     monkeypatch.setattr(module, "_TAIL", 8)
     monkeypatch.setattr(module, "_RUN_MAX", 64)
     monkeypatch.setattr(module, "_CHAIN_MIN", 4)
+    if request.param != "own hash":  # the compiled table hashes keys itself
+        monkeypatch.setattr(module, "compiled", None)
     if request.param == "without the compiled module":
         monkeypatch.setattr(module, "native", None)
     if request.param == "three hashes":
@@ -55,6 +57,23 @@ def test_S7_the_index_finds_the_seqs_that_a_scan_finds(names: list[bytes], seed:
         ]
     assert len(index) == len(entries)
     assert len(index._runs) > 5
+
+
+@pytest.mark.parametrize("batches", [0, 1, 60])
+def test_S9_last_seqs_that_are_first_asked_for_late_are_found(
+    names: list[bytes], batches: int
+) -> None:
+    index = SeqIndex(FIRST, ColumnCache(1 << 20))
+    entries = random.Random(3).choices(names[:-2], k=7 * batches)
+    for begin in range(0, len(entries), 7):
+        index.add(KeyColumn.of(entries[begin : begin + 7]))
+    last = {key: seq for seq, key in enumerate(entries, FIRST)}
+    assert index.lasts(names) == [last.get(name, 0) for name in names]
+    index.add(KeyColumn.of(names[-3:]))
+    last |= zip(names[-3:], range(FIRST + len(entries), FIRST + len(index)), strict=True)
+    assert index.lasts(names) == [last.get(name, 0) for name in names]
+    index.forget()
+    assert index.lasts(names) == [0] * len(names)
 
 
 def test_S7_a_read_goes_on_below_where_it_was_when_entries_are_added(names: list[bytes]) -> None:

@@ -48,7 +48,8 @@ OBJECTS_OF_OTHERS = {
 }
 
 ROOMS = (
-    "local", "verify", "reactions", "joining", "listeners", "serving", "web", "links", "control",
+    "local", "verify", "reactions", "joining", "listeners", "serving", "web", "door", "links",
+    "control",
     "upkeep", "lifecycle", "access", "audit", "load", "replicas", "dispatch", "rules", "quota",
     "metadata", "certificates", "directory", "runtime",
 )  # fmt: skip

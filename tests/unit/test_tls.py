@@ -297,6 +297,50 @@ def test_a_client_with_tls_is_told_that_a_listener_has_none(trust: Pki) -> None:
     run(None, test)
 
 
+@pytest.mark.parametrize("is_secure", [True, False])
+@pytest.mark.parametrize("split", [1, 3, 8, 99])
+def test_an_http_client_is_told_in_http_that_the_port_is_another(
+    trust: Pki, is_secure: bool, split: int
+) -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: n1\r\n\r\n"
+
+    async def test(listener: Listener, server: Server) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        if is_secure:
+            writer.write(request)  # a TLS listener decides by its first bytes
+        else:
+            writer.write(request[:split])
+            await asyncio.sleep(0.02)
+            writer.write(request[split:])
+        got = await reader.read()
+        head, _, body = got.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 ")
+        assert b"HTTP is at the address of the node's --http" in body
+        assert f"Content-Length: {len(body)}".encode() in head
+        assert server.hellos == []
+        writer.close()
+
+    run(trust if is_secure else None, test)
+
+
+@pytest.mark.parametrize("is_secure", [True, False])
+def test_a_client_that_dials_http_is_told_the_other_address(trust: Pki, is_secure: bool) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        tls = ClientTls(trust.tls()).current() if is_secure else None
+        with pytest.raises(RemoteProtocolError, match="answers HTTP: give the address of the node"):
+            await connection.dial("127.0.0.1", port, tls=tls)
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 64, b"\x16" * 64,
                                   b"\x16\x03\x01\xff\xff" + b"x" * 70_000])  # fmt: skip
 def test_strange_bytes_end_their_connection_and_nothing_else(trust: Pki, data: bytes) -> None:

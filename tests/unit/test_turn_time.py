@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import pytest
+
 from lognode.node.runtime import turn_time
 from lognode.node.runtime.turn_time import LONG_S, TimedLoop
 
@@ -35,6 +37,36 @@ def test_turns_of_much_processor_time_are_counted() -> None:
 
     with asyncio.Runner(loop_factory=TimedLoop) as runner:
         runner.run(main())
+
+
+def test_short_turns_are_measured_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 turns of 0.05 ms ask for the processor time 50 times, and none of them is long."""
+    elapsed, spent, asked = 0.0, 0.0, 0
+
+    def thread_time() -> float:
+        nonlocal asked
+        asked += 1
+        return spent
+
+    monkeypatch.setattr(turn_time.time, "perf_counter", lambda: elapsed)
+    monkeypatch.setattr(turn_time.time, "thread_time", thread_time)
+    turns = turn_time.TurnTime()
+    for _ in range(1_000):
+        elapsed += 0.01  # waiting
+        turns.began()
+        elapsed, spent = elapsed + 0.00005, spent + 0.00004
+        turns.ended()
+    assert 40 <= asked <= 52
+    assert turns.take_longest_s() == pytest.approx(0.00005)
+    turns.began()
+    elapsed, spent = elapsed + 0.2, spent + 0.06
+    turns.ended()
+    assert turns.long_turns == 1
+    assert 0.06 <= turns.take_longest_s() <= 0.061
+    turns.began()
+    elapsed, spent = elapsed + 0.2, spent + 0.0005  # others have the processor
+    turns.ended()
+    assert turns.take_longest_s() == pytest.approx(0.0005)
 
 
 def test_a_loop_of_another_class_measures_nothing() -> None:

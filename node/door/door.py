@@ -1,0 +1,122 @@
+"""The door: serve REST and server-sent events at the HTTP address, as a client of the cluster.
+
+An asker shows a token as `Authorization: Bearer TOKEN`, and the door's client shows the same token
+to the cluster. Without tokens in the cluster every asker may do everything, as at the port for
+clients. Requests of web pages of other sites are refused: the door needs no cookie, answers no
+question of a browser about other sites, and takes bodies only of types that such a page may not
+send.
+"""
+
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from ...client.client import AsyncClient
+from ...client.json_text import to_json
+from ...client.protocol.errors import LognodeError, Unauthorized
+from ..access.access import OpenAccess
+from ..access.http_guard import HttpGuard, token_of
+from .admission import of_requests, of_streams
+from .bodies import Bodies
+from .clients import Clients
+from .entry_routes import ENTRY_ROUTES
+from .event_routes import EVENT_ROUTES
+from .log_routes import LOG_ROUTES
+from .openapi import document
+from .problems import problem, problem_of_http
+from .route import JSON_TYPE, Asked, Routes
+from .snapshot_routes import SNAPSHOT_ROUTES
+
+DOCUMENT_PATH: Final = "/openapi.json"
+PREFIX: Final = "/v1/"
+TABLE: Final = (*LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES, *SNAPSHOT_ROUTES)
+"""All operations over HTTP."""
+
+
+class Door:
+    """Serves the operations of `TABLE`. `requests_max` and `streams_max` bound what is under way.
+    `make` and `most` are those of `Clients`. `version` is that of the program."""
+
+    def __init__(
+        self,
+        *,
+        guard: HttpGuard,
+        make: Callable[[str | None], AsyncClient],
+        most: Callable[[], int],
+        requests_max: int,
+        streams_max: int,
+        version: str,
+    ) -> None:
+        self._guard = guard
+        self._clients = Clients(make, most)
+        self._requests = of_requests(requests_max)
+        self._streams = of_streams(streams_max)
+        self._bodies = Bodies()
+        self._routes = Routes(TABLE)
+        self._document = to_json(document(TABLE, version))
+
+    @property
+    def paths(self) -> list[web.RouteDef]:
+        """The paths of the door, for aiohttp. The door finds the operation by the bytes of the
+        address: aiohttp decodes them as text."""
+        rest = PREFIX + r"{rest:[\s\S]*}"
+        return [web.get(DOCUMENT_PATH, self.serve), web.route("*", rest, self.serve)]
+
+    @staticmethod
+    def has(path: str) -> bool:
+        """Return whether a path belongs to the door."""
+        return path.startswith(PREFIX) or path == DOCUMENT_PATH
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request. Raises HTTPException, which `problem_of_http` answers."""
+        try:
+            _check_origin(request)
+            if request.path == DOCUMENT_PATH:
+                return web.Response(text=self._document, content_type=JSON_TYPE)
+            return await self._serve(request)
+        except LognodeError as error:
+            return problem(error)
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        route, parts = self._routes.find(request)
+        access = await self._guard.access(request)
+        token = None if isinstance(access, OpenAccess) else token_of(request)
+        if token is None and not isinstance(access, OpenAccess):
+            raise web.HTTPUnauthorized(
+                text="a certificate alone cannot be passed on to the cluster; give a token as "
+                "`Authorization: Bearer TOKEN` too (`lognode token create`)",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        bound = self._streams if route.streams else self._requests
+        with bound.admitted(access.principal.name):
+            given = route.read(parts, request)
+            values, many = await self._bodies.read(request, route)
+            async with self._clients.of(token, given.get("log")) as client:
+                return await route.handler(Asked(request, client, given, values, many))
+
+    async def close(self) -> None:
+        """Close the clients; returns within about two seconds."""
+        await self._clients.close()
+
+    @staticmethod
+    def refusal(error: web.HTTPException) -> web.StreamResponse:
+        """Return the answer for an error of the guard, of a route or of aiohttp."""
+        return problem_of_http(error)
+
+
+def _check_origin(request: web.Request) -> None:
+    """Raise Unauthorized for the request of a web page of another site."""
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return
+    try:
+        same = urlsplit(origin).netloc.lower() == request.headers.get("Host", "").lower()
+    except ValueError:
+        same = False
+    if not same:
+        raise Unauthorized(
+            f"the request is of a web page of {origin[:200]!r}, and the door serves no pages of "
+            "other sites; ask from a page of this address, or from a program"
+        )
