@@ -52,7 +52,7 @@ def test_sources_of_all_sizes_come_as_they_were_given(seed: int) -> None:
     assert given(sources) == sources
 
 
-def test_a_pipe_that_ends_within_large_data_is_no_source() -> None:
+def test_a_pipe_that_ends_within_large_data_ends_the_request() -> None:
     source = Source(bytes(2 * builder._APART_BYTES), None, 5)
     whole = io.BytesIO()
     builder._send(whole, builder._without_large([source]))
