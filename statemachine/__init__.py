@@ -21,7 +21,7 @@ Modules
   machine itself; `admission` holds the checks of a leader before it proposes; `effects` hashes the
   effects of entries; `refusals` are replies; `unknown` stops a replica at a command of a newer
   program; `rules` has the limits of each feature level.
-- Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_building`,
+- Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_blocks`,
   `late_numbers`.
 - Memtables: `memtable`, made of `seq_index`, `newest_table` (or `newest_positions`), `key_store`,
   `sorted_keys` and `column_cache`. `compiled` has their functions in C.
