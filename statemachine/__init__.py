@@ -22,7 +22,7 @@ Modules
   effects of entries; `refusals` are replies; `unknown` stops a replica at a command of a newer
   program; `rules` has the limits of each feature level.
 - Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_blocks`,
-  `number_building`, `late_numbers`.
+  `late_numbers`.
 - Memtables: `memtable`, made of `seq_index`, `newest_table` (or `newest_positions`), `key_store`,
   `sorted_keys` and `column_cache`. `compiled` has their functions in C.
 - Segments: `segments` is the store. `segment_format`, `segment_block`, `segment_order`,

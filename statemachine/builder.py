@@ -7,7 +7,7 @@ standard input ends, which is when the node ends for any reason. It gives way to
 (`background`).
 
     request    [path, first seq, number of sources], then the sources, some at a time in an array:
-               [data, selected, timestamp] each
+               [data, selected, timestamp] each; large data follow the array, which has their sizes
     answer     ["ok", segment info] or ["error", text]
 """
 
@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import accumulate
@@ -34,6 +35,8 @@ from .sources import Source
 _LENGTH: Final = struct.Struct(">I")
 _PORTION_SOURCES: Final = 500
 _PORTION_BYTES: Final = 512 * limits.KIB
+_APART_BYTES: Final = 16 * limits.KIB
+"""Data from this size on follow their array. To pack the data would copy them on both sides."""
 _DOUBLINGS_MAX: Final = 4
 
 
@@ -69,7 +72,7 @@ class Builder:
             os.set_blocking(stdin.fileno(), False)  # else a large write waits without a bound
             _give(stdin, [str(path), first_seq, len(sources), gives_way], patience_s)
             for some in _portions(sources):
-                given += _give(stdin, some, patience_s)
+                given += _give(stdin, _without_large(some), patience_s, _large(some))
             _wait(stdout, select.POLLIN, patience_s + factor * given / limits.builder_bytes_per_s)
             answer = _receive(stdout)
         except (OSError, EOFError, ValueError) as error:  # ValueError: `stop` has closed a pipe
@@ -113,7 +116,7 @@ def serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
             return
         sources: list[Source] = []
         while len(sources) < count:
-            sources += map(Source._make, _receive(stdin))
+            sources += _received_sources(stdin)
         try:
             info = calm.run(partial(build, Path(path), first_seq, sources), gives_way=gives_way)
         except Exception as error:  # the parent decides how to react
@@ -139,17 +142,44 @@ def _portions(sources: Sequence[Source]) -> Iterator[list[Source]]:
         at += count
 
 
-def _give(pipe: IO[bytes], message: Any, patience_s: float) -> int:
-    """Write to a non-blocking pipe. Return the number of bytes of the message.
+def _large(sources: Sequence[Source]) -> list[bytes]:
+    """Return the large data of these sources."""
+    return [source.data for source in sources if len(source.data) >= _APART_BYTES]
+
+
+def _without_large(sources: Sequence[Source]) -> list[Any]:
+    """Return the sources with sizes instead of large data."""
+    return [
+        source if len(source.data) < _APART_BYTES else (len(source.data), *source[1:])
+        for source in sources
+    ]
+
+
+def _received_sources(pipe: IO[bytes]) -> list[Source]:
+    """Read a portion of sources. Raises EOFError."""
+    return [
+        Source(data if type(data) is bytes else _read(pipe, data), selected, timestamp_ms)
+        for data, selected, timestamp_ms in _receive(pipe)
+    ]
+
+
+def _give(pipe: IO[bytes], message: Any, patience_s: float, following: Sequence[bytes] = ()) -> int:
+    """Write a message and the bytes that follow to a non-blocking pipe. Return how many bytes.
 
     Raises OSError, and TimeoutError when the reader takes nothing for `patience_s`.
     """
     packed: bytes = msgpack.packb(message)
-    left = memoryview(_LENGTH.pack(len(packed)) + packed)
+    parts = (_LENGTH.pack(len(packed)), packed, *following)
+    left = deque(memoryview(part) for part in parts)
+    size = sum(map(len, left))
     while left:
         _wait(pipe, select.POLLOUT, patience_s)
-        left = left[os.write(pipe.fileno(), left) :]
-    return len(packed)
+        written = os.writev(pipe.fileno(), left)
+        while left and written >= len(left[0]):
+            written -= len(left.popleft())
+        if left:
+            left[0] = left[0][written:]
+    return size
 
 
 def _wait(pipe: IO[bytes], event: int, seconds: float) -> None:
@@ -171,10 +201,15 @@ def _receive(pipe: IO[bytes]) -> Any:
     if len(head) < _LENGTH.size:
         raise EOFError
     (length,) = _LENGTH.unpack(head)
-    body = pipe.read(length)
-    if len(body) < length:
+    return msgpack.unpackb(_read(pipe, length), strict_map_key=False)
+
+
+def _read(pipe: IO[bytes], length: int) -> bytes:
+    """Read so many bytes. Raises EOFError."""
+    found = pipe.read(length)
+    if len(found) < length:
         raise EOFError
-    return msgpack.unpackb(body, strict_map_key=False)
+    return found
 
 
 def _close_quietly(pipe: IO[bytes]) -> None:

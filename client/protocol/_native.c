@@ -5,10 +5,7 @@
  * All lengths are checked against the bytes that are there before memory is reserved.
  */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "_strings.h"
 
 #if PY_VERSION_HEX >= 0x030E0000
 #define HASH_BYTES Py_HashBuffer
@@ -18,8 +15,6 @@
 PyAPI_FUNC(Py_hash_t) _Py_HashBytes(const void *, Py_ssize_t);
 #endif
 #endif
-
-enum { NIL = 0xc0, BIN8 = 0xc4, BIN16 = 0xc5, BIN32 = 0xc6, ARRAY4 = 0x90, ARRAY16 = 0xdc, ARRAY32 = 0xdd };
 
 typedef struct {
     const unsigned char *at;
@@ -105,19 +100,6 @@ arguments(PyObject *const *args, Py_ssize_t given, Reader *reader, Py_ssize_t *c
     reader->at = (const unsigned char *)PyBytes_AS_STRING(args[0]);
     reader->end = reader->at + PyBytes_GET_SIZE(args[0]);
     return 1;
-}
-
-typedef struct {
-    const unsigned char *bytes;
-    Py_ssize_t length;
-} String;
-
-static inline int
-is_below(String one, String other)
-{
-    Py_ssize_t shorter = one.length < other.length ? one.length : other.length;
-    int order = memcmp(one.bytes, other.bytes, shorter);
-    return order ? order < 0 : one.length < other.length;
 }
 
 PyDoc_STRVAR(scan_keys_doc,

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -16,10 +17,9 @@ NOT_SHIPPED = {"tests", "scripts", "docs"}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy of what git has, so that nothing is written into the tree."""
-    place = tmp_path_factory.mktemp("wheel")
-    source = place / "source"
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what git has, so that nothing is written into the tree."""
+    source = tmp_path_factory.mktemp("source")
     tracked = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, capture_output=True,
@@ -28,6 +28,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("wheel")
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
          "--wheel-dir", str(place), str(source)],
@@ -54,6 +60,17 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
     assert names == wanted
     # Spark looks for a module of that name outside of all packages.
     assert shipped - compiled == modules | {"lognode/py.typed", "pyspark_lognode.py"}
+
+
+@pytest.mark.slow
+def test_a_wheel_can_be_compiled_from_the_source_distribution(source: Path, tmp_path: Path) -> None:
+    build = f"import setuptools.build_meta as m; m.build_sdist({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, timeout=120)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        shipped = {name.partition("/")[2] for name in archive.getnames()}
+    written = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/*.[ch]")}
+    assert {name for name in written if not name.startswith((".", "build"))} <= shipped
 
 
 @pytest.mark.slow
