@@ -145,8 +145,9 @@ class Row:
         row.elders = [Elder.from_wire(elder) for each in rest for elder in each]
         return row
 
-    def settle(self, low: int) -> None:
+    def settle(self, low: int) -> int:
         """Note that no number below `low` is ever sent again, and forget such numbers in bulk.
+        Return how many numbers were forgotten.
 
         Numbers are forgotten only when they are more than half of all. So the remembered count
         follows from the records in progress in this range, however many ranges there are. The
@@ -158,9 +159,12 @@ class Row:
         settled = self.applied.below(self.low) + self.late.below(self.low)
         inherited = self.inherited
         passed = inherited.below(self.low) if inherited.count else 0
-        if 2 * (settled + passed) > self.count + SETTLED_KEPT:
-            for numbers in (self.applied, self.late, inherited):
-                numbers.settle(self.low)
+        many = 2 * (settled + passed) - SETTLED_KEPT
+        if many <= 0 or many <= self.count:  # the count takes longer than the comparison
+            return 0
+        for numbers in (self.applied, self.late, inherited):
+            numbers.settle(self.low)
+        return settled + passed
 
     def add(self, numbers: Sequence[int], first_seq: int) -> None:
         """Add ascending new numbers, applied at seqs from `first_seq` on."""

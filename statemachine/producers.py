@@ -182,14 +182,12 @@ class Producers:
         row = self.rows.get(batch.producer)
         if row is None:
             row = self.rows[batch.producer] = Row()
-        before = row.count
         self._about_to_change(batch.producer)
         row.epoch = batch.epoch  # not below the row's epoch, which `check` ensures
-        row.settle(batch.low)
+        self.remembered += len(numbers) - row.settle(batch.low)
         row.last_ms = timestamp_ms
         if numbers:
             row.add(numbers, first_seq)
-        self.remembered += row.count - before
 
     def fence(
         self, producer: int, epoch: int, token: int, timestamp_ms: int

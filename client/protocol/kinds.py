@@ -35,7 +35,6 @@ _OF_EACH_TYPE: Final[tuple[Any, ...]] = (
 _ARRAYS: Final = (list, tuple)
 _ARRAY_TYPES: Final = frozenset(_ARRAYS)
 """Types that pack to an array, named tuples included."""
-_INTEGERS: Final = frozenset({int})
 _FEW_ROWS: Final = 16
 """Up to this number, checking rows one by one is as fast as checking them together."""
 Fault = tuple[str, Any]
@@ -103,6 +102,9 @@ class Integer(Kind):
         yield "above the highest", self.high + 1
         if self.high + 1 < 1 << 63:
             yield "64 bits", (1 << 64) - 1
+
+
+_OF_63_BITS: Final = Integer()
 
 
 class Number(Kind):
@@ -444,7 +446,7 @@ class Table(Kind):
 class Row(Kind):
     """An array of a fixed number of values, each of its own kind.
 
-    Its leading 63-bit integers are checked in C, all at once.
+    Its leading 63-bit integers, which are few, are checked without a call for each.
     """
 
     types = frozenset({list, tuple})
@@ -463,12 +465,9 @@ class Row(Kind):
         if not isinstance(value, _ARRAYS) or len(value) != self._count:
             self.refuse(value, name)
         checked = list(value)
-        plain = checked[: self._plain]
-        if plain and (
-            not _INTEGERS.issuperset(map(type, plain)) or min(plain) < 0 or max(plain) > INTEGER_MAX
-        ):
-            for kind, element in zip(self.kinds.values(), plain, strict=False):
-                kind.check(element, name)  # an element is at fault, and raises
+        for element in checked[: self._plain]:
+            if type(element) is not int or not 0 <= element <= INTEGER_MAX:
+                _OF_63_BITS.refuse(element, name)
         for at, kind in self._others:
             checked[at] = kind.check(checked[at], name)
         return checked

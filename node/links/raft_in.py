@@ -137,7 +137,9 @@ class RaftIn:
                     "the node drops frames with an impossible boot number", extra={"fields": told}
                 )
             return "boot_jump"
-        newest = max(registered, self._boots.get(sender, (0, 0)), key=lambda known: known[0])
+        newest = self._boots.get(sender, registered)
+        if registered[0] >= newest[0]:
+            newest = registered
         if boot[0] > newest[0]:
             self._boots[sender] = boot
             return None

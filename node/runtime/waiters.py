@@ -50,7 +50,7 @@ class Waiters:
     def reach(self, number: int) -> None:
         """Wake the waiters for this number and for lower numbers, in slices of the loop."""
         self._reached = number
-        if not self._scheduled:
+        if not self._scheduled and (self._heap or self._due):
             self._wake_some()
 
     def release(self) -> None:

@@ -288,6 +288,32 @@ def test_late_numbers_are_counted_as_one_by_one(seed: int) -> None:
             assert list(map(late.get, range(low - 9, low))) == [None] * 9
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_remembered_numbers_are_those_of_the_rows(seed: int) -> None:
+    """Also of rows that came with a base, whose numbers are in runs, and of late numbers."""
+    rng, table = random.Random(seed), Producers()
+    highest, seq, forgot = [0, 0, 0], 1, 0
+    for turn in range(300):
+        at = rng.randrange(3)
+        count = rng.choice((1, 13, 70))
+        numbers = list(range(highest[at] + 1, highest[at] + 1 + 2 * count))
+        highest[at] = numbers[-1]
+        low = max(1, highest[at] - rng.choice((0, 40, 300, 2_000)))
+        for some in (numbers[1::2], [n for n in numbers[::2] if n >= low]):
+            if not some:
+                continue
+            data = encode_batch([b"k"] * len(some), [b"v"] * len(some), producer=at + 1, epoch=1,
+                                low=low, numbers=some)  # fmt: skip
+            before = table.remembered
+            table.record(decode_batch(data), some, seq, 1)
+            seq += len(some)
+            forgot += table.remembered < before + len(some)
+            assert table.remembered == sum(row.count for row in table.rows.values())
+        if turn % 50 == 49:
+            table = Producers.from_wire(table.to_wire())
+    assert forgot > 10
+
+
 def test_X1_producers_that_settle_nothing_are_bounded_and_others_go_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
