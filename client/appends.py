@@ -6,7 +6,7 @@ only its place in a few lists.
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, count, repeat
 from operator import add, itemgetter
@@ -17,9 +17,11 @@ from .protocol.errors import (
     InvalidArgument,
     LimitExceeded,
     LognodeError,
+    Outcome,
     PartialFailure,
     RemoteProtocolError,
     SequenceMismatch,
+    common_outcome,
 )
 from .protocol.native import packing
 from .protocol.records import EXPECT_ABSENT, EXPECT_ANY, check_key, check_record, encode_batch
@@ -620,10 +622,14 @@ def all_or_raise(results: list[Ack | LognodeError]) -> list[Ack]:
     reasons = {(error.code, error.outcome, error.message) for error in failures}
     if not acks and len(reasons) == 1:
         raise failures[0]
+    outcomes: Counter[Outcome] = Counter(
+        "applied" if isinstance(result, Ack) else result.outcome for result in results
+    )
     raise PartialFailure(
-        f"{len(failures)} of {len(results)} records were not acknowledged; the first error: "
-        f"{failures[0]}",
-        outcome="unknown" if any(e.outcome == "unknown" for e in failures) else "not_applied",
+        f"{outcomes['applied']} of {len(results)} records were appended, "
+        f"{outcomes['not_applied']} were not, and the outcome of {outcomes['unknown']} is "
+        f"unknown; the first error: {failures[0]}",
+        outcome=common_outcome(outcomes),
         acks=[result if isinstance(result, Ack) else None for result in results],
         errors=[result if isinstance(result, LognodeError) else None for result in results],
     )

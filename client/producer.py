@@ -146,7 +146,7 @@ class AsyncProducer:
                 f"{delivery.undelivered} of {delivery.undelivered + delivery.acknowledged} "
                 f"records were not acknowledged; the outcome of {delivery.unknown} is "
                 f"unknown; the last error: {self._sender.window.last_error}",
-                outcome="unknown" if delivery.unknown else "not_applied",
+                outcome=delivery.outcome,
                 not_applied=delivery.not_applied,
                 unknown=delivery.unknown,
                 acknowledged=delivery.acknowledged,

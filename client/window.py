@@ -14,7 +14,7 @@ from typing import Any
 
 from .appends import AppendBatch
 from .protocol import errors, limits
-from .protocol.errors import Fenced, LognodeError, Timeout
+from .protocol.errors import Fenced, LognodeError, Outcome, Timeout
 
 
 @dataclass
@@ -31,6 +31,13 @@ class Delivery:
     def undelivered(self) -> int:
         """Return the number of records without an acknowledgement."""
         return self.not_applied + self.unknown
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return the outcome of all records; `unknown` where their outcomes differ."""
+        if self.unknown or (self.acknowledged and self.not_applied):
+            return "unknown"
+        return "not_applied" if self.not_applied else "applied"
 
 
 class Window:

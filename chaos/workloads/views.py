@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from ...client.cursor import AsyncKeptCursor
 from ...client.follow import AsyncFeed
-from ...client.protocol.errors import PartialFailure
 from ...client.protocol.types import Ack, FollowBatch
 from ..process import Process
 from .groups import GROUP, Consumer, Operator
@@ -116,12 +115,7 @@ class Waiter(Idle):
         if kind == "one":
             acks = [await log.append(*records[0], wait_for=views, wait_ms=wait_ms)]
         elif kind == "many":
-            try:
-                acks = await log.append_many(records, wait_for=views, wait_ms=wait_ms)
-            except PartialFailure as error:
-                if any(error.fields["acks"]):  # the outcome is that of the failed records
-                    raise PartialFailure(error.message) from error
-                raise
+            acks = await log.append_many(records, wait_for=views, wait_ms=wait_ms)
         else:
             ack = await log.append_batch(records, wait_for=views, wait_ms=wait_ms)
             first = ack.seq

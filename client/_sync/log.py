@@ -120,10 +120,10 @@ class Log:
         `expects`: a condition for each record, like `expect` of `append`. A record whose condition
         does not hold fails with SequenceMismatch, and the others are appended.
         Returns an Ack per record, in order. Not atomic: raises PartialFailure when only some
-        records were appended, with `acks` and `errors` in the order of the records. When no record
-        was appended and all failed for one reason, raises that error. Raises LimitExceeded before
-        anything is sent. `wait_for` and `wait_ms` are as for `append`; the wait begins when all
-        records are appended.
+        records were appended, with `acks`, `errors` and `outcomes` in the order of the records.
+        When no record was appended and all failed for one reason, raises that error. Raises
+        LimitExceeded before anything is sent. `wait_for` and `wait_ms` are as for `append`; the
+        wait begins when all records are appended.
         """
         return self._loop.call(
             self._twin.append_many(

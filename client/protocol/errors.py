@@ -34,7 +34,7 @@ states the outcome of the write (`outcome`). Promise S11: `unknown` is never tur
 `not_applied`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any, ClassVar, Final, Literal
 
@@ -246,10 +246,18 @@ class RemoteProtocolError(ProtocolError):
 
 class PartialFailure(LognodeError):
     """Some records were appended, others not. Fields: `acks` and `errors`, lists in the order of
-    the records; each position has None in one of them."""
+    the records; each position has None in one of them. `outcomes` has the outcome of each record.
+    `outcome` is that of all records, and `unknown` where their outcomes differ."""
 
     code = "PARTIAL_FAILURE"
     default_outcome: ClassVar[Outcome] = "unknown"
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcome of each record, in their order: `applied` for a record with an Ack, which has
+        its seq."""
+        errors: list[LognodeError | None] = self.fields.get("errors") or []
+        return ["applied" if error is None else error.outcome for error in errors]
 
 
 def _tree(cls: type[LognodeError]) -> dict[str, type[LognodeError]]:
@@ -270,6 +278,13 @@ def to_wire(error: LognodeError) -> dict[str, Any]:
         "outcome": error.outcome,
         "fields": error.fields,
     }
+
+
+def common_outcome(outcomes: Iterable[Outcome]) -> Outcome:
+    """Return the outcome that all records of a call have; `unknown` where their outcomes differ. A
+    caller that repeats the call after `not_applied` must not append any record twice (S11)."""
+    found = set(outcomes)
+    return found.pop() if len(found) == 1 else "unknown"
 
 
 def bare(error: LognodeError) -> LognodeError:

@@ -211,7 +211,7 @@ class Session:
             raise PartialFailure(
                 f"{delivery.undelivered} of {count} records were not acknowledged within "
                 f"{self._timeout:g} s",
-                outcome="unknown" if delivery.unknown else "not_applied",
+                outcome=delivery.outcome,
             )
         return count
 
