@@ -8,7 +8,7 @@ node that joins.
 import asyncio
 import ssl
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -46,7 +46,7 @@ class Credentials:
         self.admin_token = self._folder / _ADMIN_TOKEN
         """File of the token that allows everything."""
         self.workload_token = self._folder / "workload.token"
-        """File of the token that allows reads and appends of one log."""
+        """File of the token that allows reads and appends of the logs of the workload."""
 
     async def make(self, numbers: Collection[int]) -> None:
         """Make the CA, a certificate for each node, and one for clients. Raises Unavailable."""
@@ -98,9 +98,10 @@ class Credentials:
     def _invitation(self, number: int) -> Path:
         return self._folder / f"node{number}.invitation"
 
-    async def allow_workload(self, admin: AsyncClient, log: str) -> None:
-        """Make the token of the workload: it reads, appends to and groups this log only."""
-        made = await admin.admin.create_token("workload", [f"read,append,group {log}"])
+    async def allow_workload(self, admin: AsyncClient, logs: Iterable[str]) -> None:
+        """Make the token of the workload: it reads, appends to and groups these logs only."""
+        scopes = [f"read,append,group {log}" for log in logs]
+        made = await admin.admin.create_token("workload", scopes)
         write_private(self.workload_token, made["token"].encode())
 
     async def _ca(self, *arguments: str) -> None:

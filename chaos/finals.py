@@ -1,4 +1,5 @@
-"""The reads at the end of a test: everything, once from the cluster and once from each node."""
+"""The reads at the end of a test: everything, once from the cluster and once from each node, and
+the dead letters."""
 
 import asyncio
 import contextlib
@@ -7,7 +8,7 @@ from typing import Any, Final
 from ..client.protocol.errors import NodeNotFound
 from ..client.protocol.types import Entry
 from .process import Process
-from .workloads.parts import seqs
+from .workloads.parts import DEAD, seqs, text
 
 _AT_ONCE: Final = 16
 _ATTEMPTS: Final = 5
@@ -48,6 +49,21 @@ async def read_all(process: Process, node: int | None, through: dict[str, int]) 
 
     await process.call("final", {}, act(), writes=False, node=node)
     return {key: entries[-1].seq for key, entries in found.items() if entries}
+
+
+async def read_letters(process: Process) -> None:
+    """Run one `letters` operation, which reads the log of dead letters."""
+    log = process.client.log(DEAD)
+
+    async def act() -> dict[str, Any]:
+        found: list[list[Any]] = []
+        async for key in log.keys():
+            async for entry in log.scan(key):
+                headers = {text(name): text(told) for name, told in (entry.headers or {}).items()}
+                found.append([key.decode(), entry.seq, text(entry.value), headers])
+        return {"letters": found}
+
+    await process.call("letters", {}, act(), writes=False)
 
 
 async def _spans(process: Process, node: int | None) -> list[Span]:

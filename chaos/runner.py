@@ -17,7 +17,7 @@ from ..client.client import AsyncClient
 from ..client.protocol.errors import LognodeError, Unavailable
 from . import store
 from .clients import Clients
-from .finals import read_all
+from .finals import read_all, read_letters
 from .history import Recorder
 from .judge import judge
 from .links import Links
@@ -30,7 +30,7 @@ from .strangers import Strangers
 from .upgrades import change_build, finalize, finalized
 from .watch import healthy, watch_leaders
 from .workloads.named import workload_of
-from .workloads.parts import LOG
+from .workloads.parts import DEAD, LOG, logs_of
 
 Say = Callable[[str], None]
 _START_S: Final = 60.0
@@ -98,13 +98,14 @@ class Test:
         store.write(self._folder, store.TEST, self._described)
 
     async def _prepare(self, client: AsyncClient) -> None:
-        await client.create_log(LOG, replicas=_REPLICAS, split_at=_SPLIT_AT)
+        for log in logs_of(self._plan.workload):
+            await client.create_log(log, replicas=_REPLICAS, split_at=_SPLIT_AT)
         if (why := await healthy(client, self._plan.nodes, _START_S)) is not None:
             raise Unavailable(f"the cluster was not healthy before the test: {why}")
         if self._plan.workload in NEED_LEVEL and self._plan.earlier is None:
             await finalize(client)
         if (credentials := self._nodes.credentials) is not None:
-            await credentials.allow_workload(client, LOG)
+            await credentials.allow_workload(client, logs_of(self._plan.workload))
 
     async def _load(self, client: AsyncClient) -> None:
         plan, recorder = self._plan, self._recorder
@@ -173,4 +174,6 @@ class Test:
             with contextlib.suppress(LognodeError):
                 last = await read_all(process, node, through)
                 through = through or last
+                if node is None and DEAD in logs_of(self._plan.workload):
+                    await read_letters(process)
             await process.close()

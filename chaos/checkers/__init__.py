@@ -7,7 +7,8 @@ for searches. The common input of all checkers is gathered once, in an `Account`
 - `entries`, `order`, `reads`, `final`: rules for every workload: single entries, appends that
   follow each other, the content of reads, the content at the end;
 - `follows`, `register`, `adds`, `once`, `snapshots`, `groups`: the rules of the workloads follow,
-  register, set, exactly-once, snapshot, group; `group_account` has the facts for the last;
+  register, set, exactly-once, snapshot, group; `group_account` has the facts for the last, and
+  `group_outputs` the rules for outputs and dead letters;
 - `views`: the rules of the workload view, beside those of groups;
 - `access`: whether only authorised clients got in, where the cluster has TLS and tokens;
 - `enough`: whether enough happened for a verdict;

@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 from ..history import History, Operation
 
 _NO_VIEW: Final = frozenset({
-    "append", "settle", "decide", "group", "hold", "register", "unregister", "open", "commit",
-    "positions",
+    "append", "settle", "decide", "group", "hold", "letters", "register", "unregister", "open",
+    "commit", "positions",
 })  # fmt: skip
 """Operations that show no entries."""
 Entries = Sequence[Sequence[Any]]

@@ -3,9 +3,11 @@
 A `take` brings batches, each a key with entries under a token. The tokens of a key rise: a batch
 with a higher token was handed out later, whatever the times of the answers are. A `settle` has
 items (what, key, token, through): an `ack` up to a seq, inclusive, or a `release`, `fail`, `reject`
-or `extend`. A `decide` of an operator lets a parked key go on (`retry`), or passes entries
-(`skip`). The last `group` shows the parked keys and the lag at the end. A `hold` is a look of a
-slow consumer, which holds a key of each range, at the lag of the group.
+or `extend`. An `append` with `acks` (key, token, seqs) appends an output for each of these entries,
+and acknowledges them in the same step. So without an answer its outputs say whether both happened.
+A `decide` of an operator lets a parked key go on (`retry`), or passes entries (`skip`). The last
+`group` shows the parked keys and the lag at the end. A `hold` is a look of a slow consumer, which
+holds a key of each range, at the lag of the group. `letters` are all dead letters at the end.
 """
 
 from bisect import bisect_left
@@ -68,6 +70,23 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Letter:
+    """One entry of the log of dead letters."""
+
+    key: str
+    seq: int
+    """The seq of the copy."""
+    value: str | None
+    headers: Mapping[str, str]
+
+    @property
+    def of(self) -> int | None:
+        """The seq of the entry that failed, as the headers say; None: they do not."""
+        text = self.headers.get("dead-letter-seq", "")
+        return int(text) if text.isdecimal() else None
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """The time in which a slow consumer held some keys, at the end of a test."""
 
@@ -94,6 +113,8 @@ class GroupKey:
         self.decisions: list[Decision] = []
         self.acked: dict[int, Item] = {}
         """By seq, the first item that surely acknowledged the entry."""
+        self.letters: dict[int, list[Letter]] = {}
+        """By seq of the entry, its dead letters."""
         self._done: dict[int, int] = {}
         self._below: list[int] = []
         self._arrivals: list[int] = []
@@ -113,6 +134,8 @@ class GroupKey:
             if decision.what == "skip":
                 for seq in self.seqs[: bisect_left(self.seqs, decision.through + 1)]:
                     self._may_be_done(seq, decision.operation.began)
+        for seq in self.letters:
+            self._may_be_done(seq, 0)  # nobody is told when the leader copies
         self._below = list(accumulate((self.done_from(seq) for seq in self.seqs), max, initial=0))
         arrived = sorted(self.deliveries, key=lambda one: one.arrived)
         self._arrivals = [one.arrived for one in arrived]
@@ -153,6 +176,11 @@ class GroupAccount:
         }
         self.end: Operation | None = None
         """The last look at the group that was answered."""
+        self.copied: Operation | None = None
+        """The last read of the dead letters that was answered."""
+        self.is_copied_unknown = False
+        """Whether every read of the dead letters failed."""
+        self.letters: list[Letter] = []
         batches: dict[tuple[str, int], Delivery] = {}
         for one in account.operations:
             if one.f == "take" and one.outcome == "ok":
@@ -163,6 +191,9 @@ class GroupAccount:
             if one.f == "settle":
                 for item in _items(one, batches):
                     self._key(item.key).items.append(item)
+            elif one.f == "append" and one.asked.get("acks"):
+                for item in _items_of_append(one, account):
+                    self._key(item.key).items.append(item)
             elif one.f == "decide" and one.outcome != "fail":
                 decision = Decision(
                     one, one.asked["what"], one.asked["key"], one.asked.get("through", 0)
@@ -170,6 +201,14 @@ class GroupAccount:
                 self._key(decision.key).decisions.append(decision)
             elif one.f == "group" and one.outcome == "ok":
                 self.end = one
+            elif one.f == "letters":
+                self.copied = one if one.outcome == "ok" else self.copied
+                self.is_copied_unknown = self.copied is None
+        for row in [] if self.copied is None else self.copied.answer["letters"]:
+            letter = Letter(*row)
+            self.letters.append(letter)
+            if letter.of is not None:
+                self._key(letter.key).letters.setdefault(letter.of, []).append(letter)
         for key in self.keys.values():
             key.prepare()
 
@@ -227,6 +266,17 @@ def _items(one: Operation, batches: Mapping[tuple[str, int], Delivery]) -> Itera
         seqs = tuple(seq for seq in batch.seqs if seq <= through)
         is_refused = one.outcome == "fail" or place in refused
         yield Item(one, what, key, token, seqs, one.outcome == "ok" and not is_refused, is_refused)
+
+
+def _items_of_append(one: Operation, account: Account) -> Iterator[Item]:
+    """Yield what an append acknowledges. Nothing is removed, so after the final read the outputs
+    say whether an append without an answer has happened."""
+    is_sure, is_refused = one.outcome == "ok", one.outcome == "fail"
+    if one.outcome == "info" and account.final() is not None:
+        is_sure = any(account.sent[value].seq is not None for _, value in one.asked["records"])
+        is_refused = not is_sure
+    for key, token, seqs in one.asked["acks"]:
+        yield Item(one, ACK, key, token, tuple(seqs), is_sure, is_refused)
 
 
 def _newer(one: Delivery, other: Delivery) -> Delivery:

@@ -9,7 +9,8 @@ was in a batch that was handed out later. `parked-delivered`: a rejected key was
 nobody let it go on. `too-many-deliveries`: more than the group allows. `undelivered`: an entry was
 not acknowledged in the end, though consumers waited; `held-up`, if another key was parked by then,
 or if keys waited while a slow consumer held other keys and another consumer waited in vain.
-`wrong-lag`: the group counts other entries than are left.
+`wrong-lag`: the group counts other entries than are left. `group_outputs` has the rules for outputs
+and dead letters.
 """
 
 from bisect import bisect_left
@@ -20,11 +21,17 @@ from ..history import Operation
 from ..verdict import Anomaly, Result
 from .account import Account
 from .group_account import ACK, NEVER, Delivery, GroupAccount, GroupKey, Hold, Item
+from .group_outputs import counted, letters, outputs
 
 
 def groups(account: Account, result: Result) -> None:
     """Check the group of a history."""
     group = GroupAccount(account)
+    if group.is_copied_unknown:
+        result.unknown.append("the dead letters of the group are unknown")
+        return
+    result.anomalies += outputs(account)
+    result.anomalies += letters(group)
     for name, key in group.keys.items():
         for rule in (_tokens, _batches, _order, _again, _parked):
             result.anomalies += rule(name, key)
@@ -36,7 +43,7 @@ def groups(account: Account, result: Result) -> None:
         result.unknown.append("no consumer waited in vain at the end")
     else:
         result.anomalies += _end(group, group.end)
-    result.counts |= _counts(group)
+    result.counts |= _counts(group) | counted(group)
     result.counts["slow consumers that held only their own keys up"] = sum(
         one.is_alone for one in holds
     )
@@ -128,7 +135,8 @@ def _again(name: str, key: GroupKey) -> Iterator[Anomaly]:
 
 
 def _parked(name: str, key: GroupKey) -> Iterator[Anomaly]:
-    """Find deliveries of a rejected key that nobody let go on."""
+    """Find deliveries of a rejected key that nobody let go on. After its dead letter, the next
+    entries of the key are delivered."""
     for item in key.items:
         if item.what != "reject" or not item.is_sure:
             continue
@@ -136,6 +144,9 @@ def _parked(name: str, key: GroupKey) -> Iterator[Anomaly]:
         decided = [one.operation.began for one in key.decisions if one.operation.ended is None
                    or one.operation.ended > began]  # fmt: skip
         for one in key.later(item.token):
+            rejected = item.seqs[-1] if item.seqs else None
+            if rejected in key.letters and rejected not in one.seqs:
+                continue
             if not any(time < one.arrived for time in decided):
                 yield _anomaly(
                     "parked-delivered",

@@ -1,6 +1,7 @@
 """The files of a secured run: the nodes' secret, certificates, tokens and invitations."""
 
 import ssl
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -106,10 +107,11 @@ class Credentials:
             made = await admin.admin.invite_node()
             write_private(self._invitation(number), made["invitation"].encode())
 
-    async def allow_workload(self, admin: AsyncClient, log: str) -> None:
-        """Make the token of the workload: it reads, appends to and groups this log only."""
+    async def allow_workload(self, admin: AsyncClient, logs: Iterable[str]) -> None:
+        """Make the token of the workload: it reads, appends to and groups these logs only."""
         if self.has_tokens:
-            made = await admin.admin.create_token("workload", [f"read,append,group {log}"])
+            scopes = [f"read,append,group {log}" for log in logs]
+            made = await admin.admin.create_token("workload", scopes)
             write_private(self.workload_token, made["token"].encode())
 
     def _invitation(self, number: int) -> Path:

@@ -14,7 +14,7 @@ from ...client.protocol.errors import LognodeError
 from .. import checkers
 from ..checkers.enough import enough
 from ..clients import Clients
-from ..finals import read_all
+from ..finals import read_all, read_letters
 from ..history import Event, History, Recorder
 from ..judge import clients_kept_their_word, sentence
 from ..nemeses import Target
@@ -27,7 +27,7 @@ from ..upgrades import finalize
 from ..verdict import Anomaly, Result, Verdict, merged
 from ..watch import healthy, watch_leaders
 from ..workloads.named import workload_of
-from ..workloads.parts import LOG
+from ..workloads.parts import DEAD, LOG, logs_of
 from .additions import Additions
 from .directories import kill_and_verify
 from .faults import PACKAGES, Operator, SimLinks
@@ -190,10 +190,11 @@ class _Run:
             async with AsyncClient(machines.servers, timeout=_START_S) as client:
                 first = machines.numbers[:-1] if self._additions.late else machines.numbers
                 await join(machines, first, client, self._additions)
-                await client.create_log(LOG, replicas=3, split_at=_SPLIT_AT)
+                for log in logs_of(self._plan.workload):
+                    await client.create_log(log, replicas=3, split_at=_SPLIT_AT)
                 if self._plan.workload in NEED_LEVEL:
                     await finalize(client)
-                await machines.credentials.allow_workload(client, LOG)
+                await machines.credentials.allow_workload(client, logs_of(self._plan.workload))
                 for side in self._sides:
                     await side.prepare(client)
                 await healthy(client, len(first), _START_S)
@@ -279,4 +280,6 @@ class _Run:
             with contextlib.suppress(LognodeError):
                 last = await read_all(reader, node, through)
                 through = through or last
+                if node is None and DEAD in logs_of(self._plan.workload):
+                    await read_letters(reader)
             await reader.close()

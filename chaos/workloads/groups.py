@@ -1,16 +1,18 @@
 """`group`: consumers of one group, which take unique work items beside producers and operators.
 
 Consumers acknowledge, give back, fail and reject batches at random. They stand still for longer
-than their leases, leave, or crash with batches in hand. Some items fail at every consumer, so that
-their keys are parked; operators let parked keys go on, or skip the item. The workload removes
-nothing, so every item is acknowledged, skipped or parked in the end. In the end one consumer holds
-a key of each range until the others have done everything else.
+than their leases, leave, or crash with batches in hand. They also append an output for each item of
+a batch and acknowledge the batch in the same step; outputs are items too. Some items fail at every
+consumer, so that their keys are parked; operators let parked keys go on, or skip the item. In half
+of the tests such an item becomes a dead letter instead, and operators seldom come first. The
+workload removes nothing, so every item is acknowledged, skipped, parked or a dead letter in the
+end. In the end one consumer holds a key of each range until the others have done everything else.
 """
 
 import asyncio
 import random
 import zlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final
 
 from ...client.consumer import AsyncConsumer
@@ -18,7 +20,7 @@ from ...client.group_batch import AsyncGroupBatch
 from ...client.protocol.errors import LognodeError
 from ..process import Process
 from .append import Producer
-from .parts import Keys, text
+from .parts import DEAD, Keys, text
 
 GROUP: Final = "workers"
 LEASE_MS: Final = 1_500
@@ -33,6 +35,11 @@ _AT_ONCE: Final = 3
 """The most batches of one `take`."""
 _WAIT_S: Final = 1.0
 """An operation of a consumer ends after this time, with or without batches."""
+_OUTPUT: Final = "+"
+"""The last character of a key with outputs: the key follows that of the items, and is mostly in the
+same range."""
+_TRANSFORMS: Final = 0.2
+"""The share of settles that are appends with acknowledgements."""
 _POISON: Final = 150
 """One of so many items fails at every consumer."""
 _DELAY_MS: Final = 800
@@ -48,6 +55,8 @@ class GroupWorkload:
     """A third of the processes produce, half of them consume, the others are operators."""
 
     def __init__(self, rng: random.Random) -> None:
+        self.on_dead = rng.choice(("park", f"dead_letter:{DEAD}"))
+        """What happens with an item that failed too often."""
         self._keys = Keys(30, 40, rng)
 
     def role(self, slot: int) -> str:
@@ -61,7 +70,8 @@ class GroupWorkload:
             return Producer(process, self._keys)
         if role == "operator":
             return Operator(process)
-        return Consumer(process, is_slow=slot == _ROLES.index("consumer"))
+        is_slow = slot == _ROLES.index("consumer")
+        return Consumer(process, is_slow=is_slow, on_dead=self.on_dead)
 
 
 def fails_always(value: str | None) -> bool:
@@ -72,9 +82,12 @@ def fails_always(value: str | None) -> bool:
 class Consumer:
     """Takes batches, and settles those in hand in a random way and order."""
 
-    def __init__(self, process: Process, *, is_slow: bool = False) -> None:
+    def __init__(self, process: Process, *, is_slow: bool = False, on_dead: str = "park") -> None:
         self._process = process
         self._is_slow = is_slow
+        self._on_dead = on_dead
+        self._name = f"c{process.number}"
+        self._outputs = 0
         self._keys_max, self._hold_s = _KEYS_MAX, _HOLD_S
         self._consumer: AsyncConsumer | None = None
         self._next: asyncio.Task[AsyncGroupBatch] | None = None
@@ -91,6 +104,8 @@ class Consumer:
             await self._end()
         elif not self._held or (len(self._held) < _KEYS_MAX and draw < 0.4):
             await self._take()
+        elif rng.random() < _TRANSFORMS and (whole := self._whole()):
+            await self._transform(rng.choice(whole))
         else:
             count = rng.randint(1, len(self._held))
             await self._settle([(batch, *self._drawn(batch)) for batch in self._some(count)])
@@ -153,8 +168,8 @@ class Consumer:
     async def _batches(self) -> dict[str, Any]:
         if self._consumer is None:
             consumer = self._process.log.consume(
-                GROUP, max_deliveries=MAX_DELIVERIES, lease_ms=LEASE_MS, keys_max=self._keys_max,
-                hold_s=self._hold_s,
+                GROUP, max_deliveries=MAX_DELIVERIES, lease_ms=LEASE_MS, on_dead=self._on_dead,
+                keys_max=self._keys_max, hold_s=self._hold_s,
             )  # fmt: skip
             self._consumer = consumer
             await consumer.open()
@@ -181,7 +196,7 @@ class Consumer:
         what, through = _done(batch)
         draw = self._process.rng.random()
         if draw < 0.01:
-            return "reject", 0
+            return "reject", batch.entries[0].seq
         if draw < 0.05:
             return "fail", 0
         if draw < 0.12:
@@ -193,6 +208,33 @@ class Consumer:
                 [entry.seq for entry in batch.entries if entry.seq <= through]
             )
         return what, through
+
+    def _whole(self) -> list[AsyncGroupBatch]:
+        """Return the batches in hand of which each item can be done, and which have no outputs."""
+        return [
+            batch for batch in self._held
+            if not batch.key.decode().endswith(_OUTPUT)
+            and not any(fails_always(text(entry.value)) for entry in batch.entries)
+        ]  # fmt: skip
+
+    async def _transform(self, batch: AsyncGroupBatch) -> None:
+        """Append an output for each item of a batch, and acknowledge the batch in the same step."""
+        key, seqs = batch.key.decode(), [entry.seq for entry in batch.entries]
+        records = []
+        for _ in seqs:
+            self._outputs += 1
+            records.append([key + _OUTPUT, f"{self._name}-{self._outputs}"])
+        acks = [[key, batch.token, seqs]]
+        asked = {"producer": self._name, "records": records, "acks": acks}
+
+        async def act() -> dict[str, Any]:
+            made = [(to, value.encode()) for to, value in records]
+            first = (await self._process.log.append_batch(made, acks=[batch])).seq
+            return {"seqs": [None if first is None else first + n for n in range(len(made))]}
+
+        # What is refused stays in hand: the two keys may be in different ranges for now.
+        if await self._process.call("append", asked, act(), writes=True) is not None:
+            self._held.remove(batch)
 
     async def _settle(self, acts: Sequence[tuple[AsyncGroupBatch, str, int]]) -> None:
         """Settle batches, all at once, as one operation."""
@@ -257,7 +299,7 @@ class Operator:
         quiet_since = loop.time()
         while loop.time() < deadline:
             answered = await self._process.call("group", {}, self._state(), writes=False)
-            if answered is None or answered["lag"]["waiting"] or answered["lag"]["in_flight"]:
+            if answered is None or _is_busy(answered):
                 quiet_since = loop.time()
             elif loop.time() - quiet_since > _QUIET_S:
                 return
@@ -285,13 +327,20 @@ class Operator:
         info, lag = await self._group.describe(), await self._group.lag()
         parked = await self._group.parked()
         return {
-            "max_deliveries": info.max_deliveries,
+            "max_deliveries": info.max_deliveries, "on_dead": info.on_dead,
             "parked": [[row.key.decode(), row.position] for row in parked],
             "lag": {
                 "entries": lag.entries, "waiting": lag.waiting, "in_flight": lag.in_flight,
                 "parked": lag.parked,
             },
         }  # fmt: skip
+
+
+def _is_busy(state: Mapping[str, Any]) -> bool:
+    """Whether the group goes on by itself: consumers have something to do, or leaders to copy."""
+    lag = state["lag"]
+    copies = lag["parked"] and state["on_dead"] != "park"
+    return bool(lag["waiting"] or lag["in_flight"] or copies)
 
 
 def refused(results: Sequence[BaseException | None]) -> list[int]:

@@ -11,6 +11,8 @@ from ..process import Process
 Consistency = Literal["linearizable", "prefix"]
 LOG: Final = "chaos"
 """The log that all workloads use."""
+DEAD: Final = "chaos-dead"
+"""The log of dead letters of the workload `group`."""
 _OLD_KEYS: Final = 24
 """The number of keys that are still read after their last append."""
 
@@ -52,6 +54,11 @@ class Keys:
         """
         self._left[f"k{self._rng.randrange(1000):03}-{self._count}"] = self._appends
         self._count += 1
+
+
+def logs_of(workload: str) -> tuple[str, ...]:
+    """Return the logs of a workload."""
+    return (LOG, DEAD) if workload == "group" else (LOG,)
 
 
 def seqs(entries: Sequence[Entry]) -> list[list[Any]]:

@@ -6,6 +6,7 @@ run beside them, have time limits.
 
 import gc
 import os
+import random
 import re
 import subprocess
 import sys
@@ -16,15 +17,21 @@ from types import CoroutineType
 import pytest
 
 from lognode.chaos.nemeses import Package
-from lognode.chaos.plan import WORKLOADS
+from lognode.chaos.plan import WORKLOADS, Plan
 from lognode.chaos.whole import faults, runner
 from lognode.chaos.whole.additions import Additions
 from lognode.chaos.whole.cut_off import cut_off_follow
 from lognode.chaos.whole.options import FAULTS, Choice
 from lognode.chaos.whole.run import run_seed
+from lognode.chaos.workloads.groups import GroupWorkload
+from lognode.chaos.workloads.parts import DEAD
+from lognode.client.protocol.records import decode_batch, encode_batch
 from lognode.node.access.access import Accesses
+from lognode.node.audit.own_appends import OwnAppends
 from lognode.node.serving import view_service
 from lognode.node.upkeep.segment_repair import SegmentRepair
+from lognode.partitions.model import Descriptor
+from lognode.statemachine import acked_appends
 
 JOBS = str(os.cpu_count() or 1)
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -124,6 +131,50 @@ def test_G7_a_node_that_says_seen_of_everything_is_found(
     outcome = run_seed(plan, additions=Additions())
     assert outcome.verdict == "invalid"
     assert "seen-too-soon" in outcome.why
+
+
+def group_plan(on_dead: str, rate: float) -> Plan:
+    """A calm run of a group that does this with entries that failed too often."""
+    for seed in range(99):
+        plan = Choice("group", ("slow",)).plan(seed)
+        if GroupWorkload(random.Random(f"{seed}/workload")).on_dead == on_dead:
+            return replace(plan, nodes=3, rate=rate, time_limit_s=6.0)
+    raise AssertionError(f"no seed draws {on_dead}")
+
+
+@pytest.mark.slow
+def test_S8_a_node_that_appends_without_the_acknowledgements_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(acked_appends, "acknowledge", lambda *_: None)
+    outcome = run_seed(group_plan("park", 60.0), additions=Additions())
+    assert outcome.verdict == "invalid"
+    assert "again" in outcome.why or "acked-twice" in outcome.why
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("copy", "found"), [("lost", ("out-of-order", "passed", "undelivered")), ("twice", ("twice",))]
+)
+def test_G2_S8_a_node_that_copies_dead_letters_never_or_twice_is_found(
+    monkeypatch: pytest.MonkeyPatch, copy: str, found: tuple[str, ...]
+) -> None:
+    send = OwnAppends.send
+
+    async def wrong(self: OwnAppends, range_: Descriptor, batch: bytes) -> None:
+        if copy == "twice":
+            letters = decode_batch(batch)
+            again = encode_batch(
+                letters.keys, letters.values(), producer=0, epoch=0, low=1, numbers=1,
+                headers=letters.headers(),
+            )  # fmt: skip
+            await send(self, range_, batch)
+            await send(self, range_, again)
+
+    monkeypatch.setattr(OwnAppends, "send", wrong)
+    outcome = run_seed(group_plan(f"dead_letter:{DEAD}", 60.0), additions=Additions())
+    assert outcome.verdict == "invalid"
+    assert any(name in outcome.why for name in found)
 
 
 @pytest.mark.slow

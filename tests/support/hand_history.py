@@ -124,15 +124,47 @@ class Story:
         answer = {"refused": [0] if refused else []} if type == "ok" else None
         self.do(process, "settle", asked, answer, type=type, error=None if answer else "NO: no")
 
+    def transform(
+        self, process: int, token: int, made: Mapping[int, tuple[str, int]], key: str = "k",
+        *, type: Type = "ok", there: Collection[str] | None = None,  # noqa: A002
+    ) -> None:  # fmt: skip
+        """An append with acknowledgements: by seq of an entry, the value and seq of its output.
+        `there`: the outputs that are appended without an answer that says so."""
+        to = key + "+"
+        asked = {
+            "producer": f"c{process}", "records": [[to, value] for value, _ in made.values()],
+            "acks": [[key, token, list(made)]],
+        }  # fmt: skip
+        answer = {"seqs": [seq for _, seq in made.values()]} if type == "ok" else None
+        self.do(process, "append", asked, answer, type=type, error=None if answer else "NO: no")
+        for value, seq in made.values():
+            if value in there if there is not None else type == "ok":
+                self.contents.setdefault(to, []).append([seq, value])
+
+    def letters(self, *letters: tuple[str, int, str], type: Type = "ok", **other: str) -> None:  # noqa: A002
+        """All dead letters: the key, seq and value of each entry that failed. `other` has the
+        values of headers that are not as they should be, with `_` for `-`."""
+        found = [
+            [key, at, value, {
+                "dead-letter-log": "chaos", "dead-letter-key": key, "dead-letter-seq": str(seq),
+                "dead-letter-timestamp-ms": "0", "dead-letter-group": "workers",
+                "dead-letter-deliveries": "3", "dead-letter-error": "failed",
+            } | {name.replace("_", "-"): told for name, told in other.items()}]
+            for at, (key, seq, value) in enumerate(letters, 1)
+        ]  # fmt: skip
+        self.do(9, "letters", {}, {"letters": found} if type == "ok" else None, type=type)
+
     def decide(self, what: str, key: str = "k", through: int = 0, *, type: Type = "ok") -> None:  # noqa: A002
         """A retry or a skip."""
         asked = {"what": what, "key": key, "through": through}
         self.do(7, "decide", asked, {} if type == "ok" else None, type=type)
 
-    def group(self, entries: int = 0, **parked: int) -> None:
+    def group(self, entries: int = 0, *, on_dead: str = "park", **parked: int) -> None:
         """The group at the end: the positions of its parked keys, and the entries left."""
         lag = {"entries": entries, "parked": len(parked)}
-        answer = {"max_deliveries": 3, "parked": list(parked.items()), "lag": lag}
+        answer = {
+            "max_deliveries": 3, "on_dead": on_dead, "parked": list(parked.items()), "lag": lag,
+        }  # fmt: skip
         self.do(7, "group", {}, answer)
 
     def end(
