@@ -161,6 +161,7 @@ class AsyncConsumer:
             self._common,
             options.timeout,
             self._keys.lost,
+            self._reached,
             self._claimed,
         )
         self._common = {**self._common, "prefix": prefix_of(info)}
@@ -292,6 +293,12 @@ class AsyncConsumer:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._extend(held, done)
         await done
+
+    def _reached(self, key: bytes, token: int) -> None:
+        """Give a key back whose whole batch the leader before had acknowledged: the next leader let
+        the consumer claim the key, and would keep the next entry from all others."""
+        if not self._keys.has(key, token) and not self._closed:
+            self._unwanted(key, token)
 
     def _unwanted(self, key: bytes, token: int) -> None:
         self._settling().add(RELEASES, [key, token, 0, ""], _forget)

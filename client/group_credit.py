@@ -153,11 +153,15 @@ class HeldKeys:
         if found:
             self._news.set()
 
+    def has(self, key: bytes, token: int) -> bool:
+        """Whether the consumer has the key by that token."""
+        held = self._of.get(key)
+        return held is not None and held.token == token
+
     def lost(self, key: bytes, token: int) -> None:
         """Note that the lease of a key with that token has ended."""
-        held = self._of.get(key)
-        if held is not None and held.token == token:
-            self.over(held, lost=True)
+        if self.has(key, token):
+            self.over(self._of[key], lost=True)
 
     def unwanted(self, held: Held) -> None:
         """Give back a key that a leader keeps for the consumer, and that is settled."""

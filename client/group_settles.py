@@ -68,12 +68,14 @@ class _Turn:
 class Settles:
     """The keys that a consumer settles. `common` is what every request of the consumer has.
     `timeout` is for each request, in seconds. `on_lost` is told of each key and token that the
-    consumer no longer has. `claimed` waits until a leader knows what the consumer has, and returns
-    the leader's node: another leader would refuse everything."""
+    consumer no longer has. `on_reached` is told of each key and token whose acknowledgement an
+    earlier leader has applied: the present leader may keep the lease. `claimed` waits until a
+    leader knows what the consumer has, and returns the leader's node: another leader would refuse
+    everything."""
 
     def __init__(
         self, cluster: Cluster, routes: LogRoutes, common: Body, timeout: float,
-        on_lost: Callable[[bytes, int], None],
+        on_lost: Callable[[bytes, int], None], on_reached: Callable[[bytes, int], None],
         claimed: Callable[[Range, int], Awaitable[int]],
     ) -> None:  # fmt: skip
         self._cluster = cluster
@@ -81,6 +83,7 @@ class Settles:
         self._common = common
         self._timeout = timeout
         self._on_lost = on_lost
+        self._on_reached = on_reached
         self._claimed = claimed
         self._pending: dict[int, list[Settle]] = {}
         """What is to be sent, by the id of the range."""
@@ -235,8 +238,11 @@ class Settles:
             reason, position = refused.get(settle.key, ("", 0))
             if settle.is_over:
                 continue
-            if not reason or _is_done(settle, reason, position):
+            if not reason:
                 self._over(settle)
+            elif _is_done(settle, reason, position):
+                self._over(settle)
+                self._on_reached(settle.key, settle.row[1])
             elif _may_be_done(settle, reason, position):
                 self._on_lost(settle.key, settle.row[1])
                 self._over(settle, unsure(settle.key))

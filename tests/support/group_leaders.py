@@ -48,6 +48,8 @@ class Lease:
     consumer: int
     first: int
     through: int
+    claimed: bool = False
+    """Whether another leader made the lease."""
 
 
 @dataclass
@@ -257,10 +259,11 @@ class GroupView(Cluster):
                 del leader.leases[key]
         for key, token in named.items():
             if key in leader.unclaimed and leader.unclaimed[key].token == token:
-                leader.leases[key] = leader.unclaimed.pop(key)
+                lease = leader.leases[key] = leader.unclaimed.pop(key)
+                lease.first, lease.claimed = leader.positions.get(key, lease.first), True
             elif leader.before.get(key) == token:
                 at = leader.positions[key]
-                leader.leases[key] = Lease(token, consumer, at, at)
+                leader.leases[key] = Lease(token, consumer, at, at, claimed=True)
         return [key for key, token in named.items()
                 if (lease := leader.leases.get(key)) is None or lease.token != token]  # fmt: skip
 
@@ -300,7 +303,9 @@ class GroupView(Cluster):
             lease = held(key, token)
             if key in leader.full:
                 refused.append([key, "full", leader.positions.get(key, 1)])
-            elif lease is not None and through > lease.through:
+            elif lease is not None and (
+                through > lease.through or (lease.claimed and through <= lease.first)
+            ):
                 refused.append([key, "position", leader.positions.get(key, 1)])
             elif lease is not None:
                 leader.positions[key] = through

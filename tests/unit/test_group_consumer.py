@@ -253,6 +253,31 @@ def test_g3_an_acknowledgement_that_the_leader_before_has_done_is_done() -> None
             view.lose.append(lost_with_its_leader(view))
             await batch.ack()
             assert view.leaders[0].positions == {b"a": 2}
+            # The leader let the consumer claim the key, and the next entry does not wait for the
+            # end of that lease, which would count as a failed delivery.
+            view.append(b"a", b"2")
+            await view.wake()
+            (batch,) = await some(consumer, 1)
+            assert (batch.values, batch.deliveries) == ([b"2"], 1)
+            await batch.ack()
+            assert view.leaders[0].leases == {}
+
+    run(test)
+
+
+def test_a_key_of_which_a_part_is_done_is_kept_for_the_rest() -> None:
+    """The part was acknowledged with the leader before, and the answer was lost with it."""
+
+    async def test() -> None:
+        view = GroupView()
+        view.append(b"a", b"1", b"2")
+        async with view.consumer() as consumer:
+            (batch,) = await some(consumer, 1)
+            view.lose.append(lost_with_its_leader(view))
+            await batch.ack(through=1)
+            assert (view.leaders[0].positions, batch.values) == ({b"a": 2}, [b"2"])
+            await batch.ack()
+            assert view.leaders[0].positions == {b"a": 3}
 
     run(test)
 
