@@ -6,6 +6,7 @@ was deleted. The leader of a range forgets the state of deleted groups.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
@@ -227,6 +228,7 @@ class GroupService:
         than this look, unless it was proposed here and keeps the keys busy: a leader begins to
         lease after it has applied all entries of earlier leaders, and fences their commands.
         """
+        started = time.monotonic()
         replica = self._data.find(body)
         acks = group_appends.checked_acks(body["acks"])
         driver = await self._driver(replica, body)
@@ -238,10 +240,13 @@ class GroupService:
         known = replica.state.repeated(batch)
         if known is not None:
             driver.repeated(body["consumer"], acks)
-            return {"result": known, "refused": []}
-        replica.count_append(body["batch"], batch, allowed, payer)
-        done = await driver.append(body["consumer"], acks, body["batch"], batch.count)
-        return group_appends.answer(done, is_fenced=driver.is_over)
+            answer = {"result": known, "refused": []}
+        else:
+            replica.count_append(body["batch"], batch, allowed, payer)
+            done = await driver.append(body["consumer"], acks, body["batch"], batch.count)
+            answer = group_appends.answer(done, is_fenced=driver.is_over)
+        self._metrics.append_seconds.observe(time.monotonic() - started)
+        return answer
 
     # Operators.
 

@@ -1,6 +1,5 @@
 """`lognode cursor`: what its verbs print and change, on a node; and a hierarchy in the status."""
 
-import contextlib
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from feature_level import raise_level
 
 import lognode
 from lognode import testing
@@ -27,15 +27,8 @@ def cluster(module_path: Path) -> Iterator[LocalCluster]:
 @pytest.fixture
 def log(cluster: LocalCluster) -> Iterator[lognode.Log]:
     """A log of two ranges with 30 entries, 10 of each key."""
-
-    def finalized() -> bool:
-        with contextlib.suppress(lognode.Conflict, lognode.Unavailable, lognode.Timeout):
-            client.admin.finalize()
-            return True
-        return False
-
     with lognode.Client(cluster.servers, timeout=60) as client:
-        testing.eventually(finalized, timeout_s=60, what="the level is raised")
+        raise_level(client)
         log = client.create_log("shop", hierarchy="/", split_at=[b"m"], replicas=1)
         log.append_many([(key, b"%d" % at) for at in range(10) for key in KEYS])
         yield log

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from feature_level import raised
 
 import lognode
-from lognode import testing
 from lognode.client.protocol.errors import (
     Conflict,
     InvalidArgument,
@@ -71,16 +71,7 @@ ERRORS: dict[str, tuple[Act, type[LognodeError], str]] = {
 
 @pytest.fixture
 def servers(three: LocalCluster) -> str:
-    with lognode.Client(three.servers, timeout=30) as client:
-        testing.wait_healthy(three)
-
-        def done() -> bool:
-            with contextlib.suppress(Conflict, lognode.Unavailable, lognode.Timeout):
-                client.admin.finalize()
-                return True
-            return False
-
-        testing.eventually(done, timeout_s=60, what="the level is raised")
+    with raised(three) as client:
         client.create_log("errors", exist_ok=True, split_at=[b"m"])
         client.create_log("handlers", exist_ok=True)
         client.create_log("gone", exist_ok=True)

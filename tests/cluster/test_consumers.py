@@ -1,7 +1,6 @@
 """Consumers of groups on real nodes: poison keys, paused consumers, bad input, the command line."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from feature_level import raised
 
 import lognode
 from lognode import testing
@@ -31,16 +31,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def client(three: LocalCluster) -> Iterator[lognode.Client]:
-    with lognode.Client(three.servers, timeout=30) as found:
-        testing.wait_healthy(three)
-
-        def done() -> bool:
-            with contextlib.suppress(Conflict, lognode.Unavailable, lognode.Timeout):
-                found.admin.finalize()
-                return True
-            return False
-
-        testing.eventually(done, timeout_s=60, what="the level is raised")
+    with raised(three) as found:
         yield found
 
 
@@ -51,9 +42,8 @@ def fresh(client: lognode.Client, name: str) -> lognode.Log:
 
 def lognode_(three: LocalCluster, *arguments: str, **more: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "lognode.node.main", *arguments, "--server", three.servers]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more
-    )
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, **(pipes | more))
 
 
 def ended(process: subprocess.Popen[str], code: int = 0) -> str:
@@ -146,13 +136,16 @@ def test_a_group_begins_where_it_says_and_ends_when_it_is_deleted(
 
 
 def test_G1_G3_G4_a_paused_consumer_loses_its_keys(
-    three: LocalCluster, client: lognode.Client
+    three: LocalCluster, client: lognode.Client, tmp_path: Path
 ) -> None:
     """`LOGNODE_PAUSE_S=60` pauses the consumer for a minute."""
     log = fresh(client, "paused")
     log.append("k", b"1")
-    command = "echo begun; sleep 2.5"
-    slow = lognode_(three, "consume", "paused", "billing", "--exec", command, "--lease", "1s")
+    go, told = tmp_path / "go", tmp_path / "told"
+    command = f"echo begun; until [ -e {go} ]; do sleep 0.05; done"
+    arguments = ["consume", "paused", "billing", "--exec", command, "--lease", "1s"]
+    with told.open("w") as err:
+        slow = lognode_(three, *arguments, stderr=err)
     assert slow.stdout is not None
     assert slow.stdout.readline() == "begun\n"
     os.kill(slow.pid, signal.SIGSTOP)
@@ -164,11 +157,13 @@ def test_G1_G3_G4_a_paused_consumer_loses_its_keys(
             assert time.monotonic() - begin < 30
             time.sleep(float(os.environ.get("LOGNODE_PAUSE_S", "0")))
             os.kill(slow.pid, signal.SIGCONT)
-            time.sleep(2.5)
+            go.touch()  # the command of the paused consumer succeeds, and its batch is refused
+            testing.eventually(
+                lambda: "no longer has key" in told.read_text(), what="the refusal of the batch"
+            )
             batch.ack()
             slow.send_signal(signal.SIGINT)
-            _, err = slow.communicate(timeout=30)
-            assert "no longer has key" in err
+            slow.communicate(timeout=30)
             log.append("k", b"2")
             assert next(consumer).values == [b"2"], "nothing that was acknowledged comes again"
     finally:

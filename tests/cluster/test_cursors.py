@@ -1,7 +1,6 @@
 """Cursors that the ranges keep: readers and leaders are killed, ranges split and merge."""
 
 import asyncio
-import contextlib
 import json
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from feature_level import raise_level
 
 import lognode
 from lognode import testing
@@ -29,18 +29,6 @@ def client(three: LocalCluster) -> Iterator[lognode.Client]:
             found.create_log(name, exist_ok=True, split_at=[b"m"])
         testing.wait_healthy(three)
         yield found
-
-
-def finalized(client: lognode.Client) -> None:
-    """Raise the feature level; the ranges follow."""
-
-    def done() -> bool:
-        with contextlib.suppress(lognode.Conflict, lognode.Unavailable, lognode.Timeout):
-            client.admin.finalize()
-            return True
-        return False
-
-    testing.eventually(done, timeout_s=60, what="the level is raised")
 
 
 def append(client: lognode.Client, log: str, first: int) -> None:
@@ -67,7 +55,7 @@ def printed(path: Path) -> list[tuple[bytes, int, int]]:
 def test_G3_a_killed_reader_goes_on_at_its_cursor_also_without_the_leader(
     three: LocalCluster, client: lognode.Client, tmp_path: Path
 ) -> None:
-    finalized(client)
+    raise_level(client)
     outs = [tmp_path / "first", tmp_path / "second"]
     append(client, "orders", 0)
     reader = follower(three, outs[0])
@@ -103,7 +91,7 @@ def test_G3_a_killed_reader_goes_on_at_its_cursor_also_without_the_leader(
 def test_G3_a_cursor_follows_its_keys_and_an_older_reader_is_fenced(
     three: LocalCluster, client: lognode.Client
 ) -> None:
-    finalized(client)
+    raise_level(client)
     append(client, "moves", 0)
 
     async def run() -> None:
@@ -143,7 +131,7 @@ def test_G3_a_cursor_follows_its_keys_and_an_older_reader_is_fenced(
 def test_G3_a_follow_of_patterns_goes_on_at_its_cursor(
     three: LocalCluster, client: lognode.Client
 ) -> None:
-    finalized(client)
+    raise_level(client)
     log = client.create_log("shop", hierarchy="/", split_at=[b"m"])
     given = ["eu/*/orders", "us/1*/>", "!us/12/>"]
     match = [b"eu/1/orders", b"eu/2/orders", b"us/1/x", b"us/13/x"]

@@ -7,11 +7,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from feature_level import raised
 
 import lognode
 from lognode import testing
 from lognode.client.protocol import limits
-from lognode.client.protocol.errors import Conflict, InvalidArgument, LogNotFound
+from lognode.client.protocol.errors import InvalidArgument, LogNotFound
 from lognode.testing import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -19,16 +20,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def client(three: LocalCluster) -> Iterator[lognode.Client]:
-    with lognode.Client(three.servers, timeout=30) as found:
-        testing.wait_healthy(three)
-
-        def done() -> bool:
-            with contextlib.suppress(Conflict, lognode.Unavailable, lognode.Timeout):
-                found.admin.finalize()
-                return True
-            return False
-
-        testing.eventually(done, timeout_s=60, what="the level is raised")
+    with raised(three) as found:
         yield found
 
 
@@ -188,7 +180,7 @@ def test_S8_G2_each_letter_is_copied_once_though_leaders_are_killed(
         pass  # the group exists from now on
 
     async def run() -> None:
-        async with lognode.AsyncClient(three.servers, timeout=60) as own:
+        async with asyncio.timeout(150), lognode.AsyncClient(three.servers, timeout=60) as own:
             mine = own.log("kills")
             tasks = [asyncio.create_task(reject_all(mine)) for _ in range(2)]
             for name, left, at in (("kills", 200, b"m"), ("kills-dead", 130, b"a7"),

@@ -1,15 +1,16 @@
 """Appends that acknowledge batches of a consumer, on real nodes: both happen, or neither."""
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from feature_level import raised
+from metrics_page import metric
 
 import lognode
 from lognode import testing
-from lognode.client.protocol.errors import Conflict, InvalidArgument
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.testing import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -20,16 +21,7 @@ EACH = 60
 
 @pytest.fixture
 def client(three: LocalCluster) -> Iterator[lognode.Client]:
-    with lognode.Client(three.servers, timeout=60) as found:
-        testing.wait_healthy(three)
-
-        def done() -> bool:
-            with contextlib.suppress(Conflict, lognode.Unavailable, lognode.Timeout):
-                found.admin.finalize()
-                return True
-            return False
-
-        testing.eventually(done, timeout_s=60, what="the level is raised")
+    with raised(three) as found:
         yield found
 
 
@@ -39,8 +31,12 @@ def outputs(log: lognode.Log) -> Counter[bytes]:
         for columns in log.scan_columns(prefix="out/")
         for entry in columns.entries()
     )
-    assert sum(found.values()) >= 0
     return found
+
+
+def appends_timed(three: LocalCluster) -> float:
+    """How many appends the nodes have timed."""
+    return sum(metric(node, "lognode_append_seconds_count") for node in three.nodes)
 
 
 def test_an_append_acknowledges_batches_in_the_same_step(
@@ -53,7 +49,9 @@ def test_an_append_acknowledges_batches_in_the_same_step(
         taken = [next(consumer), next(consumer)]
         got = {batch.key: batch for batch in taken}
         first, second = got[b"in/a"], got[b"in/b"]
+        before = appends_timed(three)
         ack = log.append_batch([("out/a", b"1"), ("out/a", b"2")], acks=[first])
+        assert appends_timed(three) == before + 1
         entries = list(log.scan("out/a"))
         assert [(each.seq, each.value) for each in entries] == [
             (ack.seq, b"1"), (ack.seq + 1, b"2"),
@@ -84,6 +82,13 @@ def test_an_append_acknowledges_batches_in_the_same_step(
     with log.consume("work", prefix="in/") as consumer:
         log.append("in/a", b"5")
         assert next(consumer).values == [b"5"]
+
+
+def another_leads(client: lognode.Client, log: str, node: int) -> None:
+    """Wait until another node leads the log."""
+    testing.eventually(
+        lambda: testing.leader_of(client, log) != node, what=f"another leader than node {node}"
+    )
 
 
 async def transform(servers: str, done: asyncio.Event, log: str) -> tuple[int, int]:
@@ -127,9 +132,10 @@ def test_each_input_has_one_output_though_leaders_are_killed(
                 for at in range(0, len(inputs), KEYS):
                     await feed.append_many(inputs[at : at + KEYS])
                     if at in (10 * KEYS, 35 * KEYS):
-                        leader = three.nodes[testing.leader_of(client, "copies") - 1]
+                        number = testing.leader_of(client, "copies")
+                        leader = three.nodes[number - 1]
                         leader.kill()
-                        await asyncio.sleep(2.5)
+                        await asyncio.to_thread(another_leads, client, "copies", number)
                         leader.start()
                         await asyncio.to_thread(leader.wait_ready)
                 async with asyncio.timeout(90):

@@ -1,11 +1,11 @@
 """What a token allows with consumer groups: keys to consume, and who decides."""
 
 import asyncio
-import contextlib
 import json
 from pathlib import Path
 
 import pytest
+from feature_level import raise_level
 
 import lognode
 from lognode import testing
@@ -15,19 +15,12 @@ from lognode.client.protocol.groups import GROUP_TAKE
 pytestmark = pytest.mark.cluster
 
 
-def finalize(client: lognode.Client) -> bool:
-    with contextlib.suppress(lognode.Conflict, lognode.Unavailable, lognode.Timeout):
-        client.admin.finalize()
-        return True
-    return False
-
-
 def test_a_token_consumes_its_own_keys_alone(tmp_path: Path) -> None:
     with testing.cluster(tmp_path, 1, auth=True) as cluster:
         testing.wait_healthy(cluster)
         servers = cluster.servers.partition("?")[0]
         with lognode.Client(cluster.servers, timeout=20) as admin:
-            testing.eventually(lambda: finalize(admin), timeout_s=60, what="the level is raised")
+            raise_level(admin)
             log = admin.create_log("acme/a", split_at=[b"m"])
             log.append_many([("user-1", b"mine"), ("admin", b"secret"), ("zoo", b"other")])
             for name, prefix in (("all", None), ("users", "user-")):

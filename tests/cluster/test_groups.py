@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
+from feature_level import raised
 
 import lognode
 from lognode import testing
-from lognode.client.protocol.errors import Conflict, NotFound
+from lognode.client.protocol.errors import NotFound
 from lognode.testing import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -25,18 +26,8 @@ may end without an outcome, and the test does not know which entries are done.""
 
 @pytest.fixture
 def client(three: LocalCluster) -> Iterator[lognode.Client]:
-    with lognode.Client(three.servers, timeout=60) as found:
-        for name in ("orders", "kills", "decided"):
-            found.create_log(name, exist_ok=True, split_at=[b"m"])
-        testing.wait_healthy(three)
-
-        def done() -> bool:
-            with contextlib.suppress(Conflict, lognode.Unavailable, lognode.Timeout):
-                found.admin.finalize()
-                return True
-            return False
-
-        testing.eventually(done, timeout_s=60, what="the level is raised")
+    logs = {name: [b"m"] for name in ("orders", "kills", "decided")}
+    with raised(three, logs=logs) as found:
         yield found
 
 

@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
 import pytest
+from feature_level import raised
 
 import lognode
 from lognode import testing
-from lognode.client.protocol.errors import Conflict, InvalidArgument, NotFound
+from lognode.client.protocol.errors import InvalidArgument, NotFound
 from lognode.client.view_names import remembered_s
 from lognode.testing import LocalCluster
 
@@ -22,18 +23,9 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def client(three: LocalCluster) -> Iterator[lognode.Client]:
-    with lognode.Client(three.servers, timeout=60) as found:
-        for name in ("orders", "kills", "cursors", "gone", "splits", "any", "stale"):
-            found.create_log(name, exist_ok=True, split_at=[] if name == "splits" else [b"m"])
-        testing.wait_healthy(three)
-
-        def done() -> bool:
-            with contextlib.suppress(Conflict, lognode.Unavailable, lognode.Timeout):
-                found.admin.finalize()
-                return True
-            return False
-
-        testing.eventually(done, timeout_s=60, what="the level is raised")
+    names = ("orders", "kills", "cursors", "gone", "splits", "any", "stale")
+    logs = {name: [] if name == "splits" else [b"m"] for name in names}
+    with raised(three, logs=logs) as found:
         yield found
 
 

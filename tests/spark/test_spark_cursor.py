@@ -1,9 +1,9 @@
 """Patterns and kept cursors of batches and streams, in a real Spark."""
 
-import contextlib
 from pathlib import Path
 
 import pytest
+from feature_level import raise_level
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from spark_logs import causes, reader, rows, stream
@@ -19,14 +19,7 @@ KEYS = [b"eu/1/orders", b"eu/1/seen", b"eu/7/orders", b"us/1/orders", b"us/12/or
 @pytest.fixture
 def log(client: lognode.Client, request: pytest.FixtureRequest) -> lognode.Log:
     """A log with a hierarchy, at the feature level that this and cursors need."""
-
-    def finalized() -> bool:
-        with contextlib.suppress(lognode.Conflict, lognode.Unavailable, lognode.Timeout):
-            client.admin.finalize()
-            return True
-        return False
-
-    testing.eventually(finalized, timeout_s=60, what="the level is raised")
+    raise_level(client)
     return client.create_log(f"shop-{request.node.name[:20]}", hierarchy="/", split_at=[b"m"])
 
 
