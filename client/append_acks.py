@@ -9,10 +9,11 @@ numbers: it answers a repetition like the first attempt, although its tokens are
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from .cluster import Body, Cluster
-from .group_held import Held
+from .group_held import Held, Unit
 from .protocol.errors import BatchSpansRanges, LognodeError, from_wire
 from .protocol.groups import GROUP_APPEND
 from .routing import Range
@@ -26,13 +27,13 @@ class AppendAcks:
 
     `common` is what every request of the consumer has. `claimed` waits until a leader knows what
     the consumer has, and returns the leader's node. `acked` is told of each batch and position when
-    the append is applied, `lost` of each key and token that the consumer no longer has.
+    the append is applied, `lost` of each unit and token that the consumer no longer has.
     """
 
     def __init__(
         self, common: Body, batches: Sequence[Held], *,
         claimed: Callable[[Range, int], Awaitable[int]],
-        acked: Callable[[Held, int], None], lost: Callable[[bytes, int], None],
+        acked: Callable[[Held, int], None], lost: Callable[[Unit, int], None],
     ) -> None:  # fmt: skip
         self._common = common
         self._claimed = claimed
@@ -56,10 +57,11 @@ class AppendAcks:
         """Make one attempt; return the result of the batch. Raises the error of the attempt."""
         body = {**self._common, "acks": self._rows, "batch": batch.data, **grant}
         answer = await cluster.ask(known, GROUP_APPEND, body, until, node=node)
-        tokens = {held.key: held.token for held, _ in self._batches}
-        for key, _, _ in answer["refused"]:
-            if key in tokens:
-                self._lost(key, tokens[key])
+        rows, tokens = answer["refused"], answer["tokens"]
+        refused = set(zip((key for key, *_ in rows), tokens or repeat(0), strict=False))
+        for held, _ in self._batches:
+            if (held.key, held.token if tokens else 0) in refused:
+                self._lost(held.unit, held.token)
         result: dict[Any, Any] = answer["result"]
         if result.get("status") == "error":
             raise from_wire(result.get("error"))

@@ -626,7 +626,7 @@ def all_or_raise(results: list[Ack | LognodeError]) -> list[Ack]:
         "applied" if isinstance(result, Ack) else result.outcome for result in results
     )
     raise PartialFailure(
-        f"of {len(results)} records {outcomes['applied']} were appended, "
+        f"{outcomes['applied']} of {len(results)} records were appended, "
         f"{outcomes['not_applied']} were not, and the outcome of {outcomes['unknown']} is "
         f"unknown; the first error: {failures[0]}",
         outcome=common_outcome(outcomes),

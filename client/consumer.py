@@ -17,14 +17,14 @@ from .append_acks import AppendAcks
 from .cluster import Body, Cluster, LogRoutes
 from .group_batch import AsyncGroupBatch
 from .group_credit import HeldKeys
-from .group_held import Held, told
+from .group_held import Held, Unit, told
 from .group_names import prefix_of, spans_of
 from .group_settles import ACKS, EXTENDS, REJECTS, RELEASES, Settles, fenced
 from .group_takes import RangeTakes
 from .key_choice import chosen
 from .protocol import limits
 from .protocol.errors import InvalidArgument, LognodeError, Timeout, Unavailable, bare
-from .protocol.groups import EARLIEST, GROUP_SETTLE, LATEST, TIME
+from .protocol.groups import BY_ENTRY, EARLIEST, GROUP_SETTLE, LATEST, TIME
 from .protocol.key_spans import Span
 from .protocol.types import GroupInfo, GroupStart, Pattern, Timestamp
 from .routing import Range
@@ -102,6 +102,7 @@ class AsyncConsumer:
         self._spans: list[Span] = []
         self._common: Body = {}
         self._lease_s = 0.0
+        self._by_entry = False
         self._keys = HeldKeys(options.keys_max, options.bytes_max, self._unwanted, cluster.now)
         self._settles: Settles | None = None
         self._takes: dict[int, tuple[RangeTakes, asyncio.Task[None]]] = {}
@@ -165,6 +166,7 @@ class AsyncConsumer:
             self._claimed,
         )
         self._common = {**self._common, "prefix": prefix_of(info)}
+        self._by_entry = info.ordering == BY_ENTRY
         await self._reconcile(deadline)
         self._info = info
         self._spawn(self._keep(self._lease_s))
@@ -236,7 +238,8 @@ class AsyncConsumer:
         if held.is_ended:
             raise self._not_held(held)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._settling().add(kind, [held.key, held.token, *more], partial(_tell, done))
+        row = [held.key, held.token, *more]
+        self._settling().add(kind, row, partial(_tell, done), held.unit)
         await done
 
     def _ack(self, held: Held, position: int, *, wait: bool) -> Awaitable[None] | None:
@@ -245,7 +248,7 @@ class AsyncConsumer:
             raise self._not_held(held)
         done = asyncio.get_running_loop().create_future() if wait else None
         on_over = partial(self._acked, held, position, done)
-        self._settling().add(ACKS, [held.key, held.token, position], on_over)
+        self._settling().add(ACKS, [held.key, held.token, position], on_over, held.unit)
         return done
 
     def _acked(
@@ -294,14 +297,14 @@ class AsyncConsumer:
         self._extend(held, done)
         await done
 
-    def _reached(self, key: bytes, token: int) -> None:
+    def _reached(self, unit: Unit, token: int) -> None:
         """Give a key back whose whole batch the leader before had acknowledged: the next leader let
         the consumer claim the key, and would keep the next entry from all others."""
-        if not self._keys.has(key, token) and not self._closed:
-            self._unwanted(key, token)
+        if not self._keys.has(unit, token) and not self._closed:
+            self._unwanted(unit, token)
 
-    def _unwanted(self, key: bytes, token: int) -> None:
-        self._settling().add(RELEASES, [key, token, 0, ""], _forget)
+    def _unwanted(self, unit: Unit, token: int) -> None:
+        self._settling().add(RELEASES, [unit[0], token, 0, ""], _forget, unit)
 
     def _not_held(self, held: Held) -> LognodeError:
         if held.is_lost or self._closed:
@@ -351,7 +354,7 @@ class AsyncConsumer:
     def _extend(self, held: Held, done: "asyncio.Future[None] | None" = None) -> None:
         """Let the lease of a key begin again."""
         on_over = partial(self._extended, held, self._cluster.now(), done)
-        self._settling().add(EXTENDS, [held.key, held.token], on_over)
+        self._settling().add(EXTENDS, [held.key, held.token], on_over, held.unit)
 
     def _extended(
         self, held: Held, asked_s: float, done: "asyncio.Future[None] | None",
@@ -392,7 +395,7 @@ class AsyncConsumer:
                     continue
                 takes = RangeTakes(
                     self._cluster, self._routes, self._common, known, self._keys, self._lease_s,
-                    self._moved,
+                    self._moved, by_entry=self._by_entry,
                 )  # fmt: skip
                 self._takes[range_id] = takes, self._spawn(takes.run())
 

@@ -14,6 +14,7 @@ from .group_names import hull, prefix_of, spans_of
 from .protocol import limits
 from .protocol.errors import Conflict, InvalidArgument, NotFound, Outcome
 from .protocol.groups import (
+    BY_ENTRY,
     GROUP_DECIDE,
     GROUP_HISTORY,
     GROUP_KEYS,
@@ -138,7 +139,8 @@ class AsyncGroup:
         timeout: float | None = None,
     ) -> int:  # fmt: skip
         """Pass entries of a key, parked or not, without a consumer: up to the seq `through`,
-        inclusive; None: the next entry alone. Returns the seq.
+        inclusive; None: the next entry alone. Without an order, pass the entry with this seq alone;
+        None: the first parked entry, or else the first entry. Returns the seq.
 
         The range remembers who has skipped what, and `why`. Raises NotFound for a key without
         another entry, InvalidArgument for a seq that is passed already, and Conflict when the key
@@ -147,6 +149,7 @@ class AsyncGroup:
         wanted, deadline = checked_key(key), self._deadline(timeout)
         row = await self._key(wanted, deadline)
         last = through
+        by_entry = (await self._info(deadline)).ordering == BY_ENTRY
         if last is None:
             last = await self._next_seq(wanted, row.position, deadline)
         if type(last) is not int or last < row.position:
@@ -155,7 +158,8 @@ class AsyncGroup:
                 "above. Give the seq of the last entry to pass",
                 what="through",
             )
-        asked = {"skip": [[wanted, row.position, last + 1]], "why": told(why)}
+        begin = last if by_entry else row.position
+        asked = {"skip": [[wanted, begin, last + 1]], "why": told(why)}
         refused, _ = await self._decide(wanted, asked, deadline)
         if any(position <= last for _, position in refused):
             raise Conflict(
@@ -243,15 +247,18 @@ class AsyncGroup:
         async def one(known: Range, body: Body) -> list[GroupKey]:
             rows: list[GroupKey] = []
             after: bytes | None = None
+            seq = 0
             while True:
                 answer, _ = await self._cluster.call(
                     self._routes, body["start_key"], GROUP_KEYS,
-                    {**body, "what": what, "after": after}, deadline=deadline,
+                    {**body, "what": what, "after": after, "after_seq": seq}, deadline=deadline,
                 )  # fmt: skip
                 rows += map(_key, answer["rows"])
                 if answer["after"] is None:
                     return rows
-                after = progress.later_key(answer, "after", after)
+                if answer["after"] != after or answer["after_seq"] <= seq:
+                    after = progress.later_key(answer, "after", after)
+                seq = answer["after_seq"]
 
         found = await self._each_range(one, deadline)
         return [row for rows in found for row in rows]

@@ -140,7 +140,7 @@ def acknowledged(batches: Sequence[AsyncGroupBatch], log: LogRoutes) -> AppendAc
             what="acks",
         )
     settlers = {id(batch._settler) for batch in batches}
-    if len(settlers) > 1 or len({batch.key for batch in batches}) < len(batches):
+    if len(settlers) > 1 or len({batch._held.unit for batch in batches}) < len(batches):
         raise InvalidArgument(
             "acks has batches of several consumers, or a batch twice; give different batches of "
             "one consumer",

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection
 
-from .group_held import Held
+from .group_held import Held, Unit
 from .group_pace import Pace
 from .protocol import limits
 from .routing import Range
@@ -31,14 +31,15 @@ class _Share:
 
 
 class HeldKeys:
-    """The keys of a consumer. `give_back` gives back a key, by its key and token, that the leader
-    keeps for the consumer although it is settled. `clock` returns seconds."""
+    """The keys of a consumer, or the entries in a group without an order. `give_back` gives back a
+    unit, by its token, that the leader keeps for the consumer although it is settled. `clock`
+    returns seconds."""
 
     def __init__(
         self,
         keys_max: int,
         bytes_max: int,
-        give_back: Callable[[bytes, int], None],
+        give_back: Callable[[Unit, int], None],
         clock: Callable[[], float],
     ) -> None:
         self._keys_max = keys_max
@@ -46,7 +47,7 @@ class HeldKeys:
         self._pace = Pace(keys_max, clock)
         self._bytes_max = bytes_max
         self._give_back = give_back
-        self._of: dict[bytes, Held] = {}
+        self._of: dict[Unit, Held] = {}
         self._ready: deque[Held] = deque()
         self._news = asyncio.Event()
         """Set when a caller that waits for a batch should look again."""
@@ -55,7 +56,7 @@ class HeldKeys:
         self._shares: dict[int, _Share] = {}
         """By the ids of the ranges."""
         self._in_order: list[_Share] = []
-        self._share_of: dict[bytes, _Share] = {}
+        self._share_of: dict[Unit, _Share] = {}
         """Where each key counts that lies in one of the ranges."""
 
     def __len__(self) -> int:
@@ -86,7 +87,7 @@ class HeldKeys:
             if not held.is_ended:
                 held.is_handed = True
                 self._pace.took()
-                share = self._share_of.get(held.key)
+                share = self._share_of.get(held.unit)
                 if share is not None:
                     share.waiting -= 1
                 return held
@@ -106,7 +107,7 @@ class HeldKeys:
     def over(self, held: Held, *, lost: bool = False) -> None:
         """Note that the consumer no longer has a key."""
         held.over(lost=lost)
-        if self._of.get(held.key) is held:
+        if self._of.get(held.unit) is held:
             self._drop(held)
         self._freed.set()
 
@@ -143,29 +144,29 @@ class HeldKeys:
             if not (share.known.contains(min(keys)) and share.known.contains(max(keys))):
                 share = None
         for held in found:
-            before = self._of.get(held.key)
+            before = self._of.get(held.unit)
             if before is not None:
                 before.over(lost=True)
                 self._drop(before)
-            self._of[held.key] = held
+            self._of[held.unit] = held
             self._count(held, share)
         self._ready += found
         if found:
             self._news.set()
 
-    def has(self, key: bytes, token: int) -> bool:
-        """Whether the consumer has the key by that token."""
-        held = self._of.get(key)
+    def has(self, unit: Unit, token: int) -> bool:
+        """Whether the consumer has the unit by that token."""
+        held = self._of.get(unit)
         return held is not None and held.token == token
 
-    def lost(self, key: bytes, token: int) -> None:
-        """Note that the lease of a key with that token has ended."""
-        if self.has(key, token):
-            self.over(self._of[key], lost=True)
+    def lost(self, unit: Unit, token: int) -> None:
+        """Note that the lease of a unit with that token has ended."""
+        if self.has(unit, token):
+            self.over(self._of[unit], lost=True)
 
     def unwanted(self, held: Held) -> None:
         """Give back a key that a leader keeps for the consumer, and that is settled."""
-        self._give_back(held.key, held.token)
+        self._give_back(held.unit, held.token)
 
     def _count(self, held: Held, share: _Share | None) -> None:
         """Let a key take room of its range. `share` is that of the range, or None."""
@@ -174,15 +175,15 @@ class HeldKeys:
             share = self._in_order[at] if at >= 0 else None
             if share is None or not share.known.contains(held.key):
                 return  # the range has ended, and another is not known yet
-        self._share_of[held.key] = share
+        self._share_of[held.unit] = share
         share.keys += 1
         share.waiting += not held.is_handed
         share.size += held.size
 
     def _drop(self, held: Held) -> None:
         """Forget a key, which no longer takes room."""
-        del self._of[held.key]
-        share = self._share_of.pop(held.key, None)
+        del self._of[held.unit]
+        share = self._share_of.pop(held.unit, None)
         if share is not None:
             share.keys -= 1
             share.waiting -= not held.is_handed

@@ -12,6 +12,10 @@ _SURE: Final = 0.9
 """The share of a lease that is over only after the leader's clock has run a tenth faster."""
 
 
+Unit = tuple[bytes, int]
+"""A key and 0, or without an order a key and the seq of an entry."""
+
+
 class Columns:
     """The entries of one answer, of all its keys."""
 
@@ -35,14 +39,16 @@ class Held:
 
     __slots__ = (
         "asked_s", "columns", "deliveries", "end", "first", "is_ended", "is_handed", "is_lost",
-        "key", "size", "taken_s", "token",
+        "key", "size", "taken_s", "token", "unit",
     )  # fmt: skip
 
     def __init__(
         self, key: bytes, token: int, deliveries: int, columns: Columns, first: int, end: int,
-        taken_s: float, asked_s: float,
+        taken_s: float, asked_s: float, *, by_entry: bool = False,
     ) -> None:  # fmt: skip
         self.key = key
+        self.unit: Unit = (key, columns.seqs[first] if by_entry else 0)
+        """What the consumer has: the key, or without an order the entry."""
         self.token = token
         self.deliveries = deliveries
         self.columns = columns

@@ -85,6 +85,7 @@ def info_of(row: Body) -> GroupInfo:
     return GroupInfo(
         row["id"], row["name"], row["prefix"], separator, tuple(texts), row["max_deliveries"],
         row["on_dead"], row["lease_ms"], row["begin"], begins_at, row["waits"], row["created_ms"],
+        row["ordering"],
     )  # fmt: skip
 
 
@@ -131,6 +132,7 @@ def _check_same(known: GroupInfo, asked: Mapping[str, Any]) -> None:
         "begin": known.begin,
         "begin_ms": known.begin_ms or 0,
         "waits": known.waits,
+        "ordering": known.ordering,
     }
     differing = [
         f"{name} {now[name]!r}, and this consumer asks for {value!r}"

@@ -8,9 +8,11 @@ have them by then.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import repeat
 from typing import Any, Final
 
 from .cluster import Body, Cluster, LogRoutes
+from .group_held import Unit
 from .protocol import limits
 from .protocol.errors import (
     Fenced,
@@ -39,11 +41,14 @@ _NOWHERE: Final = -1
 class Settle:
     """One key of a request, until the range has answered."""
 
-    __slots__ = ("is_over", "is_unknown", "key", "kind", "on_over", "row", "turn", "until")
+    __slots__ = ("is_over", "is_unknown", "key", "kind", "on_over", "row", "turn", "unit", "until")
 
-    def __init__(self, kind: str, row: list[Any], on_over: OnOver, turn: "_Turn") -> None:
+    def __init__(
+        self, kind: str, row: list[Any], on_over: OnOver, turn: "_Turn", unit: Unit
+    ) -> None:
         self.kind = kind
         self.key: bytes = row[0]
+        self.unit = unit
         self.row = row
         """The row of the request: the key, its token, and more."""
         self.on_over = on_over
@@ -67,15 +72,15 @@ class _Turn:
 
 class Settles:
     """The keys that a consumer settles. `common` is what every request of the consumer has.
-    `timeout` is for each request, in seconds. `on_lost` is told of each key and token that the
-    consumer no longer has. `on_reached` is told of each key and token whose acknowledgement an
+    `timeout` is for each request, in seconds. `on_lost` is told of each unit and token that the
+    consumer no longer has. `on_reached` is told of each unit and token whose acknowledgement an
     earlier leader has applied: the present leader may keep the lease. `claimed` waits until a
     leader knows what the consumer has, and returns the leader's node: another leader would refuse
     everything."""
 
     def __init__(
         self, cluster: Cluster, routes: LogRoutes, common: Body, timeout: float,
-        on_lost: Callable[[bytes, int], None], on_reached: Callable[[bytes, int], None],
+        on_lost: Callable[[Unit, int], None], on_reached: Callable[[Unit, int], None],
         claimed: Callable[[Range, int], Awaitable[int]],
     ) -> None:  # fmt: skip
         self._cluster = cluster
@@ -94,10 +99,10 @@ class Settles:
         self._flushed: dict[_Turn, asyncio.Event] = {}
         """The turns that flushes wait for, each with what is set when the turn is over."""
 
-    def add(self, kind: str, row: list[Any], on_over: OnOver) -> None:
-        """Settle a key: `row` is the row of the request. `on_over` is called once: with None when
-        the key is settled, or with the error."""
-        settle = Settle(kind, row, on_over, self._turn)
+    def add(self, kind: str, row: list[Any], on_over: OnOver, unit: Unit) -> None:
+        """Settle a unit: `row` is the row of the request. `on_over` is called once: with None when
+        the unit is settled, or with the error."""
+        settle = Settle(kind, row, on_over, self._turn, unit)
         self._turn.left += 1
         self._open[settle] = None
         self._put(settle)
@@ -233,23 +238,28 @@ class Settles:
             for settle in settles:
                 self._over(settle)
             return
-        refused = {key: (reason, position) for key, reason, position in answer["refused"]}
+        rows, tokens = answer["refused"], answer["tokens"]
+        refused = {
+            (key, token): (reason, position)
+            for (key, reason, position), token in zip(rows, tokens or repeat(0), strict=False)
+        }
         for settle in settles:
-            reason, position = refused.get(settle.key, ("", 0))
+            token = settle.row[1] if tokens else 0
+            reason, position = refused.get((settle.key, token), ("", 0))
             if settle.is_over:
                 continue
             if not reason:
                 self._over(settle)
             elif _is_done(settle, reason, position):
                 self._over(settle)
-                self._on_reached(settle.key, settle.row[1])
+                self._on_reached(settle.unit, settle.row[1])
             elif _may_be_done(settle, reason, position):
-                self._on_lost(settle.key, settle.row[1])
+                self._on_lost(settle.unit, settle.row[1])
                 self._over(settle, unsure(settle.key))
             elif reason == FULL:
                 self._later(settle)
             else:
-                self._on_lost(settle.key, settle.row[1])
+                self._on_lost(settle.unit, settle.row[1])
                 self._over(settle, fenced(settle.key))
 
     def _fail(self, settles: Iterable[Settle], error: LognodeError) -> None:
@@ -301,16 +311,16 @@ def unsure(key: bytes) -> Unavailable:
 
 def _first(pending: list[Settle]) -> tuple[list[Settle], list[Settle]]:
     """Return what goes into one request, and the rest: a key once, and few of each kind."""
-    if len(pending) <= _ROWS_MAX and len({settle.key for settle in pending}) == len(pending):
+    if len(pending) <= _ROWS_MAX and len({settle.unit for settle in pending}) == len(pending):
         return [settle for settle in pending if not settle.is_over], []
-    found: dict[bytes, Settle] = {}
+    found: dict[Unit, Settle] = {}
     counts = dict.fromkeys(_KINDS, 0)
     rest: list[Settle] = []
     for settle in pending:
-        if settle.key in found or counts[settle.kind] >= _ROWS_MAX:
+        if settle.unit in found or counts[settle.kind] >= _ROWS_MAX:
             rest.append(settle)
         elif not settle.is_over:
-            found[settle.key] = settle
+            found[settle.unit] = settle
             counts[settle.kind] += 1
     return list(found.values()), rest
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from .cluster import Body, Cluster, LogRoutes
@@ -34,13 +35,14 @@ class RangeTakes:
 
     def __init__(
         self, cluster: Cluster, routes: LogRoutes, common: Body, known: Range, keys: HeldKeys,
-        lease_s: float, moved: Callable[[], Awaitable[None]],
+        lease_s: float, moved: Callable[[], Awaitable[None]], *, by_entry: bool,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._routes = routes
         self._common = common
         self._keys = keys
         self._moved = moved
+        self._by_entry = by_entry
         self._known = known
         self._fence = 0
         self._lease_s = lease_s
@@ -144,6 +146,7 @@ class RangeTakes:
             **self._common, "count": keys, "bytes": max(1, size), "fence": self._fence,
             "wait_ms": 0 if holds is not None else wait_ms,
             "holds": None if holds is None else [[held.key, held.token] for held in holds],
+            "seqs": [held.unit[1] for held in holds or ()] if self._by_entry else [],
         }  # fmt: skip
         deadline = self._cluster.now() + wait_ms / 1000 + _ANSWER_S
         asked = self._cluster.ask(known, GROUP_TAKE, body, deadline, node=node)
@@ -189,33 +192,40 @@ class RangeTakes:
             self._must_claim = False
             self._claimed = known.generation, node
             self._news.set()
-            refused = set(answer["refused"])
+            keys = answer["refused"]
+            seqs = answer["refused_seqs"] or [0] * len(keys)
+            refused = set(zip(keys, seqs, strict=True))
             for held in holds:
-                if held.key in refused:
-                    self._keys.lost(held.key, held.token)
+                if held.unit in refused:
+                    self._keys.lost(held.unit, held.token)
                 elif held.is_ended:  # it was settled while the claim was under way
                     self._keys.unwanted(held)
-        self._keys.took(known, _batches(answer, self._cluster.now(), asked_s))
+        self._keys.took(
+            known, _batches(answer, self._cluster.now(), asked_s, by_entry=self._by_entry)
+        )
 
 
 def _is_same(one: Range, other: Range) -> bool:
     return (one.range_id, one.generation) == (other.range_id, other.generation)
 
 
-def _batches(answer: Body, now: float, asked_s: float) -> list[Held]:
+def _batches(answer: Body, now: float, asked_s: float, *, by_entry: bool) -> list[Held]:
     """Return the batches of an answer. Raises RemoteProtocolError."""
     columns = Columns(
         answer["seqs"], answer["timestamps"], answer["values"], answer["headers"] or {}
     )
     keys, counts = answer["keys"], answer["counts"]
     shapes = {len(keys), len(counts), len(answer["tokens"]), len(answer["deliveries"])}
-    if len(shapes) != 1 or sum(counts) != len(columns.seqs) or len(set(keys)) != len(keys):
+    is_fit = len(shapes) == 1 and sum(counts) == len(columns.seqs)
+    units = zip(keys, columns.seqs, strict=False) if by_entry else keys
+    if not is_fit or len(set(units)) != len(keys) or (by_entry and len(keys) != len(columns.seqs)):
         raise RemoteProtocolError("an answer with batches has columns that do not fit together")
+    make = partial(Held, by_entry=by_entry)
     found, first = [], 0
     for key, token, deliveries, count in zip(
         keys, answer["tokens"], answer["deliveries"], counts, strict=True
     ):
         end = first + count
-        found.append(Held(key, token, deliveries, columns, first, end, now, asked_s))
+        found.append(make(key, token, deliveries, columns, first, end, now, asked_s))
         first = end
     return found

@@ -40,11 +40,7 @@ from .pages import entries_of, read_page
 from .producer import AsyncProducer, delivery_timeout_s
 from .protocol import Operation, limits
 from .protocol.appends import DELETE_KEYS, TRIM
-from .protocol.errors import (
-    InvalidArgument,
-    LognodeError,
-    Timeout,
-)
+from .protocol.errors import InvalidArgument, LognodeError, Timeout
 from .protocol.key_spans import prefix_span
 from .protocol.reads import COUNT_ENTRIES, LATEST
 from .protocol.records import EXPECT_ANY
@@ -61,6 +57,7 @@ from .protocol.types import (
     GivenHeaders,
     GroupInfo,
     GroupStart,
+    Ordering,
     Pattern,
     Start,
     Updated,
@@ -537,6 +534,7 @@ class AsyncLog:
         start: GroupStart | None = None,
         max_deliveries: int | None = None,
         on_dead: str | None = None,
+        ordering: Ordering | None = None,
         lease_ms: int | None = None,
         hold_retention: bool | None = None,
         keys_max: int = keys_default,
@@ -551,11 +549,13 @@ class AsyncLog:
         or all keys. `start`: where the group begins, "earliest" (the default), "latest" or
         Timestamp(ms). `max_deliveries`: failures of an entry after which `on_dead` applies, 5 by
         default. `on_dead`: "park", the default: the key stops; or "dead_letter:LOG": the entry is
-        copied to that log, and the key goes on. `lease_ms`: how long a consumer that is silent
-        keeps its keys, 30,000 by default.
-        `hold_retention`: whether retention keeps entries that are not done, False by default. The
-        first consumer decides all this for the group. Another value than that of the group raises
-        Conflict; a missing value is as the group has it.
+        copied to that log, and the key goes on. `ordering`: "key", the default: each key is with at
+        most one consumer, which gets its entries in order; or "none": each entry is, so consumers
+        share the entries of a key, and batches have one entry. `lease_ms`: how long a consumer that
+        is silent keeps its keys, 30,000 by default. `hold_retention`: whether retention keeps
+        entries that are not done, False by default. The first consumer decides all this for the
+        group. Another value than that of the group raises Conflict; a missing value is as the group
+        has it.
 
         This consumer has at most `keys_max` keys and about `bytes_max` bytes of entries at a time,
         and at least one key of each range. As many keys wait for the caller as the caller takes in
@@ -565,7 +565,7 @@ class AsyncLog:
         check_one_of(None, prefix, pattern)
         group = {
             **begin_of_group(start), "max_deliveries": max_deliveries, "on_dead": on_dead,
-            "lease_ms": lease_ms, "waits": hold_retention,
+            "lease_ms": lease_ms, "waits": hold_retention, "ordering": ordering,
         }  # fmt: skip
         options = Options(
             group, prefix=prefix, pattern=pattern, keys_max=keys_max, bytes_max=bytes_max,

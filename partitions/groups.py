@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..client.protocol import characters, limits, log_names
 from ..client.protocol.errors import Conflict, InvalidArgument, NotFound, Unsupported
-from ..client.protocol.groups import DEAD_LETTER, LATEST, PARK, TIME
+from ..client.protocol.groups import BY_ENTRY, BY_KEY, DEAD_LETTER, LATEST, PARK, TIME
 from ..client.protocol.key_spans import Span, prefix_span
 from ..client.protocol.levels import GROUPS_FROM
 from ..client.protocol.limit_checks import check_limit
@@ -56,6 +56,13 @@ class GroupRecord:
     waits: bool
     """Whether retention keeps entries that are not done."""
     created_ms: int
+    ordering: str = BY_KEY
+    """`key`: a key is with at most one consumer at a time. `none`: an entry is."""
+
+    @property
+    def by_entry(self) -> bool:
+        """Whether consumers get single entries, in any order."""
+        return self.ordering == BY_ENTRY
 
     @property
     def options(self) -> dict[str, Any]:
@@ -70,6 +77,7 @@ class GroupRecord:
             "begin": self.begin,
             "begin_ms": self.begin_ms if self.begin == TIME else 0,
             "waits": self.waits,
+            "ordering": self.ordering,
         }
 
     @property
@@ -93,7 +101,7 @@ class GroupRecord:
         return [
             self.group_id, self.log_id, self.name, self.prefix, self.separator,
             list(self.patterns), self.max_deliveries, self.on_dead, self.lease_ms, self.begin,
-            self.begin_ms, self.waits, self.created_ms,
+            self.begin_ms, self.waits, self.created_ms, *[self.ordering] * self.by_entry,
         ]  # fmt: skip
 
     @classmethod
@@ -109,7 +117,7 @@ class GroupRecord:
             "id": self.group_id, "name": self.name, "prefix": self.prefix, "patterns": patterns,
             "max_deliveries": self.max_deliveries, "on_dead": self.on_dead,
             "lease_ms": self.lease_ms, "begin": self.begin, "begin_ms": self.begin_ms,
-            "waits": self.waits, "created_ms": self.created_ms,
+            "waits": self.waits, "created_ms": self.created_ms, "ordering": self.ordering,
         }  # fmt: skip
 
 
@@ -258,6 +266,7 @@ def options_of(command: Command) -> dict[str, Any]:
         "begin": command["begin"],
         "begin_ms": number(command, "begin_ms"),
         "waits": bool(command.get("waits")),
+        "ordering": command.get("ordering", BY_KEY),
     }
 
 

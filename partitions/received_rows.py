@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ..client.protocol import limits
+from ..client.protocol.groups import BY_ENTRY
 from .grants import KEY_BYTES
 from .reasons import are_causes
 
@@ -162,7 +163,8 @@ def _is_quota(row: Any) -> bool:
 
 def _is_group(row: Any) -> bool:
     """Whether the row is a group. Its log is checked with the other records."""
-    if not _are(row, _GROUP) or len(row[5]) > limits.patterns_max:
+    is_group = _are(row, _GROUP) or (_are(row, [*_GROUP, str]) and row[13] == BY_ENTRY)
+    if not is_group or len(row[5]) > limits.patterns_max:
         return False
     return _are_bytes(row[5]) and _are_ids((*row[:2], row[6], row[8], row[10], row[12]))
 

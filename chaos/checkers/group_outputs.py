@@ -6,7 +6,7 @@ two outputs. `made-out-of-order`: the outputs of a key are not in the order of t
 output without its acknowledgement, and an acknowledgement without its outputs, are found by the
 rules for acknowledgements (`again`, `undelivered`) and for appends (`lost-write`).
 
-`false-letter`: a dead letter is no copy of an entry, or its headers are wrong. `letter-twice`: an
+`false-letter`: a dead letter differs from its entry, or its headers are wrong. `letter-twice`: an
 entry has two dead letters, though no operator let its key go on in between. `dead-and-done`: an
 entry has a dead letter and was acknowledged, though no operator let its key go on.
 `letter-missing`: a key is parked at the end, though its entries become dead letters. An entry that

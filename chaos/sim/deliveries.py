@@ -16,12 +16,14 @@ from ...client.protocol.records import decode_batch
 from ...raft.types import GroupId
 from ...statemachine import commands
 from ...statemachine.commands import Command
+from ...statemachine.groups.units import key_of
 from .letters import DEAD, LetterHistory
 from .violation import Violation
 
 APPLIED: Final = frozenset((commands.GROUP_ACK, commands.GROUP_LETTER, commands.GROUP_COPIED))
 """The commands of groups that are checked when members apply them."""
 Key = tuple[bytes, int]
+"""A key and a seq, or a unit of the group (`statemachine.groups.units`) and a token."""
 
 
 @dataclass
@@ -29,6 +31,8 @@ class Deliveries:
     """All that was given and acknowledged in one run."""
 
     letters: LetterHistory
+    unordered: bool = False
+    """Whether the units of the group are entries."""
     acked: set[Key] = field(default_factory=set)
     """Key and seq of each entry that is acknowledged, or a dead letter."""
     batches: int = 0
@@ -46,10 +50,14 @@ class Deliveries:
     _reached: dict[Key, int] = field(default_factory=dict)
     """By key and token, the position that the token has reached."""
 
+    def key_of(self, unit: bytes) -> bytes:
+        """Return the key of a unit of the group."""
+        return key_of(unit) if self.unordered else unit
+
     def chose(self, key: bytes, token: int, seqs: Sequence[int]) -> bool:
         """Note that a leader chose a batch. Return whether an entry is acknowledged already."""
         self._given[key, token] = tuple(seqs)
-        return any((key, seq) in self.acked for seq in seqs)
+        return any((self.key_of(key), seq) in self.acked for seq in seqs)
 
     def gave(self, key: bytes, token: int, *, was_acked: bool) -> None:
         """Note that a leader gave the batch, after the leader has confirmed its lead."""
@@ -112,22 +120,24 @@ class Deliveries:
             self.letters.numbered(payload, refused)
             return
         if command.kind == commands.GROUP_COPIED:
-            self.acked.update(self.letters.copied(payload, refused))
+            done = self.letters.copied(payload, refused)
+            self.acked.update((self.key_of(unit), seq) for unit, seq in done)
             return
         _, fence, *columns = payload
         for at, (key, begin, through) in enumerate(zip(*columns, strict=True)):
             if at not in refused:
                 self._acknowledged(key, self._proposed[fence, key, through], begin, through)
 
-    def _acknowledged(self, key: bytes, token: int, begin: int, through: int) -> None:
-        if (key, token) not in self._given:
+    def _acknowledged(self, unit: bytes, token: int, begin: int, through: int) -> None:
+        key = self.key_of(unit)
+        if (unit, token) not in self._given:
             raise Violation("G1", "a token that no leader gave acknowledges entries", key=key)
-        for seq in self._given[key, token]:
+        for seq in self._given[unit, token]:
             if begin <= seq < through:
                 if (key, seq) in self.acked:
                     raise Violation("G3", "an entry is acknowledged twice", key=key, seq=seq)
                 self.acked.add((key, seq))
-        self._reached[key, token] = through
+        self._reached[unit, token] = through
 
     def left(self, contents: Mapping[bytes, Collection[tuple[int, bytes]]]) -> list[Key]:
         """Return the entries that nobody has acknowledged, but for copies of others."""

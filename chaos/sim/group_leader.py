@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...client.protocol.errors import CorruptData, LognodeError
 from ...client.protocol.levels import LEVEL_MAX
+from ...node.dispatch.batches import Batches
 from ...node.dispatch.commands import AckFrom, Appending, Proposal
-from ...node.dispatch.dispatcher import Batches, Dispatcher, Options
+from ...node.dispatch.dispatcher import Dispatcher, Options
 from ...node.dispatch.settling import Settling
 from ...node.dispatch.supply import KeyRead
 from ...raft.types import NotLeaderError
@@ -35,7 +36,7 @@ _REFUSED: Final[Reply] = {"status": "error", "hint": None}
 
 
 class GroupLeader:
-    """The group on one member of a range."""
+    """The group on one member of a range. Requests name units, in place of keys (`units`)."""
 
     def __init__(self, replica: "RangeReplica") -> None:
         self._replica = replica
@@ -88,7 +89,8 @@ class GroupLeader:
             group = replica.store.state.groups.by_id.get(GROUP)
             fence, term = 0 if group is None else group.fence, replica.group.term
             opened = partial(self._opened, fence, term)
-            self._propose(commands.GROUP_OPEN, [GROUP, 1, False], opened)
+            by_entry = [True] * replica.host.options.unordered
+            self._propose(commands.GROUP_OPEN, [GROUP, 1, False, *by_entry], opened)
 
     def _opened(self, before: int, term: int, replies: Sequence[Any] | None) -> None:
         replica, asked = self._replica, self._asked
@@ -282,9 +284,9 @@ class GroupLeader:
 
 
 def _batches(found: Batches) -> list[tuple[bytes, int, list[int]]]:
-    """Return each key with its token and its seqs."""
+    """Return each unit with its token and its seqs."""
     batches, at = [], 0
-    for key, token, count in zip(found.keys, found.tokens, found.counts, strict=True):
-        batches.append((key, token, found.seqs[at : at + count]))
+    for lease, token, count in zip(found.leases, found.tokens, found.counts, strict=True):
+        batches.append((lease.key, token, found.seqs[at : at + count]))
         at += count
     return batches

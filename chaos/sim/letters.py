@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 DEAD: Final = b"dead/"
 """The first bytes of the keys of copies."""
 DELIVERIES_MAX: Final = 2
+NEVER: Final = 1 << 62
+"""Above all numbers."""
 Propose = Callable[[int, list[Any], Callable[[Sequence[Any] | None], None]], None]
 
 
@@ -86,15 +88,20 @@ class Copies:
         self._is_over = is_over
         self._on_moved = on_moved
         self._letters = Letters(group_id, replica.gid, fence)
+        self._key_of = replica.host.world.deliveries.key_of
         self._busy: set[bytes] = set()
         self._hints: dict[bytes, int] = {}
         self._rng = Random(f"{replica.host.world.seed} letters {replica.gid} {fence}")
 
     def look(self) -> None:
-        """Take the next step for each parked key."""
+        """Take the next step for each parked unit, one of a key at a time: the history has copies
+        as appends of a producer, in the order of their numbers."""
         rows: Mapping[bytes, Row] = self._replica.store.state.groups.by_id[self._group_id].rows
-        for key, row in list(rows.items()):
-            if row.parked and key not in self._busy:
+        found = list(rows.items())
+        if self._replica.host.options.unordered:  # a numbered entry goes before others of its key
+            found.sort(key=lambda each: each[1].number or NEVER)
+        for key, row in found:
+            if row.parked and self._key_of(key) not in map(self._key_of, self._busy):
                 try:
                     self._step(key, row)
                 except CorruptData as error:  # another member has the file
@@ -102,7 +109,8 @@ class Copies:
                     return
 
     def _step(self, key: bytes, row: Row) -> None:
-        page = self._replica.store.state.scan(key, row.done, limit=1, bytes_max=1 << 16)
+        state = self._replica.store.state
+        page = state.scan(self._key_of(key), row.done, limit=1, bytes_max=1 << 16)
         self._busy.add(key)
         if row.number:
             self._send(key, row)
@@ -122,7 +130,7 @@ class Copies:
     def _send(self, key: bytes, row: Row) -> None:
         world, dead, value = (
             self._replica.host.world,
-            DEAD + key,
+            DEAD + self._key_of(key),
             value_of(row.producer, row.number),
         )
         if value not in world.history.appends:

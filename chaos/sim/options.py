@@ -47,6 +47,8 @@ _LETTERS: Final = 0.5
 """Share of the runs with consumers and without removals in which entries become dead letters."""
 _OUTPUTS: Final = 0.5
 """Share of the runs with consumers in which these append outputs."""
+_UNORDERED: Final = 0.3
+"""Share of the runs with consumers whose group has no order."""
 _WAITED: Final = 0.5
 """Share of the runs with consumers or cursors in which clients wait for views."""
 
@@ -104,6 +106,8 @@ class Options:
     """With consumers: entries that failed twice become dead letters."""
     outputs: bool = False
     """With consumers: some acknowledgements come with an output in one command."""
+    unordered: bool = False
+    """With consumers: the group hands out single entries, in any order."""
     views: bool = False
     """With consumers or cursors: clients wait until these have acknowledged appended entries."""
     opened: frozenset[int] = frozenset()
@@ -148,6 +152,7 @@ class Options:
         text += f" consumers={self.consumers}" if self.consumers else ""
         text += " letters" if self.letters else ""
         text += " outputs" if self.outputs and self.consumers else ""
+        text += " unordered" if self.unordered else ""
         text += " views" if self.views else ""
         text += f" churn={self.churn_seconds:g}" if self.churn_seconds else ""
         text += f" client-loss={self.client_loss:g}" if self.client_loss else ""
@@ -172,7 +177,10 @@ def swarm(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> O
     letters = fails and random.Random(f"letters {seed}").random() < _LETTERS
     outputs = drawn.consumers > 0 and random.Random(f"outputs {seed}").random() < _OUTPUTS
     waits = (cursors or drawn.consumers > 0) and random.Random(f"views {seed}").random() < _WAITED
-    return replace(drawn, cursors=cursors, letters=letters, outputs=outputs, views=waits)
+    unordered = drawn.consumers > 0 and random.Random(f"order {seed}").random() < _UNORDERED
+    return replace(
+        drawn, cursors=cursors, letters=letters, outputs=outputs, unordered=unordered, views=waits
+    )
 
 
 def _drawn(seed: int, base: Options, *, pick_faults: bool, pick_nodes: bool) -> Options:

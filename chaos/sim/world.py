@@ -126,7 +126,7 @@ class World:
         self.duplicate = 0.0
         self.delay_mean = 0.001
         self.history = History()
-        self.deliveries = Deliveries(LetterHistory(self.history))
+        self.deliveries = Deliveries(LetterHistory(self.history), options.unordered)
         self.cursors = CursorHistory()
         self.views = ViewHistory(self.deliveries, self.cursors)
         self.elections = 0

@@ -68,7 +68,8 @@ class Group:
         timeout: float | None = None,
     ) -> int:
         """Pass entries of a key, parked or not, without a consumer: up to the seq `through`,
-        inclusive; None: the next entry alone. Returns the seq.
+        inclusive; None: the next entry alone. Without an order, pass the entry with this seq alone;
+        None: the first parked entry, or else the first entry. Returns the seq.
 
         The range remembers who has skipped what, and `why`. Raises NotFound for a key without
         another entry, InvalidArgument for a seq that is passed already, and Conflict when the key

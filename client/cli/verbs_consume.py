@@ -40,6 +40,9 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("--on-dead", metavar="HOW",
                         help="after that: park the key (default), or dead_letter:LOG, which copies "
                              "the entry to LOG")  # fmt: skip
+    parser.add_argument("--ordering", choices=("key", "none"),
+                        help="key (default): a key is with one consumer, in order; none: an entry "
+                             "is, in any order")  # fmt: skip
     parser.add_argument("--lease", type=age_ms, metavar="AGE",
                         help="time a silent consumer keeps its keys (default 30s)")  # fmt: skip
 
@@ -59,6 +62,7 @@ async def _consume(call: Call) -> None:
         start=_start(options.start),
         max_deliveries=options.max_deliveries,
         on_dead=options.on_dead,
+        ordering=options.ordering,
         lease_ms=options.lease,
     )
     async with consumer:

@@ -27,6 +27,8 @@ _OPTIONS: Final = {
     "begin": "`earliest`: with all entries. `latest`: with the entries from the creation on. "
     "`time`: with the entries of a time.",
     "waits": "Whether retention keeps entries that the group has not done.",
+    "ordering": "`key`: a key is with at most one consumer at a time. `none`: each entry is a unit "
+    "of its own, and what is said of a key below holds for each entry; a batch has one entry.",
 }
 _ROW: Final = {
     **_OPTIONS,
@@ -64,6 +66,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "`position`: `through` is beyond the batch, or the key is elsewhere. `full`: the range "
         "has no room for another position; the lease stays.",
         "> refused[].position": "The next seq wanted of the key.",
+        "> tokens": "With `ordering` `none`: the token of each refused row; otherwise empty.",
     },
     "group_append": {
         **_GROUP,
@@ -95,6 +98,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "> refused[].reason": "`lease`: the consumer does not have the key with this token. "
         "`position`: `through` is beyond the batch, or the key's position is above `first`.",
         "> refused[].position": "The next seq wanted of the key.",
+        "> tokens": "With `ordering` `none`: the token of each refused row; otherwise empty.",
     },
     "group_decide": {
         **_GROUP,
@@ -133,11 +137,14 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "the consumer's clock. Nil: nothing is claimed.",
         "holds[].key": "The key.",
         "holds[].token": _TOKENS,
+        "seqs": "With `ordering` `none`: the seq of each entry that `holds` names; else empty.",
         "> fence": "The number of the leader's leases. It changes with the leader and with a "
         "reset.",
         "> lease_ms": "How long a lease lasts, from the answer or from the last extension on.",
         "> refused": "Claimed keys that the consumer no longer has.",
-        "> keys": "The keys that the consumer has now.",
+        "> refused_seqs": "With `ordering` `none`: the seq of each refused entry; otherwise empty.",
+        "> keys": "The keys that the consumer has now. With `ordering` `none` a key comes once for "
+        "each entry.",
         "> tokens": "The token of each key. Each request that settles the batch names it.",
         "> deliveries": "Which delivery of the first entry of each key this is: 1, and one more "
         "after each failure.",
@@ -163,8 +170,9 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         **_SPAN,
         "key": "Only this key, whatever its state is; nil: the keys that `what` names.",
         "after": "The page begins behind this key; nil: with the first.",
+        "after_seq": "The `after_seq` of the last page; 0: the first page.",
         "what": "`parked`: keys that wait for a decision. `in_flight`: keys that consumers have.",
-        "> rows": "The keys in their order.",
+        "> rows": "The keys in their order. With `ordering` `none` a key comes once an entry.",
         "> rows[].key": "The key.",
         "> rows[].position": "The next seq wanted of the key; 0: the group has not begun there.",
         "> rows[].deliveries": "Failed deliveries of the next entry.",
@@ -172,6 +180,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "> rows[].parked": "Whether the key waits for a decision.",
         "> rows[].error": "The last error of a consumer. For a parked key of a group with dead "
         "letters the leader may say instead why the entry is not copied yet.",
+        "> after_seq": "The `after_seq` of the next page.",
         **_PAGE,
     },
     "group_history": {

@@ -34,6 +34,10 @@ TEXT: Final = Text(limits.group_text_chars_max, chars=True)
 PARK: Final = "park"
 DEAD_LETTER: Final = "dead_letter:"
 """How an `on_dead` begins that names a log for the entries that failed too often."""
+BY_KEY: Final = "key"
+"""A key is with at most one consumer at a time, which gets its entries in order."""
+BY_ENTRY: Final = "none"
+"""An entry is with at most one consumer at a time; entries of a key are done in any order."""
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 TIME: Final = "time"
@@ -82,9 +86,11 @@ GROUP_SETTLE: Final = Operation(
         "extends": _rows(token=_TOKEN),
         "leave": Optional(Flag(), False),
     }),
-    Record({"refused": Array(Row(key=KEY, reason=Text(32), position=SEQ), 4 * _KEY_ROWS)},
-           loose=True),
-    SMALL_BYTES + 4 * _KEY_ROWS * (limits.key_bytes_max + 48),
+    Record({
+        "refused": Array(Row(key=KEY, reason=Text(32), position=SEQ), 4 * _KEY_ROWS),
+        "tokens": Optional(Column(int, 4 * _KEY_ROWS), ()),
+    }, loose=True),
+    SMALL_BYTES + 4 * _KEY_ROWS * (limits.key_bytes_max + 57),
     subject=Subject.KEYS,
 )  # fmt: skip
 GROUP_APPEND: Final = Operation(
@@ -103,9 +109,10 @@ GROUP_APPEND: Final = Operation(
     Record({
         "result": RESULT,
         "refused": Array(Row(key=KEY, reason=Text(32), position=SEQ), limits.group_append_keys_max),
+        "tokens": Optional(Column(int, limits.group_append_keys_max), ()),
     }, loose=True),
     lambda body: (
-        SMALL_BYTES + result_bytes(body["batch"]) + len(body["acks"]) * (limits.key_bytes_max + 48)
+        SMALL_BYTES + result_bytes(body["batch"]) + len(body["acks"]) * (limits.key_bytes_max + 57)
     ),
     subject=Subject.BATCHES,
 )  # fmt: skip
@@ -144,12 +151,14 @@ GROUP_TAKE: Final = Operation(
         "fence": Optional(Integer(), 0),
         "holds": Optional(Array(Row(key=KEY, token=_TOKEN), limits.group_holds_max,
                                 limit="group_holds_max")),
+        "seqs": Optional(Column(int, limits.group_holds_max, limit="group_holds_max"), ()),
     }),
     Record({
         "fence": Integer(),
         "lease_ms": Integer(1),
         "refused": Optional(Column(bytes, limits.group_holds_max, low=1,
                                    high=limits.key_bytes_max), ()),
+        "refused_seqs": Optional(Column(int, limits.group_holds_max), ()),
         "keys": Column(bytes, limits.group_take_keys_max, low=1, high=limits.key_bytes_max),
         "tokens": Column(int, limits.group_take_keys_max),
         "deliveries": Column(int, limits.group_take_keys_max),
@@ -161,7 +170,7 @@ GROUP_TAKE: Final = Operation(
     }, loose=True),
     lambda body: (
         SMALL_BYTES + int(body["bytes"]) + ENTRY_BYTES
-        + len(body["holds"] or ()) * (limits.key_bytes_max + 3)
+        + len(body["holds"] or ()) * (limits.key_bytes_max + 12)
     ),
     subject=Subject.KEYS,
 )  # fmt: skip
@@ -190,11 +199,13 @@ GROUP_KEYS: Final = Operation(
     "Return a page of the keys of a group that are parked, or that consumers have, or one key.",
     Sender.CLIENT, Permission.READ, Retry.SAFE,
     Record({**_READ, "key": Optional(KEY), "after": Optional(KEY),
+            "after_seq": Optional(Integer(), 0),
             "what": Optional(Text(0, among=(PARKED, IN_FLIGHT)), PARKED)}),
     Record({
         "rows": Array(Row(key=KEY, position=SEQ, deliveries=COUNT, consumer=Integer(),
                           parked=Flag(), error=TEXT), limits.group_page_rows),
         "after": Optional(KEY),
+        "after_seq": Optional(Integer(), 0),
         **READ_ANSWER,
     }, loose=True),
     SMALL_BYTES + limits.group_page_rows * (limits.key_bytes_max + limits.group_text_bytes + 48),
@@ -223,6 +234,7 @@ _DELIVERIES: Final = Integer(1, limits.group_deliveries_max)
 _LEASE_MS: Final = Integer(limits.group_lease_ms_min, limits.group_lease_ms_max)
 _BEGIN: Final = Text(0, among=(EARLIEST, LATEST, TIME))
 _TIME: Final = Integer(0, limits.timestamp_max_ms)
+_ORDERING: Final = Text(0, among=(BY_KEY, BY_ENTRY))
 _PATTERNS: Final = PATTERNS["patterns"]
 _GROUP_ROW: Final[Shape] = {
     "id": _ID,
@@ -236,6 +248,7 @@ _GROUP_ROW: Final[Shape] = {
     "begin_ms": Integer(),
     "waits": Flag(),
     "created_ms": Integer(),
+    "ordering": Optional(_ORDERING, BY_KEY),
 }
 _GROUP_BYTES: Final = 4 * limits.KIB
 
@@ -255,6 +268,7 @@ GROUP_CREATE: Final = Operation(
         "begin": Optional(_BEGIN, EARLIEST),
         "begin_ms": Optional(_TIME, 0),
         "waits": Optional(Flag(), False),
+        "ordering": Optional(_ORDERING, BY_KEY),
         **SINCE,
     }),
     Record({**_GROUP_ROW, "created": Flag()}, loose=True),

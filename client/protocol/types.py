@@ -139,6 +139,8 @@ class GroupInfo(NamedTuple):
     waits: bool
     """Whether retention keeps entries that the group has not done."""
     created_ms: int
+    ordering: str = "key"
+    """`key`: the entries of a key come in order. `none`: in any order, to many consumers."""
 
 
 class ViewInfo(NamedTuple):
@@ -236,6 +238,7 @@ CursorStart = int | Literal["earliest", "latest"] | Timestamp
 """Where a kept cursor begins."""
 GroupStart = Literal["earliest", "latest"] | Timestamp
 """Where a consumer group begins."""
+Ordering = Literal["key", "none"]
 ViewPolicy = Literal["wait", "live"]
 """Whether appends wait for a view of a group while no consumer of the group lives."""
 Consistency = Literal["linearizable", "prefix"]

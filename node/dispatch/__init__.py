@@ -20,8 +20,11 @@ Duties of the caller, the driver of a leader:
 Promises: G1 to G5 of docs/design/groups.md, and bounded memory (`supply`).
 
 Modules, from the bottom up: `key_line` is what is known of a key; `settling` are requests that wait
-for commands; `leases` are the rights of consumers; `ready_keys` chooses who gets a key; `supply`
-reads ahead; `floor_claims` raises floors; `commands` are proposals; `appends` are batches with
-acknowledgements; `dispatcher` joins them. `letters` names the copies of entries that failed too
-often.
+for commands; `leases` are the rights of consumers, `entry_leases` those to single entries;
+`ready_keys` chooses who gets a key; `supply` reads ahead; `floor_claims` raises floors; `commands`
+are proposals; `appends` are batches with acknowledgements; `batches` are answers; `dispatcher`
+joins them. `letters` names the copies of entries that failed too often.
+
+In a group without an order, what is said of a key holds for each entry: the unit is the entry
+(`statemachine/groups/units.py`).
 """

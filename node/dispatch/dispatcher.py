@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from ...client.protocol import limits
 from ...client.protocol.groups import FULL, LEASE, POSITION
-from ...client.protocol.types import Headers
 from ...statemachine import commands as of_range
 from ...statemachine.groups.claim import Claim
 from ...statemachine.groups.forms import PARK, REJECT
@@ -20,7 +19,9 @@ from ...statemachine.groups.selection import Selection
 from ...statemachine.page import Page
 from ...statemachine.spans import Span, has
 from .appends import Appends, Keys
+from .batches import Batches
 from .commands import AckFrom, Appending, Failure, Proposal
+from .entry_leases import EntryLeases
 from .floor_claims import Pending, floor_claim
 from .key_line import Line, Place
 from .leases import GIVEN_BACK, Lease, Leases
@@ -57,49 +58,6 @@ class Options(NamedTuple):
     selection: Selection
 
 
-class Batches:
-    """The answer to a consumer, as columns: keys, and the entries of all keys in one row."""
-
-    def __init__(self) -> None:
-        self.leases: list[Lease] = []
-        self.deliveries: list[int] = []
-        self.counts: list[int] = []
-        self.seqs: list[int] = []
-        self.timestamps: list[int] = []
-        self.values: list[bytes | None] = []
-        self.headers: dict[int, Headers] = {}
-        """By place in the row of entries."""
-
-    @property
-    def keys(self) -> list[bytes]:
-        """The keys."""
-        return [lease.key for lease in self.leases]
-
-    @property
-    def tokens(self) -> list[int]:
-        """The tokens of their leases."""
-        return [lease.token for lease in self.leases]
-
-    def add(self, lease: Lease, line: Line, deliveries: int, count: int) -> None:
-        """Add the first entries of a line."""
-        if line.headers:
-            begin = len(self.seqs)
-            for at, seq in enumerate(line.seqs[:count], begin):
-                if seq in line.headers:
-                    self.headers[at] = line.headers[seq]
-        self.leases.append(lease)
-        self.deliveries.append(deliveries)
-        self.counts.append(count)
-        if count == len(line.seqs):
-            self.seqs += line.seqs
-            self.timestamps += line.timestamps
-            self.values += line.values
-        else:
-            self.seqs += line.seqs[:count]
-            self.timestamps += line.timestamps[:count]
-            self.values += line.values[:count]
-
-
 class Dispatcher:
     """One group in a range. Times are in ms of a clock that never goes back."""
 
@@ -114,7 +72,7 @@ class Dispatcher:
         self._options = options
         self._reclaim_until_ms = now_ms + RECLAIM_MS if reclaims else now_ms
         self._supply = Supply(group, span, options.selection)
-        self._leases = Leases(self.fence)
+        self._leases = EntryLeases(self.fence) if group.by_entry else Leases(self.fence)
         self._ready = ReadyKeys()
         self._seen_ms: dict[int, int] = {}
         """When each consumer was heard last."""
@@ -212,23 +170,24 @@ class Dispatcher:
             self._ready.remove(key)
             line = self._supply.claimed(key)
             until = now_ms + self._options.lease_ms
-            self._leases.claim(key, token, consumer, line.first, next_seq, until)
+            through = self._group.end_of(key, next_seq)
+            self._leases.claim(key, token, consumer, line.first, through, until)
         return refused
 
     def _may_claim(self, key: bytes, token: int) -> bool:
         line, row = self._supply.lines.get(key), self._group.rows.get(key)
         return (
             self._leases.is_of_the_leader_before(token)
-            and has(self._span, key)
+            and has(self._span, self._group.key_of(key))
             and key not in self._leases.of
             and (line is None or line.place is not Place.DELAYED)
             and not (row is not None and row.parked)
-            and self._options.selection.matches(key)
+            and self._options.selection.matches(self._group.key_of(key))
         )
 
     def take(self, consumer: int, count: int, bytes_max: int, now_ms: int) -> Batches:
         """Lease keys to a consumer: at most `count`, and about `bytes_max` bytes of entries."""
-        found = Batches()
+        found = Batches(self._group)
         if now_ms < self._reclaim_until_ms or consumer in self._silent:
             return found
         count = min(count, _KEYS_A_TURN)
@@ -236,7 +195,7 @@ class Dispatcher:
         room, rows_left, put_off = bytes_max, self._rows_left(count), 0
         rows, lines, leases = self._group.rows, self._supply.lines, self._leases
         floors = [floor for *_, floor in self._group.floors.within(*self._span)]
-        floor = floors[0] if len(floors) == 1 else None
+        floor = floors[0] if len(floors) == 1 and not self._group.by_entry else None
         while len(found.leases) < count and room > 0 and len(found.seqs) < limits.page_entries_max:
             key = self._ready.take(consumer, now_ms)
             if key is None:
@@ -248,7 +207,7 @@ class Dispatcher:
             if row is not None:
                 position = row.done
             else:
-                position = self._group.floors.at(key) if floor is None else floor
+                position = self._group.rest(key) if floor is None else floor
             if not line.seqs or line.seqs[0] < position:
                 self._supply.passed(line, position)
             if not line.seqs:
@@ -626,6 +585,10 @@ class Dispatcher:
         self._claim = None
 
     # Numbers.
+
+    def unit(self, token: int) -> bytes | None:
+        """Return the unit of a token in a group without an order, if the leader knows the token."""
+        return self._leases.unit(token) if isinstance(self._leases, EntryLeases) else None
 
     def _rows_left(self, enough: int) -> int:
         """Return how many keys without a row may be leased: an acknowledgement makes a row.

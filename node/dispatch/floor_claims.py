@@ -29,14 +29,14 @@ class Pending:
     def position(self, group: Group, key: bytes) -> int:
         """Return the position that a key will have once the claim is applied."""
         claim, position = self.claim, group.position(key)
-        if not has(claim.span, key):
+        if not has(claim.span, group.key_of(key)):
             return position
         row = group.rows.get(key)
         if row is None:
             return position if key in self._pinned else max(position, claim.to)
         is_named = key in self._finished or (row.done >= claim.begin and key not in self._pinned)
         is_raised = is_named and not row.parked and row.done <= claim.to
-        return max(group.floors.at(key), claim.to) if is_raised else position
+        return max(group.rest(key), claim.to) if is_raised else position
 
 
 def floor_claim(
@@ -58,11 +58,11 @@ def floor_claim(
         if (
             first < to
             and (line.unread_to > begin or (line.seqs and line.seqs[-1] >= begin))
-            and (everywhere or has(span, key))
+            and (everywhere or has(span, group.key_of(key)))
         ):
             firsts.append((first if first > begin else begin, key))
     for key, (first, last) in supply.parked.items():
-        if first < to and last >= begin and has(span, key):
+        if first < to and last >= begin and has(span, group.key_of(key)):
             firsts.append((max(first, begin), key))
     pinned: list[bytes] = []
     for first, key in sorted(firsts)[: limits.group_keys_a_command_max + 1]:
@@ -73,10 +73,11 @@ def floor_claim(
             to = first
             break
         pinned.append(key)
+    least = begin + group.by_entry  # a done entry right below the floor keeps its row no longer
     finished = [
         key for key, row in group.rows.items()
-        if row.done < begin and key not in supply.lines and key not in supply.parked
-        and (everywhere or has(span, key))
+        if row.done < least and key not in supply.lines and key not in supply.parked
+        and (everywhere or has(span, group.key_of(key)))
     ][: limits.group_keys_a_command_max]  # fmt: skip
     if to < begin or (to == begin and not finished):
         return None

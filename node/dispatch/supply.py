@@ -5,6 +5,8 @@ on. Every key with an undone entry below the reading position of its span has a 
 parked. The floors follow from this rule (`floor_claims`), and so does the promise that no entry is
 passed by (G2).
 
+In a group without an order, each entry is a unit with a line of its own.
+
 Memory is bounded: reading stops while there are too many lines or bytes. The line of a key that
 waits for its consumer, or for a retry, keeps no entries; they are read again by key.
 """
@@ -41,13 +43,14 @@ class PageRead(NamedTuple):
 
 
 class KeyRead(NamedTuple):
-    """Entries of a key that the leader shall read next."""
+    """Entries of a unit, all of one key, that the leader shall read next."""
 
     key: bytes
     from_seq: int
     end_seq: int
     limit: int
     bytes_max: int
+    unit: bytes
 
 
 class _Reading:
@@ -81,13 +84,13 @@ class Supply:
             for start, end, floor in group.floors.within(*span)
             for part in selection.within((start, end))
         )
-        for key, row in group.rows.items():
-            if not has(span, key):
+        for unit, row in group.rows.items():
+            if not has(span, group.key_of(unit)):
                 continue
             if row.parked:
-                self.parked[key] = 0, 0
-            elif row.done < group.floors.at(key):
-                self.revive(key)
+                self.parked[unit] = 0, 0
+            elif group.is_behind(unit, row):
+                self.revive(unit)
 
     # Reading in the order of seq.
 
@@ -123,8 +126,9 @@ class Supply:
         ready: list[Line] = []
         lines, parked = self.lines, self.parked
         at_ = self._selection.positions(page.keys)
-        columns = (page.keys, page.seqs, page.timestamps, page.values)
-        done = self._group.positions(page.keys)
+        units = self._group.units(page.keys, page.seqs)
+        columns = (units, page.seqs, page.timestamps, page.values)
+        done = self._group.positions(units)
         for at, key, seq, timestamp_ms, value, begin in zip(
             at_, *(map(column.__getitem__, at_) for column in (*columns, done)), strict=True
         ):
@@ -156,15 +160,18 @@ class Supply:
         for key in self.unread:
             line = self.lines[key]
             line.pass_to(self._group.position(key))
-            return KeyRead(key, line.first, line.unread_to, _PAGE_ENTRIES, LINE_BYTES_MAX)
+            return KeyRead(
+                self._group.key_of(key), line.first, line.unread_to, _PAGE_ENTRIES, LINE_BYTES_MAX,
+                key,
+            )  # fmt: skip
         return None
 
     def take_key(self, read: KeyRead, page: Page) -> Line | None:
         """Take the page of this read; return the line if it has become ready."""
-        line = self.lines.get(read.key)
+        line = self.lines.get(read.unit)
         if line is None or line.place is not Place.UNREAD or line.first != read.from_seq:
             return None
-        del self.unread[read.key]
+        del self.unread[read.unit]
         self.size += line.add_page(page)
         if not page.more and line.unread_to <= read.end_seq:
             line.all_read()
@@ -172,19 +179,20 @@ class Supply:
             line.moved(Place.READY, line.seqs[0])
             return line
         if not line.unread_to:
-            del self.lines[read.key]
+            del self.lines[read.unit]
         else:
             line.moved(Place.UNREAD, read.end_seq)
-            self.unread[read.key] = None
+            self.unread[read.unit] = None
         return None
 
     # Lines.
 
     def read_to(self, key: bytes) -> int:
-        """Return the position up to which the entries of the key were read, or could be."""
+        """Return the position up to which the entries of the unit were read, or could be."""
+        found = self._group.key_of(key)
         for reading in self._readings:
-            if has((reading.start, reading.end), key):
-                return reading.next
+            if has((reading.start, reading.end), found):
+                return self._group.end_of(key, reading.next)
         return 0
 
     def revive(self, key: bytes) -> None:

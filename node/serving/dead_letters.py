@@ -74,9 +74,9 @@ class Post:
 
 
 class _Chosen(NamedTuple):
-    """A parked key to work on, as it was when it was chosen."""
+    """A parked unit to work on, as it was when it was chosen."""
 
-    key: bytes
+    unit: bytes
     row: Row
     range_: Descriptor
     """Where the copy goes."""
@@ -85,6 +85,7 @@ class _Chosen(NamedTuple):
 class _Letter(NamedTuple):
     """An entry to copy."""
 
+    unit: bytes
     key: bytes
     seq: int
     value: bytes | None
@@ -164,7 +165,8 @@ class DeadLetters:
             return self._refused[key][1]
         try:
             metadata = self._post.metadata()
-            range_ = metadata.range_at(metadata.log_named(self._log).log_id, key)
+            log_id = metadata.log_named(self._log).log_id
+            range_ = metadata.range_at(log_id, self._group.key_of(key))
         except (LogNotFound, IndexError):
             return None
         retry = self._retries.get(range_.range_id)
@@ -225,7 +227,7 @@ class DeadLetters:
             if row is None or not row.parked or key in self._under_way:
                 self._refused.pop(key, None)
                 continue
-            range_ = ranges(key)
+            range_ = ranges(self._group.key_of(key))
             retry = self._retries.get(range_.range_id)
             if (
                 range_.range_id in self._sending
@@ -262,21 +264,22 @@ class DeadLetters:
         """Give the entries of some parked keys their numbers, and send them."""
         read = await self._read(chosen)
         rows = self._group.rows
-        present = [(each, page) for each, page in read if rows.get(each.key) is each.row]
+        present = [(each, page) for each, page in read if rows.get(each.unit) is each.row]
         letters, gone = [], []
-        for (key, row, range_), page in present:
-            if row.number and page.seqs[:1] != [row.done]:
-                gone.append((key, row.done))
-            elif page.seqs and (headers := self._headers(key, row, page)) is not None:
-                letters.append(_Letter(key, page.seqs[0], page.values[0], headers, range_))
-        await self._number([each for each in letters if not rows[each.key].number])
+        for (unit, row, range_), page in present:
+            if (row.number or self._group.by_entry) and page.seqs[:1] != [row.done]:
+                gone.append((unit, row.done))
+            elif page.seqs and (headers := self._headers(unit, row, page)) is not None:
+                key = self._group.key_of(unit)
+                letters.append(_Letter(unit, key, page.seqs[0], page.values[0], headers, range_))
+        await self._number([each for each in letters if not rows[each.unit].number])
         if gone:
             await self._pass(gone, LOST)
         if self._is_over():
             return
         parts: dict[tuple[int, int], list[tuple[int, _Letter]]] = {}
         for letter in letters:
-            now = rows.get(letter.key)
+            now = rows.get(letter.unit)
             if now is not None and now.parked and now.number and now.done == letter.seq:
                 at = letter.range_.range_id, now.producer
                 parts.setdefault(at, []).append((now.number, letter))
@@ -292,25 +295,25 @@ class DeadLetters:
             if not at % _READS_A_TURN:
                 await asyncio.sleep(0)
             page = await self._entry(each)
-            size += len(each.key) + sum(len(value or b"") for value in page.values)
+            size += len(each.unit) + sum(len(value or b"") for value in page.values)
             if found and size > _BYTES_MAX:
                 break
             found.append((each, page))
         return found
 
     async def _entry(self, chosen: _Chosen) -> Page:
-        begin, state = chosen.row.done, self._replica.state
+        begin, state, group = chosen.row.done, self._replica.state, self._group
+        key, end = group.key_of(chosen.unit), group.end_of(chosen.unit, state.next_seq)
         while True:
-            scan = partial(
-                state.scan, chosen.key, begin, limit=1, bytes_max=limits.values_bytes_max
-            )
+            scan = partial(state.scan, key, begin, end, limit=1, bytes_max=limits.values_bytes_max)
             page = await in_turns(self._replica, scan)
             if page.seqs or not page.more:
                 return page
             begin = page.next
 
-    def _headers(self, key: bytes, row: Row, page: Page) -> Headers | None:
+    def _headers(self, unit: bytes, row: Row, page: Page) -> Headers | None:
         """Return the headers of a copy; None: the log of dead letters takes no such entry."""
+        key = self._group.key_of(unit)
         headers = {
             **page.headers.get(0, {}),
             b"dead-letter-log": self._source,
@@ -324,7 +327,7 @@ class DeadLetters:
         try:
             check_record(key, page.values[0], headers)
         except LimitExceeded as error:
-            self._refuse(key, f"with its headers as a dead letter {error.message}")
+            self._refuse(unit, f"with its headers as a dead letter {error.message}")
             return None
         return headers
 
@@ -333,9 +336,9 @@ class DeadLetters:
         if not letters:
             return
         rows = self._group.rows
-        producer, numbers = self._letters.draw([each.key for each in letters])
+        producer, numbers = self._letters.draw([each.unit for each in letters])
         places = [
-            [each.key, rows[each.key].done, each.seq, number]
+            [each.unit, rows[each.unit].done, each.seq, number]
             for each, number in zip(letters, numbers, strict=True)
         ]
         refused = await self._propose(commands.GROUP_LETTER, [producer, places])
@@ -351,7 +354,7 @@ class DeadLetters:
             compress=False,  # compressing a large value would hold the loop
         )  # fmt: skip
         self._sending.add(range_id)
-        self._under_way.update(each.key for each in letters)
+        self._under_way.update(each.unit for each in letters)
         self._begin(self._sent(letters, batch))
 
     async def _sent(self, letters: list[_Letter], batch: bytes) -> None:
@@ -361,7 +364,7 @@ class DeadLetters:
             await self._post.appends.send(range_, batch)
         except (LimitExceeded, InvalidArgument) as error:
             for letter in letters:
-                self._refuse(letter.key, error.message)
+                self._refuse(letter.unit, error.message)
         except LognodeError as error:
             why = f"log {self._log} for dead letters: {error.message}"
             retry = self._retries.setdefault(range_.range_id, _Retry())
@@ -369,10 +372,10 @@ class DeadLetters:
         else:
             self._retries.pop(range_.range_id, None)
             if not self._is_over():
-                await self._pass([(each.key, each.seq) for each in letters], DEAD_LETTER)
+                await self._pass([(each.unit, each.seq) for each in letters], DEAD_LETTER)
         finally:
             self._sending.discard(range_.range_id)
-            self._under_way.difference_update(each.key for each in letters)
+            self._under_way.difference_update(each.unit for each in letters)
             self._stirred.set()
 
     async def _pass(self, copies: list[tuple[bytes, int]], what: int) -> None:

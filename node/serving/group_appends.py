@@ -1,6 +1,6 @@
 """Requests and answers of appends with acknowledgements; `group_service` serves them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...client.protocol.errors import (
@@ -17,7 +17,9 @@ from ...client.protocol.records import Batch, PackedBatch, open_batch
 from ...partitions.model import Descriptor
 from ...statemachine.spans import Span, has
 from ..dispatch.commands import AckFrom, Appending
+from ..dispatch.settling import Refused
 
+Shown = Callable[[Sequence[Refused], Mapping[bytes, int]], dict[str, Any]]
 _BUSY_S = 0.02
 _FULL_S = 0.1
 
@@ -25,7 +27,9 @@ _FULL_S = 0.1
 def checked_acks(rows: Sequence[Sequence[Any]]) -> list[AckFrom]:
     """Return the acknowledgements of a request. Raises InvalidArgument."""
     acks = [AckFrom(*row) for row in rows]
-    if len({ack.key for ack in acks}) < len(acks) or not all(a.first < a.through for a in acks):
+    if len({(ack.key, ack.first) for ack in acks}) < len(acks) or not all(
+        a.first < a.through for a in acks
+    ):
         raise InvalidArgument(
             "the acknowledgements name a key twice, or a `first` that is not below `through`; give "
             "each key once, with the seqs of its batch",
@@ -57,24 +61,26 @@ def check_batch(batch: Batch, acks: Sequence[AckFrom], span: Span, range_: Descr
         )
 
 
-def answer(done: Appending, *, is_fenced: bool) -> dict[str, Any]:
-    """Return the answer to a request whose outcome is known. `is_fenced`: the group has begun anew
-    meanwhile. Raises Overloaded and Unavailable where the same request may succeed later."""
+def answer(done: Appending, shown: Shown, *, is_fenced: bool) -> dict[str, Any]:
+    """Return the answer to a request whose outcome is known. `shown` returns the fields of an
+    answer about refused units. `is_fenced`: the group has begun anew meanwhile. Raises Overloaded
+    and Unavailable where the same request may succeed later."""
     lost = [refused for refused in done.refused if refused.reason != FULL]
+    tokens = {ack.key: ack.token for ack in done.acks}
+    key = shown(done.refused[:1], tokens)["refused"][0][0] if done.refused else b""
     if lost:
+        told = shown(lost, tokens)
+        key = told["refused"][0][0]
         error = Fenced(
-            f"the consumer no longer has key {lost[0].key!r}: its lease ended, its entries were "
+            f"the consumer no longer has key {key!r}: its lease ended, its entries were "
             "settled before, or the group was reset. This request appended nothing; take the key "
             "again",
-            key=lost[0].key,
+            key=key,
         )
-        return {
-            "result": {"status": "error", "error": to_wire(error)},
-            "refused": [list(refused) for refused in lost],
-        }
+        return {"result": {"status": "error", "error": to_wire(error)}, **told}
     if done.refused:
         raise Overloaded(
-            f"the range of key {done.refused[0].key!r} has no room for another position of the "
+            f"the range of key {key!r} has no room for another position of the "
             "group: too many keys failed or are ahead of others. Retry or skip the parked keys",
             retry_after=_FULL_S,
         )

@@ -9,12 +9,13 @@ Nothing here holds the loop: a page is read in bounded turns, and a command name
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from ...client.protocol import limits
 from ...client.protocol.errors import (
+    InvalidArgument,
     LognodeError,
     Overloaded,
     Sealed,
@@ -26,10 +27,11 @@ from ...partitions.groups import GroupRecord
 from ...statemachine import commands
 from ...statemachine.groups.group import Group
 from ...statemachine.groups.selection import Selection
+from ..dispatch.batches import Batches
 from ..dispatch.commands import AckFrom, Appending, Proposal
-from ..dispatch.dispatcher import Batches, Dispatcher, Options
+from ..dispatch.dispatcher import Dispatcher, Options
 from ..dispatch.ready_keys import AFFINITY_MS
-from ..dispatch.settling import Settling
+from ..dispatch.settling import Refused, Settling
 from ..dispatch.supply import KeyRead, PageRead
 from ..replicas.range_replica import RangeReplica
 from ..replicas.read_turns import in_turns
@@ -45,6 +47,7 @@ _NODE_BYTES_MAX: Final = 128 * limits.MIB
 _READ_S: Final = 0.002
 """How long a driver reads in one turn of the loop: one page, or dozens of keys."""
 _LONG_MS: Final = 1 << 40
+_KINDS: Final = ("acks", "releases", "rejects", "extends")
 _KEYS_A_TURN: Final = 512
 """Keys of a request that one turn of the loop takes: a key takes about 5 us."""
 
@@ -288,6 +291,68 @@ class GroupDriver:
             self.end()
         self._stirred.set()
 
+    # Units.
+
+    def _rows(self, body: Body) -> Body:
+        """Return the rows of a request to settle, with units in place of keys."""
+        if not self._group.by_entry:
+            return body
+        units = {}
+        for name in ("releases", "rejects", "extends"):
+            units[name] = [[self._unit(key, token), token, *more] for key, token, *more
+                           in body[name]]  # fmt: skip
+        acks = [[self._group.unit(key, through - 1), token, through]
+                for key, token, through in body["acks"]]  # fmt: skip
+        return {**body, **units, "acks": acks}
+
+    def _unit(self, key: bytes, token: int) -> bytes:
+        """Return the unit of a key and a token; for an unknown token one that nobody has."""
+        unit = self.dispatcher.unit(token)
+        if unit is not None and self._group.key_of(unit) == key:
+            return unit
+        return self._group.unit(key, token)
+
+    def units_of(self, acks: Sequence[AckFrom]) -> list[AckFrom]:
+        """Return acknowledgements that name units."""
+        return [ack._replace(key=self._group.unit(ack.key, ack.first)) for ack in acks]
+
+    def key_of(self, unit: bytes) -> bytes:
+        """Return the key of a unit."""
+        return self._group.key_of(unit)
+
+    def parked_of(self, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Return the units of keys to retry, and the keys of which no entry is parked."""
+        group = self._group
+        if not group.by_entry:
+            return list(keys), []
+        units = [unit for unit in group.rows_of(frozenset(keys)) if group.rows[unit].parked]
+        known = {group.key_of(unit) for unit in units}
+        return units, [key for key in keys if key not in known]
+
+    def skips_of(self, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Return the rows of a request to pass entries, with units in place of keys."""
+        if not self._group.by_entry:
+            return [list(row) for row in rows]
+        return [[self._group.unit(key, seq), seq, seq + 1] for key, seq, _ in rows]
+
+    def not_claimed(self, refused: Sequence[bytes]) -> Body:
+        """Return the fields of an answer about units that the consumer no longer has."""
+        group = self._group
+        told: Body = {"refused": list(group.keys_of(refused))}
+        if group.by_entry:
+            told["refused_seqs"] = list(map(group.seq_of, refused))
+        return told
+
+    def shown(self, refused: Sequence[Refused], tokens: Mapping[bytes, int]) -> Body:
+        """Return the fields of an answer about units that were refused. `tokens` has the tokens of
+        the units in the request."""
+        group = self._group
+        rows = [[group.key_of(unit), reason, position] for unit, reason, position in refused]
+        told: Body = {"refused": rows}
+        if group.by_entry:
+            told["tokens"] = [tokens[unit] for unit, *_ in refused]
+        return told
+
     # Consumers.
 
     def wake(self) -> None:
@@ -349,9 +414,20 @@ class GroupDriver:
             self._stirred.set()
         return found
 
-    async def claim(self, consumer: int, holds: list[Any]) -> list[bytes]:
-        """Let a consumer keep the keys that it holds; return the refused keys."""
+    async def claim(
+        self, consumer: int, rows: Sequence[Sequence[Any]], seqs: Sequence[int]
+    ) -> list[bytes]:
+        """Let a consumer keep the units that it holds, each with its token; return the refused
+        units. `seqs` has the seqs of the entries in a group without an order."""
         self.check()
+        keys, tokens = [key for key, _ in rows], [token for _, token in rows]
+        if self._group.by_entry and len(seqs) != len(rows):
+            raise InvalidArgument(
+                f"the request holds {len(rows)} entries and names {len(seqs)} seqs; give the seq "
+                "of each entry",
+                what="seqs",
+            )
+        holds = list(zip(self._group.units(keys, seqs), tokens, strict=True))
         self.dispatcher.keep_only(consumer, {key for key, _ in holds}, now_ms())
         refused: list[bytes] = []
         for at in range(0, len(holds), _KEYS_A_TURN):
@@ -364,11 +440,12 @@ class GroupDriver:
         self._stirred.set()
         return refused
 
-    async def settle(self, body: Body) -> list[list[Any]]:
-        """Settle the keys of a consumer; return the refused keys, with reasons and positions."""
+    async def settle(self, body: Body) -> Body:
+        """Settle the keys of a consumer; return the answer, which has the refused keys."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         settling = Settling(partial(_wake, done))
-        parts = list(_in_parts(body))
+        rows = self._rows(body)
+        parts = list(_in_parts(rows))
         for at, (acks, releases, rejects, extends) in enumerate(parts):
             if at:
                 await asyncio.sleep(0)
@@ -382,7 +459,8 @@ class GroupDriver:
             )  # fmt: skip
             self._flush_soon()
         await self._until_settled(done)
-        return [list(each) for each in settling.refused]
+        tokens = {row[0]: row[1] for name in _KINDS for row in rows[name]}
+        return self.shown(settling.refused, tokens)
 
     async def _until_settled(self, done: "asyncio.Future[None]") -> None:
         """Wait until a request is settled. Raises the error that ends the driver."""
@@ -426,7 +504,7 @@ class GroupDriver:
 
 def _in_parts(body: Body) -> Iterator[list[list[Any]]]:
     """Yield the rows of a request to settle, of at most `_KEYS_A_TURN` keys each time."""
-    names = ("acks", "releases", "rejects", "extends")
+    names = _KINDS
     most = max(len(body[name]) for name in names)
     each = _KEYS_A_TURN // len(names) if sum(len(body[name]) for name in names) > most else most
     each = min(each, _KEYS_A_TURN)
@@ -487,7 +565,7 @@ class GroupDrivers:
         self.all()
         before = replica.state.groups.by_id.get(record.group_id)
         term, fence = replica.group.term, 0 if before is None else before.fence
-        payload = [record.group_id, begin, record.waits]
+        payload = [record.group_id, begin, record.waits, *[True] * record.by_entry]
         reply = await replica.propose_and_wait(commands.GROUP_OPEN, payload)
         if reply.get("status") == "error":
             raise from_wire(reply["error"])

@@ -7,7 +7,7 @@ was deleted. The leader of a range forgets the state of deleted groups.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -41,6 +41,7 @@ from ...client.protocol.levels import GROUPS_FROM
 from ...partitions.groups import GroupRecord
 from ...partitions.metadata import Metadata
 from ...statemachine import commands
+from ...statemachine.groups.entry_group import EntryGroup
 from ...statemachine.groups.forms import SKIP
 from ...statemachine.groups.group import Group
 from ...statemachine.groups.lag import of_search
@@ -180,12 +181,12 @@ class GroupService:
         self._check_prefix(body)
         consumer, dispatcher = body["consumer"], driver.dispatcher
         driver.join(consumer)
-        refused: list[bytes] = []
+        refused: Sequence[bytes] = ()
         if body["fence"] != dispatcher.fence and body["holds"] != []:  # claim first what you have
             await room()
             return _answer(driver, None, refused)
         if body["holds"] is not None:
-            refused = await driver.claim(consumer, body["holds"])
+            refused = await driver.claim(consumer, body["holds"], body["seqs"])
         if body["count"] and not refused:
             await driver.until_ready(consumer, until_ms)
         await room()
@@ -219,7 +220,7 @@ class GroupService:
         driver = await self._driver(replica, body)
         if replica.proposed_bytes > limits.append_queue_bytes_max:
             raise Overloaded("the range's append queue is full", retry_after=0.05)
-        return {"refused": await driver.settle(body)}
+        return await driver.settle(body)
 
     async def _append(self, body: Body) -> Body:
         """Append a batch with acknowledgements; answer when both are committed.
@@ -239,12 +240,13 @@ class GroupService:
         driver.check()
         known = replica.state.repeated(batch)
         if known is not None:
-            driver.repeated(body["consumer"], acks)
+            driver.repeated(body["consumer"], driver.units_of(acks))
             answer = {"result": known, "refused": []}
         else:
             replica.count_append(body["batch"], batch, allowed, payer)
-            done = await driver.append(body["consumer"], acks, body["batch"], batch.count)
-            answer = group_appends.answer(done, is_fenced=driver.is_over)
+            units = driver.units_of(acks)
+            done = await driver.append(body["consumer"], units, body["batch"], batch.count)
+            answer = group_appends.answer(done, driver.shown, is_fenced=driver.is_over)
         self._metrics.append_seconds.observe(time.monotonic() - started)
         return answer
 
@@ -268,13 +270,16 @@ class GroupService:
         )
         refused: list[list[Any]] = []
         if body["retry"]:
-            payload = [group_id, list(body["retry"]), who]
-            refused += await self._propose(
-                replica, driver, commands.GROUP_RETRY, payload, body["retry"]
-            )
+            units, unknown = driver.parked_of(body["retry"])
+            refused += [[key, 0] for key in unknown]
+            for at in range(0, len(units), limits.group_keys_a_command_max):
+                part = units[at : at + limits.group_keys_a_command_max]
+                payload = [group_id, part, who]
+                refused += await self._propose(replica, driver, commands.GROUP_RETRY, payload, part)
         if body["skip"]:
-            payload = [group_id, [list(row) for row in body["skip"]], SKIP, who, why]
-            keys = [row[0] for row in body["skip"]]
+            skips = driver.skips_of(body["skip"])
+            payload = [group_id, skips, SKIP, who, why]
+            keys = [row[0] for row in skips]
             refused += await self._propose(replica, driver, commands.GROUP_SKIP, payload, keys)
         if body["spans"] or body["keys"]:
             asked = [(common(row[:2], own), row[2]) for row in body["spans"]]
@@ -293,7 +298,9 @@ class GroupService:
             raise from_wire(reply["error"])
         driver.decided()
         places, actual = reply.get("refused", ()), reply.get("actual", ())
-        return [[keys[at], position] for at, position in zip(places, actual, strict=True)]
+        return [
+            [driver.key_of(keys[at]), position] for at, position in zip(places, actual, strict=True)
+        ]
 
     # Reads.
 
@@ -306,9 +313,10 @@ class GroupService:
         try:
             async with asyncio.timeout(body["timeout_ms"] / 1000):
                 for _ in range(_SEARCHES_MAX):
-                    group = replica.state.groups.by_id.get(record.group_id) or Group()
+                    group = _group(replica, record)
                     index, flying = replica.applied_index, [] if driver is None else [
-                        key for key in driver.dispatcher.in_flight if has(span, key)
+                        unit for unit in driver.dispatcher.in_flight
+                        if has(span, group.key_of(unit))
                     ]  # fmt: skip
                     search = Search(replica.state, group, span, replica.state.next_seq, selection)
                     while not search.done:
@@ -327,35 +335,41 @@ class GroupService:
         return {**found._asdict(), "consumers": consumers, "applied": index}
 
     async def _keys(self, replica: RangeReplica, body: Body) -> Body:
-        """Return a page of the keys that are parked, or in flight, or one key."""
+        """Return a page of the keys or entries that are parked, or in flight, or of one key."""
         record = await self._record(replica, body)
-        span, after = _asked(replica, body), body["after"]
-        group = replica.state.groups.by_id.get(record.group_id) or Group()
+        span = _asked(replica, body)
+        group = _group(replica, record)
         driver = self.drivers.present(replica, record.group_id)
         leases = {} if driver is None else driver.dispatcher.in_flight
         if body["key"] is not None:
-            keys = [body["key"]]
+            units = _of_key(group, body["key"])
         elif body["what"] == PARKED:
-            keys = sorted(key for key, row in group.rows.items() if row.parked)
+            units = [unit for unit, row in group.rows.items() if row.parked]
         else:
-            keys = sorted(leases)
-        keys = [key for key in keys if has(span, key) and (after is None or key > after)]
-        page = keys[: limits.group_page_rows]
+            units = list(leases)
+        after = None if body["after"] is None else (body["after"], body["after_seq"])
+        found = sorted(
+            (at, unit) for unit in units
+            if has(span, (at := (group.key_of(unit), group.seq_of(unit)))[0])
+            and (after is None or at > after)
+        )  # fmt: skip
+        page = found[: limits.group_page_rows]
         rows = []
-        for key in page:
-            row, lease = group.rows.get(key), leases.get(key)
+        for (key, _), unit in page:
+            row, lease = group.rows.get(unit), leases.get(unit)
             rows.append([
-                key, group.position(key), 0 if row is None else row.deliveries,
+                key, group.position(unit), 0 if row is None else row.deliveries,
                 0 if lease is None else lease.consumer, row is not None and row.parked,
-                "" if row is None else _error(key, row, driver),
+                "" if row is None else _error(unit, row, driver),
             ])  # fmt: skip
-        return {"rows": rows, "after": page[-1] if len(keys) > len(page) else None}
+        last = page[-1][0] if len(found) > len(page) else (None, 0)
+        return {"rows": rows, "after": last[0], "after_seq": last[1]}
 
     async def _history(self, replica: RangeReplica, body: Body) -> Body:
         """Return a page of the decisions, the oldest first."""
         record = await self._record(replica, body)
         span = _asked(replica, body)
-        group = replica.state.groups.by_id.get(record.group_id) or Group()
+        group = _group(replica, record)
         found = [
             list(each)
             for each in group.decisions
@@ -406,18 +420,33 @@ class GroupService:
                 replica.propose_in_passing(commands.GROUP_FORGET, [group_id])
 
 
+def _group(replica: RangeReplica, record: GroupRecord) -> Group:
+    """Return the state of the group, which may not have begun in the range."""
+    present = replica.state.groups.by_id.get(record.group_id)
+    return present or (EntryGroup() if record.by_entry else Group())
+
+
+def _of_key(group: Group, key: bytes) -> list[bytes]:
+    """Return the unit of a key; without an order the parked entries of the key, or the entry at the
+    floor."""
+    if not group.by_entry:
+        return [key]
+    parked = [unit for unit in group.rows_of({key}) if group.rows[unit].parked]
+    return parked or [group.unit(key, group.floors.at(key))]
+
+
 def _error(key: bytes, row: Row, driver: GroupDriver | None) -> str:
     """Return the last error of a key, or why its entry is not a dead letter yet."""
     letters = None if driver is None or not row.parked else driver.letters
     return (letters and letters.problem(key)) or row.error
 
 
-def _answer(driver: GroupDriver, batches: Any, refused: list[bytes]) -> Body:
+def _answer(driver: GroupDriver, batches: Any, refused: Sequence[bytes]) -> Body:
     columns = ("keys", "tokens", "deliveries", "counts", "seqs", "timestamps", "values")
     return {
         "fence": driver.dispatcher.fence,
         "lease_ms": driver.dispatcher.lease_ms,
-        "refused": refused,
+        **driver.not_claimed(refused),
         **{name: [] if batches is None else getattr(batches, name) for name in columns},
         "headers": (batches.headers or None) if batches is not None else None,
     }

@@ -138,7 +138,7 @@ def seen_by_group(
     group = state.groups.by_id.get(group_id)
     return (
         group is not None
-        and group.position(key) > seq
+        and group.position(group.unit(key, seq)) > seq
         and selection.matches(key)
         and not _may_be_removed(state, key, seq)
     )

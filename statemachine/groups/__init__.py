@@ -13,6 +13,9 @@ is the key. A floor covers nearly all keys, and a row each of the others:
   failed deliveries, parked or not, the last error. A row without such knowledge whose position is
   the floor says nothing, and is dropped.
 
+In a group without an order each entry is a unit of its own, and what is said here of keys holds for
+units. A position then says whether one entry is done.
+
 Apply reads no entries. The leader reads them, and proposes a floor with the keys that still have
 something to do below it (`claim`). Such a claim stays true whatever is applied in between, except
 for a reset, which raises the fence (x30). Leases are the leader's own memory, not part of this
@@ -24,8 +27,9 @@ entries that compaction replaces, are no longer wanted: a row moves on to the en
 
 The leader of a range proposes these commands, as its dispatcher says (`node/dispatch`).
 
-Modules, from the bottom up: `forms` checks payloads; `row` has rows and decisions; `group` is one
-group; `table` all groups of a range; `apply` applies commands; `trims` says what removal does;
-`stored` clips, unites and checks the table in bases; `selection` says which keys a group reads;
-`undone` finds the entries to do, from which `lag` makes exact lag and `claim` the next floor.
+Modules, from the bottom up: `units` names keys and entries; `forms` checks payloads; `row` has rows
+and decisions; `group` is one group, `entry_group` one without an order; `table` all groups of a
+range; `apply` applies commands; `trims` says what removal does; `stored` clips, unites and checks
+the table in bases; `selection` says which keys a group reads; `undone` finds the entries to do,
+from which `lag` makes exact lag and `claim` the next floor.
 """

@@ -26,7 +26,8 @@ def apply(
     payload = command.payload
     group_id = payload[0]
     if command.kind == commands.GROUP_OPEN:
-        error = groups.open(group_id, payload[1], payload[2], next_seq, rules)
+        by_entry = bool(payload[3:])
+        error = groups.open(group_id, payload[1], payload[2], by_entry, next_seq, rules)
         return error or {"fence": groups.by_id[group_id].fence}
     if command.kind == commands.GROUP_FORGET:
         groups.by_id.pop(group_id, None)
@@ -38,7 +39,7 @@ def apply(
         stale = group.check_fence(payload[1])
         if stale is not None:
             return stale
-    if not are_within(groups.span, _keys(command)):
+    if not are_within(groups.span, group.keys_of(_units(command))):
         return GenerationMismatch("a key is outside of the range", ranges=[])
     done = _RUNS[command.kind](group, payload, groups, next_seq, log_ms, rules)
     if isinstance(done, LognodeError):
@@ -61,7 +62,7 @@ def ack_all(groups: Groups, command: Command, *, next_seq: int) -> LognodeError 
     stale = group.check_fence(fence)
     if stale is not None:
         return stale
-    if not are_within(groups.span, _keys(command)):
+    if not are_within(groups.span, group.keys_of(_units(command))):
         return GenerationMismatch("a key is outside of the range", ranges=[])
     return group.ack_all(acks, next_seq)
 
@@ -71,13 +72,14 @@ def told(groups: Groups, command: Command) -> Any:
     group = groups.by_id.get(command.payload[0])
     if group is None:
         return None
-    rows = [group.rows.get(key) for key in _keys(command)]
+    rows = [group.rows.get(unit) for unit in _units(command)]
     return [group.fence, group.waits, group.floors.to_wire(), len(group.rows), rows,
             len(group.decisions)]  # fmt: skip
 
 
-def _keys(command: Command) -> Sequence[bytes]:
-    """Return the keys that a command names."""
+def _units(command: Command) -> Sequence[bytes]:
+    """Return the units that a command names. A reset names keys: apply refuses these in a group
+    whose units are entries."""
     kind, payload = command.kind, command.payload
     if kind == commands.GROUP_ACK:
         keys: list[bytes] = payload[2]
@@ -114,7 +116,7 @@ def _raise_floor(
     group: Group, payload: list[Any], groups: Groups, next_seq: int, log_ms: int, rules: Rules
 ) -> LognodeError | None:
     start, end, begin, to, pinned, finished = payload[2:]
-    if not covers(groups.span, (start, end)) or not are_within((start, end), pinned):
+    if not covers(groups.span, (start, end)) or not are_within((start, end), group.keys_of(pinned)):
         return GenerationMismatch("a span is outside of the range", ranges=[])
     bounds = (begin, min(to, next_seq))
     return group.raise_floor(

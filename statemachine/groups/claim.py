@@ -54,7 +54,8 @@ def claim(search: Search, group: Group, span: Span, *, rows_left: int) -> Claim 
         pinned.append(key)
     finished = [
         key for key, row in group.rows.items()
-        if row.done < begin and not row.parked and key not in search.keys and has(span, key)
+        if row.done < begin + group.by_entry and not row.parked and key not in search.keys
+        and has(span, group.key_of(key))
     ]  # fmt: skip
     if not 0 < begin <= to or (begin == to and not finished):
         return None

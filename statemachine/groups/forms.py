@@ -2,13 +2,15 @@
 
 `group` is the id of a group: a group that is deleted and created again has another id. `fence` is
 the number from the reply to the leader's last GROUP_OPEN. Seqs are positions: the next seq wanted.
+What the forms call a key is a unit (`units`), except for the keys of a reset.
 """
 
 from operator import lt
 from typing import Any, Final
 
 from ...client.protocol import limits
-from ..forms import NUMBER_MAX, are, is_key, is_number, is_span, is_text
+from ..forms import NUMBER_MAX, are, is_number, is_span, is_text
+from .units import UNIT_BYTES_MAX
 
 PARK: Final = 1
 """The next entry of the key failed too often: the key stops."""
@@ -34,9 +36,14 @@ _NOTE_FIELDS: Final = 5
 def is_open(payload: Any) -> bool:
     """[group, begin, waits]: where the group begins if it is new, and whether trims wait for it.
 
-    A `begin` above the next seq is the next seq: the group gets what is appended from now on.
+    A `begin` above the next seq is the next seq: the group gets what is appended from now on. A
+    fourth field, which is true, says that each entry is a unit of its own.
     """
-    return _has(payload, 3) and _are_numbers(payload[:2]) and type(payload[2]) is bool
+    return (
+        (_has(payload, 3) or (_has(payload, 4) and payload[3] is True))
+        and _are_numbers(payload[:2])
+        and type(payload[2]) is bool
+    )
 
 
 def is_ack(payload: Any) -> bool:
@@ -54,7 +61,7 @@ def is_ack(payload: Any) -> bool:
         and are(through, int)
         and len(keys) == len(expected) == len(through) <= limits.group_keys_a_command_max
         and min(map(len, keys)) >= 1
-        and max(map(len, keys)) <= limits.key_bytes_max
+        and max(map(len, keys)) <= UNIT_BYTES_MAX
         and min(expected) > 0
         and max(through) <= NUMBER_MAX
         and all(map(lt, expected, through))
@@ -107,7 +114,7 @@ def is_retry(payload: Any) -> bool:
     return (
         _has(payload, 3)
         and is_number(payload[0])
-        and _are_some(payload[1], is_key)
+        and _are_some(payload[1], _is_unit)
         and _is_text(payload[2])
     )
 
@@ -190,8 +197,12 @@ def _are_some(values: Any, form: Any) -> bool:
     return bool(values) and _are_few(values, form)
 
 
+def _is_unit(value: Any) -> bool:
+    return type(value) is bytes and 1 <= len(value) <= UNIT_BYTES_MAX
+
+
 def _are_keys(values: Any) -> bool:
-    return _are_few(values, is_key)
+    return _are_few(values, _is_unit)
 
 
 def _is_text(value: Any) -> bool:
@@ -200,14 +211,17 @@ def _is_text(value: Any) -> bool:
 
 def _is_step(row: Any) -> bool:
     return (
-        _has(row, _STEP_FIELDS) and is_key(row[0]) and _are_numbers(row[1:]) and 0 < row[1] < row[2]
+        _has(row, _STEP_FIELDS)
+        and _is_unit(row[0])
+        and _are_numbers(row[1:])
+        and 0 < row[1] < row[2]
     )
 
 
 def _is_note(row: Any) -> bool:
     return (
         _has(row, _NOTE_FIELDS)
-        and is_key(row[0])
+        and _is_unit(row[0])
         and _are_numbers(row[1:4])
         and row[3] in (0, PARK, REJECT)
         and _is_text(row[4])
@@ -217,7 +231,7 @@ def _is_note(row: Any) -> bool:
 def _is_letter(row: Any) -> bool:
     return (
         _has(row, _LETTER_FIELDS)
-        and is_key(row[0])
+        and _is_unit(row[0])
         and _are_numbers(row[1:])
         and 0 < row[1] <= row[2]
         and row[3] > 0
@@ -229,4 +243,4 @@ def _is_span_position(row: Any) -> bool:
 
 
 def _is_key_position(row: Any) -> bool:
-    return _has(row, 2) and is_key(row[0]) and is_number(row[1]) and row[1] > 0
+    return _has(row, 2) and _is_unit(row[0]) and is_number(row[1]) and row[1] > 0

@@ -1,19 +1,20 @@
 """One group in a range: the floors of spans, and the rows of keys that are elsewhere.
 
-Every method has checked everything before it changes anything. A method that takes many keys
+The unit of this class is the key (`units`); `entry_group` has groups whose unit is the entry. Every
+method has checked everything before it changes anything. A method that takes many keys
 refuses the keys that do not fit and takes the others; it returns the refused places, each with the
 position of that key.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from ...client.protocol import limits
 from ...client.protocol.errors import Conflict, Fenced, LognodeError, Overloaded
 from ..span_map import Steps
-from ..spans import has
+from ..spans import Span, has
 from .forms import LOST, RESET, RETRY
 from .row import Decision, Row, plain_rows
 
@@ -27,6 +28,9 @@ Step = tuple[bytes, int, int]
 class Group:
     """The state of a group in a range."""
 
+    by_entry = False
+    """Whether each entry is a unit of its own."""
+
     def __init__(self) -> None:
         self.fence = 0
         """Rises when a leader begins to lease, and with a reset: older leases acknowledge nothing.
@@ -37,10 +41,52 @@ class Group:
         self.rows: dict[bytes, Row] = {}
         self.decisions: deque[Decision] = deque(maxlen=limits.group_decisions_max)
 
-    def position(self, key: bytes) -> int:
-        """Return the seq of the next entry that the group wants of the key; 0: not begun."""
-        row = self.rows.get(key)
-        return self.floors.at(key) if row is None else row.done
+    # Units.
+
+    def unit(self, key: bytes, seq: int) -> bytes:
+        """Return the unit of an entry."""
+        return key
+
+    def units(self, keys: Sequence[bytes], seqs: Sequence[int]) -> Sequence[bytes]:
+        """Return the units of entries."""
+        return keys
+
+    def key_of(self, unit: bytes) -> bytes:
+        """Return the key of a unit."""
+        return unit
+
+    def keys_of(self, units: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the keys of units."""
+        return units
+
+    def seq_of(self, unit: bytes) -> int:
+        """Return the seq of the entry of a unit; 0: the unit is a key."""
+        return 0
+
+    def end_of(self, unit: bytes, end: int) -> int:
+        """Return the position behind all entries of a unit in a range that ends at seq `end`."""
+        return end
+
+    def rest(self, unit: bytes) -> int:
+        """Return the position of a unit without a row; 0: not begun."""
+        return self.floors.at(unit)
+
+    def position(self, unit: bytes) -> int:
+        """Return the seq of the next entry that the group wants of the unit; 0: not begun."""
+        row = self.rows.get(unit)
+        return self.rest(unit) if row is None else row.done
+
+    def rows_of(self, keys: Collection[bytes]) -> list[bytes]:
+        """Return the units of the keys that have rows."""
+        return [key for key in keys if key in self.rows]
+
+    def is_behind(self, unit: bytes, row: Row) -> bool:
+        """Whether the row is below the floor, so that the unit may have an undone entry there."""
+        return row.done < self.floors.at(unit)
+
+    def waiting_below(self, before: int) -> list[tuple[bytes, int]]:
+        """Return the keys of rows whose position is below a seq, and the positions."""
+        return [(key, row.done) for key, row in self.rows.items() if row.done < before]
 
     def positions(self, keys: Sequence[bytes]) -> list[int]:
         """Return the same for many keys."""
@@ -80,18 +126,16 @@ class Group:
         self, keys: Sequence[bytes], expected: list[int], through: Sequence[int], next_seq: int
     ) -> Refused:
         """Move keys from the expected positions to the next."""
-        if self._moves_all(keys, expected, through, next_seq):
+        if self.moves_all(keys, expected, through, next_seq):
             self.rows.update(zip(keys, plain_rows(through), strict=True))
             return []
         refused: Refused = []
         for at, (key, begin, to) in enumerate(zip(keys, expected, through, strict=True)):
-            if not self._takes(key, begin, to, next_seq) or not self._put(
-                key, Row(to), self.floors.at(key)
-            ):
+            if not self._takes(key, begin, to, next_seq) or not self._put(key, Row(to)):
                 refused.append((at, self.position(key)))
         return refused
 
-    def _moves_all(
+    def moves_all(
         self, keys: Sequence[bytes], expected: list[int], through: Sequence[int], next_seq: int
     ) -> bool:
         """Whether an acknowledgement moves all keys, and each of them to a row.
@@ -124,18 +168,21 @@ class Group:
             refused = [(at, self.position(acks[at][0])) for at in fresh[left:]]
         if not refused:
             for key, _, through in acks:
-                self._put(key, Row(through), self.floors.at(key))
+                self._put(key, Row(through))
         return refused
 
     def _takes(self, key: bytes, expected: int, through: int, next_seq: int) -> bool:
         """Whether a key may be acknowledged from one position to the next, if there is a row."""
         row = self.rows.get(key)
-        floor = self.floors.at(key)
         return (
-            expected == (floor if row is None else row.done)
-            and through <= min(next_seq, floor + limits.group_window_max)
+            expected == self.position(key)
+            and through <= self._highest(key, next_seq)
             and not (row is not None and row.parked)
         )
+
+    def _highest(self, unit: bytes, next_seq: int) -> int:
+        """Return the highest position that a unit may be given."""
+        return min(next_seq, self.floors.at(self.key_of(unit)) + limits.group_window_max)
 
     def note(
         self, notes: Sequence[tuple[bytes, int, int, int, str]], who: str, at_ms: int
@@ -144,12 +191,11 @@ class Group:
         refused: Refused = []
         for at, (key, expected, deliveries, parked, error) in enumerate(notes):
             row = self.rows.get(key)
-            floor = self.floors.at(key)
             if (
                 not expected
-                or expected != (floor if row is None else row.done)
+                or expected != self.position(key)
                 or (row is not None and row.parked)
-                or not self._put(key, Row(expected, deliveries, bool(parked), error), floor)
+                or not self._put(key, Row(expected, deliveries, bool(parked), error))
             ):
                 refused.append((at, self.position(key)))
             elif parked:
@@ -169,7 +215,7 @@ class Group:
                 or not row.parked
                 or row.number
                 or row.done != expected
-                or seq >= min(next_seq, self.floors.at(key) + limits.group_window_max)
+                or seq >= self._highest(key, next_seq)
             ):
                 refused.append((at, self.position(key)))
             else:
@@ -181,10 +227,11 @@ class Group:
         refused: Refused = []
         for at, (key, seq) in enumerate(copies):
             row = self.rows.get(key)
-            if row is None or not row.parked or not row.number or row.done != seq:
+            is_named = row is not None and (row.number > 0 or (self.by_entry and what == LOST))
+            if row is None or not row.parked or not is_named or row.done != seq:
                 refused.append((at, self.position(key)))
             else:
-                self._put(key, Row(seq + 1), self.floors.at(key))
+                self._put(key, Row(seq + 1))
                 self.decide(at_ms, what, "", key, seq, seq + 1, row.error)
         return refused
 
@@ -196,7 +243,7 @@ class Group:
             if row is None or not row.parked:
                 refused.append((at, self.position(key)))
                 continue
-            self._put(key, Row(row.done), self.floors.at(key))
+            self._put(key, Row(row.done))
             self.decide(at_ms, RETRY, who, key, row.done, row.done, row.error)
         return refused
 
@@ -206,11 +253,10 @@ class Group:
         """Move keys, parked or not, without an acknowledgement; a decision records each."""
         refused: Refused = []
         for at, (key, expected, through) in enumerate(skips):
-            floor = self.floors.at(key)
             if (
                 expected != self.position(key)
-                or through > min(next_seq, floor + limits.group_window_max)
-                or not self._put(key, Row(through), floor)
+                or through > self._highest(key, next_seq)
+                or not self._put(key, Row(through))
             ):
                 refused.append((at, self.position(key)))
                 continue
@@ -231,12 +277,13 @@ class Group:
         for start, end, to in spans:
             floors = floors.raised(start, end, to, _second)
         rows = {
-            key: row
-            for key, row in self.rows.items()
-            if not any(has((start, end), key) for start, end, _ in spans)
+            unit: row
+            for unit, row in self.rows.items()
+            if not any(has((start, end), self.key_of(unit)) for start, end, _ in spans)
         }
         rows.update((key, Row(to)) for key, to in keys)
-        rows = {key: row for key, row in rows.items() if row != Row(floors.at(key))}
+        if not self.by_entry:
+            rows = {key: row for key, row in rows.items() if row != Row(floors.at(key))}
         error = self._check_spans(floors, spans_max)
         if len(rows) > limits.group_rows_max:
             error = _full()
@@ -272,9 +319,9 @@ class Group:
             if not begin <= floor:
                 return Conflict(f"the floor is at {floor}; the claim begins at {begin}")
         fresh = {
-            key: Row(floor)
-            for key in pinned
-            if key not in self.rows and (floor := self.floors.at(key)) < to
+            unit: Row(position)
+            for unit in pinned
+            if unit not in self.rows and (position := self.rest(unit)) < to
         }
         floors = self.floors.raised(*span, to, max)
         error = self._check_spans(floors, spans_max)
@@ -284,7 +331,14 @@ class Group:
             return error
         self.rows.update(fresh)
         self.floors = floors
-        kept, ended = set(pinned), set(finished)
+        self.drop_passed(span, (begin, to), frozenset(pinned), frozenset(finished))
+        return None
+
+    def drop_passed(
+        self, span: Span, bounds: tuple[int, int], kept: Collection[bytes], ended: Collection[bytes]
+    ) -> None:
+        """Drop the rows that have nothing to do below the new floor, or move them up to it."""
+        begin, to = bounds
         start, end = span
         for key in [
             key
@@ -295,11 +349,10 @@ class Group:
             and key >= start
             and (end is None or key < end)
         ]:
-            if floors.at(key) == to:
+            if self.floors.at(key) == to:
                 del self.rows[key]  # the floor says the same
             else:
-                self._put(key, Row(to), floors.at(key))
-        return None
+                self._put(key, Row(to))
 
     # Removal.
 
@@ -310,38 +363,39 @@ class Group:
             if 0 < floor < before:
                 self.decisions.append(Decision(at_ms, LOST, "", first, last, floor, before, ""))
                 raised = raised.raised(first, last, before, max)
-        rows = [key for key, row in self.rows.items() if row.done < before]
-        for key in rows:
-            if has((start, end), key):
-                self.pass_removed(key, before, at_ms, raised.at(key))
         self.floors = raised
-        for key in [key for key, row in self.rows.items() if row == Row(before)]:
-            self._put(key, Row(before), raised.at(key))
+        for unit in [unit for unit, row in self.rows.items() if row.done < before]:
+            if has((start, end), self.key_of(unit)):
+                self.pass_removed(unit, before, at_ms)
+        for unit in [unit for unit, row in self.rows.items() if row == Row(before)]:
+            self._put(unit, Row(before))
 
-    def pass_removed(self, key: bytes, before: int, at_ms: int, floor: int) -> None:
+    def pass_removed(self, key: bytes, before: int, at_ms: int) -> None:
         """Move a row to `before`, since its key's entries below are removed; a decision records it.
 
         The next entry is another entry: what was known of the removed entry goes.
         """
         row = self.rows[key]
         if row.done < before:
-            self._put(key, Row(before), floor)
+            self._put(key, Row(before))
             self.decide(at_ms, LOST, "", key, row.done, before, row.error)
 
     # Rows.
 
     def decide(
-        self, at_ms: int, what: int, who: str, key: bytes, begin: int, through: int, why: str
+        self, at_ms: int, what: int, who: str, unit: bytes, begin: int, through: int, why: str
     ) -> None:
-        """Record a decision about one key."""
+        """Record a decision about one unit."""
+        key = self.key_of(unit)
         end = key + b"\0"
         self.decisions.append(Decision(at_ms, what, who, key, end, begin, through, why))
 
-    def _put(self, key: bytes, row: Row, floor: int) -> bool:
+    def _put(self, key: bytes, row: Row) -> bool:
         """Store a row, or drop it where the floor says the same. False: no room for a new row."""
-        if not floor:
+        rest = self.rest(key)
+        if not rest:
             return False
-        if row.done == floor and row.is_plain:
+        if row.done == rest and row.is_plain:
             self.rows.pop(key, None)
             return True
         if key not in self.rows and len(self.rows) >= limits.group_rows_max:
@@ -367,10 +421,10 @@ class Group:
                 list(self.decisions)]  # fmt: skip
 
     @classmethod
-    def from_wire(cls, body: Sequence[Any]) -> "Group":
-        """Undo `to_wire`."""
+    def from_wire(cls, body: Sequence[Any]) -> Self:
+        """Undo `to_wire` of this class."""
         group = cls()
-        group.fence, group.waits, floors, rows, decisions = body
+        group.fence, group.waits, floors, rows, decisions = body[:5]
         group.floors = Steps(*floors)
         group.rows = {key: Row(*row) for key, row in rows.items()}
         group.decisions.extend(Decision(*each) for each in decisions)

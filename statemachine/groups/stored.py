@@ -7,11 +7,12 @@ from typing import Any, Final
 from ...client.protocol import limits
 from ..forms import is_number, is_text
 from ..span_map import Steps
-from ..spans import Span, common, rows_in
+from ..spans import Span, common, has, rows_in
 from .forms import DECISIONS
+from .table import GROUP_FIELDS
+from .units import ENTRY_UNIT_BYTES_MIN, key_of
 
 Table = Mapping[int, Any]
-_GROUP_FIELDS: Final = 5
 _ROW_FIELDS: Final = 6
 _DECISION_FIELDS: Final = 8
 
@@ -24,10 +25,11 @@ def clipped(table: Table, span: Span) -> dict[int, Any]:
     """
     return {
         group_id: [
-            fence, waits, Steps(*floors).clipped(*span, 0).to_wire(), rows_in(rows, span),
-            _decisions_in(decisions, span),
+            fence, waits, Steps(*floors).clipped(*span, 0).to_wire(),
+            _entries_in(rows, span) if by_entry else rows_in(rows, span),
+            _decisions_in(decisions, span), *by_entry,
         ]
-        for group_id, (fence, waits, floors, rows, decisions) in table.items()
+        for group_id, (fence, waits, floors, rows, decisions, *by_entry) in table.items()
     }  # fmt: skip
 
 
@@ -51,8 +53,14 @@ def united(parts: Sequence[tuple[Span, Table]]) -> dict[int, Any]:
             floors.to_wire(),
             {key: row for _, group in here for key, row in group[3].items()},
             list(decisions)[-limits.group_decisions_max :],
+            *here[0][1][GROUP_FIELDS:],
         ]
     return found
+
+
+def _entries_in(rows: Mapping[bytes, Any], span: Span) -> dict[bytes, Any]:
+    """Return the rows of the entries whose keys are in the span."""
+    return {unit: row for unit, row in rows.items() if has(span, key_of(unit))}
 
 
 def _decisions_in(decisions: Iterable[Sequence[Any]], span: Span) -> list[Sequence[Any]]:
@@ -78,9 +86,10 @@ def are_groups(table: Any, are_steps: Callable[[Any], bool]) -> bool:
 
 
 def _is_group(group: Any, are_steps: Callable[[Any], bool]) -> bool:
-    if not isinstance(group, list | tuple) or len(group) != _GROUP_FIELDS:
+    if not isinstance(group, list | tuple) or len(group) < GROUP_FIELDS:
         return False
-    fence, waits, floors, rows, decisions = group
+    fence, waits, floors, rows, decisions, *by_entry = group
+    least = ENTRY_UNIT_BYTES_MIN if by_entry else 1
     return (
         is_number(fence)
         and type(waits) is bool
@@ -88,6 +97,8 @@ def _is_group(group: Any, are_steps: Callable[[Any], bool]) -> bool:
         and all(map(is_number, floors[1]))
         and type(rows) is dict
         and set(map(type, rows)) <= {bytes}
+        and by_entry in ([], [True])
+        and min(map(len, rows), default=least) >= least
         and all(map(_is_row, rows.values()))
         and type(decisions) is list
         and len(decisions) <= limits.group_decisions_max

@@ -1,13 +1,17 @@
 """All groups of a range, by id."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from ...client.protocol.errors import Conflict, LognodeError, NotFound, Overloaded
 from ...client.protocol.levels import GROUPS_FROM
 from ..rules import Rules
 from ..spans import Span
+from .entry_group import EntryGroup
 from .group import Group
+
+GROUP_FIELDS: Final = 5
+"""Fields of the row of a group with an order; that of another group has one more."""
 
 
 class Groups:
@@ -17,7 +21,8 @@ class Groups:
         """Continue the table of a base."""
         self.span: Span = (start, end)
         self.by_id: dict[int, Group] = {
-            group_id: Group.from_wire(row) for group_id, row in rows.items()
+            group_id: (EntryGroup if _is_by_entry(row) else Group).from_wire(row)
+            for group_id, row in rows.items()
         }
 
     def __bool__(self) -> bool:
@@ -32,9 +37,9 @@ class Groups:
         )
 
     def open(
-        self, group_id: int, begin: int, waits: bool, next_seq: int, rules: Rules
+        self, group_id: int, begin: int, waits: bool, by_entry: bool, next_seq: int, rules: Rules
     ) -> LognodeError | None:
-        """Begin to lease keys of a group, which is new here or not."""
+        """Begin to lease units of a group, which is new here or not."""
         if not rules.groups_max:
             return Conflict(
                 f"consumer groups need feature level {GROUPS_FROM}, and the range is below: run "
@@ -48,10 +53,15 @@ class Groups:
                     f"{rules.groups_max}. Delete groups that are not in use.",
                     retry_after=60.0,
                 )
-            group = self.by_id[group_id] = Group()
+            group = self.by_id[group_id] = EntryGroup() if by_entry else Group()
         group.open(max(1, min(begin, next_seq)), waits, [self.span])
         return None
 
     def to_wire(self) -> dict[int, Any]:
         """Return a copy of the present state as tables store it (x16)."""
         return {group_id: group.to_wire() for group_id, group in self.by_id.items()}
+
+
+def _is_by_entry(row: Sequence[Any]) -> bool:
+    """Whether the row of a table is of a group without an order."""
+    return bool(row[GROUP_FIELDS:])

@@ -28,7 +28,7 @@ def _held_back(group: Group, start: bytes, end: bytes | None, before: int) -> li
     The slowest key of a span holds the whole span. A group that has not begun in a span holds all
     of its entries.
     """
-    behind = [(key, row.done) for key, row in group.rows.items() if row.done < before]
+    behind = group.waiting_below(before)
     return [
         [first, last, min([before, floor, *(to for key, to in behind if has((first, last), key))])]
         for first, last, floor in group.floors.within(start, end)
@@ -44,7 +44,8 @@ def pass_removed(groups: Groups, command: Command, next_seq: int, log_ms: int) -
                 if span is not None:
                     group.pass_lost(*span, min(before, next_seq), log_ms)
         elif command.kind in _BY_KEY:
+            below: dict[bytes, int] = {}
             for key, before in command.payload:
-                if key in group.rows:
-                    floor = group.floors.at(key)
-                    group.pass_removed(key, min(before, next_seq), log_ms, floor)
+                below[key] = max(below.get(key, 0), min(before, next_seq))
+            for unit in group.rows_of(below):
+                group.pass_removed(unit, below[group.key_of(unit)], log_ms)

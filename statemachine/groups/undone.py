@@ -45,11 +45,13 @@ class Search:
         self._removals = state.removal.changes
         self.end_seq = end_seq
         self.keys: dict[bytes, Undone] = {}
-        """The keys with undone entries."""
+        """The units with undone entries: keys, or the entries themselves."""
         self.above: dict[bytes, int] = {}
-        """The first undone seq at or above the floor, of each key that has such an entry."""
+        """The first undone seq at or above the floor, of each unit that has such an entry."""
         self.begun = True
         """Whether the group has begun on all keys of the span. The search leaves other keys out."""
+        self._group = group
+        """To name units only."""
         self._rows = dict(group.rows)
         self.parked = frozenset(key for key, row in self._rows.items() if row.parked)
         """The keys that are parked at the begin."""
@@ -63,11 +65,11 @@ class Search:
             else:
                 self.begun = False
         self._behind = deque(
-            (key, row.done, min(floor, end_seq))
-            for key, row in self._rows.items()
-            if has(whole, key) and row.done < (floor := self._floors.at(key))
+            (unit, row.done, min(group.end_of(unit, self._floors.at(key)), end_seq))
+            for unit, row in self._rows.items()
+            if has(whole, key := group.key_of(unit)) and group.is_behind(unit, row)
         )
-        """Keys below their floors: each with the bounds of what is left to read."""
+        """Units below their floors: each with the bounds of what is left to read."""
 
     @property
     def done(self) -> bool:
@@ -88,13 +90,14 @@ class Search:
 
     def _read_behind(self) -> None:
         """Read some entries of a key below its floor."""
-        key, begin, end = self._behind[0]
+        unit, begin, end = self._behind[0]
+        key = self._group.key_of(unit)
         page = self._state.scan(key, begin, end, limit=ENTRIES_A_TURN, bytes_max=_BYTES_A_STEP)
         self._behind.popleft()
         if page.more:
-            self._behind.appendleft((key, page.next, end))
+            self._behind.appendleft((unit, page.next, end))
         for seq, timestamp_ms, value in zip(page.seqs, page.timestamps, page.values, strict=True):
-            self._add(key, seq, timestamp_ms, len(value or b""))
+            self._add(unit, key, seq, timestamp_ms, len(value or b""))
 
     def _read_page(self) -> None:
         """Read a page of the entries at or above a floor."""
@@ -110,15 +113,16 @@ class Search:
         for at in self._selection.positions(page.keys):
             key, seq = page.keys[at], page.seqs[at]
             timestamp_ms, value = page.timestamps[at], page.values[at]
-            row = self._rows.get(key)
+            unit = self._group.unit(key, seq)
+            row = self._rows.get(unit)
             if row is None or seq >= row.done:
-                self.above.setdefault(key, seq)
-                self._add(key, seq, timestamp_ms, len(value or b""))
+                self.above.setdefault(unit, seq)
+                self._add(unit, key, seq, timestamp_ms, len(value or b""))
 
-    def _add(self, key: bytes, seq: int, timestamp_ms: int, value_bytes: int) -> None:
+    def _add(self, unit: bytes, key: bytes, seq: int, timestamp_ms: int, value_bytes: int) -> None:
         size = len(key) + value_bytes
-        known = self.keys.get(key)
+        known = self.keys.get(unit)
         if known is None:
-            self.keys[key] = Undone(seq, timestamp_ms, 1, size)
+            self.keys[unit] = Undone(seq, timestamp_ms, 1, size)
         else:
-            self.keys[key] = known._replace(entries=known.entries + 1, bytes=known.bytes + size)
+            self.keys[unit] = known._replace(entries=known.entries + 1, bytes=known.bytes + size)

@@ -53,7 +53,7 @@ SOUND: dict[str, dict[str, Any]] = {
     commands.CREATE_GROUP: {
         "log": "orders", "name": "billing", "prefix": b"", "patterns": [b"/", [b"cust/>"]],
         "max_deliveries": 5, "on_dead": "park", "lease_ms": 30_000, "begin": "time",
-        "begin_ms": 7, "waits": True, "since": 4, "at_ms": 5,
+        "begin_ms": 7, "waits": True, "ordering": "none", "since": 4, "at_ms": 5,
     },
     commands.DELETE_GROUP: {"log": "orders", "name": "billing", "id": 3},
     commands.REGISTER_VIEW: {

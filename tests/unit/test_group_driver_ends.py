@@ -13,7 +13,7 @@ from group_model import GROUP
 from lineages import KEYS
 
 from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed
-from lognode.node.dispatch.dispatcher import Batches
+from lognode.node.dispatch.batches import Batches
 from lognode.node.serving.dead_letters import Post
 from lognode.node.serving.group_driver import GroupDriver, Held, now_ms
 from lognode.node.serving.view_service import seen_by_group
@@ -144,7 +144,7 @@ def test_G5_a_consumer_that_waits_gets_the_key_of_a_consumer_that_does_not_ask(
             "consumer": ANN, "acks": (), "releases": [(found.keys[0], found.tokens[0], 0, "")],
             "rejects": (), "extends": (), "leave": False,
         }  # fmt: skip
-        assert not await driver.settle(body)
+        assert await driver.settle(body) == {"refused": []}
         async with asyncio.timeout(20):
             await waiting
         assert driver.take({"consumer": BEN, **take}).keys == found.keys

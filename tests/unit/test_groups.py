@@ -303,7 +303,7 @@ def test_a_received_table_of_groups_is_checked(model: GroupModel, table: Any) ->
         (commands.GROUP_ACK, [GROUP, 1, [A], [True], [2]]),
         (commands.GROUP_ACK, [GROUP, 1, [A, A], [1, 2], [2]]),
         (commands.GROUP_ACK, [GROUP, 1, [b""], [1], [2]]),
-        (commands.GROUP_ACK, [GROUP, 1, [A * 481], [1], [2]]),
+        (commands.GROUP_ACK, [GROUP, 1, [A * 489], [1], [2]]),
         (commands.GROUP_ACK, [GROUP, 1, ["a"], [1], [2]]),
         (commands.GROUP_ACK, [GROUP, 1, [A] * 1_025, [1] * 1_025, [2] * 1_025]),
         (commands.GROUP_NOTE, [GROUP, 1, [[A, 1, 1, 3, ""]], "c"]),

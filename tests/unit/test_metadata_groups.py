@@ -19,7 +19,7 @@ from lognode.partitions.received_rows import is_row
 GROUP: dict[str, Any] = {
     "log": "orders", "name": "billing", "prefix": b"", "patterns": None, "max_deliveries": 5,
     "on_dead": "park", "lease_ms": 30_000, "begin": "earliest", "begin_ms": 0, "waits": False,
-    "at_ms": 1_000,
+    "ordering": "key", "at_ms": 1_000,
 }  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def test_a_repeated_creation_answers_with_the_group(controller: Controller) -> N
     [
         {"prefix": b"cust/"}, {"max_deliveries": 6}, {"on_dead": "dead_letter:dead"},
         {"lease_ms": 31_000}, {"begin": "latest"}, {"begin": "time", "begin_ms": 7},
-        {"waits": True}, {"patterns": [b"", [b"cust*"]]},
+        {"waits": True}, {"patterns": [b"", [b"cust*"]]}, {"ordering": "none"},
     ],
     ids=str,
 )  # fmt: skip

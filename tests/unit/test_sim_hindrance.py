@@ -8,7 +8,8 @@ import pytest
 from lognode.chaos.sim.hindrance import Hindrance
 from lognode.chaos.sim.options import Options
 from lognode.chaos.sim.world import World, judge
-from lognode.node.dispatch.dispatcher import Batches, Dispatcher
+from lognode.node.dispatch.batches import Batches
+from lognode.node.dispatch.dispatcher import Dispatcher
 
 CALM = replace(Options(), faults=("kill",), consumers=3, keys=4, think_seconds=0.4)
 SEEDS = {"": 0, "slow": 6, "dead": 2, "failing": 3}
@@ -31,7 +32,7 @@ def test_G5_a_range_that_a_slow_consumer_stops_is_found(monkeypatch: pytest.Monk
 
     def take(self: Dispatcher, consumer: int, *arguments: Any) -> Batches:
         others = len(self.in_flight) - len(self._leases.keys_of(consumer))
-        return Batches() if others else whole(self, consumer, *arguments)
+        return Batches(self._group) if others else whole(self, consumer, *arguments)
 
     monkeypatch.setattr(Dispatcher, "take", take)
     violation = _run(SEEDS["slow"], "slow")
