@@ -254,6 +254,44 @@ def test_a_snapshot_is_printed_as_a_table_and_as_what_opens_it_again(
     assert "give 0.001 s to 7 days" in run("snapshot", "shot", "--lease", "8d", code=1)[1]
 
 
+def test_a_snapshot_in_a_file_is_read_by_the_verbs(run: Any, tmp_path: Path) -> None:
+    run("log", "create", "filed", "--split-at", "m")
+    run("append", "filed", "k", "-", stdin=b"a\nb\nc")
+    run("append", "filed", "z", "d")
+    saved = tmp_path / "snapshot.json"
+    saved.write_text(run("snapshot", "filed", "--format", "json")[0])
+    run("append", "filed", "k", "later")
+    run("append", "filed", "y", "later")
+
+    def read(verb: str, *arguments: str, **more: Any) -> list[str]:
+        out, _ = run(verb, "filed", *arguments, "--snapshot", str(saved), **more)
+        return [line.split("\t")[-1] for line in out.splitlines()]
+
+    assert read("scan", "k") == ["a", "b", "c"]
+    assert read("scan", "k", "--from", "2", "--to", "3") == ["b"]
+    assert read("scan", "k", "--from", "-10m", "-n", "2") == ["a", "b"]
+    assert read("scan", "k", "--to", "-10m") == []
+    assert read("scan", "k", "--reverse", "-n", "2") == ["c", "b"]
+    assert read("scan", "k", "-n", "0") == []
+    assert read("latest", "k") == ["c"]
+    assert read("latest", "y") == []
+    assert read("count", "k") == ["3"]
+    assert read("count", "k", "--from", "3") == ["1"]
+    assert read("keys") == ["k", "z"]
+    assert read("keys", "--prefix", "k") == ["k"]
+    assert read("keys", "--after", "k") == ["z"]
+    assert read("keys", "-n", "1") == ["k"]
+    stdin = saved.read_bytes()
+    assert run("count", "filed", "k", "--snapshot", "-", stdin=stdin)[0] == "3\n"
+    for flags in (["--node", "1"], ["--through", "1"], ["--reverse"], ["--from", "latest"]):
+        _, err = run("scan", "filed", "k", "--snapshot", str(saved), *flags, code=2)
+        assert f"--snapshot does not go together with {flags[0]}" in err
+    missing = str(tmp_path / "none")
+    assert "No such file" in run("keys", "filed", "--snapshot", missing, code=1)[1]
+    run("log", "create", "another")
+    assert "filed" in run("keys", "another", "--snapshot", str(saved), code=1)[1]
+
+
 def test_policies_are_created_altered_and_described(run: Any) -> None:
     run("log", "create", "rules", "--retention", "7d", "--retention-bytes", "10GiB")
     run("log", "alter", "rules", "--retention", "none", "--snapshot-delay", "1h")
