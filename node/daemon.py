@@ -531,7 +531,7 @@ class Node:
         )
         readiness = Readiness(
             shutdown=self.shutdown, membership=self._membership, entrance=self._entrance,
-            heartbeat=self._heartbeat,
+            heartbeat=self._heartbeat, room=self._room, host=self._host,
         )  # fmt: skip
         host, port = split_address(self._config.http, "http")
         http = HttpServer(

@@ -5,7 +5,6 @@ import sys
 from argparse import Namespace
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import TypeVar
 
 from ..protocol.errors import InvalidArgument
@@ -58,12 +57,11 @@ async def entries(
     snapshot: AsyncSnapshot, key: bytes, start: Start, end: End
 ) -> AsyncIterator[Entry]:
     """Yield the entries of the key from `start` to `end`, oldest first."""
-    async with aclosing(snapshot.read(key)) as found:
-        async for entry in found:
-            if _is_at_or_behind(entry, end):
-                return
-            if start == "earliest" or _is_at_or_behind(entry, start):
-                yield entry
+    async for entry in snapshot.read(key):
+        if _is_at_or_behind(entry, end):
+            return
+        if start == "earliest" or _is_at_or_behind(entry, start):
+            yield entry
 
 
 def _is_at_or_behind(entry: Entry, at: Start | End) -> bool:
@@ -86,12 +84,11 @@ async def keys(
 ) -> AsyncIterator[bytes]:
     """Yield the keys with an entry in the snapshot, in order."""
     last = after
-    async with aclosing(snapshot.read_columns(prefix=prefix or None, pattern=patterns)) as batches:
-        async for columns in batches:
-            for key in columns.keys:
-                if last is None or key > last:
-                    last = key
-                    yield key
+    async for columns in snapshot.read_columns(prefix=prefix or None, pattern=patterns):
+        for key in columns.keys:
+            if last is None or key > last:
+                last = key
+                yield key
 
 
 async def first(found: AsyncIterator[Item], count: int | None) -> AsyncIterator[Item]:

@@ -105,10 +105,7 @@ async def _latest(call: Call) -> None:
     options = call.options
     snapshot = snapshots.opened(call)
     if snapshot is not None:
-        last = None
-        async for last in snapshot.read(to_bytes(options.key)):
-            pass
-        if last is not None:
+        async for last in snapshots.newest(snapshot.read(to_bytes(options.key)), 1):
             call.printer.record(entry_row(last), _ENTRY)
         return
     entry = await call.client.log(options.log).latest(
@@ -193,7 +190,7 @@ async def _snapshot(call: Call) -> None:
     call.printer.rows([part._asdict() for part in snapshot.vector.parts], Part._fields)
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(document["expires_ms"] / 1000))
     call.note(f"note: lease {document['lease']} ends at {until}; --format json "
-              "prints text that opens the snapshot again: scan LOG KEY --snapshot FILE")  # fmt: skip
+              "prints text that opens the snapshot again, with --snapshot FILE")  # fmt: skip
 
 
 def _members(options: Namespace) -> dict[str, Any]:
