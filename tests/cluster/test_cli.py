@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -457,6 +458,50 @@ class TestImport:
             "left out: line 5: the key has 481 bytes; the limit is 480. Shorten the key or hash it",
         ]
         assert run("keys", "rows")[0] == "a\nc\ne\n"
+
+
+def interrupted(cluster: LocalCluster, log: str, *arguments: str) -> str:
+    """Start a verb, press Ctrl-C once the log has entries; return what the verb said."""
+    process = subprocess.Popen(
+        [LOGNODE, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "LOGNODE_SERVER": cluster.servers},
+    )  # fmt: skip
+    with lognode.Client(cluster.servers) as client:
+        opened = client.log(log)
+        testing.eventually(
+            lambda: sum(map(opened.count, opened.keys(prefix=""))) > 1_000,
+            timeout_s=60, what="entries",
+        )  # fmt: skip
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_an_import_that_is_interrupted_says_what_was_stored(
+    run: Any, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("key,n\n" + "".join(f"k{n % 7},{n}\n" for n in range(600_000)))
+    run("log", "create", "long")
+    err = interrupted(cluster, "long", "import", "long", str(path), "--key", "key")
+    found = re.match(r"interrupted: log 'long' has (\d+) of the rows(?:, and perhaps (\d+))?", err)
+    assert found, err
+    stored = sum(int(run("count", "long", f"k{n}")[0]) for n in range(7))
+    assert 0 < int(found[1]) <= stored <= int(found[1]) + int(found[2] or 0) < 600_000
+
+
+def test_a_bench_that_is_interrupted_says_what_was_stored(run: Any, cluster: LocalCluster) -> None:
+    run("log", "create", "benched")
+    err = interrupted(
+        cluster, "benched", "bench", "append", "benched", "--seconds", "60s", "--keys", "5",
+        "--batch", "10",
+    )  # fmt: skip
+    found = re.match(r"interrupted: log 'benched' has (\d+) records of this bench, and per", err)
+    assert found, err
+    keys = run("keys", "benched")[0].splitlines()
+    assert 0 < int(found[1]) <= sum(int(run("count", "benched", key)[0]) for key in keys)
 
 
 def test_a_closed_pipe_ends_it_quietly(cluster: LocalCluster, run: Any) -> None:
