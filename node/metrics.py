@@ -245,6 +245,16 @@ class Metrics:
         principals.set_function(lambda: len(quotas.principals))
 
     def _of_ranges(self, registry: CollectorRegistry) -> None:
+        self.nodes = Gauge(
+            "lognode_nodes", "Nodes of the cluster by state, as this node knows them.", ("state",),
+            registry=registry,
+        )  # fmt: skip
+        self.leaderless_ranges = Gauge(
+            "lognode_leaderless_ranges",
+            "Ranges of the cluster without a leader that this node knows, and 1 more if the "
+            "controller has none.",
+            registry=registry,
+        )  # fmt: skip
         self.operations = Gauge(
             "lognode_operations", "Operations on ranges in progress in the cluster.",
             registry=registry,
