@@ -34,6 +34,7 @@ LABELS = {
     "cache",
     "version",
     "python",
+    "commit",
 }
 """All that a metric may be divided by; never a key, a log or an address."""
 
