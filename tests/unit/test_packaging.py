@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -16,10 +17,9 @@ NOT_SHIPPED = {"tests", "scripts", "docs"}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy of what git has, so that nothing is written into the tree."""
-    place = tmp_path_factory.mktemp("wheel")
-    source = place / "source"
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what git has, so that nothing is written into the tree."""
+    source = tmp_path_factory.mktemp("packages") / "source"
     tracked = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, capture_output=True,
@@ -28,13 +28,39 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-         "--wheel-dir", str(place), str(source)],
+         "--wheel-dir", str(source.parent), str(source)],
         check=True, timeout=120,
     )  # fmt: skip
-    (built,) = place.glob("*.whl")
+    (built,) = source.parent.glob("*.whl")
     return built
+
+
+@pytest.mark.slow
+def test_the_sdist_has_the_documents_and_all_that_the_wheel_is_made_of(
+    source: Path, tmp_path: Path
+) -> None:
+    code = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=source, check=True, timeout=120, capture_output=True
+    )
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {
+        path.relative_to(source).as_posix()
+        for pattern in ("docs/**/*", "*.md", "client/**/*.py", "client/**/*.c", "node/**/*.py")
+        for path in source.glob(pattern)
+        if path.is_file()
+    }
+    assert {"docs/tutorial.md", "docs/picture.svg", "README.md"} <= wanted
+    assert not wanted - found
 
 
 @pytest.mark.slow
