@@ -85,6 +85,7 @@ from .serving.group_service import GroupService
 from .serving.server import PeerHandler, Server
 from .serving.status import Status
 from .serving.view_service import ViewService
+from .upkeep.cluster_gauges import ClusterGauges
 from .upkeep.disk_watch import DiskWatch
 from .upkeep.group_states import GroupStates
 from .upkeep.levels import Levels
@@ -232,7 +233,7 @@ class Node:
             self._scrub.run(), self._memtables.build(), self._merges.run(), self._removals.run(),
             self._group_states.run(), self._exposure.run(), self._disk_watch.run(),
             self._entrance.run(), self._changes.run(), self._auditing.run(),
-            self._levels.run(),
+            self._levels.run(), ClusterGauges(view=self._view, metrics=self._metrics).run(),
             Garbage(lambda: not self._view.metadata.operations, self._doors.ended).run(),
         ):  # fmt: skip
             self.parts.begin(part)
@@ -543,7 +544,7 @@ class Node:
         """Make what serves HTTP."""
         readiness = Readiness(
             shutdown=self.shutdown, membership=self._membership, entrance=self._entrance,
-            heartbeat=self._heartbeat,
+            heartbeat=self._heartbeat, room=self._room, host=self._host,
         )  # fmt: skip
         host, port = split_address(self._config.http, "http")
         return HttpServer(

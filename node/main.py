@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run_dev(arguments[1:])
         if arguments[0] == "ca":
             return _run_ca(arguments[1:])
+        if arguments[0] == "completion":
+            return _complete(arguments[1:])
         if arguments[0] == "verify":
             return _run_verify(arguments[1:])
         if arguments[:2] == ["token", "recover"]:
@@ -59,7 +61,10 @@ def _run_node(arguments: Sequence[str]) -> int:
     config.add_flags(parser)
     options = vars(parser.parse_args(arguments))
     if options.pop("version"):
-        sys.stdout.write(f"lognode {version('lognode')}\n")
+        from .runtime.commit import commit
+
+        known = f" ({commit()})" if commit() else ""
+        sys.stdout.write(f"lognode {version('lognode')}{known}\n")
         return 0
     settings = config.load(options)
     from .runtime.garbage import uncollected
@@ -69,23 +74,46 @@ def _run_node(arguments: Sequence[str]) -> int:
     return daemon.main(settings)
 
 
+def _complete(arguments: Sequence[str]) -> int:
+    from ..client.cli import completion
+    from . import config
+
+    parser = Parser(
+        prog="lognode completion",
+        description="Print the script with which a shell completes verbs and flags.",
+    )
+    parser.add_argument("shell", choices=completion.SHELLS, metavar="SHELL",
+                        help="bash, zsh or fish")  # fmt: skip
+    shell = parser.parse_args(arguments).shell
+    node = Parser(prog="lognode")
+    config.add_flags(node)
+    table = {"": completion.flags(node), **{name: [] for name, _ in _LOCAL}}
+    table |= {name: completion.flags(verb.parser()) for name, verb in verbs.VERBS.items()}
+    sys.stdout.write(completion.script(shell, table))
+    return 0
+
+
 def _verbs() -> str:
     lines = ["verbs (each has --help):"]
-    for name, text in (
-        ("dev", "run a cluster on this machine, until Ctrl-C"),
-        ("ca init", "make a small certificate authority for a cluster, for TLS"),
-        ("ca node", "make the certificate and the key of a node"),
-        ("ca client", "make the certificate and the key of a client"),
-        (
-            "token recover",
-            "make an administrator's token with the data directory of a stopped node",
-        ),
-        ("config show", "print the settings of a node and their sources"),
-        ("verify", "check the data directory of a stopped node"),
-        *((verb.name, verb.help) for verb in verbs.VERBS.values()),
-    ):
+    for name, text in (*_LOCAL, *((verb.name, verb.help) for verb in verbs.VERBS.values())):
         lines.append(f"  {name:<14} {text}")
     return "\n".join(lines)
+
+
+_LOCAL = (
+    ("dev", "run a cluster on this machine, until Ctrl-C"),
+    ("ca init", "make a small certificate authority for a cluster, for TLS"),
+    ("ca node", "make the certificate and the key of a node"),
+    ("ca client", "make the certificate and the key of a client"),
+    (
+        "token recover",
+        "make an administrator's token with the data directory of a stopped node",
+    ),
+    ("config show", "print the settings of a node and their sources"),
+    ("completion", "print the script with which bash, zsh or fish completes verbs and flags"),
+    ("verify", "check the data directory of a stopped node"),
+)
+"""The verbs that talk to no cluster."""
 
 
 def _run_dev(arguments: Sequence[str]) -> int:

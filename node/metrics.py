@@ -20,6 +20,7 @@ from ..client.accepting.budget import Budget
 from ..client.accepting.meter import NodeBudgets
 from ..client.protocol.quotas import COUNTERS
 from .quota.quotas import Quotas
+from .runtime.commit import commit
 
 _LATENCY_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -101,8 +102,15 @@ class Metrics:
     def _of_program(self, registry: CollectorRegistry) -> None:
         # The times of creation would be a second series for each counter.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        build = Info("lognode_build", "The versions of lognode and of Python.", registry=registry)
-        build.info({"version": version("lognode"), "python": platform.python_version()})
+        self._build = Info(
+            "lognode_build", "The versions of lognode and of Python, and the commit if known.",
+            registry=registry,
+        )  # fmt: skip
+        self._tell_build("")
+
+    def _tell_build(self, commit: str) -> None:
+        known = {"version": version("lognode"), "python": platform.python_version()}
+        self._build.info({**known, "commit": commit})
 
     def _add_loop(self, registry: CollectorRegistry) -> None:
         self.loop_lag_seconds = Gauge(
@@ -221,7 +229,8 @@ class Metrics:
         )  # fmt: skip
 
     def watch_process(self) -> None:
-        """Show the use of the process, which is the node's alone."""
+        """Show the use of the process, which is the node's alone, and its commit."""
+        self._tell_build(commit())
         ProcessCollector(registry=self.registry)
 
     def watch(self, budgets: NodeBudgets) -> None:
@@ -245,6 +254,16 @@ class Metrics:
         principals.set_function(lambda: len(quotas.principals))
 
     def _of_ranges(self, registry: CollectorRegistry) -> None:
+        self.nodes = Gauge(
+            "lognode_nodes", "Nodes of the cluster by state, as this node knows them.", ("state",),
+            registry=registry,
+        )  # fmt: skip
+        self.leaderless_ranges = Gauge(
+            "lognode_leaderless_ranges",
+            "Ranges of the cluster without a leader that this node knows, and 1 more if the "
+            "controller has none.",
+            registry=registry,
+        )  # fmt: skip
         self.operations = Gauge(
             "lognode_operations", "Operations on ranges in progress in the cluster.",
             registry=registry,

@@ -41,6 +41,8 @@ class Appender:
         self._load = load
         self._rng = random.Random(shape.seed)
         self._number = 0
+        self.acknowledged = 0
+        """The records that the log has, also of a run that is interrupted."""
         self._samples = Samples(_SAMPLES_MAX, shape.seed + 1)
         self._sampling = random.Random(shape.seed + 2)
 
@@ -87,6 +89,7 @@ class Appender:
             acks = [await self._log.append(*records[0])]
         else:
             acks = await self._log.append_many(records)
+        self.acknowledged += count
         at = self._sampling.randrange(count)
         self._samples.offer(*records[at], acks[at])
         return count

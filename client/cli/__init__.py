@@ -5,6 +5,9 @@
     clusters                 which cluster a verb talks to, and the user's file of clusters
     words                    flags before the verb, and hints for words that are nearly right
     parser, quantities       the command line; sizes and ages for people
+    examples                 an example for each verb
+    completion               scripts that complete verbs and flags in shells
+    snapshots                reads of a snapshot that was written to a file
     printer, progress        results as tables or JSON; the progress bar
     top_screen               the screen of `lognode top` as lines
     load, import_files       `lognode import`; rows from CSV, JSON lines and Parquet files

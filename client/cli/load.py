@@ -12,6 +12,7 @@ from typing import Final
 
 from ..producer import AsyncProducer
 from ..protocol.errors import InvalidArgument, LognodeError
+from ..window import Delivery
 from .import_files import Row, Source
 from .progress import Progress
 from .verb import Call
@@ -40,8 +41,9 @@ async def load(call: Call) -> Loaded:
     result = Loaded()
     log = call.client.log(options.log)
     progress = Progress(options.log)
+    producer = log.producer(name=options.producer)
     try:
-        async with log.producer(name=options.producer) as producer:
+        async with producer:
             try:
                 await _submit_all(call, source, producer, result, progress)
             except InvalidArgument as error:
@@ -56,6 +58,9 @@ async def load(call: Call) -> Loaded:
             delivery = producer.delivery
             result.acknowledged = delivery.acknowledged
             result.duplicates = delivery.duplicates
+    except asyncio.CancelledError:  # Ctrl-C; the producer has delivered what it could
+        call.note(_interrupted(options.log, options.producer, producer.delivery))
+        raise
     except LognodeError as error:
         if options.producer is not None and not isinstance(error, InvalidArgument):
             error.message += "; run the same command again to continue: the log stores no row twice"
@@ -66,6 +71,16 @@ async def load(call: Call) -> Loaded:
     if result.skipped > _PROBLEMS_SHOWN_MAX:
         call.note(f"the import left out {result.skipped} rows")
     return result
+
+
+def _interrupted(log: str, name: str | None, delivery: Delivery) -> str:
+    """Return what an import that the user ends has stored."""
+    told = f"interrupted: log {log!r} has {delivery.acknowledged} of the rows"
+    if delivery.unknown:
+        told += f", and perhaps {delivery.unknown} more"
+    if name is None:
+        return f"{told}; another import stores them again, unlike an import with --producer NAME"
+    return f"{told}; run the same command again to continue"
 
 
 async def _submit_all(

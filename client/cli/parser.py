@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from .examples import epilog
 from .printer import FORMATS
 from .words import hint
 
@@ -27,6 +28,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *, also: Iterable[str] = (), **kwargs: Any) -> None:
         """`also`: flags that need a verb, which a misspelt flag may have meant too."""
+        kwargs.setdefault("epilog", epilog(kwargs.get("prog", "")))
         super().__init__(**kwargs, allow_abbrev=False)
         self._also = tuple(also)
 

@@ -1,9 +1,10 @@
 """`lognode bench append`, `poll`, `follow` and `mixed`: checked load on a cluster, with
 measurements."""
 
+import asyncio
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
 
 from ..bench import mixed
@@ -128,7 +129,21 @@ async def _append(call: Call) -> None:
         records=options.records, in_order=options.in_order, warmup_s=options.warmup,
         every_s=options.every,
     )  # fmt: skip
-    _print(call, await Appender(log, shape, load).run())
+    appender = Appender(log, shape, load)
+    with _interruptible(call, appender):
+        report = await appender.run()
+    _print(call, report)
+
+
+@contextmanager
+def _interruptible(call: Call, appender: Appender) -> Iterator[None]:
+    """Say what the log has when the user ends the bench."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        call.note(f"interrupted: log {call.options.log!r} has {appender.acknowledged} records of "
+                  "this bench, and perhaps those of the calls under way")  # fmt: skip
+        raise
 
 
 async def _contend(call: Call, shape: Shape) -> None:
@@ -164,7 +179,9 @@ async def _mixed(call: Call) -> None:
     log = call.client.log(call.options.log)
     appender = Appender(log, shape, _appending(call.options))
     poller = Poller(log, shape, _polling(call.options, call.options.polls, 1))
-    _print(call, await mixed.run(appender, poller))
+    with _interruptible(call, appender):
+        report = await mixed.run(appender, poller)
+    _print(call, report)
 
 
 def _appending(options: Namespace) -> Appending:

@@ -28,9 +28,17 @@ def _nothing(_: Parser) -> None:
 def _create_arguments(parser: Parser) -> None:
     _name(parser)
     spread = parser.add_mutually_exclusive_group()
-    spread.add_argument("--ranges", type=whole, metavar="N", help="number of ranges of equal width")
     spread.add_argument(
-        "--split-at", metavar="K,...", help="first keys of the ranges after the first range"
+        "--ranges",
+        type=whole,
+        metavar="N",
+        help="number of ranges of equal width in bytes, for hashes "
+        "and other binary keys; text keys lie in few of these: use --split-at",
+    )
+    spread.add_argument(
+        "--split-at",
+        metavar="K,...",
+        help="first keys of the ranges after the first range, such as order-3,order-6",
     )
     parser.add_argument(
         "--replicas",

@@ -10,6 +10,7 @@ from ..protocol.errors import InvalidArgument
 from ..protocol.types import End, Entry, FollowStart, Start, Timestamp
 from ..snapshot import lease_s_default
 from ..vector import Part
+from . import snapshots
 from .parser import (
     Parser,
     UsageError,
@@ -24,6 +25,12 @@ from .parser import (
 from .verb import Call, Verb
 
 _ENTRY = ("key", "seq", "timestamp_ms", "value")
+
+
+def _add_snapshot(parser: Parser) -> None:
+    parser.add_argument("--snapshot", metavar="FILE",
+                        help="read this snapshot, which `lognode snapshot --format json` wrote to "
+                             "the file; -: standard input")  # fmt: skip
 
 
 def _span_arguments(parser: Parser) -> None:
@@ -44,6 +51,7 @@ def _key_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
     parser.add_argument("key", metavar="KEY")
     add_replica(parser)
+    _add_snapshot(parser)
 
 
 def _keys_arguments(parser: Parser) -> None:
@@ -53,6 +61,7 @@ def _keys_arguments(parser: Parser) -> None:
     parser.add_argument("--after", metavar="K", help="list only keys after this key")
     parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="list at most N keys")
     add_members(parser)
+    _add_snapshot(parser)
 
 
 def _follow_arguments(parser: Parser) -> None:
@@ -77,6 +86,14 @@ def _snapshot_arguments(parser: Parser) -> None:
 
 async def _scan(call: Call) -> None:
     options = call.options
+    snapshot = snapshots.opened(call)
+    if snapshot is not None:
+        found = snapshots.entries(
+            snapshot, to_bytes(options.key), _start(options.start), _end(options.end)
+        )
+        chosen = snapshots.newest(found, options.limit) if options.reverse else found
+        await call.printer.stream(_rows(snapshots.first(chosen, options.limit)), _ENTRY)
+        return
     entries = call.client.log(options.log).scan(
         to_bytes(options.key), start=_start(options.start), end=_end(options.end),
         limit=options.limit, reverse=options.reverse, **_members(options), through=options.through,
@@ -86,6 +103,11 @@ async def _scan(call: Call) -> None:
 
 async def _latest(call: Call) -> None:
     options = call.options
+    snapshot = snapshots.opened(call)
+    if snapshot is not None:
+        async for last in snapshots.newest(snapshot.read(to_bytes(options.key)), 1):
+            call.printer.record(entry_row(last), _ENTRY)
+        return
     entry = await call.client.log(options.log).latest(
         to_bytes(options.key), **_members(options), through=options.through
     )
@@ -95,6 +117,13 @@ async def _latest(call: Call) -> None:
 
 async def _count(call: Call) -> None:
     options = call.options
+    snapshot = snapshots.opened(call)
+    if snapshot is not None:
+        entries = snapshots.entries(
+            snapshot, to_bytes(options.key), _start(options.start), _end(options.end)
+        )
+        call.printer.scalar(sum([1 async for _ in entries]))
+        return
     count = await call.client.log(options.log).count(
         to_bytes(options.key), start=_start(options.start), end=_end(options.end),
         **_members(options), through=options.through,
@@ -104,17 +133,21 @@ async def _count(call: Call) -> None:
 
 async def _keys(call: Call) -> None:
     options = call.options
+    snapshot = snapshots.opened(call)
+    if snapshot is not None:
+        in_snapshot = snapshots.keys(
+            snapshot, to_bytes(options.prefix), patterns(options),
+            None if options.after is None else to_bytes(options.after),
+        )  # fmt: skip
+        rows_of = snapshots.first(in_snapshot, options.limit)
+        await call.printer.stream(_key_rows(rows_of), ("key",))
+        return
     keys = call.client.log(options.log).keys(
         prefix=to_bytes(options.prefix), pattern=patterns(options), limit=options.limit,
         **_members(options),
         start_after=None if options.after is None else to_bytes(options.after),
     )  # fmt: skip
-
-    async def rows() -> AsyncIterator[dict[str, Any]]:
-        async for key in keys:
-            yield {"key": key}
-
-    await call.printer.stream(rows(), ("key",))
+    await call.printer.stream(_key_rows(keys), ("key",))
 
 
 async def _follow(call: Call) -> None:
@@ -157,7 +190,7 @@ async def _snapshot(call: Call) -> None:
     call.printer.rows([part._asdict() for part in snapshot.vector.parts], Part._fields)
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(document["expires_ms"] / 1000))
     call.note(f"note: lease {document['lease']} ends at {until}; --format json "
-              "prints text that opens the snapshot again")  # fmt: skip
+              "prints text that opens the snapshot again, with --snapshot FILE")  # fmt: skip
 
 
 def _members(options: Namespace) -> dict[str, Any]:
@@ -185,6 +218,11 @@ def patterns(options: Namespace) -> list[bytes] | None:
 def to_bytes(text: str) -> bytes:
     """Return an argument's bytes as the shell gave them."""
     return text.encode("utf-8", "surrogateescape")
+
+
+async def _key_rows(keys: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
+    async for key in keys:
+        yield {"key": key}
 
 
 async def _rows(entries: AsyncIterator[Entry]) -> AsyncIterator[dict[str, Any]]:

@@ -6,6 +6,7 @@
     group_states             forget the state of deleted consumer groups
     scrub, segment_repair    find damaged files and fetch them again from a peer
     disk_watch               refuse appends and give up leadership before the disk is full
+    cluster_gauges           count nodes and ranges without a leader for the metrics
     maintenance              free WAL files, retire producers
     levels                   bring the feature level of the cluster to the directory and the ranges
 

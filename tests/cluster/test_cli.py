@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -254,6 +255,44 @@ def test_a_snapshot_is_printed_as_a_table_and_as_what_opens_it_again(
     assert "give 0.001 s to 7 days" in run("snapshot", "shot", "--lease", "8d", code=1)[1]
 
 
+def test_a_snapshot_in_a_file_is_read_by_the_verbs(run: Any, tmp_path: Path) -> None:
+    run("log", "create", "filed", "--split-at", "m")
+    run("append", "filed", "k", "-", stdin=b"a\nb\nc")
+    run("append", "filed", "z", "d")
+    saved = tmp_path / "snapshot.json"
+    saved.write_text(run("snapshot", "filed", "--format", "json")[0])
+    run("append", "filed", "k", "later")
+    run("append", "filed", "y", "later")
+
+    def read(verb: str, *arguments: str, **more: Any) -> list[str]:
+        out, _ = run(verb, "filed", *arguments, "--snapshot", str(saved), **more)
+        return [line.split("\t")[-1] for line in out.splitlines()]
+
+    assert read("scan", "k") == ["a", "b", "c"]
+    assert read("scan", "k", "--from", "2", "--to", "3") == ["b"]
+    assert read("scan", "k", "--from", "-10m", "-n", "2") == ["a", "b"]
+    assert read("scan", "k", "--to", "-10m") == []
+    assert read("scan", "k", "--reverse", "-n", "2") == ["c", "b"]
+    assert read("scan", "k", "-n", "0") == []
+    assert read("latest", "k") == ["c"]
+    assert read("latest", "y") == []
+    assert read("count", "k") == ["3"]
+    assert read("count", "k", "--from", "3") == ["1"]
+    assert read("keys") == ["k", "z"]
+    assert read("keys", "--prefix", "k") == ["k"]
+    assert read("keys", "--after", "k") == ["z"]
+    assert read("keys", "-n", "1") == ["k"]
+    stdin = saved.read_bytes()
+    assert run("count", "filed", "k", "--snapshot", "-", stdin=stdin)[0] == "3\n"
+    for flags in (["--node", "1"], ["--through", "1"], ["--reverse"], ["--from", "latest"]):
+        _, err = run("scan", "filed", "k", "--snapshot", str(saved), *flags, code=2)
+        assert f"--snapshot does not go together with {flags[0]}" in err
+    missing = str(tmp_path / "none")
+    assert "No such file" in run("keys", "filed", "--snapshot", missing, code=1)[1]
+    run("log", "create", "another")
+    assert "filed" in run("keys", "another", "--snapshot", str(saved), code=1)[1]
+
+
 def test_policies_are_created_altered_and_described(run: Any) -> None:
     run("log", "create", "rules", "--retention", "7d", "--retention-bytes", "10GiB")
     run("log", "alter", "rules", "--retention", "none", "--snapshot-delay", "1h")
@@ -419,6 +458,50 @@ class TestImport:
             "left out: line 5: the key has 481 bytes; the limit is 480. Shorten the key or hash it",
         ]
         assert run("keys", "rows")[0] == "a\nc\ne\n"
+
+
+def interrupted(cluster: LocalCluster, log: str, *arguments: str) -> str:
+    """Start a verb, press Ctrl-C once the log has entries; return what the verb said."""
+    process = subprocess.Popen(
+        [LOGNODE, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "LOGNODE_SERVER": cluster.servers},
+    )  # fmt: skip
+    with lognode.Client(cluster.servers) as client:
+        opened = client.log(log)
+        testing.eventually(
+            lambda: sum(map(opened.count, opened.keys(prefix=""))) > 1_000,
+            timeout_s=60, what="entries",
+        )  # fmt: skip
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_an_import_that_is_interrupted_says_what_was_stored(
+    run: Any, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("key,n\n" + "".join(f"k{n % 7},{n}\n" for n in range(600_000)))
+    run("log", "create", "long")
+    err = interrupted(cluster, "long", "import", "long", str(path), "--key", "key")
+    found = re.match(r"interrupted: log 'long' has (\d+) of the rows(?:, and perhaps (\d+))?", err)
+    assert found, err
+    stored = sum(int(run("count", "long", f"k{n}")[0]) for n in range(7))
+    assert 0 < int(found[1]) <= stored <= int(found[1]) + int(found[2] or 0) < 600_000
+
+
+def test_a_bench_that_is_interrupted_says_what_was_stored(run: Any, cluster: LocalCluster) -> None:
+    run("log", "create", "benched")
+    err = interrupted(
+        cluster, "benched", "bench", "append", "benched", "--seconds", "60s", "--keys", "5",
+        "--batch", "10",
+    )  # fmt: skip
+    found = re.match(r"interrupted: log 'benched' has (\d+) records of this bench, and per", err)
+    assert found, err
+    keys = run("keys", "benched")[0].splitlines()
+    assert 0 < int(found[1]) <= sum(int(run("count", "benched", key)[0]) for key in keys)
 
 
 def test_a_closed_pipe_ends_it_quietly(cluster: LocalCluster, run: Any) -> None:

@@ -22,7 +22,20 @@ from lognode.client.protocol.reads import SCAN
 
 pytestmark = pytest.mark.cluster
 
-LABELS = {"op", "result", "role", "reason", "le", "level", "what", "cache", "version", "python"}
+LABELS = {
+    "op",
+    "result",
+    "role",
+    "reason",
+    "state",
+    "le",
+    "level",
+    "what",
+    "cache",
+    "version",
+    "python",
+    "commit",
+}
 """All that a metric may be divided by; never a key, a log or an address."""
 
 

@@ -85,11 +85,13 @@ VERB = Work(
             after("    verbs_cluster,", "    verbs_dummy,\n"),
             after("        *verbs_cluster.VERBS,", "        *verbs_dummy.VERBS,\n"),
         ),
+        "client/cli/examples.py": after('    "node list"', '    "dummy": "",\n'),
         "docs/reference-cli.md": ["scripts/reference"],
         "tests/cluster/test_cli.py": after('    "node list": [],', '    "dummy": [],\n'),
     },
     [
         "tests/cluster/test_cli.py::test_every_verb_has_an_example",
+        "tests/unit/test_cli_examples.py::test_every_verb_has_an_example_that_parses",
         "tests/unit/test_cli_output.py::test_help_names_every_verb",
         "tests/unit/test_contributing.py::test_the_map_of_each_folder_names_every_file[client/cli]",
         "tests/unit/test_docs.py::test_the_reference_is_what_the_code_says",

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import lognode
+from lognode import testing
+
 ROOT = Path(__file__).resolve().parents[2]
 PROMISES = {*(f"S{n}" for n in range(1, 13)), *(f"L{n}" for n in range(1, 5)),
             *(f"G{n}" for n in range(1, 8))}  # fmt: skip
@@ -20,6 +23,15 @@ def test_the_reference_is_what_the_code_says() -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_reference_names_types_that_programs_can_import() -> None:
+    page = (ROOT / "docs" / "reference-sdk.md").read_text("utf-8")
+    part = page.split("\n## Types of parameters\n")[1].split("\n## ")[0]
+    named = set(re.findall(r"^- `(\w+)`:", part, re.MULTILINE))
+    assert {"Record", "GivenHeaders", "Start", "FollowStart"} <= named <= set(lognode.__all__)
+    shown = page.split("\n## lognode.testing\n")[1]
+    assert all(f"`{name}(" in shown or f"`class {name}`" in shown for name in testing.__all__)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

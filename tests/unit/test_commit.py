@@ -1,0 +1,61 @@
+"""The commit of the program, in `lognode --version` and in the metrics."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lognode.node import main as node_main
+from lognode.node.metrics import Metrics
+from lognode.node.runtime import commit
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=e@example.org",
+         *arguments],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def test_a_checkout_has_its_commit_and_says_that_files_were_changed(tmp_path: Path) -> None:
+    assert commit.of_checkout(tmp_path) == ""
+    git(tmp_path, "init", "--quiet")
+    assert commit.of_checkout(tmp_path) == "", "nothing is committed"
+    file = tmp_path / "file"
+    file.write_text("a")
+    git(tmp_path, "add", "file")
+    git(tmp_path, "commit", "--quiet", "-m", "First")
+    first = git(tmp_path, "rev-parse", "--short=12", "HEAD")
+    assert commit.of_checkout(tmp_path) == first
+    file.write_text("b")
+    assert commit.of_checkout(tmp_path) == f"{first}+"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (json.dumps({"url": "u", "vcs_info": {"vcs": "git", "commit_id": "0123456789abcdef"}}),
+         "0123456789ab"),
+        (json.dumps({"url": "file:///x", "dir_info": {"editable": True}}), ""),
+        ("", ""),
+        ("[]", ""),
+    ],
+)  # fmt: skip
+def test_an_installation_from_a_repository_has_its_commit(text: str, expected: str) -> None:
+    assert commit.of_direct_url(text) == expected
+
+
+def test_the_version_and_the_metrics_name_the_commit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for known, shown in (("0123456789ab", " (0123456789ab)\n"), ("", "0.1.0\n")):
+        monkeypatch.setattr(commit, "commit", lambda known=known: known)
+        monkeypatch.setattr("lognode.node.metrics.commit", lambda known=known: known)
+        assert node_main.main(["--version"]) == 0
+        assert capsys.readouterr().out.endswith(shown)
+        metrics = Metrics()
+        metrics.watch_process()
+        assert f'commit="{known}"' in metrics.exposition().decode()
