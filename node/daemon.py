@@ -550,8 +550,7 @@ class Node:
         return HttpServer(
             host=host, port=port, metrics=self._metrics, not_ready=readiness.lacking,
             tls=None if self._tls is None else self._tls.http_context,
-            status=self._status.whole, on_closed=told,
-            connections_max=self._plan.http + self._plan.door,
+            status=self._status.whole, connections_max=self._plan.over_http, on_closed=told,
             guard=self._entrance.guard, visible=self._entrance.visible,
             on_refused=self._auditing.audit.turned_away, door=self._door(),
         )  # fmt: skip

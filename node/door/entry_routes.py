@@ -5,6 +5,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from ...client.json_text import printable
+from ...client.log import AsyncLog
 from ...client.protocol import limits
 from ...client.protocol.errors import InvalidArgument
 from ...client.protocol.kinds import INTEGER_MAX
@@ -21,6 +22,7 @@ from .answers import (
     rows_answer,
     small_answer,
 )
+from .append_once import IDEMPOTENCY_KEY, append_once
 from .json_kinds import (
     BYTES,
     BYTES_SCHEMA,
@@ -75,12 +77,8 @@ def _record(value: dict[str, Any]) -> tuple[bytes, bytes | None, dict[bytes, byt
 
 async def _append(asked: Asked) -> web.StreamResponse:
     log, values = asked.client.log(asked.given["log"]), asked.values
-    if asked.request.headers.get("Idempotency-Key") is not None:
-        raise InvalidArgument(
-            "Idempotency-Key is given, and this version does not keep such keys; leave the header "
-            "out, or append with a named producer of the SDK",
-            what="Idempotency-Key",
-        )
+    if asked.given["Idempotency-Key"] is not None:
+        return await _append_once(asked, log)
     if not asked.many and not asked.given["atomic"]:
         key, value, headers = _record(values[0])
         ack = await log.append(
@@ -105,6 +103,20 @@ async def _append(asked: Asked) -> web.StreamResponse:
     first = await log.append_batch(records)
     rows = (ack_row(_later(first, at)) for at in range(len(records)))
     return await rows_answer(asked.request, "acks", rows)
+
+
+async def _append_once(asked: Asked, log: AsyncLog) -> web.StreamResponse:
+    (value,) = asked.values if len(asked.values) == 1 else (None,)
+    if value is None or asked.many or asked.given["atomic"] or "expect" in value:
+        raise InvalidArgument(
+            "Idempotency-Key is for one entry without `expect`; send an object, or leave the "
+            "header out",
+            what="Idempotency-Key",
+        )
+    ack = await append_once(
+        log, asked.given["Idempotency-Key"], _record(value), snapshot=value.get("snapshot", False)
+    )
+    return small_answer(ack_row(ack))
 
 
 def _later(first: Ack, at: int) -> Ack:
@@ -178,9 +190,12 @@ ENTRY_ROUTES: Final = (
         "Append one entry (an object), or many (an array, or NDJSON). An answer of many has an ack "
         "for each, in their order.", _append,
         {"oneOf": [ACK_SCHEMA, listing("acks", ACK_SCHEMA)]},
-        (_LOG, parameters.flag(
-            "atomic", "Append all entries or none. Their keys must lie in one range."
-        )),
+        (
+            _LOG, IDEMPOTENCY_KEY,
+            parameters.flag(
+                "atomic", "Append all entries or none. Their keys must lie in one range."
+            ),
+        ),
         _ENTRY, many=True,
     ),
     Route(

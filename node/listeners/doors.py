@@ -113,7 +113,7 @@ class Doors:
             "peers": 0 if self._peers is None else self._peers.connections,
             "peers_max": plan.from_peers,
             "http": 0 if self._http is None else self._http.connections,
-            "http_max": plan.http + plan.door,
+            "http_max": plan.over_http,
             "nodes_max": plan.nodes,
         }
 

@@ -63,6 +63,11 @@ class Plan(NamedTuple):
     clients: int
 
     @property
+    def over_http(self) -> int:
+        """All connections over HTTP."""
+        return self.http + self.door
+
+    @property
     def door_requests(self) -> int:
         """Requests to REST under way, without event streams."""
         return min(limits.door_requests_max, self.door // 2)

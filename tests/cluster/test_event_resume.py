@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
-from http_asking import Events
+from http_asking import Answer, Events, asked
 
 import lognode
 from lognode import testing
@@ -116,3 +116,44 @@ def test_l1_s4_events_go_on_exactly_through_a_split_a_merge_and_a_killed_leader(
             assert not reader.wrong
             assert dict(reader.found) == want
             assert reader.cuts >= 5
+
+
+def test_s8_a_repeated_append_gets_the_first_answer_from_any_node(
+    three: testing.LocalCluster,
+) -> None:
+    """Through a split, a merge and a killed leader."""
+    with lognode.Client(three.servers, timeout=30.0) as client:
+        log = client.create_log("repeated", ranges=1)
+        testing.wait_healthy(three)
+
+        def append(at: int, key: str) -> tuple[int, bool]:
+            body = {"key": key, "value": key}
+            headers = {"Idempotency-Key": f"shop-{key}:1"}
+
+            def answered() -> Answer | None:
+                found = asked(
+                    three.nodes[at].http, "POST", "/v1/logs/repeated/entries", body, headers=headers
+                )
+                return found if found.status == 200 else None
+
+            found = testing.eventually(answered, timeout_s=60, what="the append is answered").json
+            return found["seq"], found["duplicate"]
+
+        first = {key: append(0, key) for key in ("a", "z")}
+        assert [again for _, again in first.values()] == [False, False]
+
+        def repeated(at: int) -> None:
+            for key, (seq, _) in first.items():
+                assert append(at, key) == (seq, True)
+
+        client.admin.split("repeated", at="m", timeout=30.0)
+        repeated(1)
+        client.admin.merge("repeated", at="m", timeout=60.0)
+        repeated(2)
+        leader = testing.leader_of(client, "repeated")
+        three.nodes[leader - 1].kill()
+        repeated(leader % 3)
+        three.nodes[leader - 1].start()
+        three.nodes[leader - 1].wait_ready()
+        repeated(leader - 1)
+        assert [log.count(key) for key in first] == [1, 1]

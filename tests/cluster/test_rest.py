@@ -225,8 +225,12 @@ def test_bad_requests_get_problems_and_change_nothing(tmp_path: Path) -> None:
         packed = {"Content-Encoding": "gzip"}
         problem(await ask("POST", path, good, headers=packed), 415, "UNSUPPORTED_MEDIA_TYPE")
         problem(await ask("POST", path), 415, "UNSUPPORTED_MEDIA_TYPE")
+        for name in ("p", "p:", "p:0", ":1", "p:-1", "p:1x", "p:" + "9" * 19, "p" * 300 + ":1"):
+            answer = await ask("POST", path, good, headers={"Idempotency-Key": name})
+            assert answer.status == 400, name
         named = {"Idempotency-Key": "p:1"}
-        problem(await ask("POST", path, good, headers=named), 400, "INVALID_ARGUMENT")
+        for value in ([good], good | {"expect": "absent"}):
+            problem(await ask("POST", path, value, headers=named), 400, "INVALID_ARGUMENT")
         problem(await ask("GET", "/v1/logs/orders", good), 400, "INVALID_ARGUMENT")
         problem(await ask("GET", "/v1/nothing"), 404, "NOT_FOUND")
         problem(await ask("GET", "/v1/logs/none"), 404, "LOG_NOT_FOUND")
@@ -342,6 +346,39 @@ def test_the_document_is_served(tmp_path: Path) -> None:
         found = (await ask("GET", "/openapi.json")).json
         assert found["openapi"] == "3.1.0"
         assert "/v1/logs/{log}/entries" in found["paths"]
+
+    on_a_node(tmp_path, body)
+
+
+def test_s8_an_append_with_an_idempotency_key_is_applied_once(tmp_path: Path) -> None:
+    async def body(node: LiveNode, ask: Ask, client: lognode.AsyncClient) -> None:
+        log = await client.create_log("orders", split_at=["m"])
+
+        async def append(number: int, key: str = "a", producer: str = "shop") -> Answer:
+            return await ask(
+                "POST", "/v1/logs/orders/entries", {"key": key, "value": str(number)},
+                headers={"Idempotency-Key": f"{producer}:{number}"},
+            )  # fmt: skip
+
+        first = (await append(1)).json
+        assert not first["duplicate"]
+        for _ in range(3):
+            again = (await append(1)).json
+            assert (again["seq"], again["duplicate"]) == (first["seq"], True)
+        assert not (await append(2, "z")).json["duplicate"]  # in another range
+        assert (await append(1)).json["seq"] == first["seq"]
+        assert not (await append(1, producer="other")).json["duplicate"]
+        assert not (await append(9)).json["duplicate"]
+        told = problem(await append(5), 409, "CONFLICT")  # skipped, which nobody can know
+        assert told["outcome"] == "unknown"
+        # Requests at the same time: each is applied once, or is fenced and may be repeated.
+        answers = await asyncio.gather(*(append(10) for _ in range(4)))
+        while not any(answer.status == 200 for answer in answers):
+            answers = [await append(10)]
+        assert {answer.status for answer in answers} <= {200, 409}
+        assert (await append(10)).json["duplicate"]
+        assert [entry.value async for entry in log.scan("a")] == [b"1", b"1", b"9", b"10"]
+        assert [entry.value async for entry in log.scan("z")] == [b"2"]
 
     on_a_node(tmp_path, body)
 
