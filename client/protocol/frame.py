@@ -269,8 +269,10 @@ class Decoder:
     def _too_long(self, length: int, checksum: int) -> Broken:
         too_long = f"a frame has {length} bytes; at most {self._frame_bytes_max} are allowed here"
         broken = self._break(too_long)
-        is_http = http_instead.recognised(HEADER.pack(length, checksum))
-        return broken if is_http is None else Broken(is_http)
+        if self._frame_bytes_max == limits.handshake_bytes_max:  # the other side may be anybody
+            is_http = http_instead.recognised(HEADER.pack(length, checksum))
+            return broken if is_http is None else Broken(is_http)
+        return broken
 
     def _break(self, reason: str) -> Broken:
         self.broken = True

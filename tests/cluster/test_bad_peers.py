@@ -42,7 +42,7 @@ BOMB = {
     "an array that claims more than it has": (framed(b"\x93\x01\xa1x\xdd\xff\xff\xff\xff"), ""),
     "no message": (framed(msgpack.packb({"a": 1})), ""),
     "an extension type": (framed(b"\x93\x01\xa1x\x81\xa1k\xc7\x01\x05\x00"), "ext"),
-    "garbage": (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", ""),
+    "garbage": (b"EHLO localhost\r\nMAIL FROM: <a@localhost>\r\n\r\n", ""),
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lognode.client.cli import main, parser, progress
+from lognode.client.cli.clusters import where
 from lognode.client.cli.printer import FORMATS, Printer
 from lognode.client.protocol import errors
 from lognode.client.protocol.types import UNCHANGED
@@ -223,8 +224,8 @@ def test_every_verb_takes_the_common_flags() -> None:
 def test_the_server_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNODE_SERVER", "h:1")
     verb = main.VERBS["log list"]
-    assert verb.parser().parse([]).server == "h:1"
-    assert verb.parser().parse(["--server", "g:2"]).server == "g:2"
+    assert where(verb.parser().parse([])).server == "h:1"
+    assert where(verb.parser().parse(["--server", "g:2"])).server == "g:2"
 
 
 def test_the_bar_is_for_terminals() -> None:

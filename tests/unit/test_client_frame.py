@@ -59,6 +59,14 @@ def test_strangers_may_send_small_frames_only() -> None:
     assert isinstance(events[0], Broken)
 
 
+def test_http_is_recognised_before_the_handshake_only() -> None:
+    for data, told in ((b"GET / HTTP/1.1", "an HTTP request"), (b"HTTP/1.1 400", "answers HTTP")):
+        (broken,) = Decoder.of_stranger().feed(data)
+        assert told in str(broken)
+        (broken,) = Decoder().feed(data)
+        assert "bytes; at most" in str(broken)
+
+
 def test_a_wrong_checksum_ends_the_stream_after_the_frames_before_it() -> None:
     good = frame.encode(1, 40, {})
     bad = bytearray(frame.encode(2, 40, {"a": 1}))
