@@ -39,5 +39,7 @@ def verb_first(arguments: Sequence[str]) -> list[str]:
 
 def hint(given: str, known: Iterable[str]) -> str:
     """Return a text that names the words of `known` that are like the given word, or ""."""
-    near = get_close_matches(given, sorted(set(known)), n=_HINTS_MAX)
-    return f"; did you mean {' or '.join(f'`{word}`' for word in near)}?" if near else ""
+    bare = {word.lstrip("-"): word for word in known}  # the dashes make all flags alike
+    near = get_close_matches(given.lstrip("-"), sorted(bare), n=_HINTS_MAX)
+    told = " or ".join(f"`{bare[word]}`" for word in near)
+    return f"; did you mean {told}?" if near else ""

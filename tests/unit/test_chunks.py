@@ -14,9 +14,11 @@ from lognode.client.protocol.errors import LimitExceeded, RemoteProtocolError
 from lognode.client.protocol.frame import Decoder, Frame, Spliced
 from lognode.client.protocol.reads import EXPORT
 from lognode.client.protocol.types import Entry
-from lognode.statemachine.block_output import BlockEncoder
+from lognode.statemachine.block_layout import ALL_BYTES, Laid, layout_of
+from lognode.statemachine.block_output import BlockEncoder, HeaderMarks
 from lognode.statemachine.block_slices import Portion
 from lognode.statemachine.entries import Entries
+from lognode.statemachine.scattered import Scattered
 from lognode.statemachine.segment_block import PLAIN, Block, Codec
 from lognode.statemachine.segment_format import Bases
 from lognode.statemachine.strings import Strings
@@ -38,19 +40,22 @@ def made_up(rng: random.Random, count: int, first_seq: int) -> list[Entry]:
 
 def block_of(entries: list[Entry], bases: Bases) -> Block:
     keys = [e.key for e in entries]
+    values = [e.value or b"" for e in entries]
     rows = Entries(
         Strings.of(keys),
         np.array([e.seq - bases.seq for e in entries], bases.seq_code),
         np.array([e.timestamp_ms - bases.timestamp_ms for e in entries], bases.timestamp_code),
-        Strings.of([e.value or b"" for e in entries]),
+        Scattered.side_by_side(b"".join(values), np.array(list(map(len, values)), np.int64)),
         np.array([e.value is None for e in entries]),
         {at: e.headers for at, e in enumerate(entries) if e.headers},
         {at for at, e in enumerate(entries) if e.snapshot},
     )
     fresh = np.array([at == 0 or keys[at - 1] != key for at, key in enumerate(keys)])
     codec = Codec(PLAIN, None)
-    encoder = BlockEncoder(rows.sorted(np.arange(len(rows)), fresh), codec, bases)
-    data = encoder.encode(0, len(rows), 0)
+    order = np.arange(len(rows))
+    layout = layout_of(rows, order, fresh, rows.keys.take(order[fresh]), None)
+    laid = Laid._make(layout.take(ALL_BYTES, True))
+    data = BlockEncoder(codec, bases).encode(laid, HeaderMarks(rows, order), 0)
     return Block(data, codec, 0)
 
 

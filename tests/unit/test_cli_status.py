@@ -24,10 +24,16 @@ def test_the_table_names_nodes_that_are_short_of_disk_or_insecure_and_damaged_re
         return STATUS
 
     out = io.StringIO()
-    client: Any = SimpleNamespace(status=status)
-    call = Call(client, Namespace(), Printer("table", out), print)
+
+    async def health(**_: Any) -> dict[str, Any]:
+        return {"ok": False, "reasons": ["node 1 is short of disk"], "next": "free some space"}
+
+    notes: list[str] = []
+    client: Any = SimpleNamespace(status=status, health=health)
+    call = Call(client, Namespace(), Printer("table", out), notes.append)
     asyncio.run(VERBS["status"].run(call))  # type: ignore[arg-type]
     assert out.getvalue().splitlines() == [
         "c", "1\th:1\th:2\t-\tACTIVE\t4\tyes\tyes\tyes\t9.9\t1,2",
         "3\t7\t2\tits log is not in the WAL",
     ]  # fmt: skip
+    assert notes == ["not healthy: node 1 is short of disk", "next: free some space"]

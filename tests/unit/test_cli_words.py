@@ -63,9 +63,9 @@ def test_no_hint_without_a_likeness() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["log", "list", "--sever", "h:1"], "--sever h:1; did you mean `--server` or"),
+        (["log", "list", "--sever", "h:1"], "--sever h:1; did you mean `--server`?"),
         (["log", "list", "--formt=json"], "--formt=json; did you mean `--format`?"),
-        (["--sever", "h:1", "log", "list"], "did you mean `--server` or"),
+        (["--sever", "h:1", "log", "list"], "did you mean `--server`?"),
         (["--server", "h:1"], "arguments: --server h:1 without a verb; see `lognode --help`"),
         (["--datta", "d"], "did you mean `--data`?"),
         (["log", "list", "--frobnicate"], "arguments: --frobnicate; see `lognode log list --help`"),
