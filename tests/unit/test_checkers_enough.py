@@ -108,6 +108,15 @@ def test_no_fault_at_all_and_no_read_that_succeeded() -> None:
     assert "there is no linearizable read of everything at the end" in why
 
 
+@pytest.mark.parametrize("tries", [1, 4, 5])
+def test_decisions_that_are_few_need_not_succeed(tries: int) -> None:
+    story = Story()
+    for _ in range(tries):
+        story.do(1, "decide", {"key": "k"}, type="fail", error="TIMEOUT: no")
+    why = enough(story.history, TEST).unknown
+    assert (f"no decide succeeded, of {tries}" in why) == (tries >= 5)
+
+
 def test_without_nemesis_no_fault_is_due() -> None:
     story = _story(package="kill")
     calm = Story()
