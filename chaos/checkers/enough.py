@@ -22,8 +22,8 @@ _NOT_AT_NODES: Final = frozenset({"none", "range", "client"})
 _SELDOM: Final = frozenset({"final", "unregister"})
 """Operations that need not succeed: final reads have a rule of their own, others are too few."""
 _TRIES_MIN: Final = {"decide": 5}
-"""The tries from which on one must succeed, if not 1. An operator decides about parked keys, and few
-are parked where entries become dead letters."""
+"""The tries from which on one must succeed, if not 1. An operator decides about parked keys, and
+few are parked where entries become dead letters."""
 _STOPS_PROCESSES: Final = frozenset({"kill", "pause", "power", "part-kill", "pause-kill"})
 _ELECTION_DUE_NS: Final = 3_000_000_000
 """The latest time for a new leader after the old leader is gone (L1)."""
