@@ -24,7 +24,7 @@ Modules
 - Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_blocks`,
   `late_numbers`.
 - Memtables: `memtable`, made of `seq_index`, `newest_table` (or `newest_positions`), `key_store`,
-  `sorted_keys` and `column_cache`. `compiled` has their functions in C.
+  `sorted_keys` and `column_cache`. `compiled` has their functions in C (`_memtable.c`).
 - Segments: `segments` is the store. `segment_format`, `segment_block`, `segment_order`,
   `segment_dictionary` and `bloom` are the parts of a file. `segment_reader` reads a file by
   `segment_pages` and `segment_file`, `block_cache` caches its blocks, and `file_hash` names it.

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..client.protocol.native import load
 
-compiled: Final[Any] = load("._memtable", __package__)
+memtables: Final[Any] = load("._memtable", __package__)
 """The functions of `_memtable.c`; None without a compiler."""
 building: Final[Any] = load("._building", __package__)
 """The functions of `_building.c`; None without a compiler."""

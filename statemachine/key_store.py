@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ..client.protocol.key_column import KeyColumn
-from .compiled import compiled
+from .compiled import memtables
 
 _END_BYTES: Final = 4
 
@@ -34,8 +34,8 @@ class KeyStore:
 
     def add(self, column: KeyColumn) -> None:
         """Append the keys of the column."""
-        if compiled is not None:
-            self.ends.frombytes(compiled.shifted(column.ends, len(self.data)))
+        if memtables is not None:
+            self.ends.frombytes(memtables.shifted(column.ends, len(self.data)))
         else:
             ends = np.frombuffer(column.ends, np.uint32) + np.uint32(len(self.data))
             self.ends.frombytes(ends.tobytes())

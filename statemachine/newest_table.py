@@ -10,7 +10,7 @@ have a table.
 
 from typing import TYPE_CHECKING, Final
 
-from .compiled import compiled
+from .compiled import memtables
 from .key_store import KeyStore
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ class NewestTable:
         """Add entries at these positions, or at consecutive positions from that one on."""
         self._make_room(len(hashes))
         keys = self._keys
-        self._held += compiled.note(self._slots, keys.data, keys.ends, hashes, positions)
+        self._held += memtables.note(self._slots, keys.data, keys.ends, hashes, positions)
         self.count += len(hashes)
 
     def lasts(self, keys: list[bytes], before: int) -> list[int]:
         """Return `before` and one more than the newest position of each key, or 0 without one."""
         own = self._keys
-        found: list[int] = compiled.lasts(self._slots, own.data, own.ends, keys, before)
+        found: list[int] = memtables.lasts(self._slots, own.data, own.ends, keys, before)
         return found
 
     def _make_room(self, count: int) -> None:
@@ -64,5 +64,5 @@ class NewestTable:
         if least <= len(self._slots):
             return
         slots = bytearray(1 << (least - 1).bit_length())
-        compiled.move(self._slots, slots)
+        memtables.move(self._slots, slots)
         self._slots = slots

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from ..client.protocol.key_column import KeyColumn
 from ..client.protocol.native import native
 from .column_cache import ColumnCache
-from .compiled import compiled
+from .compiled import memtables
 from .key_store import KeyStore
 from .newest_positions import NewestPositions
 from .newest_table import NewestTable
@@ -191,7 +191,7 @@ class SeqIndex:
             return [0] * len(keys)
         newest = self._newest
         if newest is None or not newest.has_room(end):
-            newest = NewestPositions(end) if compiled is None else NewestTable(self.keys)
+            newest = NewestPositions(end) if memtables is None else NewestTable(self.keys)
             for run in self._runs:
                 newest.add(run.hashes, run.positions)
             self._newest = newest

@@ -20,7 +20,7 @@ from lognode.client.protocol import native as native_of
 from lognode.client.protocol.key_column import KeyColumn
 from lognode.client.protocol.native import native, packing
 from lognode.statemachine import key_store, packed_strings, seq_index, strings
-from lognode.statemachine.compiled import compiled
+from lognode.statemachine.compiled import memtables
 from lognode.statemachine.key_store import KeyStore
 from lognode.statemachine.seq_index import _Hashes
 
@@ -32,7 +32,7 @@ needs_native = pytest.mark.skipif(native is None, reason="no compiled module is 
 
 def test_the_modules_are_compiled_where_they_are_tested() -> None:
     wanted = os.environ.get("CI") == "true" and not os.environ.get("LOGNODE_PURE")
-    assert not wanted or None not in (native, packing, compiled)
+    assert not wanted or None not in (native, packing, memtables)
 
 
 def test_a_module_that_hashes_in_another_way_is_not_used() -> None:
@@ -145,7 +145,7 @@ def test_a_store_has_the_keys_by_position(
     seed: int, pure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if pure:
-        monkeypatch.setattr(key_store, "compiled", None)
+        monkeypatch.setattr(key_store, "memtables", None)
     rng = random.Random(seed)
     store, expected = KeyStore(), list[bytes]()
     for _ in range(20):
@@ -163,14 +163,14 @@ def test_a_store_has_the_keys_by_position(
 @needs_native
 def test_ends_of_keys_are_shifted_within_32_bits() -> None:
     ends = array("I", [0, 7, 1 << 31])
-    assert compiled.shifted(ends, 5) == array("I", [5, 12, (1 << 31) + 5]).tobytes()
+    assert memtables.shifted(ends, 5) == array("I", [5, 12, (1 << 31) + 5]).tobytes()
     for by in (1 << 31, 1 << 32, 1 << 63, -1, 1 << 70):
         with pytest.raises(OverflowError):
-            compiled.shifted(ends, by)
+            memtables.shifted(ends, by)
     with pytest.raises(ValueError, match="four bytes"):
-        compiled.shifted(b"abc", 0)
+        memtables.shifted(b"abc", 0)
     with pytest.raises(TypeError):
-        compiled.shifted(ends, None)
+        memtables.shifted(ends, None)
 
 
 @needs_native

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from lognode.client.protocol.key_column import KeyColumn
-from lognode.statemachine.compiled import compiled
+from lognode.statemachine.compiled import memtables
 from lognode.statemachine.key_store import KeyStore
 from lognode.statemachine.newest_table import NewestTable
 
-pytestmark = pytest.mark.skipif(compiled is None, reason="no compiled module is installed")
+pytestmark = pytest.mark.skipif(memtables is None, reason="no compiled module is installed")
 TAG = (1 << 32) - 1
 
 
@@ -102,10 +102,10 @@ ENDS = array("I", [0, 1, 2])
 )
 def test_nothing_outside_of_the_memory_is_read(slots: bytearray, ends: "array[int]") -> None:
     with pytest.raises(ValueError, match=r"position has no key|power of two|column of ends"):
-        compiled.lasts(slots, bytearray(b"xx"), ends, [b"k"], 0)
+        memtables.lasts(slots, bytearray(b"xx"), ends, [b"k"], 0)
     hashes = array("q", [hash(b"k")])
     with pytest.raises(ValueError, match=r"position has no key|power of two|column of ends|full"):
-        compiled.note(slots, bytearray(b"xx"), ends, hashes, 1)
+        memtables.note(slots, bytearray(b"xx"), ends, hashes, 1)
 
 
 @pytest.mark.parametrize(
@@ -119,19 +119,19 @@ def test_nothing_outside_of_the_memory_is_read(slots: bytearray, ends: "array[in
 def test_a_position_that_has_no_key_is_refused(positions: Any, error: type[Exception]) -> None:
     hashes = array("q", [hash(b"k")])
     with pytest.raises(error):
-        compiled.note(bytearray(64), bytearray(b"kk"), ENDS, hashes, positions)
+        memtables.note(bytearray(64), bytearray(b"kk"), ENDS, hashes, positions)
 
 
 def test_a_full_table_is_refused_and_searched_once() -> None:
     slots = memory([1, 1])
     with pytest.raises(ValueError, match="full"):
-        compiled.note(slots, bytearray(b"xk"), ENDS, array("q", [hash(b"k")]), 1)
+        memtables.note(slots, bytearray(b"xk"), ENDS, array("q", [hash(b"k")]), 1)
     with pytest.raises(ValueError, match="full"):
-        compiled.move(memory([1, 1]), bytearray(8))
-    assert compiled.lasts(slots, bytearray(b"xk"), ENDS, [b"k"], 0) == [0]
+        memtables.move(memory([1, 1]), bytearray(8))
+    assert memtables.lasts(slots, bytearray(b"xk"), ENDS, [b"k"], 0) == [0]
 
 
 @pytest.mark.parametrize("keys", [(b"k",), [b"k", "k"], [bytearray(b"k")], [None], b"k"])
 def test_keys_are_a_list_of_bytes(keys: Any) -> None:
     with pytest.raises(TypeError):
-        compiled.lasts(bytearray(64), bytearray(b"kk"), ENDS, keys, 0)
+        memtables.lasts(bytearray(64), bytearray(b"kk"), ENDS, keys, 0)

@@ -22,7 +22,7 @@ def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> li
     monkeypatch.setattr(module, "_RUN_MAX", 64)
     monkeypatch.setattr(module, "_CHAIN_MIN", 4)
     if request.param != "own hash":  # the compiled table hashes keys itself
-        monkeypatch.setattr(module, "compiled", None)
+        monkeypatch.setattr(module, "memtables", None)
     if request.param == "without the compiled module":
         monkeypatch.setattr(module, "native", None)
     if request.param == "three hashes":
