@@ -48,6 +48,8 @@ from .violation import Violation
 
 READER_IDS: Final = 100
 """Readers are named above all clients."""
+_LETTER_S: Final = 0.5
+"""More than a dead letter takes: two commands of its range, and an append between them."""
 _CHECK_EVERY_S: Final = 0.1
 _PROGRESS_WITHIN_S: Final = 5.0
 """A leader loss costs no client more than 3 s; a client may also have to wait for one timeout."""
@@ -342,15 +344,13 @@ class World:
         ]  # fmt: skip
 
     def _require_convergence(self) -> None:
-        limit = self.clock.elapsed + self.options.grace_seconds
-        if self.converged() or self._run_until(limit, stop_when_converged=True):
+        if self.converged() or self._run_until(self._patience(), stop_when_converged=True):
             return
         left = self._unconsumed()
         if left and self.operations.converged():
             hindrance = self._hindrance.kind
             self._hindrance.end()
-            limit = self.clock.elapsed + self.options.grace_seconds
-            if hindrance and self._run_until(limit, stop_when_converged=True):
+            if hindrance and self._run_until(self._patience(), stop_when_converged=True):
                 raise Violation("G5", "a consumer or a key delays other keys", hindrance=hindrance,
                                 entries=left[:5])  # fmt: skip
             raise Violation("G4", "entries are never acknowledged", entries=left[:5])
@@ -358,6 +358,12 @@ class World:
         waiting = {client.name: client.open_requests for client in self.clients}
         waiting |= {reader.client.name: reader.open_requests for reader in self.readers}
         raise Violation("L2", "no convergence after the faults ended", open=waiting, nodes=state)
+
+    def _patience(self) -> float:
+        """Return until when all must have settled, in seconds of the run. Dead letters are copied
+        one after the other."""
+        copied = len(self._unconsumed()) if self.options.letters else 0
+        return self.clock.elapsed + self.options.grace_seconds + _LETTER_S * copied
 
     def _compare_contents(self) -> None:
         shown: dict[GroupId, dict[bytes, list[tuple[int, bytes]]]] = {}
