@@ -145,7 +145,10 @@ def object_of(fields: Mapping[str, Field]) -> Kind:
             raise refused(name, value, "an object")
         unknown = sorted(map(str, value.keys() - fields.keys()))
         if unknown:
-            raise refused(name, unknown[0], f"only the fields {', '.join(fields)}")
+            raise InvalidArgument(
+                f"{name} has the field {unknown[0][:_SHOWN_MAX]!r}; give only {', '.join(fields)}",
+                what=name,
+            )
         missing = [each for each in required if each not in value]
         if missing:
             raise InvalidArgument(f"{name} has no field {missing[0]!r}; give it", what=missing[0])
