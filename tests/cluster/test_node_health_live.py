@@ -18,7 +18,7 @@ def test_health_of_a_cluster_that_grows(tmp_path: Path) -> None:
         async with live(tmp_path, 1) as cluster, lognode.AsyncClient(cluster.address) as client:
             await client.create_log("orders")
             await cluster.settled()
-            assert await client.health() == {"ok": True, "reasons": []}
+            assert await client.health() == {"ok": True, "reasons": [], "next": None}
             health = await client.health(nodes=3)
             assert health == {"ok": False, "reasons": ["1 nodes are ACTIVE; the check wants 3"]}
             await cluster.join()
@@ -43,7 +43,7 @@ def test_health_of_a_cluster_that_grows(tmp_path: Path) -> None:
                     if answer["ok"]:
                         break
                     await asyncio.sleep(0.01)
-                assert answer == {"ok": True, "reasons": []}
+                assert answer == {"ok": True, "reasons": [], "next": None}
                 connection.close()
 
     asyncio.run(run())

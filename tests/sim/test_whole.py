@@ -12,12 +12,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from types import CoroutineType
 
 import pytest
 
 from lognode.chaos.nemeses import Package
-from lognode.chaos.plan import WORKLOADS, Plan
+from lognode.chaos.plan import WORKLOADS
 from lognode.chaos.whole import faults, runner
 from lognode.chaos.whole.additions import Additions
 from lognode.chaos.whole.cut_off import cut_off_follow
@@ -133,13 +134,18 @@ def test_G7_a_node_that_says_seen_of_everything_is_found(
     assert "seen-too-soon" in outcome.why
 
 
-def group_plan(on_dead: str, rate: float) -> Plan:
-    """A calm run of a group that does this with entries that failed too often."""
-    for seed in range(99):
-        plan = Choice("group", ("slow",)).plan(seed)
-        if GroupWorkload(random.Random(f"{seed}/workload")).on_dead == on_dead:
-            return replace(plan, nodes=3, rate=rate, time_limit_s=6.0)
-    raise AssertionError(f"no seed draws {on_dead}")
+def whys_of_groups(on_dead: str) -> Iterator[str]:
+    """Run calm groups that do this with entries that failed too often; yield what is wrong."""
+    plans = (
+        Choice("group", ("slow",)).plan(seed)
+        for seed in range(99)
+        if GroupWorkload(random.Random(f"{seed}/workload")).on_dead == on_dead
+    )
+    for plan in islice(plans, 5):
+        calm = replace(plan, nodes=3, rate=60.0, time_limit_s=6.0)
+        outcome = run_seed(calm, additions=Additions())
+        if outcome.verdict == "invalid":
+            yield outcome.why
 
 
 @pytest.mark.slow
@@ -147,9 +153,7 @@ def test_S8_a_node_that_appends_without_the_acknowledgements_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(acked_appends, "acknowledge", lambda *_: None)
-    outcome = run_seed(group_plan("park", 60.0), additions=Additions())
-    assert outcome.verdict == "invalid"
-    assert "again" in outcome.why or "acked-twice" in outcome.why
+    assert any("again" in why or "acked-twice" in why for why in whys_of_groups("park"))
 
 
 @pytest.mark.slow
@@ -172,9 +176,8 @@ def test_G2_S8_a_node_that_copies_dead_letters_never_or_twice_is_found(
             await send(self, range_, again)
 
     monkeypatch.setattr(OwnAppends, "send", wrong)
-    outcome = run_seed(group_plan(f"dead_letter:{DEAD}", 60.0), additions=Additions())
-    assert outcome.verdict == "invalid"
-    assert any(name in outcome.why for name in found)
+    whys = whys_of_groups(f"dead_letter:{DEAD}")
+    assert any(name in why for why in whys for name in found)
 
 
 @pytest.mark.slow
