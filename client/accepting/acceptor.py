@@ -526,6 +526,7 @@ class ServerConnection:
         elif answer is not None:
             request.task = asyncio.ensure_future(answer)
             request.task.add_done_callback(lambda task: self._served(request, task))
+            del answer  # its error may have this frame in its traceback: leave no cycle
 
     def _served(self, request: Request, task: "asyncio.Future[Body | None]") -> None:
         # An exception refers to its frames, and they refer to the request: leave no cycle.

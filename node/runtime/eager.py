@@ -25,12 +25,21 @@ def begun(work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
         ended.set_result(done.value)
         return ended
     except Exception as error:
-        failed: asyncio.Future[T] = loop.create_future()
-        failed.set_exception(error)
-        return failed
+        return _failed(error)
     if waits_for is not None:
         waits_for._asyncio_future_blocking = False  # as a task does when it takes the future
     return loop.create_task(_Rest(work, waits_for))
+
+
+def _failed(error: Exception) -> "asyncio.Future[Any]":
+    """Return the future of an error.
+
+    The frames of the error's traceback refer to the frames of all callers. A caller that keeps the
+    future in a local variable makes a cycle.
+    """
+    failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    failed.set_exception(error)
+    return failed
 
 
 class _Rest(Coroutine[Any, Any, T]):
