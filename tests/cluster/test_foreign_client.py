@@ -517,7 +517,15 @@ def test_administration_by_the_page(make: Make) -> None:
     for operation in RARE:
         assert client.ask_any(operation, {})
     client.ask_any("delete_log", {"name": "rules"})
-    assert refusal(lambda: client.metadata("rules")).code == "LOG_NOT_FOUND"
+
+    def is_unknown() -> bool:
+        try:
+            client.metadata("rules")
+        except Refused as refused:
+            return refused.code == "LOG_NOT_FOUND"
+        return False
+
+    testing.eventually(is_unknown, what="each node knows that the log is deleted")
 
 
 def test_two_producers_at_once_keep_the_order_of_each_key(

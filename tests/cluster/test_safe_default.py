@@ -111,7 +111,10 @@ def test_a_node_that_joins_learns_from_the_cluster_whether_clients_are_known(
         second.start()
         second.wait_ready()
         testing.wait_healthy(cluster)
-        assert insecure(first.status()) == (False, [False, False])
+        testing.eventually(
+            lambda: insecure(first.status()) == (False, [False, False]),
+            what="the reports of both nodes",
+        )
         if auth:
             assert second.stop() == 0
             second.start()  # the data directory says that there are tokens

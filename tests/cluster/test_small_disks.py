@@ -3,6 +3,8 @@
 import contextlib
 import os
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,9 +174,16 @@ def test_a_disk_that_is_too_small_is_said_at_the_start(small_disk: Path, tmp_pat
         (node,) = cluster.nodes
         node.data = small_disk / "data"
         node.start()
-        node.wait_ready()
+        testing.eventually(lambda: "is ready and serves" in node.log_path.read_text())
         (line,) = [each for each in node.log_path.read_text().splitlines() if "too small" in each]
         assert str(48 * MIB) in line
         assert "give smaller --disk-reserve-bytes and --wal-file-bytes" in line
         with lognode.Client(cluster.servers) as client:
+            testing.eventually(
+                lambda: [row["state"] for row in client.status()["nodes"]] == ["ACTIVE"],
+                what="the node is registered",
+            )
             assert refuses(client.create_log("orders"))
+        with pytest.raises(urllib.error.HTTPError) as unready:
+            urllib.request.urlopen(f"http://{node.http}/readyz", timeout=10.0)
+        assert "give a smaller --disk-reserve-bytes" in unready.value.read().decode()
