@@ -40,6 +40,16 @@ def flags(parser: Parser) -> list[Flag]:
     ]  # fmt: skip
 
 
+_FIND_VERB: Final = f"""        if [[ -n $skip ]]; then skip=""; continue; fi
+        case "$word" in
+            {"|".join(VALUE_FLAGS)}) skip=1 ;;
+            -*) ;;
+            *) if [[ -z $first ]]; then first=$word; elif [[ -z $second ]]; then second=$word; fi ;;
+        esac
+    done"""
+"""The loop of bash and zsh over the words before the cursor: `first` and `second` are the verb."""
+
+
 def script(shell: str, table: Table) -> str:
     """Return the script for one of SHELLS."""
     makers: dict[str, Callable[[Table], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
@@ -52,13 +62,7 @@ _lognode() {{
     local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}"
     local first="" second="" skip="" word words=""
     for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-        if [[ -n $skip ]]; then skip=""; continue; fi
-        case "$word" in
-            {"|".join(VALUE_FLAGS)}) skip=1 ;;
-            -*) ;;
-            *) if [[ -z $first ]]; then first=$word; elif [[ -z $second ]]; then second=$word; fi ;;
-        esac
-    done
+{_FIND_VERB}
 {_cases(table)}
     COMPREPLY=()
     if [[ $words != FILES ]]; then COMPREPLY=($(compgen -W "$words" -- "$cur")); fi
@@ -74,13 +78,7 @@ _lognode() {{
     local cur="${{words[CURRENT]}}" prev="${{words[CURRENT-1]}}"
     local first="" second="" skip="" word found=""
     for word in "${{(@)words[2,CURRENT-1]}}"; do
-        if [[ -n $skip ]]; then skip=""; continue; fi
-        case "$word" in
-            {"|".join(VALUE_FLAGS)}) skip=1 ;;
-            -*) ;;
-            *) if [[ -z $first ]]; then first=$word; elif [[ -z $second ]]; then second=$word; fi ;;
-        esac
-    done
+{_FIND_VERB}
 {_cases(table).replace("words=", "found=")}
     if [[ $found == FILES ]]; then _files; else compadd -- ${{=found}}; fi
 }}

@@ -52,7 +52,9 @@ def resident(pids: Sequence[int]) -> int:
 class ProcessorWatch:
     """Samples the processor time of `groups`, whose functions return seconds; a context manager."""
 
-    def __init__(self, groups: Mapping[str, Callable[[], float]], every_s: float = _EVERY_S):
+    def __init__(
+        self, groups: Mapping[str, Callable[[], float]], every_s: float = _EVERY_S
+    ) -> None:
         self._groups = groups
         self._every_s = every_s
         self._times: list[float] = []

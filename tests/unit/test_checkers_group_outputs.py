@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 from hand_history import Story
+from judging import judged
 
-from lognode.chaos.checkers import for_workload
 from lognode.chaos.verdict import Result
 
 A, B = 3, 4
@@ -14,19 +14,13 @@ DEAD = "dead_letter:chaos-dead"
 Tell = Callable[[Story], None]
 
 
-def judged(story: Story) -> Result:
+def _judged(story: Story) -> Result:
     story.end()
-    found = Result("group")
-    for checker in for_workload("group"):
-        result = checker(story.history)
-        found.anomalies += result.anomalies
-        found.unknown += result.unknown
-        found.counts |= result.counts
-    return found
+    return judged("group", story)
 
 
 def names(story: Story) -> set[str]:
-    return {one.name for one in judged(story).anomalies}
+    return {one.name for one in _judged(story).anomalies}
 
 
 def of(entries: int) -> Story:
@@ -56,7 +50,7 @@ def test_outputs_that_are_made_in_the_step_of_their_acknowledgement_are_valid() 
     story.take(B, (2, [3]))
     story.transform(B, 2, {3: ("c4-1", 13)})
     done(story, (11, "c3-1"), (12, "c3-2"), (13, "c4-1"))
-    result = judged(story)
+    result = _judged(story)
     assert result.verdict == "valid", (result.anomalies, result.unknown)
     assert (result.counts["outputs"], result.counts["acknowledged entries"]) == (3, 6)
 
@@ -66,14 +60,14 @@ def test_an_append_without_an_answer_has_happened_as_a_whole_or_not_at_all() -> 
     story.take(A, (1, [1]))
     story.transform(A, 1, {1: ("c3-1", 11)}, type="info", there=["c3-1"])
     done(story, (11, "c3-1"))
-    assert judged(story).verdict == "valid"
+    assert _judged(story).verdict == "valid"
     story = of(1)
     story.take(A, (1, [1]))
     story.transform(A, 1, {1: ("c3-1", 11)}, type="info")
     story.take(B, (2, [1]))
     story.transform(B, 2, {1: ("c4-1", 12)})
     done(story, (12, "c4-1"))
-    assert judged(story).verdict == "valid"
+    assert _judged(story).verdict == "valid"
 
 
 def output_without_acknowledgement(story: Story) -> None:
@@ -156,7 +150,7 @@ def test_an_entry_that_is_rejected_is_a_dead_letter_and_the_next_goes_on() -> No
     story = of(2)
     rejected(story)
     story.letters(("k", 1, "p1-1"))
-    result = judged(story)
+    result = _judged(story)
     assert result.verdict == "valid", (result.anomalies, result.unknown)
     assert result.counts["dead letters"] == 1
 
@@ -171,7 +165,7 @@ def test_an_entry_that_an_operator_let_go_on_may_be_done_and_be_a_dead_letter() 
     story.take(B)
     story.group(on_dead=DEAD)
     story.letters(("k", 1, "p1-1"), ("k", 1, "p1-1"))
-    assert judged(story).verdict == "valid"
+    assert _judged(story).verdict == "valid"
 
 
 def missing(story: Story) -> None:
@@ -250,6 +244,6 @@ def test_without_a_read_of_the_dead_letters_nothing_is_said() -> None:
     story = of(2)
     rejected(story)
     story.letters(type="fail")
-    result = judged(story)
+    result = _judged(story)
     assert not result.anomalies
     assert "dead letters of the group are unknown" in result.unknown[0]

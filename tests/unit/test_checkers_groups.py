@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 from hand_history import Story
+from judging import judged
 
-from lognode.chaos.checkers import for_workload
 from lognode.chaos.verdict import Anomaly, Result
 
 A, B = 3, 4
@@ -15,13 +15,7 @@ Tell = Callable[[Story], None]
 
 def _judged(story: Story) -> Result:
     story.end()
-    found = Result("group")
-    for checker in for_workload("group"):
-        result = checker(story.history)
-        found.anomalies += result.anomalies
-        found.unknown += result.unknown
-        found.counts |= result.counts
-    return found
+    return judged("group", story)
 
 
 def _story(entries: int = 3, key: str = "k") -> Story:

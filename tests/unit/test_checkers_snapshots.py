@@ -2,8 +2,8 @@
 
 import pytest
 from hand_history import Story
+from judging import judged
 
-from lognode.chaos.checkers import for_workload
 from lognode.chaos.verdict import Result
 
 K1, K2, K3, OTHER = ("k", 1, "p1-1"), ("k", 2, "p1-2"), ("k", 3, "p1-3"), ("other", 9, "p2-1")
@@ -12,12 +12,7 @@ LOST = "NOT_FOUND: the lease of this snapshot has ended"
 
 def _judged(story: Story) -> Result:
     story.end()
-    found = Result("snapshot")
-    for checker in for_workload("snapshot"):
-        result = checker(story.history)
-        found.anomalies += result.anomalies
-        found.counts |= result.counts
-    return found
+    return judged("snapshot", story)
 
 
 def _names(story: Story) -> set[str]:

@@ -4,24 +4,13 @@ from collections.abc import Callable
 
 import pytest
 from hand_history import STEP_NS, Story
+from judging import judged
 
-from lognode.chaos.checkers import for_workload
 from lognode.chaos.checkers.account import Account
 from lognode.chaos.checkers.register import linearizable
 from lognode.chaos.verdict import Result
 
 Tell = Callable[[Story], None]
-
-
-def _judged(workload: str, story: Story) -> Result:
-    """By all checkers of a workload, as one."""
-    found = Result(workload)
-    for checker in for_workload(workload):
-        result = checker(story.history)
-        found.anomalies += result.anomalies
-        found.unknown += result.unknown
-        found.counts |= result.counts
-    return found
 
 
 def _names(result: Result) -> set[str]:
@@ -48,7 +37,7 @@ def test_a_follower_that_gets_everything_once_is_valid() -> None:
     story.follow([], type="fail", error="UNAVAILABLE: gone")
     story.follow([_entry(2), _entry(3)])
     story.end()
-    result = _judged("follow", story)
+    result = judged("follow", story)
     assert result.verdict == "valid", result.anomalies
     assert result.counts["followers"] == 1
 
@@ -70,7 +59,7 @@ def test_S4_a_follower_that_does_not_is_invalid(name: str, deliveries: list[list
     for seqs in deliveries:
         story.follow([_entry(seq) for seq in seqs])
     story.end()
-    result = _judged("follow", story)
+    result = judged("follow", story)
     assert _names(result) == {name}
     assert result.anomalies[0].key == "k"
     assert result.anomalies[0].operations
@@ -81,14 +70,14 @@ def test_a_follower_owes_what_it_follows(what: str, target: str) -> None:
     story = _three()
     story.follow([("other", 9, "p2-1")], what, target)
     story.end()
-    assert _names(_judged("follow", story)) == ({"stall"} if what == "log" else set())
+    assert _names(judged("follow", story)) == ({"stall"} if what == "log" else set())
 
 
 def test_an_entry_of_another_key_is_misrouted() -> None:
     story = _three()
     story.follow([_entry(1), _entry(2), _entry(3), ("other", 9, "p2-1")])
     story.end()
-    assert _names(_judged("follow", story)) == {"misrouted"}
+    assert _names(judged("follow", story)) == {"misrouted"}
 
 
 def test_a_follower_that_ended_with_an_error_is_unknown() -> None:
@@ -96,7 +85,7 @@ def test_a_follower_that_ended_with_an_error_is_unknown() -> None:
     story.follow([_entry(1)])
     story.follow([], type="fail", error="UNAVAILABLE: gone")
     story.end()
-    result = _judged("follow", story)
+    result = judged("follow", story)
     assert result.verdict == "unknown"
     assert "UNAVAILABLE: gone" in result.unknown[0]
 
@@ -124,7 +113,7 @@ def test_S9_a_register_is_valid() -> None:
     story.read(6, [*R, (7, "p3-1")])
     story.contents["k"].append([7, "p3-1"])
     story.end()
-    result = _judged("register", story)
+    result = judged("register", story)
     assert result.verdict == "valid", result.anomalies
     assert result.counts["keys"] == 1
     assert result.counts["operations of a key, at most"] == 9
@@ -159,7 +148,7 @@ def test_S9_a_broken_condition_is_found_by_seqs_and_by_search(name: str, tell: T
     story = _register()
     tell(story)
     story.end()
-    result = _judged("register", story)
+    result = judged("register", story)
     assert _names(result) == {name, "nonlinearizable"}
     [found] = [one for one in result.anomalies if one.name == name]
     assert found.promise == "S9"
@@ -173,7 +162,7 @@ def test_S7_a_stale_read_is_found_by_search() -> None:
     story.read(6, R[:1])
     story.read(7, [])
     story.end()
-    result = _judged("register", story)
+    result = judged("register", story)
     assert _names(result) == {"stale-read", "nonlinearizable"}
     [searched] = [one for one in result.anomalies if one.name == "nonlinearizable"]
     assert "read of seq 1 with p1-1 of process 6" in searched.message
@@ -183,7 +172,7 @@ def test_S4_seqs_that_fall_have_no_order() -> None:
     story = _register()
     story.append("p2-2", 9)
     story.append("p3-1", 8)
-    assert _names(_judged("register", story)) == {"realtime-order", "nonlinearizable"}
+    assert _names(judged("register", story)) == {"realtime-order", "nonlinearizable"}
 
 
 def test_a_refusal_may_know_what_nobody_read() -> None:
@@ -191,10 +180,10 @@ def test_a_refusal_may_know_what_nobody_read() -> None:
     story = _register()
     story.append("p3-1", None, expect=4, type="info")
     story.append("p2-2", None, expect=4, type="fail", last=6)
-    assert _judged("register", story).verdict == "valid"
+    assert judged("register", story).verdict == "valid"
     nobody = _register()
     nobody.append("p2-2", None, expect=4, type="fail", last=6)
-    assert _names(_judged("register", nobody)) == {"nonlinearizable"}
+    assert _names(judged("register", nobody)) == {"nonlinearizable"}
 
 
 def test_a_search_of_a_register_that_takes_too_long_is_unknown() -> None:
@@ -227,7 +216,7 @@ def test_a_set_is_valid_and_its_latency_is_that_of_the_last_miss() -> None:
     story.read(3, S)
     story.append("p1-3", 3)
     story.end()
-    result = _judged("set", story)
+    result = judged("set", story)
     assert result.verdict == "valid", result.anomalies
     assert result.counts["elements"] == 3
     assert result.counts["stable latency ms, 0.5"] == 5.0
@@ -241,21 +230,21 @@ def test_an_element_is_known_by_a_read_before_it_is_acknowledged() -> None:
     story.read(2, [(1, "p1-1")])
     story.read(3, [], consistency="prefix")
     story.event(1, "ok", "append", {"seqs": [1]})
-    assert _judged("set", story).counts["stable latency ms, 1"] == 1.0
+    assert judged("set", story).counts["stable latency ms, 1"] == 1.0
 
 
 def test_S7_a_stale_read_of_a_set() -> None:
     story = _set()
     story.read(2, S[:1])
     story.read(2, S)
-    assert _names(_judged("set", story)) == {"stale-read"}
+    assert _names(judged("set", story)) == {"stale-read"}
 
 
 def test_S2_an_element_that_the_last_read_lacks_is_lost() -> None:
     story = _set()
     story.read(2, S)
     story.read(2, S[:1])
-    result = _judged("set", story)
+    result = judged("set", story)
     assert _names(result) == {"stale-read", "lost"}
     assert "p1-2" in next(one.message for one in result.anomalies if one.name == "lost")
 
@@ -270,7 +259,7 @@ def test_S8_records_stand_in_the_order_of_their_numbers() -> None:
     story.contents["k"].append([8, "p1-9"])
     story.append("p1-9", None, number=9, type="info", process=4)
     story.end()
-    result = _judged("exactly-once", story)
+    result = judged("exactly-once", story)
     assert _names(result) == {"out-of-order", "nonmonotonic-send"}
     found = [one for one in result.anomalies if one.name == "out-of-order"]
     assert len(found) == 4
@@ -281,7 +270,7 @@ def test_S8_records_stand_in_the_order_of_their_numbers() -> None:
     good.append("p5-1", 6)
     good.append("p5-2", 7)
     good.end()
-    assert _judged("exactly-once", good).verdict == "valid"
+    assert judged("exactly-once", good).verdict == "valid"
 
 
 def test_S8_a_record_twice_and_one_that_is_missing() -> None:
@@ -290,5 +279,5 @@ def test_S8_a_record_twice_and_one_that_is_missing() -> None:
     story.append("p1-2", 2, number=2)
     story.contents["k"].append([4, "p1-1"])
     story.end(without={"p1-2"})
-    names = _names(_judged("exactly-once", story))
+    names = _names(judged("exactly-once", story))
     assert {"duplicate", "lost-write"} <= names

@@ -4,20 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from health_steps import drained
 
 from lognode.node.serving import health
 from lognode.node.serving.next_step import Troubles, next_step
 from lognode.partitions.metadata import Metadata
-
-
-def drained(steps: health.Steps) -> health.Found:
-    """What the work returns that comes in steps."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            result: health.Found = done.value
-            return result
 
 
 def found(nodes: int, *, members: tuple[int, ...] = (1, 2, 3), **states: str) -> Metadata:

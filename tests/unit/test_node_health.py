@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from health_steps import drained
+
 from lognode.node.serving import health
 from lognode.partitions import commands
 from lognode.partitions.metadata import Metadata
@@ -41,16 +43,6 @@ def reasons(
 ) -> list[str]:
     steps = health.reasons(found, leader, nodes, damaged or {}, short or {}, unreachable)
     return drained(steps).reasons
-
-
-def drained(steps: health.Steps) -> health.Found:
-    """What the work returns that comes in steps."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            found: health.Found = done.value
-            return found
 
 
 def test_one_node_alone_is_healthy() -> None:
