@@ -2,8 +2,8 @@
 
 The request is a session of a named producer with one record. Opening the session fences the session
 of an earlier attempt, whose record is then applied, or never will be. The range of the key
-remembers the number, so that a repetition gets the first answer, from any node and after splits and
-merges.
+remembers the number, so that a repetition gets the seq of the first append, from any node and after
+splits and merges.
 
 A range forgets numbers below the newest one that it has heard. So an asker sends its numbers one
 after the other, each until it is answered. A lower number that the range no longer knows was
@@ -42,7 +42,7 @@ def _read(value: bytes, name: str) -> OnceKey:
 IDEMPOTENCY_KEY: Final = Parameter(
     "Idempotency-Key", "header",
     "`PRODUCER:NUMBER`, for one entry: the name of a producer and the number of its record. A "
-    "repetition gets the first answer. Send numbers that rise, one after the other.",
+    "repetition gets the seq of the first append. Send numbers that rise, one after the other.",
     {"type": "string", "pattern": "^.+:[1-9][0-9]{0,18}$"}, _read,
 )  # fmt: skip
 
