@@ -42,7 +42,8 @@ Modules of these layers. In the SDK:
   append_acks: what an append acknowledges
   imports: no collection of garbage while lognode is imported
   poll_turns: how many long polls a client has under way
-  group, group_names: a group for its operators; the names of groups
+  group, group_names, group_pulls: a group for its operators; the names of groups; batches without a
+    consumer that stays
   view_choice, view_names, view_waits: the views that an append waits for; the names of views, which
     the client remembers for some seconds; waits for views
   gathering: several questions to the cluster at once

@@ -23,6 +23,7 @@ from .bodies import Bodies
 from .clients import Clients
 from .entry_routes import ENTRY_ROUTES
 from .event_routes import EVENT_ROUTES
+from .group_routes import GROUP_ROUTES
 from .log_routes import LOG_ROUTES
 from .openapi import document
 from .problems import problem, problem_of_http
@@ -31,7 +32,7 @@ from .snapshot_routes import SNAPSHOT_ROUTES
 
 DOCUMENT_PATH: Final = "/openapi.json"
 PREFIX: Final = "/v1/"
-TABLE: Final = (*LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES, *SNAPSHOT_ROUTES)
+TABLE: Final = (*LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES, *SNAPSHOT_ROUTES, *GROUP_ROUTES)
 """All operations over HTTP."""
 
 
@@ -89,7 +90,7 @@ class Door:
                 "`Authorization: Bearer TOKEN` too (`lognode token create`)",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        bound = self._streams if route.streams else self._requests
+        bound = self._streams if route.streams or route.waits else self._requests
         with bound.admitted(access.principal.name):
             given = route.read(parts, request)
             values, many = await self._bodies.read(request, route)
