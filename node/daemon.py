@@ -185,6 +185,7 @@ class Node:
         await self._identify()
         disk = self._around.disk(self._directory.wal, self._plan.wal)
         self._files_open.callback(disk.close)
+        disk.watch_syncs(self._metrics.wal_sync_seconds.time)
         self._wal = Wal.open(disk, entropy=os.urandom, file_bytes=config.wal_file_bytes)
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)
@@ -563,6 +564,7 @@ class Node:
             most=lambda: most_clients(plan.dials, len(self._view.metadata.nodes)),
             requests_max=plan.door_requests, version=own_program(0, 0).version,
             streams_max=min(self._config.http_streams, plan.door - plan.door_requests),
+            metrics=self._metrics,
         )  # fmt: skip
 
     def _for_peers(self, bases: BaseServer) -> dict[Operation, PeerHandler]:

@@ -239,6 +239,7 @@ class DataService:
 
     async def _read(self, read: Read, body: Body, room: Room) -> Body:
         """Serve a read at its consistency. The answer has the index that was applied."""
+        started = time.monotonic()
         replica = self.find(body)
         await self._until_readable(replica, body, room)
         try:
@@ -251,6 +252,7 @@ class DataService:
         answer.setdefault("applied", replica.applied_index)  # pages and numbers set their own
         if not replica.leads:
             answer["leader"] = replica.leader_hint
+        self._metrics.read_seconds.observe(time.monotonic() - started)
         return answer
 
     def _check_runs(self, replica: RangeReplica) -> None:

@@ -87,7 +87,9 @@ def test_G3_each_entry_is_done_once_by_pulls_and_acks_at_any_node(
     assert (lag["entries"], lag["in_flight"], lag["begun"]) == (0, 0, True)
 
 
-def test_what_fails_comes_again_and_is_parked(three: LocalCluster, client: lognode.Client) -> None:
+def test_an_entry_that_fails_comes_again_and_is_parked(
+    three: LocalCluster, client: lognode.Client
+) -> None:
     node = three.nodes[0]
     log = client.create_log("failing")
     log.append_many([("k", b"%d" % n) for n in range(3)])
@@ -104,7 +106,7 @@ def test_what_fails_comes_again_and_is_parked(three: LocalCluster, client: logno
     assert queue.ask(node, "release", {"token": token}).status == 200
     (batch,) = queue.pull(node)
     assert [entry["seq"] for entry in batch["entries"]] == seqs[1:]
-    assert batch["deliveries"] == 1, "giving back is no failure"
+    assert batch["deliveries"] == 1, "a release without an error does not count as failed"
     assert "no longer has" in refused(queue.ask(node, "ack", {"token": token}), 409, "FENCED")
     token = batch["token"]
     assert queue.ask(node, "release", {"token": token, "error": "no room"}).status == 200
