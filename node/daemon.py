@@ -632,7 +632,7 @@ class Node:
 def main(config: Config) -> int:
     """Run a node until it is stopped; return the exit code."""
     os.umask(0o077)  # no other user may read the node's data
-    logs.set_up(config.log_level)
+    logs.set_up(config.log_level, config.log_format)
     node = Node(config)
     node.watch_process()
     return run(node.run())

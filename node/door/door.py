@@ -28,7 +28,8 @@ from .event_routes import EVENT_ROUTES
 from .group_routes import GROUP_ROUTES
 from .log_routes import LOG_ROUTES
 from .openapi import document
-from .problems import problem, problem_of_http
+from .problems import problem, problem_of_bug, problem_of_http
+from .request_ids import OPERATION, id_of
 from .route import JSON_TYPE, Asked, Route, Routes
 from .snapshot_routes import SNAPSHOT_ROUTES
 
@@ -88,15 +89,19 @@ class Door:
                 status = 200
                 return web.Response(text=self._document, content_type=JSON_TYPE)
             route, parts = self._routes.find(request)
+            request[OPERATION] = route.name
             answer = await self._serve(request, route, parts)
             status = answer.status
             return answer
         except LognodeError as error:
-            answer = problem(error)
+            answer = problem(error, id_of(request))
             status = answer.status
             return answer
         except web.HTTPException as refusal:
             status = refusal.status
+            raise
+        except Exception:
+            status = 500
             raise
         finally:
             self._count(route, status, time.monotonic() - began)
@@ -131,9 +136,14 @@ class Door:
         await self._clients.close()
 
     @staticmethod
-    def refusal(error: web.HTTPException) -> web.StreamResponse:
+    def refusal(request: web.Request, error: web.HTTPException) -> web.StreamResponse:
         """Return the answer for an error of the guard, of a route or of aiohttp."""
-        return problem_of_http(error)
+        return problem_of_http(error, id_of(request))
+
+    @staticmethod
+    def bug(request: web.Request) -> web.StreamResponse:
+        """Return the answer for an error that nobody expects."""
+        return problem_of_bug(id_of(request))
 
 
 def _check_origin(request: web.Request) -> None:

@@ -276,27 +276,33 @@ def test_admission_bounds_all_and_each_asker() -> None:
 def test_every_error_has_a_status_that_the_document_names() -> None:
     for kind in BY_CODE.values():
         error = kind("text")
-        answer = problem(error)
+        answer = problem(error, "r-1")
         assert answer.status == status_of(error)
         assert answer.status in STATUSES
         assert answer.content_type == "application/problem+json"
         told = json.loads(answer.text or "")
         assert (told["code"], told["outcome"]) == (error.code, error.outcome)
+        assert told["request_id"] == "r-1"
 
 
 def test_a_problem_has_the_fields_of_its_error() -> None:
-    told = json.loads(problem(SequenceMismatch("m", key=b"\xff", expected=3, actual=4)).text or "")
+    told = json.loads(
+        problem(SequenceMismatch("m", key=b"\xff", expected=3, actual=4), "r-1").text or ""
+    )
     assert told["fields"] == {"key": {"b64": "/w=="}, "expected": 3, "actual": 4}
     partial = PartialFailure("m", acks=[None, None], errors=[SequenceMismatch("m"), Timeout("t")])
     assert status_of(partial) == 504
-    told = json.loads(problem(partial).text or "")
+    told = json.loads(problem(partial, "r-1").text or "")
     assert [each["code"] for each in told["fields"]["errors"]] == ["SEQUENCE_MISMATCH", "TIMEOUT"]
 
 
 def test_a_quota_and_a_full_queue_say_when_to_come_back() -> None:
     full, quota = Overloaded("m"), Overloaded("m", quota="records", retry_after=2.2)
-    assert (problem(full).status, problem(full).headers["Retry-After"]) == (503, "1")
-    assert (problem(quota).status, problem(quota).headers["Retry-After"]) == (429, "3")
+    assert (problem(full, "r-1").status, problem(full, "r-1").headers["Retry-After"]) == (503, "1")
+    assert (problem(quota, "r-1").status, problem(quota, "r-1").headers["Retry-After"]) == (
+        429,
+        "3",
+    )
 
 
 # The document.
