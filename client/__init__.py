@@ -50,6 +50,7 @@ Modules of these layers. In the SDK:
   snapshot, vector: snapshots, and the value that describes a snapshot
   loop_thread: the thread and event loop behind the blocking SDK
   timer: a call of the loop at a time that stays known
+  tracing: spans of appends, in a program that uses OpenTelemetry
 
 On both sides, and in programs around them:
 

@@ -70,6 +70,8 @@ class Config:
     dial_map: Path | None = None
     log_level: str = "INFO"
     log_format: str = "auto"
+    traces: str = "off"
+    """`on`: appends of traced clients have spans, which OpenTelemetry exports."""
     wal_file_bytes: int = limits.wal_file_bytes
     """Size of a WAL file. Above a few files, memtables that need the oldest file are flushed."""
     transfer_bytes_per_s: int = limits.transfer_bytes_per_s
@@ -220,6 +222,11 @@ _FLAGS = {
     "log_format": (
         "auto|json|logfmt|text",
         "form of the log on stderr; auto: text on a terminal, JSON otherwise (default auto)",
+    ),
+    "traces": (
+        "on|off",
+        "export OpenTelemetry spans of the appends of traced clients, to the address in "
+        "OTEL_EXPORTER_OTLP_ENDPOINT; needs lognode[otel] and an exporter (default off)",
     ),
     "wal_file_bytes": ("N", "size of a file of the write-ahead log (default 64 MiB)"),
     "transfer_bytes_per_s": (
@@ -405,7 +412,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             raise ValueError("give none, optional or required")
         if name == "log_format" and value not in LOG_FORMATS:
             raise ValueError(f"give {', '.join(LOG_FORMATS[:-1])} or {LOG_FORMATS[-1]}")
-        if name in ("balance", "auth", "insecure"):
+        if name in ("balance", "auth", "insecure", "traces"):
             return _switch(value)
         if name == "zone":
             return ZONE.check(str(value), name)

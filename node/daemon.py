@@ -70,6 +70,7 @@ from .replicas.flush import Flusher
 from .replicas.host import Host
 from .replicas.replica import Memory, Services
 from .replicas.rounds import Rounds
+from .replicas.traces import Traces, exporting
 from .runtime import descriptors, logs
 from .runtime.garbage import Garbage
 from .runtime.interpreter import run
@@ -125,6 +126,7 @@ class Node:
         self._files_open = contextlib.ExitStack()
         self._clocks = Clocks() if clocks is None else clocks
         self._process = new_incarnation()
+        self._traces: Traces | None = None
 
     def watch_process(self) -> None:
         """Show the use of the process in the metrics: the node has the process for itself."""
@@ -309,6 +311,8 @@ class Node:
             on_broken=self.shutdown.fail,
         )  # fmt: skip
         self._ends.callback(self._pings.stop)
+        if self._config.traces == "on":
+            self._traces = exporting(node_id)
         services = Services(
             node_id=node_id, links=self._links, confirmations=self._confirmations,
             rounds=self._rounds, turn_ends=self._turn_ends, options=options,
@@ -318,7 +322,7 @@ class Node:
             on_leader=lambda gid, term, leader: self._view.learn(gid, term, leader),
             on_broken=self.shutdown.fail,
             on_stuck=lambda replica, error: self._repair.step_found(replica, error),
-            room=self._room,
+            room=self._room, traces=self._traces,
         )  # fmt: skip
         self._host = Host(
             wal=self._wal, meta=self._meta, sync=self._files, rounds=self._rounds,
@@ -614,6 +618,8 @@ class Node:
         self.parts.cancel()
         await self._disk_watch.stop()  # before another process may use the directory
         await self._doors.close()
+        if self._traces is not None:
+            await self._traces.close()
         self._links.stop()
         self._host.stop()
         if self.shutdown.failure is None:

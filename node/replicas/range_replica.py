@@ -265,6 +265,8 @@ class RangeReplica(Replica):
                 if not future.done():
                     future.set_exception(error)
         else:
+            if self.services.traces is not None:
+                self.services.traces.proposed(self.gid, index, futures)
             decoded = [each.batch for each in taken]
             self._proposed.keep(
                 index, command, Command(commands.APPEND, stamp_ms, batches), decoded

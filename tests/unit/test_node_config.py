@@ -35,6 +35,7 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "dial_map": ("a", "b", "c", Path("a")),
     "invitation": ("a", "b", "c", Path("a")),
     "log_level": ("debug", "info", "error", "DEBUG"),
+    "traces": ("on", "off", "on", "on"),
     "log_format": ("logfmt", "json", "text", "logfmt"),
     "wal_file_bytes": (str(1 << 20), str(2 << 20), str(4 << 20), 1 << 20),
     "transfer_bytes_per_s": ("0", "1", "2", 0),
