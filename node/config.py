@@ -281,7 +281,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             metavar=value, **bare,
         )  # fmt: skip
     parser.add_argument("--config", type=Path, default=None, metavar="FILE",
-                        help="TOML file with any of these settings")  # fmt: skip
+                        help="TOML file with any of these settings; `lognode init` writes "
+                             "such a file")  # fmt: skip
 
 
 def described() -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ of the systemd unit. No container engine runs: the nodes get the arguments of th
 """
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -85,7 +86,9 @@ class Machine:
             self.here("\n".join([*self._exported, *lines])), self.home, self._environment
         )
         self._exported += exported
-        if "systemctl enable --now lognode\n" in script:
+        if "systemctl restart lognode\n" in script:
+            self.stop()
+        if re.search(r"systemctl (?:enable --now|restart) lognode\n", script):
             self.start()
         return told
 
@@ -164,8 +167,7 @@ def upgraded(mine: Machine, machines: list[Machine]) -> None:
     restart, check = blocks("Upgrade")
     assert "systemctl restart lognode" in restart[1]
     for machine in machines:
-        machine.stop()
-        machine.start()
+        machine.run(restart[1])
         mine.run(check[1])
 
 
@@ -180,6 +182,13 @@ def replaced(mine: Machine, machines: list[Machine]) -> None:
     assert left is not None
     assert left.wait(30) == 1, "the removed node ends by itself"
     assert "two shirts" in mine.run("lognode scan orders anna")
+    ((_, zone),) = blocks("Add a zone")
+    machines[3].run(zone)
+    mine.run("lognode health --nodes 3 --wait 60s")
+    nodes = json.loads(mine.run("lognode node list --format json"))
+    assert sorted(node["zone"] for node in nodes if node["state"] == "ACTIVE") == [
+        "rack2", "rack3", "rack4",
+    ]  # fmt: skip
 
 
 def test_the_nodes_of_the_compose_file_form_a_cluster(tmp_path: Path) -> None:
