@@ -6,7 +6,7 @@ import math
 import os
 import socket
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -294,7 +294,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             metavar=value, **bare,
         )  # fmt: skip
     parser.add_argument("--config", type=Path, default=None, metavar="FILE",
-                        help="TOML file with any of these settings")  # fmt: skip
+                        help="TOML file with any of these settings; `lognode init` writes "
+                             "such a file")  # fmt: skip
+
+
+def described() -> Iterator[tuple[str, str]]:
+    """Yield the name and the help text of every setting, in the order of `--help`."""
+    for name, (_, text) in _FLAGS.items():
+        yield name, text
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:

@@ -25,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run_node(arguments)
         if arguments[0] == "dev":
             return _run_dev(arguments[1:])
+        if arguments[0] == "init":
+            return _write_config(arguments[1:])
         if arguments[0] == "ca":
             return _run_ca(arguments[1:])
         if arguments[0] == "completion":
@@ -102,6 +104,7 @@ def _verbs() -> str:
 
 _LOCAL = (
     ("dev", "run a cluster on this machine, until Ctrl-C"),
+    ("init", "write the configuration file of a node, with every setting explained"),
     ("ca init", "make a small certificate authority for a cluster, for TLS"),
     ("ca node", "make the certificate and the key of a node"),
     ("ca client", "make the certificate and the key of a client"),
@@ -136,6 +139,12 @@ def _run_dev(arguments: Sequence[str]) -> int:
                              "token")  # fmt: skip
     options = parser.parse_args(arguments)
     return dev.run(options.n, options.data, options.base_port, tls=options.tls, auth=options.auth)
+
+
+def _write_config(arguments: Sequence[str]) -> int:
+    from .local import init_file
+
+    return init_file.run(arguments)
 
 
 def _run_ca(arguments: Sequence[str]) -> int:

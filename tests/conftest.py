@@ -18,6 +18,7 @@ _FIRST = (
     "spark/test_spark_jobs.py",
     "spark/test_spark_source.py",
     "cluster/test_node_process.py",
+    "cluster/test_deploy.py",
     "cluster/test_attacks.py",
     "cluster/test_random_faults.py",
     "cluster/test_rolling_upgrade.py",

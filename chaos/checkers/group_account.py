@@ -8,6 +8,10 @@ and acknowledges them in the same step. So without an answer its outputs say whe
 A `decide` of an operator lets a parked key go on (`retry`), or passes entries (`skip`). The last
 `group` shows the parked keys and the lag at the end. A `hold` is a look of a slow consumer, which
 holds a key of each range, at the lag of the group. `letters` are all dead letters at the end.
+
+A group without an order (`ordering` of a `take` is `none`) hands out single entries, and the tokens
+of an entry rise. All rules for keys then hold for entries: each entry is accounted for as a key of
+its own, whose name has the seq.
 """
 
 from bisect import bisect_left
@@ -31,6 +35,7 @@ class Delivery:
 
     operation: Operation
     key: str
+    """The name of the key, or without an order of the entry."""
     token: int
     deliveries: int
     """Which delivery of the first entry the group says that this is."""
@@ -171,8 +176,14 @@ class GroupAccount:
 
     def __init__(self, account: Account) -> None:
         self.account = account
+        self.by_entry = any(
+            one.f == "take" and one.asked.get("ordering") == "none" for one in account.operations
+        )
+        """Whether the group has no order."""
         self.keys: dict[str, GroupKey] = {
-            key: GroupKey(list(seqs)) for key, seqs in account.seqs.items()
+            name: GroupKey(named)
+            for key, seqs in account.seqs.items()
+            for name, named in self._named(key, list(seqs)).items()
         }
         self.end: Operation | None = None
         """The last look at the group that was answered."""
@@ -184,21 +195,19 @@ class GroupAccount:
         batches: dict[tuple[str, int], Delivery] = {}
         for one in account.operations:
             if one.f == "take" and one.outcome == "ok":
-                for delivery in _deliveries(one):
+                for key, delivery in self._deliveries(one):
                     self._key(delivery.key).deliveries.append(delivery)
-                    batches.setdefault((delivery.key, delivery.token), delivery)
+                    batches.setdefault((key, delivery.token), delivery)
         for one in account.operations:
             if one.f == "settle":
                 for item in _items(one, batches):
                     self._key(item.key).items.append(item)
             elif one.f == "append" and one.asked.get("acks"):
-                for item in _items_of_append(one, account):
+                for item in self._items_of_append(one):
                     self._key(item.key).items.append(item)
             elif one.f == "decide" and one.outcome != "fail":
-                decision = Decision(
-                    one, one.asked["what"], one.asked["key"], one.asked.get("through", 0)
-                )
-                self._key(decision.key).decisions.append(decision)
+                for decision in self._decisions(one):
+                    self._key(decision.key).decisions.append(decision)
             elif one.f == "group" and one.outcome == "ok":
                 self.end = one
             elif one.f == "letters":
@@ -208,9 +217,18 @@ class GroupAccount:
             letter = Letter(*row)
             self.letters.append(letter)
             if letter.of is not None:
-                self._key(letter.key).letters.setdefault(letter.of, []).append(letter)
-        for key in self.keys.values():
-            key.prepare()
+                name = self.name(letter.key, letter.of)
+                self._key(name).letters.setdefault(letter.of, []).append(letter)
+        for of_name in self.keys.values():
+            of_name.prepare()
+
+    def name(self, key: str, seq: int) -> str:
+        """Return the name of a key, or without an order of its entry with this seq."""
+        return f"{key} seq {seq}" if self.by_entry else key
+
+    def parked(self, end: Operation) -> dict[str, int]:
+        """Return what the last look shows as parked: names and positions."""
+        return {self.name(key, position): position for key, position in end.answer["parked"]}
 
     def holds(self) -> list[Hold]:
         """Return how slow consumers held keys, each with its answered looks."""
@@ -250,13 +268,42 @@ class GroupAccount:
             for one in last.values()
         )
 
-    def _key(self, key: str) -> GroupKey:
-        return self.keys.setdefault(key, GroupKey([]))
+    def _key(self, name: str) -> GroupKey:
+        return self.keys.setdefault(name, GroupKey([]))
 
+    def _named(self, key: str, seqs: list[int]) -> dict[str, list[int]]:
+        """Return the names under which entries of a key are accounted for, with their seqs."""
+        if not self.by_entry:
+            return {key: seqs}
+        return {self.name(key, seq): [seq] for seq in seqs}
 
-def _deliveries(one: Operation) -> Iterator[Delivery]:
-    for key, token, deliveries, entries in one.answer["batches"]:
-        yield Delivery(one, key, token, deliveries, tuple(seq for seq, _ in entries))
+    def _deliveries(self, one: Operation) -> Iterator[tuple[str, Delivery]]:
+        """Yield the batches of a `take`, each after its key."""
+        for key, token, deliveries, entries in one.answer["batches"]:
+            seqs = tuple(seq for seq, _ in entries)
+            yield key, Delivery(one, self.name(key, seqs[0]), token, deliveries, seqs)
+
+    def _decisions(self, one: Operation) -> Iterator[Decision]:
+        """Yield what an operator decided. Without an order, a retry is about all parked entries of
+        the key, and a skip passes one entry."""
+        what, key, through = one.asked["what"], one.asked["key"], one.asked.get("through", 0)
+        names = [self.name(key, through)]
+        if what == "retry":
+            names = list(self._named(key, list(self.account.seqs.get(key, ()))))
+        for name in names:
+            yield Decision(one, what, name, through)
+
+    def _items_of_append(self, one: Operation) -> Iterator[Item]:
+        """Yield what an append acknowledges. Nothing is removed, so after the final read the
+        outputs say whether an append without an answer has happened."""
+        is_sure, is_refused = one.outcome == "ok", one.outcome == "fail"
+        if one.outcome == "info" and self.account.final() is not None:
+            sent = self.account.sent
+            is_sure = any(sent[value].seq is not None for _, value in one.asked["records"])
+            is_refused = not is_sure
+        for key, token, seqs in one.asked["acks"]:
+            name = self.name(key, seqs[0])
+            yield Item(one, ACK, name, token, tuple(seqs), is_sure, is_refused)
 
 
 def _items(one: Operation, batches: Mapping[tuple[str, int], Delivery]) -> Iterator[Item]:
@@ -265,18 +312,8 @@ def _items(one: Operation, batches: Mapping[tuple[str, int], Delivery]) -> Itera
         batch = batches[key, token]
         seqs = tuple(seq for seq in batch.seqs if seq <= through)
         is_refused = one.outcome == "fail" or place in refused
-        yield Item(one, what, key, token, seqs, one.outcome == "ok" and not is_refused, is_refused)
-
-
-def _items_of_append(one: Operation, account: Account) -> Iterator[Item]:
-    """Yield what an append acknowledges. Nothing is removed, so after the final read the outputs
-    say whether an append without an answer has happened."""
-    is_sure, is_refused = one.outcome == "ok", one.outcome == "fail"
-    if one.outcome == "info" and account.final() is not None:
-        is_sure = any(account.sent[value].seq is not None for _, value in one.asked["records"])
-        is_refused = not is_sure
-    for key, token, seqs in one.asked["acks"]:
-        yield Item(one, ACK, key, token, tuple(seqs), is_sure, is_refused)
+        is_sure = one.outcome == "ok" and not is_refused
+        yield Item(one, what, batch.key, token, seqs, is_sure, is_refused)
 
 
 def _newer(one: Delivery, other: Delivery) -> Delivery:

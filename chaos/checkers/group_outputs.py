@@ -4,7 +4,8 @@ Consumers append an output for each entry of a batch, and acknowledge the batch 
 `torn`: of one such append some outputs are there, and others are not. `made-twice`: an entry has
 two outputs. `made-out-of-order`: the outputs of a key are not in the order of their entries. An
 output without its acknowledgement, and an acknowledgement without its outputs, are found by the
-rules for acknowledgements (`again`, `undelivered`) and for appends (`lost-write`).
+rules for acknowledgements (`again`, `undelivered`) and for appends (`lost-write`). In a group
+without an order the outputs of a key come in any order.
 
 `false-letter`: a dead letter differs from its entry, or its headers are wrong. `letter-twice`: an
 entry has two dead letters, though no operator let its key go on in between. `dead-and-done`: an
@@ -27,8 +28,9 @@ _HEADERS: Final = frozenset({
 })  # fmt: skip
 
 
-def outputs(account: Account) -> Iterator[Anomaly]:
+def outputs(group: GroupAccount) -> Iterator[Anomaly]:
     """Find outputs that are there in part, twice, or in another order than their entries."""
+    account = group.account
     made: dict[str, dict[int, Sent]] = {}
     """By key and seq of an entry, its output."""
     for one in _appends(account):
@@ -49,7 +51,7 @@ def outputs(account: Account) -> Iterator[Anomaly]:
                     f"seq {seq} of key {key} has the outputs {first.name} and {sent.name}",
                     key, (*first.operations, *sent.operations), "S8",
                 )  # fmt: skip
-    for key, of_key in made.items():
+    for key, of_key in () if group.by_entry else made.items():
         last = 0
         for seq, sent in sorted(of_key.items()):
             place = sent.seq or 0

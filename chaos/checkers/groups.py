@@ -9,8 +9,8 @@ was in a batch that was handed out later. `parked-delivered`: a rejected key was
 nobody let it go on. `too-many-deliveries`: more than the group allows. `undelivered`: an entry was
 not acknowledged in the end, though consumers waited; `held-up`, if another key was parked by then,
 or if keys waited while a slow consumer held other keys and another consumer waited in vain.
-`wrong-lag`: the group counts other entries than are left. `group_outputs` has the rules for outputs
-and dead letters.
+`wrong-lag`: the group counts other entries than are left. In a group without an order these rules
+hold for each entry by itself. `group_outputs` has the rules for outputs and dead letters.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ def groups(account: Account, result: Result) -> None:
     if group.is_copied_unknown:
         result.unknown.append("the dead letters of the group are unknown")
         return
-    result.anomalies += outputs(account)
+    result.anomalies += outputs(group)
     result.anomalies += letters(group)
     for name, key in group.keys.items():
         for rule in (_tokens, _batches, _order, _again, _parked):
@@ -160,7 +160,7 @@ def _parked(name: str, key: GroupKey) -> Iterator[Anomaly]:
 def _end(group: GroupAccount, end: Operation) -> Iterator[Anomaly]:
     """Find entries that are left at the end, other than those of parked keys (G4, G5, G6)."""
     most = end.answer["max_deliveries"]
-    parked: dict[str, int] = dict(end.answer["parked"])
+    parked = group.parked(end)
     left, stopped = 0, 0
     for name, key in group.keys.items():
         for one in key.deliveries:

@@ -64,6 +64,8 @@ class _Append:
     parts: list[int]
     """The number of unsettled parts of this append, shared by all parts."""
     attempt: int = 0
+    node: int = 0
+    """Where the newest attempt went."""
     open: bool = True
 
     @property
@@ -96,6 +98,8 @@ class Client:
     """Per key, the (generation, applied index) that this client's reads have seen."""
     _shown: dict[bytes, int] = field(default_factory=dict)
     """Per key, the highest seq that this client's reads have shown."""
+    _acked_by: dict[bytes, int] = field(default_factory=dict)
+    """Per group of keys, the member that acknowledged the last append."""
     _number: int = 0
     _leases: int = 0
     _unsettled: dict[int, bytes] = field(default_factory=dict)
@@ -139,10 +143,12 @@ class Client:
         else:
             self._append(group)
 
-    def _finished(self, *, answered: bool = True) -> None:
+    def _finished(self, *, answered: bool = True, goes_on: bool = True) -> None:
+        """Note the end of a request; its slot of the window goes on with another."""
         self.open_requests -= 1
         self.answers += answered
-        self._later(self._think(), self._next)
+        if goes_on:
+            self._later(self._think(), self._next)
 
     def _node(self, key: bytes) -> int:
         hint = self.hints.get(key)
@@ -215,8 +221,8 @@ class Client:
         )
         body = {"op": "append", "key": append.key, "batch": data}
         attempt = append.attempt
-        node = self._node(append.key)
-        self.door.request(node, body, partial(self._answered, append, attempt))
+        append.node = self._node(append.key)
+        self.door.request(append.node, body, partial(self._answered, append, attempt))
         self._later(TIMEOUT_S, partial(self._timed_out, append, attempt))
 
     def _failed(self, append: _Append, error: LognodeError) -> bool:
@@ -252,6 +258,8 @@ class Client:
                     self.history.ack(record.value, seq)
                     if self.on_ack is not None and seq is not None:
                         self.on_ack(record.key, seq)
+            if attempt == append.attempt:
+                self._read_at_the_leader_before(append.key, append.node)
             self._settle(append)
         elif reply["status"] == "mismatch":
             self.trace(self.name, "mismatch", f"{append.batch[0].number} {reply['detail']}")
@@ -442,7 +450,20 @@ class Client:
         self.trace(self.name, "invoke", f"{op} {key!r}")
         self._send_read(key, op)
 
-    def _send_read(self, key: bytes, op: str) -> None:
+    def _read_at_the_leader_before(self, key: bytes, node: int) -> None:
+        """After an append at another leader than before, read at the leader before: that member may
+        not know yet that it does not lead."""
+        group = key.partition(b"/")[0]
+        before, self._acked_by[group] = self._acked_by.get(group, node), node
+        if before != node and not self._stopped:
+            self.trace(self.name, "invoke", f"read {key!r} at n{before}")
+            self.open_requests += 1
+            self._send_read(key, "read", before)
+
+    def _send_read(self, key: bytes, op: str, before: int = 0) -> None:
+        """Send a read to any member until one answers; or once to the leader before, beside what
+        else the client does."""
+        is_extra = before > 0
         seen = self._shown.get(key, 0) if op == "prefix" else None
         read = self.history.invoke_read(key, seen)
         settled = [False]
@@ -457,7 +478,9 @@ class Client:
                 self.history.complete_read(read, reply["last"], reply["entries"])
                 self._seen[key] = max(self._seen.get(key, (0, 0)), tuple(reply["seen"]))
                 self._shown[key] = max(self._shown.get(key, 0), reply["last"])
-                self._finished()
+                self._finished(goes_on=not is_extra)
+            elif is_extra:
+                self._finished(goes_on=False)
             else:
                 self._refused(key, reply)
                 self._later(self.rng.uniform(*BACKOFF_S), partial(self._send_read, key, op))
@@ -465,8 +488,11 @@ class Client:
         def timed_out() -> None:
             if not settled[0]:
                 settled[0] = True
+                if is_extra:
+                    self._finished(answered=False, goes_on=False)
+                    return
                 self.hints.pop(key, None)
                 self._send_read(key, op)
 
-        self.door.request(self._reader_node(key), body, answered)
+        self.door.request(before or self._reader_node(key), body, answered)
         self._later(TIMEOUT_S, timed_out)

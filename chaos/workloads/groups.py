@@ -4,9 +4,10 @@ Consumers acknowledge, give back, fail and reject batches at random. They stand 
 than their leases, leave, or crash with batches in hand. They also append an output for each item of
 a batch and acknowledge the batch in the same step; outputs are items too. Some items fail at every
 consumer, so that their keys are parked; operators let parked keys go on, or skip the item. In half
-of the tests such an item becomes a dead letter instead, and operators seldom come first. The
-workload removes nothing, so every item is acknowledged, skipped, parked or a dead letter in the
-end. In the end one consumer holds a key of each range until the others have done everything else.
+of the tests such an item becomes a dead letter instead, and operators seldom come first. In a third
+of the tests the group has no order: each item is handed out for itself. The workload removes
+nothing, so every item is acknowledged, skipped, parked or a dead letter in the end. In the end one
+consumer holds a key of each range until the others have done everything else.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from typing import Any, Final
 from ...client.consumer import AsyncConsumer
 from ...client.group_batch import AsyncGroupBatch
 from ...client.protocol.errors import LognodeError
+from ...client.protocol.types import Ordering
 from ..process import Process
 from .append import Producer
 from .parts import DEAD, Keys, text
@@ -49,6 +51,7 @@ _DRAIN_S: Final = 60.0
 _LOOK_S: Final = 1.0
 _HOLD_MAX_S: Final = 30.0
 """How long a slow consumer holds its keys at the end, unless the others are done before."""
+_ORDERINGS: Final[tuple[Ordering, ...]] = ("key", "key", "none")
 
 
 class GroupWorkload:
@@ -57,6 +60,8 @@ class GroupWorkload:
     def __init__(self, rng: random.Random) -> None:
         self.on_dead = rng.choice(("park", f"dead_letter:{DEAD}"))
         """What happens with an item that failed too often."""
+        self.ordering = rng.choice(_ORDERINGS)
+        """Whether the group hands out keys, or single items (`none`)."""
         self._keys = Keys(30, 40, rng)
 
     def role(self, slot: int) -> str:
@@ -71,7 +76,7 @@ class GroupWorkload:
         if role == "operator":
             return Operator(process)
         is_slow = slot == _ROLES.index("consumer")
-        return Consumer(process, is_slow=is_slow, on_dead=self.on_dead)
+        return Consumer(process, is_slow=is_slow, on_dead=self.on_dead, ordering=self.ordering)
 
 
 def fails_always(value: str | None) -> bool:
@@ -82,10 +87,13 @@ def fails_always(value: str | None) -> bool:
 class Consumer:
     """Takes batches, and settles those in hand in a random way and order."""
 
-    def __init__(self, process: Process, *, is_slow: bool = False, on_dead: str = "park") -> None:
+    def __init__(
+        self, process: Process, *, is_slow: bool = False, on_dead: str = "park",
+        ordering: Ordering = "key",
+    ) -> None:  # fmt: skip
         self._process = process
         self._is_slow = is_slow
-        self._on_dead = on_dead
+        self._on_dead, self._ordering = on_dead, ordering
         self._name = f"c{process.number}"
         self._outputs = 0
         self._keys_max, self._hold_s = _KEYS_MAX, _HOLD_S
@@ -159,7 +167,8 @@ class Consumer:
             self._consumer = None
 
     async def _take(self) -> dict[str, Any] | None:
-        answered = await self._process.call("take", {}, self._batches(), writes=False)
+        asked = {"ordering": self._ordering}
+        answered = await self._process.call("take", asked, self._batches(), writes=False)
         if answered is None:
             await self._end()  # its error cannot be retried; the next take is of another consumer
             await asyncio.sleep(_WAIT_S)
@@ -169,7 +178,7 @@ class Consumer:
         if self._consumer is None:
             consumer = self._process.log.consume(
                 GROUP, max_deliveries=MAX_DELIVERIES, lease_ms=LEASE_MS, on_dead=self._on_dead,
-                keys_max=self._keys_max, hold_s=self._hold_s,
+                ordering=self._ordering, keys_max=self._keys_max, hold_s=self._hold_s,
             )  # fmt: skip
             self._consumer = consumer
             await consumer.open()
@@ -187,9 +196,13 @@ class Consumer:
         return {"batches": [_told(batch) for batch in found]}
 
     def _some(self, count: int) -> list[AsyncGroupBatch]:
-        """Return some of the batches in hand, each key once: a lost batch may come again."""
+        """Return some of the batches in hand, each key once, or without an order each item once: a
+        lost batch may come again."""
         batches = self._process.rng.sample(self._held, min(count, len(self._held)))
-        return list({batch.key: batch for batch in batches}.values())
+        in_order = self._ordering == "key"
+        return list({
+            (batch.key, 0 if in_order else batch.entries[0].seq): batch for batch in batches
+        }.values())  # fmt: skip
 
     def _drawn(self, batch: AsyncGroupBatch) -> tuple[str, int]:
         """Draw what to do with a batch; of a batch whose first item fails always, nothing else."""

@@ -66,6 +66,7 @@ EXAMPLES: Final = {
     "bench mixed": "trial --seconds 10s --rate 1000",
     # Verbs that talk to no cluster.
     "dev": "-n 3 --tls",
+    "init": "node.toml --data ./n1 --zone a",
     "ca init": "--dir ca",
     "ca node": "n1 --dir ca --host n1.example.org",
     "ca client": "billing --dir ca",

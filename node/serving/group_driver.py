@@ -250,7 +250,7 @@ class GroupDriver:
         self._flush_due = False
         if self._replica.resigning and not self.is_over:
             task = asyncio.get_running_loop().create_task(self._replica.lead_settled())
-            task.add_done_callback(lambda _: self._flush_soon())
+            task.add_done_callback(lambda _: self._flush())
             self._flush_due = True
             return
         try:

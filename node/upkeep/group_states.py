@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..replicas.range_replica import RangeReplica
+from ..runtime.slices import one_by_one
 
 _PERIOD_S: Final = 5.0
-_RANGES_A_TURN: Final = 64
 
 
 class GroupStates:
@@ -25,8 +25,6 @@ class GroupStates:
         """Run until cancelled."""
         while True:
             await asyncio.sleep(_PERIOD_S)
-            for at, replica in enumerate(list(self._ranges())):
-                if at % _RANGES_A_TURN == 0:
-                    await asyncio.sleep(0)
+            async for replica in one_by_one(list(self._ranges())):
                 if replica.leads and replica.state.groups and self._look is not None:
                     self._look(replica)

@@ -22,11 +22,10 @@ from ..metadata.view import View
 from ..metrics import Metrics
 from ..replicas.host import Host
 from ..rules.levels import REPEAT_S, may_propose, ranges_may_rise, to_note
+from ..runtime.slices import one_by_one
 from ..runtime.sync_thread import SyncThread
 
-_PERIOD_S: Final = 0.5
-_RANGES_A_TURN: Final = 256
-"""Ranges that are looked at before other work runs."""
+_PERIOD_S: Final = 1.0
 
 
 class Levels:
@@ -82,9 +81,7 @@ class Levels:
         """As leader, propose the level to the ranges that are below it."""
         now = time.monotonic()
         self._proposed = {gid: at for gid, at in self._proposed.items() if now - at < REPEAT_S}
-        for at, replica in enumerate(self._host.ranges()):
-            if at % _RANGES_A_TURN == _RANGES_A_TURN - 1:
-                await asyncio.sleep(0)
+        async for replica in one_by_one(self._host.ranges()):
             proposed_at = self._proposed.get(replica.gid)
             if replica.stopped or not may_propose(replica.state.level, level, proposed_at, now):
                 continue

@@ -18,6 +18,7 @@ from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
 from ..replicas.rounds import Rounds
 from ..runtime import turn_time
+from ..runtime.slices import one_by_one
 from ..runtime.sync_thread import SyncThread
 
 _PERIOD_S = 0.25
@@ -173,13 +174,14 @@ class Maintenance:
         Hundreds of groups take seconds: work that does not fit into one call is left to the next
         call.
         """
+        if self._wal.file_count <= min(self._files_max, _WAL_FILES_CONTROLLER):
+            return
         pins = self._wal.oldest_pins()
         oldest = min(pins.values(), default=0)
         until = time.monotonic() + _UNPIN_S
-        for gid in [gid for gid, file in pins.items() if file == oldest]:
+        async for gid in one_by_one([gid for gid, file in pins.items() if file == oldest]):
             if time.monotonic() > until:
                 return
-            await asyncio.sleep(0)
             replica = self._host.groups.get(gid)
             if isinstance(replica, ControllerReplica) and not (
                 replica.is_sealed or replica.stopped

@@ -19,11 +19,10 @@ from ...statemachine.range_state import Base
 from ..replicas.clocks import Clocks
 from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
+from ..runtime.slices import one_by_one
 from .retention import Proposal, decide, holdings, trimmed
 
 _PERIOD_S: Final = 2.0
-_RANGES_A_TURN: Final = 32
-"""Ranges that are checked before other work runs."""
 _REPEAT_S: Final = 60.0
 """A proposal that changed nothing is not repeated within this time."""
 _FREEZE_S: Final = 5.0
@@ -66,9 +65,7 @@ class Removals:
     async def look(self) -> None:
         """Check all ranges once."""
         present = set()
-        for at, replica in enumerate(self._host.ranges()):
-            if at % _RANGES_A_TURN == 0:
-                await asyncio.sleep(0)
+        async for replica in one_by_one(self._host.ranges()):
             if not replica.stopped:
                 present.add(replica.gid)
                 self._propose(replica)

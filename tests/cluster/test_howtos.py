@@ -1,5 +1,5 @@
-"""The programs for lognode in the how-to pages run as printed. The NATS program runs as well,
-where a server is installed; the programs for Kafka and SQS are only compiled."""
+"""The programs for lognode in the how-to pages run as printed. Those for NATS and Redis run as
+well, where a server is installed; the programs for Kafka, KurrentDB and SQS are only compiled."""
 
 import os
 import re
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.cluster
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 SERVER: Final = "127.0.0.1:4600"
 NATS: Final = shutil.which("nats-server") or "/usr/sbin/nats-server"
+REDIS: Final = shutil.which("redis-server") or "/usr/bin/redis-server"
 ORDERS: Final = {f"order {n}" for n in range(10)}
 
 
@@ -166,7 +167,102 @@ def test_the_program_for_nats_does_what_the_page_says(tmp_path: Path) -> None:
         server.wait()
 
 
-@pytest.mark.parametrize("page", ["howto-kafka.md", "howto-sqs.md", "howto-nats.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        "howto-kafka.md", "howto-sqs.md", "howto-nats.md", "howto-redis.md", "howto-kurrentdb.md",
+    ],
+)  # fmt: skip
 def test_each_page_has_the_program_of_the_other_system(page: str) -> None:
     (text,) = programs(page, of_lognode=False)
     compile(text, page, "exec")
+
+
+def test_the_programs_for_people_from_redis_run(three: LocalCluster, tmp_path: Path) -> None:
+    same, stream = (at(three.servers, text) for text in programs("howto-redis.md"))
+    with lognode.Client(three.servers, timeout=60) as client:
+        if any(log["name"] == "orders" for log in client.logs()):
+            client.delete_log("orders")
+    lines = printed(same, tmp_path, 10)
+    assert sorted(lines) == sorted(f"customer-{n % 3} order {n}" for n in range(10))
+    assert in_order(lines)
+    assert finished(stream) == [
+        "last: order 7",
+        *(f"from the first: order {n}" for n in (1, 4, 7)),
+        *(f"from the last: order {n}" for n in (7, 4)),
+        "left: 1",
+    ]
+
+
+def test_the_programs_for_people_from_kurrentdb_run(three: LocalCluster, tmp_path: Path) -> None:
+    same, decide, subscribe = (at(three.servers, text) for text in programs("howto-kurrentdb.md"))
+    events = ["b'created' b'{\"customer\": \"anna\"}'", "b'paid' b'{\"amount\": 12}'"]
+    assert [line.partition(" ")[2] for line in finished(same)] == events
+    again = finished(same)
+    assert again[0].startswith("somebody was faster; the last seq is ")
+    assert [line.partition(" ")[2] for line in again[1:]] == events
+    assert finished(decide) == ["paid 20"]
+    assert finished(decide) == ["paid 20"]
+    lines = printed(subscribe, tmp_path, 3)
+    assert lines[-1] == 'order-17 {"amount": 8}'
+    with lognode.Client(three.servers, timeout=60) as client:
+        client.log("events").append("order-18", b"{}")
+    assert printed(subscribe, tmp_path, 1) == ["order-18 {}"]
+
+
+def test_the_program_of_follow_counts_each_entry_once_though_it_crashes(
+    three: LocalCluster, tmp_path: Path
+) -> None:
+    (text,) = re.findall(
+        r"^```python file=totals.py\n(.*?)^```$",
+        (DOCS / "follow.md").read_text("utf-8"),
+        re.M | re.S,
+    )
+    program = at(three.servers, text).replace('client.log("orders")', 'client.log("counted")')
+    kept = '                database.execute(\n                    "INSERT OR REPLACE'
+    assert kept in program
+    crashing = program.replace(kept, f"                __import__('os')._exit(9)\n{kept}")
+    with lognode.Client(three.servers, timeout=60) as client:
+        log = client.create_log("counted", split_at=["m"])
+        log.append_many([(key, b"") for key in ("a", "b", "x", "y", "a")])
+        assert finished(crashing, tmp_path, code=9) == []
+        assert finished(program, tmp_path) == ["5"]
+        assert finished(program, tmp_path) == ["5"]
+        log.append_many([("a", b""), ("z", b"")])
+        assert finished(crashing, tmp_path, code=9) == []
+        assert finished(program, tmp_path) == ["7"]
+
+
+def finished(text: str, folder: Path | None = None, *, code: int = 0) -> list[str]:
+    """Run a program to its end; return the lines that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=90, check=False,
+        cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_program_for_redis_does_what_the_page_says(tmp_path: Path) -> None:
+    if not Path(REDIS).exists():
+        assert os.environ.get("CI") != "true", "redis-server is missing"
+        pytest.skip("redis-server is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [REDIS, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        (text,) = programs("howto-redis.md", of_lognode=False)
+
+        def answers() -> bool:
+            with socket.socket() as found:
+                return found.connect_ex(("127.0.0.1", port)) == 0
+
+        testing.eventually(answers, timeout_s=60, what="the server answers")
+        lines = printed(text.replace(", 6379,", f", {port},"), tmp_path, 10)
+        assert lines == [f"customer-{n % 3} order {n}" for n in range(10)]
+    finally:
+        server.kill()
+        server.wait()

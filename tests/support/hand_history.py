@@ -16,6 +16,8 @@ class Story:
         self.events: list[Event] = []
         self.contents: dict[str, list[list[Any]]] = {}
         """By key what was acknowledged with a seq."""
+        self.ordering = "key"
+        """Of the group."""
 
     def event(
         self, process: int | None, type: Type, f: str, value: Any = None,  # noqa: A002
@@ -111,7 +113,7 @@ class Story:
         """Batches of a key, each a token and seqs; value `p1-N` has seq N."""
         got = [[key, token, deliveries, [[seq, f"p1-{seq}"] for seq in seqs]]
                for token, seqs in batches]  # fmt: skip
-        self.event(process, "invoke", "take", {})
+        self.event(process, "invoke", "take", {"ordering": self.ordering})
         if ends:
             self.event(process, "ok", "take", {"batches": got})
 

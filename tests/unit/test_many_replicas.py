@@ -238,3 +238,32 @@ def test_a_page_of_metrics_goes_over_the_replicas_once() -> None:
     assert b'lognode_replicas{role="leader"} 2.0' in shown
     assert b"lognode_idle_replicas 2.0" in shown
     assert len(looks) == 1
+
+
+@pytest.mark.parametrize(("files", "kept"), [(2, 0), (7, RANGES)])
+def test_the_logs_of_resting_groups_cost_turns_only_while_there_are_too_many_files(
+    files: int, kept: int
+) -> None:
+    """Each of 1,000 groups at rest took a turn of the loop every five seconds, for nothing."""
+    rewritten: list[GroupId] = []
+    groups = {GroupId(range_id, 1): SimpleNamespace(oldest_file=1) for range_id in range(RANGES)}
+    wal = SimpleNamespace(
+        file_count=files, groups=groups, oldest_pins=lambda: dict.fromkeys(groups, 1),
+        rewrite=rewritten.append,
+    )  # fmt: skip
+    host = SimpleNamespace(groups={}, damaged=(), halted=())
+
+    async def main() -> int:
+        upkeep = Maintenance(
+            host=cast("Any", host), wal=cast("Any", wal), sync=UNUSED, flusher=UNUSED,
+            rounds=cast("Any", SimpleNamespace(kick=lambda: None)), metrics=Metrics(),
+            room=cast("Any", SimpleNamespace(level=0)),
+        )  # fmt: skip
+        looking, turns = asyncio.ensure_future(upkeep._unpin_wal()), 0
+        while not looking.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns
+
+    assert asyncio.run(main()) < RANGES // 16
+    assert len(rewritten) == kept

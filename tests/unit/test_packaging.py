@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -43,6 +44,16 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+def test_the_description_for_package_indexes_has_no_link_that_breaks_there() -> None:
+    """An index shows the description alone, so that a relative link or picture leads nowhere."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    text = (ROOT / project["readme"]).read_text("utf-8")
+    assert not re.findall(r"\]\((?!https://)", text)
+    assert not re.findall(r"(?:src|href)=", text)
+    for name in re.findall(r"`((?:docs|scripts)/[\w./-]+)`", text):
+        assert (ROOT / name).is_file(), name
+
+
 @pytest.mark.slow
 def test_the_sdist_has_the_documents_and_all_that_the_wheel_is_made_of(
     source: Path, tmp_path: Path
@@ -61,6 +72,7 @@ def test_the_sdist_has_the_documents_and_all_that_the_wheel_is_made_of(
         if path.is_file()
     }
     assert {"docs/tutorial.md", "docs/picture.svg", "README.md"} <= wanted
+    wanted |= {"mkdocs.yml", "scripts/site", "deploy/systemd/lognode.service"}
     assert not wanted - found
 
 
