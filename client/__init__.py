@@ -42,13 +42,15 @@ Modules of these layers. In the SDK:
   append_acks: what an append acknowledges
   imports: no collection of garbage while lognode is imported
   poll_turns: how many long polls a client has under way
-  group, group_names: a group for its operators; the names of groups
+  group, group_names, group_pulls: a group for its operators; the names of groups; batches without a
+    consumer that stays
   view_choice, view_names, view_waits: the views that an append waits for; the names of views, which
     the client remembers for some seconds; waits for views
   gathering: several questions to the cluster at once
   snapshot, vector: snapshots, and the value that describes a snapshot
   loop_thread: the thread and event loop behind the blocking SDK
   timer: a call of the loop at a time that stays known
+  tracing: spans of appends, in a program that uses OpenTelemetry
 
 On both sides, and in programs around them:
 

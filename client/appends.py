@@ -5,6 +5,7 @@ only its place in a few lists.
 """
 
 import asyncio
+import sys
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from itertools import accumulate, count, repeat
 from operator import add, itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from . import tracing
 from .protocol import limits
 from .protocol.errors import (
     InvalidArgument,
@@ -64,6 +66,7 @@ class AppendBatch:
         "settles",
         "snapshots",
         "timer",
+        "trace",
         "values",
         "waiters",
     )
@@ -102,6 +105,8 @@ class AppendBatch:
         self.waiters: list[tuple[float, asyncio.Future[None]]] = []
         """Waiting callers: the time until which each waits, and its future."""
         self.timer: Timer | None = None
+        self.trace = tracing.current() if tracing.API in sys.modules else None
+        """The span of the caller that has begun the batch."""
 
     def __len__(self) -> int:
         return len(self.keys)

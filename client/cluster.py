@@ -43,6 +43,7 @@ from .session import Session
 if TYPE_CHECKING:
     from .follow_ends import RangeEnds
     from .follow_shared import SharedFollows
+    from .group_pulls import GroupPulls
 
 T = TypeVar("T")
 Body = dict[str, Any]
@@ -69,6 +70,8 @@ class LogRoutes:
         first."""
         self.views_changed_at = float("-inf")
         """When this client last changed the views of the log, or deleted what they go with."""
+        self.pulls: GroupPulls | None = None
+        """The pulls of consumer groups of the log, if there were any."""
 
     def begin(self, log_id: int | None) -> None:
         """Forget everything known: the log was deleted, and maybe created again with that id."""

@@ -21,7 +21,6 @@ from .group_held import Held, Unit, told
 from .group_names import prefix_of, spans_of
 from .group_settles import ACKS, EXTENDS, REJECTS, RELEASES, Settles, fenced
 from .group_takes import RangeTakes
-from .key_choice import chosen
 from .protocol import limits
 from .protocol.errors import InvalidArgument, LognodeError, Timeout, Unavailable, bare
 from .protocol.groups import BY_ENTRY, EARLIEST, GROUP_SETTLE, LATEST, TIME
@@ -142,17 +141,10 @@ class AsyncConsumer:
         if self._info is not None:
             return
         options, deadline = self._options, self._cluster.now() + self._options.timeout
-        group = dict(options.group)
-        if options.prefix is not None or options.pattern is not None:
-            choice = await chosen(
-                self._cluster, self._routes, options.prefix, options.pattern, deadline
-            )
-            patterns = choice.patterns
-            group["prefix"] = b"" if patterns is not None else choice.prefixes[0]
-            group["patterns"] = None if patterns is None else patterns.to_wire()
-        info, created = await group_names.opened(
-            self._cluster, self._routes.name, self._name, group, deadline
-        )
+        info, created = await group_names.created(
+            self._cluster, self._routes, self._name, options.group, options.prefix,
+            options.pattern, deadline,
+        )  # fmt: skip
         self._spans = spans_of(info)
         self._lease_s = info.lease_ms / 1000
         self._common = {"group": info.id, "consumer": self._number}

@@ -1,6 +1,6 @@
 """A consumer group for the people who look after it: lag, parked keys, history, decisions."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from . import group_names, progress
@@ -11,6 +11,7 @@ from .durations import milliseconds
 from .gathering import each
 from .group_held import told
 from .group_names import hull, prefix_of, spans_of
+from .group_pulls import GroupPulls
 from .protocol import limits
 from .protocol.errors import Conflict, InvalidArgument, NotFound, Outcome
 from .protocol.groups import (
@@ -304,6 +305,28 @@ class AsyncGroup:
             attempts=attempts,
         )  # fmt: skip
         return answer["refused"], attempts.outcome
+
+
+def pulls_of(group: AsyncGroup) -> GroupPulls:
+    """Return the pulls of the groups of the log, which the client makes once."""
+    routes = group._routes
+    if routes.pulls is None:
+        routes.pulls = GroupPulls(group._cluster, routes)
+    return routes.pulls
+
+
+async def create_group(
+    group: AsyncGroup, options: Mapping[str, Any], prefix: bytes | None,
+    pattern: Sequence[bytes] | None,
+) -> GroupInfo:  # fmt: skip
+    """Create the group unless it exists, and let it begin in each range. `options` are fields of
+    GROUP_CREATE. Raises Conflict if the group exists with other options."""
+    deadline = group._deadline(None)
+    chosen = None if pattern is None else list(pattern)
+    await group_names.created(
+        group._cluster, group._routes, group.name, options, prefix, chosen, deadline
+    )
+    return await group_names.begun(group._cluster, group._routes, group.name, deadline)
 
 
 def _seq_of(start: int | str) -> int:

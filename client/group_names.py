@@ -5,12 +5,13 @@ from itertools import takewhile
 from typing import Any
 
 from .cluster import Body, Cluster, LogRoutes
+from .key_choice import chosen
 from .protocol import limits
 from .protocol.errors import Conflict, InvalidArgument, NotFound
 from .protocol.groups import GROUP_CREATE, GROUP_DECIDE, GROUP_DELETE, GROUP_LIST, TIME
 from .protocol.key_spans import Span, prefix_span
 from .protocol.patterns import patterns_of
-from .protocol.types import GroupInfo
+from .protocol.types import GroupInfo, Pattern
 
 
 async def found(cluster: Cluster, log: str, name: str, deadline: float) -> GroupInfo:
@@ -32,6 +33,20 @@ async def listed(
     body = {"log": log, "name": name}
     answer = await cluster.call_any(GROUP_LIST, body, deadline=deadline)
     return list(map(info_of, answer["groups"]))
+
+
+async def created(
+    cluster: Cluster, routes: LogRoutes, name: str, options: Mapping[str, Any],
+    prefix: bytes | str | None, pattern: Pattern | None, deadline: float,
+) -> tuple[GroupInfo, bool]:  # fmt: skip
+    """Do as `opened` for a group of a prefix or patterns; None: the caller has not chosen."""
+    group = dict(options)
+    if prefix is not None or pattern is not None:
+        choice = await chosen(cluster, routes, prefix, pattern, deadline)
+        patterns = choice.patterns
+        group["prefix"] = b"" if patterns is not None else choice.prefixes[0]
+        group["patterns"] = None if patterns is None else patterns.to_wire()
+    return await opened(cluster, routes.name, name, group, deadline)
 
 
 async def opened(

@@ -201,7 +201,7 @@ class RangeTakes:
                 elif held.is_ended:  # it was settled while the claim was under way
                     self._keys.unwanted(held)
         self._keys.took(
-            known, _batches(answer, self._cluster.now(), asked_s, by_entry=self._by_entry)
+            known, batches_of(answer, self._cluster.now(), asked_s, by_entry=self._by_entry)
         )
 
 
@@ -209,7 +209,7 @@ def _is_same(one: Range, other: Range) -> bool:
     return (one.range_id, one.generation) == (other.range_id, other.generation)
 
 
-def _batches(answer: Body, now: float, asked_s: float, *, by_entry: bool) -> list[Held]:
+def batches_of(answer: Body, now: float, asked_s: float, *, by_entry: bool) -> list[Held]:
     """Return the batches of an answer. Raises RemoteProtocolError."""
     columns = Columns(
         answer["seqs"], answer["timestamps"], answer["values"], answer["headers"] or {}

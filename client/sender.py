@@ -25,6 +25,7 @@ from .protocol.errors import (
     Unavailable,
 )
 from .routing import Range
+from .tracing import RequestSpan
 from .window import Delivery, Window, copied
 
 _Failure = tuple[LognodeError, Range, int]
@@ -211,11 +212,14 @@ class Sender:
         }
         settles = batches[0].settles
         try:
-            if settles is not None:
+            if settles is None and any(batch.trace is not None for batch in batches):
+                answer = await self._traced(batches, body, known, node, until)
+            elif settles is not None:
                 grant = self.identity.grant
                 result = await settles.ask(self._cluster, known, node, batches[0], grant, until)
                 return [_result(batches[0], result)]
-            answer = await self._cluster.ask(known, APPEND, body, until, node=node)
+            else:
+                answer = await self._cluster.ask(known, APPEND, body, until, node=node)
         except asyncio.CancelledError:
             for batch in batches:
                 batch.attempts.outcome = "unknown"
@@ -226,6 +230,27 @@ class Sender:
         if type(results) is not list or len(results) != len(batches):
             results = [None] * len(batches)
         return list(map(_result, batches, results))
+
+    async def _traced(
+        self, batches: list[AppendBatch], body: dict[str, Any], known: Range, node: int,
+        until: float,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Send a request as a span below the spans of the callers."""
+        span = RequestSpan(
+            (batch.trace for batch in batches if batch.trace is not None),
+            log=self._log.name, range=known.range_id, node=node, batches=len(batches),
+            records=sum(map(len, batches)),
+        )  # fmt: skip
+        failure: BaseException | None = None
+        try:
+            traced = {**body, "trace": span.parent}
+            return await self._cluster.ask(known, APPEND, traced, until, node=node)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            span.end(failure)
+            failure = None  # the error refers to this frame: break the cycle
 
     def _wait_for_predecessor(self, batch: AppendBatch, error: OutOfOrder) -> bool:
         """Handle a predecessor that the range lacks; return True to wait for a predecessor that is

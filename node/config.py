@@ -17,6 +17,7 @@ from ..client.protocol.errors import InvalidArgument
 from ..client.protocol.kinds import INTEGER_MAX
 from ..client.protocol.levels import LEVEL_MAX, LEVEL_MIN, span
 from ..client.protocol.peers import ZONE
+from .runtime.logs import FORMATS as LOG_FORMATS
 
 _PORT_MAX = 65_535
 _LEASE_MIN_S = 5.0
@@ -68,6 +69,9 @@ class Config:
     """`on`: the node may listen beyond loopback without TLS or without knowing its clients."""
     dial_map: Path | None = None
     log_level: str = "INFO"
+    log_format: str = "auto"
+    traces: str = "off"
+    """`on`: appends of traced clients have spans, which OpenTelemetry exports."""
     wal_file_bytes: int = limits.wal_file_bytes
     """Size of a WAL file. Above a few files, memtables that need the oldest file are flushed."""
     transfer_bytes_per_s: int = limits.transfer_bytes_per_s
@@ -215,6 +219,15 @@ _FLAGS = {
     ),
     "dial_map": ("FILE", 'TOML of "advertised host:port" = "host:port to dial"'),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING or ERROR (default INFO)"),
+    "log_format": (
+        "auto|json|logfmt|text",
+        "form of the log on stderr; auto: text on a terminal, JSON otherwise (default auto)",
+    ),
+    "traces": (
+        "on|off",
+        "export OpenTelemetry spans of the appends of traced clients, to the address in "
+        "OTEL_EXPORTER_OTLP_ENDPOINT; needs lognode[otel] and an exporter (default off)",
+    ),
     "wal_file_bytes": ("N", "size of a file of the write-ahead log (default 64 MiB)"),
     "transfer_bytes_per_s": (
         "N",
@@ -404,7 +417,9 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _reserve(value)
         if name == "tls_client_auth" and value not in ("none", "optional", "required"):
             raise ValueError("give none, optional or required")
-        if name in ("balance", "auth", "insecure"):
+        if name == "log_format" and value not in LOG_FORMATS:
+            raise ValueError(f"give {', '.join(LOG_FORMATS[:-1])} or {LOG_FORMATS[-1]}")
+        if name in ("balance", "auth", "insecure", "traces"):
             return _switch(value)
         if name == "zone":
             return ZONE.check(str(value), name)

@@ -70,6 +70,7 @@ from .replicas.flush import Flusher
 from .replicas.host import Host
 from .replicas.replica import Memory, Services
 from .replicas.rounds import Rounds
+from .replicas.traces import Traces, exporting
 from .runtime import descriptors, logs
 from .runtime.garbage import Garbage
 from .runtime.interpreter import run
@@ -125,6 +126,7 @@ class Node:
         self._files_open = contextlib.ExitStack()
         self._clocks = Clocks() if clocks is None else clocks
         self._process = new_incarnation()
+        self._traces: Traces | None = None
 
     def watch_process(self) -> None:
         """Show the use of the process in the metrics: the node has the process for itself."""
@@ -185,6 +187,7 @@ class Node:
         await self._identify()
         disk = self._around.disk(self._directory.wal, self._plan.wal)
         self._files_open.callback(disk.close)
+        disk.watch_syncs(self._metrics.wal_sync_seconds.time)
         self._wal = Wal.open(disk, entropy=os.urandom, file_bytes=config.wal_file_bytes)
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)
@@ -308,6 +311,8 @@ class Node:
             on_broken=self.shutdown.fail,
         )  # fmt: skip
         self._ends.callback(self._pings.stop)
+        if self._config.traces == "on":
+            self._traces = exporting(node_id)
         services = Services(
             node_id=node_id, links=self._links, confirmations=self._confirmations,
             rounds=self._rounds, turn_ends=self._turn_ends, options=options,
@@ -317,7 +322,7 @@ class Node:
             on_leader=lambda gid, term, leader: self._view.learn(gid, term, leader),
             on_broken=self.shutdown.fail,
             on_stuck=lambda replica, error: self._repair.step_found(replica, error),
-            room=self._room,
+            room=self._room, traces=self._traces,
         )  # fmt: skip
         self._host = Host(
             wal=self._wal, meta=self._meta, sync=self._files, rounds=self._rounds,
@@ -563,6 +568,7 @@ class Node:
             most=lambda: most_clients(plan.dials, len(self._view.metadata.nodes)),
             requests_max=plan.door_requests, version=own_program(0, 0).version,
             streams_max=min(self._config.http_streams, plan.door - plan.door_requests),
+            metrics=self._metrics,
         )  # fmt: skip
 
     def _for_peers(self, bases: BaseServer) -> dict[Operation, PeerHandler]:
@@ -612,6 +618,8 @@ class Node:
         self.parts.cancel()
         await self._disk_watch.stop()  # before another process may use the directory
         await self._doors.close()
+        if self._traces is not None:
+            await self._traces.close()
         self._links.stop()
         self._host.stop()
         if self.shutdown.failure is None:
@@ -630,7 +638,7 @@ class Node:
 def main(config: Config) -> int:
     """Run a node until it is stopped; return the exit code."""
     os.umask(0o077)  # no other user may read the node's data
-    logs.set_up(config.log_level)
+    logs.set_up(config.log_level, config.log_format)
     node = Node(config)
     node.watch_process()
     return run(node.run())

@@ -22,8 +22,12 @@ from ..client.protocol.quotas import COUNTERS
 from .quota.quotas import Quotas
 from .runtime.commit import commit
 
-_LATENCY_BUCKETS_S = (
+LATENCY_BUCKETS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+_LAG_BUCKETS_S = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0, 7_200.0,
+    86_400.0,
 )  # fmt: skip
 
 
@@ -52,15 +56,8 @@ class Metrics:
             "lognode_requests", "Requests by operation and result.", ("op", "result"),
             registry=registry,
         )  # fmt: skip
-        self.append_seconds = Histogram(
-            "lognode_append_seconds", "Time from the arrival of an append to its acknowledgement.",
-            buckets=_LATENCY_BUCKETS_S, registry=registry,
-        )  # fmt: skip
+        self._add_times(registry)
         self._add_loop(registry)
-        self.wal_round_seconds = Histogram(
-            "lognode_wal_round_seconds", "Time of the write and sync of one WAL round.",
-            buckets=_LATENCY_BUCKETS_S, registry=registry,
-        )  # fmt: skip
         self.wal_syncs = Counter(
             "lognode_wal_syncs",
             "Syncs of WAL files; one sync serves all groups.",
@@ -94,6 +91,7 @@ class Metrics:
             "lognode_idle_replicas", "Replicas on this node whose groups rest.", registry=registry
         )
         self._of_groups(registry)
+        self._of_http(registry)
         self._of_levels(registry)
         self._of_connections(registry)
         self._of_ranges(registry)
@@ -112,6 +110,31 @@ class Metrics:
         known = {"version": version("lognode"), "python": platform.python_version()}
         self._build.info({**known, "commit": commit})
 
+    def _add_times(self, registry: CollectorRegistry) -> None:
+        self.append_seconds = Histogram(
+            "lognode_append_seconds", "Time from the arrival of an append to its acknowledgement.",
+            buckets=LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self.read_seconds = Histogram(
+            "lognode_read_seconds",
+            "Time from the arrival of a read of a range to its answer, without the sending.",
+            buckets=LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self.follow_delivery_seconds = Histogram(
+            "lognode_follow_delivery_seconds",
+            "Time from the application of an entry to its push to a follow that waited for "
+            "entries, by page.",
+            buckets=LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self.wal_round_seconds = Histogram(
+            "lognode_wal_round_seconds", "Time of the write and sync of one WAL round.",
+            buckets=LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self.wal_sync_seconds = Histogram(
+            "lognode_wal_sync_seconds", "Time of one fdatasync of a WAL file.",
+            buckets=LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+
     def _add_loop(self, registry: CollectorRegistry) -> None:
         self.loop_lag_seconds = Gauge(
             "lognode_event_loop_lag_seconds", "Largest delay of the event loop in the last 10 s.",
@@ -128,6 +151,11 @@ class Metrics:
         )  # fmt: skip
 
     def _of_groups(self, registry: CollectorRegistry) -> None:
+        self.group_lag_seconds = Histogram(
+            "lognode_group_lag_seconds",
+            "Age of the oldest entry that an answer hands out to a consumer of a group.",
+            buckets=_LAG_BUCKETS_S, registry=registry,
+        )  # fmt: skip
         self.group_redeliveries = Counter(
             "lognode_group_redeliveries",
             "Batches of consumer groups that were handed out again after a failure.",
@@ -149,6 +177,26 @@ class Metrics:
         """Show what the dispatchers of consumer groups have."""
         for name in numbers():
             self.groups.labels(name).set_function(partial(_number, numbers, name))
+
+    def _of_http(self, registry: CollectorRegistry) -> None:
+        self.http_requests = Counter(
+            "lognode_http_requests",
+            "Requests to REST by operation and HTTP status; 499: the asker left before the answer.",
+            ("route", "status"), registry=registry,
+        )  # fmt: skip
+        self.http_request_seconds = Histogram(
+            "lognode_http_request_seconds",
+            "Time from the arrival of a request to REST to the end of its answer; event streams "
+            "and pulls are left out.",
+            buckets=LATENCY_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self.http_under_way = Gauge(
+            "lognode_http_requests_under_way", "Requests to REST under way, without streams.",
+            registry=registry,
+        )  # fmt: skip
+        self.http_streams = Gauge(
+            "lognode_http_streams", "Open event streams, and pulls that wait.", registry=registry
+        )
 
     def _of_levels(self, registry: CollectorRegistry) -> None:
         self.feature_level = Gauge(

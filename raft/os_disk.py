@@ -8,8 +8,8 @@ import errno
 import os
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from .types import Disk
@@ -42,6 +42,11 @@ class OsDisk(Disk):
         self._unsynced: set[str] = set()
         """Files with unsynced writes. Only a descriptor that was open reports a failed write, so
         these stay open, too."""
+        self._timing: Callable[[], AbstractContextManager[object]] = nullcontext
+
+    def watch_syncs(self, timing: Callable[[], AbstractContextManager[object]]) -> None:
+        """Run each sync of a file in a context that `timing` makes."""
+        self._timing = timing
 
     def names(self) -> list[str]:
         return sorted(entry.name for entry in os.scandir(self._directory) if entry.is_file())
@@ -109,7 +114,7 @@ class OsDisk(Disk):
             os.close(fd)
 
     def sync(self, name: str) -> None:
-        with self._descriptor(name) as fd:
+        with self._descriptor(name) as fd, self._timing():
             os.fdatasync(fd)
         with self._lock:
             self._unsynced.discard(name)

@@ -69,6 +69,7 @@ APPEND: Final = Operation(
         "timeout_ms": Optional(TIMEOUT, 10_000),
         "node": Optional(Integer()),
         "grant": Optional(GRANT),
+        "trace": Optional(Text(limits.trace_parent_chars_max), OMIT),
     }),
     Record({"results": Array(RESULT, limits.request_batches_max)}),
     _results_bytes,

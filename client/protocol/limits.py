@@ -35,6 +35,7 @@ number_max: Final = (1 << 63) - 1
 numbers still fit the 64 bits that msgpack can carry."""
 timestamp_max_ms: Final = 253_402_300_799_999
 """The end of the year 9999, in Unix time."""
+trace_parent_chars_max: Final = 64
 cluster_id_bytes_max: Final = 64
 boot_max: Final = (1 << 31) - 1
 """Starts of one data directory: one a second for 68 years. Liveness shifts the boot number by 32

@@ -191,6 +191,8 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
     "append": {
         "batches": "Record batches, packed; see Record batches. All of one producer.",
         "timeout_ms": "How long the client waits. The node does not give an append up.",
+        "trace": "The `traceparent` (W3C Trace Context) of the client's span, if the client is "
+        "traced. The spans of a node that exports traces belong to it.",
         "> results": "The result of each batch, in the order of `batches`.",
         "> results[].status": "`ok`, or `error`: nothing of the batch was appended by this request "
         "unless the outcome of the error says otherwise.",

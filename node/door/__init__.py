@@ -2,9 +2,10 @@
 
     door                     the way of a request: rights, bounds, parameters, body, handler
     route, openapi           the table of operations; the OpenAPI document made from it
-    log_routes, entry_routes, event_routes, snapshot_routes   the operations
+    log_routes, entry_routes, event_routes, snapshot_routes, group_routes   the operations
     append_once              appends that may be repeated
     clients                  a client of the cluster for each token
+    request_ids              the id of a request, in its answer and in the log
     admission                how many requests and streams may be under way
     parameters, json_kinds   values in addresses, and in JSON: their checks and their schemas
     bodies                   bodies of requests

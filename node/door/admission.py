@@ -14,7 +14,7 @@ _REQUESTS_SHARE: Final = 0.5
 
 
 class Admission:
-    """Counts requests, or streams of events: `what` names them. At most `most` are under way, and
+    """Counts requests, or streams: `what` names them. At most `most` are under way, and
     of one asker the share of them."""
 
     def __init__(self, what: str, most: int, share: float) -> None:
@@ -55,5 +55,5 @@ def of_requests(most: int) -> Admission:
 
 
 def of_streams(most: int) -> Admission:
-    """Return the bound on streams of events."""
-    return Admission("event streams", most, limits.connections_per_host_share)
+    """Return the bound on streams of events, and on requests that wait."""
+    return Admission("event streams and pulls", most, limits.connections_per_host_share)

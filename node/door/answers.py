@@ -103,7 +103,18 @@ async def rows_answer(
         pieces.append(comma + to_json(row))
         comma = ", "
     pieces.append("]}\n")
-    body = "".join(pieces).encode()
+    response, _ = await _whole(request, "".join(pieces).encode())
+    return response
+
+
+async def text_answer(
+    request: web.Request, pieces: AsyncIterator[str]
+) -> tuple[web.StreamResponse, bool]:
+    """Send the pieces of a JSON text as one answer; return also whether the reader has taken it."""
+    return await _whole(request, "".join([piece async for piece in pieces]).encode())
+
+
+async def _whole(request: web.Request, body: bytes) -> tuple[web.StreamResponse, bool]:
     response = stream_of(JSON_TYPE)
     response.content_length = len(body)
     try:
@@ -112,7 +123,8 @@ async def rows_answer(
         await end(response)
     except ConnectionError:
         abort(request)
-    return response
+        return response, False
+    return response, True
 
 
 async def lines_answer(

@@ -7,6 +7,7 @@ question of a browser about other sites, and takes bodies only of types that suc
 send.
 """
 
+import time
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
@@ -18,26 +19,32 @@ from ...client.json_text import to_json
 from ...client.protocol.errors import LognodeError, Unauthorized
 from ..access.access import OpenAccess
 from ..access.http_guard import HttpGuard, token_of
+from ..metrics import Metrics
 from .admission import of_requests, of_streams
 from .bodies import Bodies
 from .clients import Clients
 from .entry_routes import ENTRY_ROUTES
 from .event_routes import EVENT_ROUTES
+from .group_routes import GROUP_ROUTES
 from .log_routes import LOG_ROUTES
 from .openapi import document
-from .problems import problem, problem_of_http
-from .route import JSON_TYPE, Asked, Routes
+from .problems import problem, problem_of_bug, problem_of_http
+from .request_ids import OPERATION, id_of
+from .route import JSON_TYPE, Asked, Route, Routes
 from .snapshot_routes import SNAPSHOT_ROUTES
 
 DOCUMENT_PATH: Final = "/openapi.json"
 PREFIX: Final = "/v1/"
-TABLE: Final = (*LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES, *SNAPSHOT_ROUTES)
+LEFT: Final = 499
+"""The status, in metrics alone, of a request whose asker left before the answer."""
+TABLE: Final = (*LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES, *SNAPSHOT_ROUTES, *GROUP_ROUTES)
 """All operations over HTTP."""
 
 
 class Door:
     """Serves the operations of `TABLE`. `requests_max` and `streams_max` bound what is under way.
-    `make` and `most` are those of `Clients`. `version` is that of the program."""
+    `make` and `most` are those of `Clients`. `version` is that of the program. `metrics` counts
+    requests."""
 
     def __init__(
         self,
@@ -48,6 +55,7 @@ class Door:
         requests_max: int,
         streams_max: int,
         version: str,
+        metrics: Metrics,
     ) -> None:
         self._guard = guard
         self._clients = Clients(make, most)
@@ -55,6 +63,9 @@ class Door:
         self._streams = of_streams(streams_max)
         self._bodies = Bodies()
         self._routes = Routes(TABLE)
+        self._metrics = metrics
+        metrics.http_under_way.set_function(lambda: len(self._requests))
+        metrics.http_streams.set_function(lambda: len(self._streams))
         self._document = to_json(document(TABLE, version))
 
     @property
@@ -71,16 +82,40 @@ class Door:
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer a request. Raises HTTPException, which `problem_of_http` answers."""
+        began, route, status = time.monotonic(), None, LEFT
         try:
             _check_origin(request)
             if request.path == DOCUMENT_PATH:
+                status = 200
                 return web.Response(text=self._document, content_type=JSON_TYPE)
-            return await self._serve(request)
+            route, parts = self._routes.find(request)
+            request[OPERATION] = route.name
+            answer = await self._serve(request, route, parts)
+            status = answer.status
+            return answer
         except LognodeError as error:
-            return problem(error)
+            answer = problem(error, id_of(request))
+            status = answer.status
+            return answer
+        except web.HTTPException as refusal:
+            status = refusal.status
+            raise
+        except Exception:
+            status = 500
+            raise
+        finally:
+            self._count(route, status, time.monotonic() - began)
 
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
-        route, parts = self._routes.find(request)
+    def _count(self, route: Route | None, status: int, took_s: float) -> None:
+        """Count a request. Its labels are of the table: an address is of the asker's choice."""
+        name = "?" if route is None else route.name
+        self._metrics.http_requests.labels(name, str(status)).inc()
+        if route is not None and not (route.streams or route.waits):
+            self._metrics.http_request_seconds.observe(took_s)
+
+    async def _serve(
+        self, request: web.Request, route: Route, parts: dict[str, str]
+    ) -> web.StreamResponse:
         access = await self._guard.access(request)
         token = None if isinstance(access, OpenAccess) else token_of(request)
         if token is None and not isinstance(access, OpenAccess):
@@ -89,7 +124,7 @@ class Door:
                 "`Authorization: Bearer TOKEN` too (`lognode token create`)",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        bound = self._streams if route.streams else self._requests
+        bound = self._streams if route.streams or route.waits else self._requests
         with bound.admitted(access.principal.name):
             given = route.read(parts, request)
             values, many = await self._bodies.read(request, route)
@@ -101,9 +136,14 @@ class Door:
         await self._clients.close()
 
     @staticmethod
-    def refusal(error: web.HTTPException) -> web.StreamResponse:
+    def refusal(request: web.Request, error: web.HTTPException) -> web.StreamResponse:
         """Return the answer for an error of the guard, of a route or of aiohttp."""
-        return problem_of_http(error)
+        return problem_of_http(error, id_of(request))
+
+    @staticmethod
+    def bug(request: web.Request) -> web.StreamResponse:
+        """Return the answer for an error that nobody expects."""
+        return problem_of_bug(id_of(request))
 
 
 def _check_origin(request: web.Request) -> None:

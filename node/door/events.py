@@ -18,6 +18,7 @@ from ..runtime.slices import one_by_one
 from .answers import abort, end, entry_row, send, stream_of
 from .event_ids import EventIds
 from .problems import told
+from .request_ids import id_of
 from .route import EVENTS_TYPE
 
 HEARTBEAT_S: Final = 15.0
@@ -53,7 +54,7 @@ class EventStream:
             while True:
                 await self._send(response, await self._batch(response))
         except LognodeError as error:
-            last = f"event: problem\ndata: {to_json(told(error))}\n\n"
+            last = f"event: problem\ndata: {to_json(told(error, id_of(self._request)))}\n\n"
             await send(response, last.encode())
             await end(response)
 

@@ -51,7 +51,8 @@ def _read_flag(value: bytes, name: str) -> bool:
     return value == b"true"
 
 
-def _read_start(value: bytes, name: str) -> Any:
+def read_start(value: bytes, name: str) -> Any:
+    """Return where to begin: a seq, a word, Tail or Timestamp."""
     text = value.decode("utf-8", "replace")
     if text in ("earliest", "latest", "snapshot"):
         return text
@@ -102,7 +103,7 @@ START: Final = Parameter(
     "from", "query",
     "Where to begin: a seq, `earliest`, `latest`, `snapshot` (the newest entry with this mark), "
     "`tail:COUNT` or `time:MS` (Unix time in milliseconds).",
-    {"type": "string", "default": "earliest"}, _read_start, default="earliest",
+    {"type": "string", "default": "earliest"}, read_start, default="earliest",
 )  # fmt: skip
 END: Final = Parameter(
     "to", "query", "The end, which is left out: a seq or `time:MS`.", {"type": "string"}, _read_end

@@ -61,8 +61,8 @@ def status_of(error: LognodeError) -> int:
     return next(_STATUS[each] for each in type(error).__mro__ if each in _STATUS)
 
 
-def problem(error: LognodeError) -> web.Response:
-    """Return the answer for an error."""
+def problem(error: LognodeError, request_id: str) -> web.Response:
+    """Return the answer for an error of a request with that id."""
     status = status_of(error)
     headers = {}
     if status in (429, 503):
@@ -70,22 +70,32 @@ def problem(error: LognodeError) -> web.Response:
         if not isinstance(after, int | float) or not 0 < after < 1e6:
             after = _RETRY_AFTER_S
         headers["Retry-After"] = str(math.ceil(after))
-    return _answer(status, told(error), headers)
+    return _answer(status, told(error, request_id), headers)
 
 
-def told(error: LognodeError) -> dict[str, Any]:
+def told(error: LognodeError, request_id: str) -> dict[str, Any]:
     """Return the problem of an error, for JSON."""
-    body = _body(status_of(error), error.code, error.message) | {
+    body = _body(status_of(error), error.code, error.message, request_id) | {
         "outcome": error.outcome, "retryable": error.retryable,
     }  # fmt: skip
     fields = {name: _plain(value) for name, value in error.fields.items()}
     return body | ({"fields": fields} if fields else {})
 
 
-def problem_of_http(refusal: web.HTTPException) -> web.Response:
+def problem_of_bug(request_id: str) -> web.Response:
+    """Return the answer for an error that nobody expects."""
+    error = LognodeError(
+        "the node failed to serve the request by a bug; the line of the node's log with this "
+        "request id has the reason. Report the line",
+        outcome="unknown",
+    )
+    return problem(error, request_id)
+
+
+def problem_of_http(refusal: web.HTTPException, request_id: str) -> web.Response:
     """Return the answer for an error of aiohttp or of the guard. Nothing was done."""
     code = _OF_HTTP.get(refusal.status, "ERROR")
-    body = _body(refusal.status, code, (refusal.text or refusal.reason).strip())
+    body = _body(refusal.status, code, (refusal.text or refusal.reason).strip(), request_id)
     kept = {
         name: refusal.headers[name]
         for name in ("Allow", "Retry-After", "WWW-Authenticate")
@@ -95,11 +105,11 @@ def problem_of_http(refusal: web.HTTPException) -> web.Response:
     return _answer(refusal.status, body, kept)
 
 
-def _body(status: int, code: str, detail: str) -> dict[str, Any]:
+def _body(status: int, code: str, detail: str, request_id: str) -> dict[str, Any]:
     title = code.replace("_", " ").capitalize()
     return {
         "type": f"urn:lognode:error:{code}", "title": title, "status": status, "code": code,
-        "detail": detail,
+        "detail": detail, "request_id": request_id,
     }  # fmt: skip
 
 
@@ -128,7 +138,7 @@ def _plain(value: Any) -> Any:
 
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
-    "required": ["type", "title", "status", "code", "detail", "outcome", "retryable"],
+    "required": ["type", "title", "status", "code", "detail", "request_id", "outcome", "retryable"],
     "properties": {
         "type": {"type": "string"},
         "title": {"type": "string"},
@@ -140,6 +150,10 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
             "description": "Whether the change happened.",
         },
         "retryable": {"type": "boolean", "description": "Whether the same call may succeed later."},
+        "request_id": {
+            "type": "string",
+            "description": "The id of the request, as in `X-Request-Id` and in the node's log.",
+        },
         "fields": {"type": "object", "description": "Values of the error, such as a limit."},
     },
 }

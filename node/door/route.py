@@ -57,6 +57,8 @@ class Route:
     lines: bool = False
     """Whether the answer may be NDJSON."""
     streams: bool = False
+    waits: bool = False
+    """Whether the request may wait for something to happen, as a stream does."""
     segments: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:

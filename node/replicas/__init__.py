@@ -14,6 +14,7 @@
     read_turns, prepare      reads in turns of the loop; a thread makes files ready
     pinned_files, log_pins   what is kept for work that is under way
     flush, idle_memtables    build segments from memtables, also from idle ones
+    traces                   the spans of appends, if they are exported
     load, producer_use       count the use of each replica and of its producers
 
 The contract: no append is acknowledged before a majority of the members have its entries on disk

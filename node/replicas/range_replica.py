@@ -265,6 +265,8 @@ class RangeReplica(Replica):
                 if not future.done():
                     future.set_exception(error)
         else:
+            if self.services.traces is not None:
+                self.services.traces.proposed(self.gid, index, futures)
             decoded = [each.batch for each in taken]
             self._proposed.keep(
                 index, command, Command(commands.APPEND, stamp_ms, batches), decoded
@@ -554,10 +556,12 @@ class RangeReplica(Replica):
         self.load.read()
         self.services.metrics.reads.inc()
 
-    def count_push(self) -> None:
-        """Count a page that was pushed to a follow."""
+    def count_push(self, waited_s: float | None) -> None:
+        """Count a page that was pushed to a follow. `waited_s`: how long its news had waited."""
         self.load.pushed()
         self.services.metrics.reads.inc()
+        if waited_s is not None:
+            self.services.metrics.follow_delivery_seconds.observe(waited_s)
 
     def resigned(self) -> None:
         if self.leads:

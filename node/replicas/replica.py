@@ -40,6 +40,7 @@ from ..runtime.turn_ends import TurnEnds
 from ..runtime.waiters import Waiters
 from .brought import Brought
 from .rounds import Rounds
+from .traces import Traces
 
 _TAKE_BYTES = 1 << 20
 _APPLY_S = 0.0025
@@ -108,6 +109,8 @@ class Services:
     command of a newer program."""
     room: DiskRoom
     """Whether the disk has room for appends."""
+    traces: Traces | None = None
+    """The traces of appends; None: there are none."""
 
 
 @dataclass(slots=True)
@@ -478,6 +481,8 @@ class Replica:
                     future.set_exception(self.not_leader())
                 else:
                     future.set_result(index)
+        if self.services.traces is not None:
+            self._look_at_traces(self.services.traces)
         self._apply_slice()
         self._tell_leader(group.term, group.leader)
         leads = self.leads
@@ -490,7 +495,15 @@ class Replica:
         if self._resignation is not None and not leads and self.leader_hint is not None:
             self.end_resigning(self._resignation)
         self.pumped()
+        if self.services.traces is not None:
+            self._look_at_traces(self.services.traces)
         self._set_timer()
+
+    def _look_at_traces(self, traces: Traces) -> None:
+        traces.look(
+            self.gid, leads=self.leads, durable=self.raft_log.durable_index,
+            committed=self.group.commit_index, applied=self.applied_index,
+        )  # fmt: skip
 
     def _tell_leader(self, term: int, leader: int | None) -> None:
         if (term, leader) == self._leader_told:

@@ -1,4 +1,4 @@
-"""Structured logs on stderr: JSON lines, or aligned text when stderr is a terminal.
+"""Structured logs on stderr: JSON lines, logfmt, or aligned text.
 
 Fields travel in `extra={"fields": {...}}`; the message itself is constant text, so that a log
 can be searched by it.
@@ -6,6 +6,7 @@ can be searched by it.
 
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from typing import Any, Final
 RESERVED: Final = frozenset({"time", "level", "logger", "message", "exception"})
 """Names that a formatter writes itself. No field of a record may replace them: an alert on
 `level` or `message` must see the value of the record."""
+_NOT_IN_NAMES: Final = re.compile(r'[\s="\x00-\x1f\x7f]')
+_BARE: Final = re.compile(r'[^\s="\\\x00-\x1f\x7f-\xa0\u2028\u2029]+')
+"""Values that need no quotes."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -44,10 +48,43 @@ class TextFormatter(logging.Formatter):
         return text
 
 
-def set_up(level: str = "INFO") -> None:
-    """Send all logs of the process to stderr."""
+class LogfmtFormatter(logging.Formatter):
+    """`time=... level=info logger=... message="..." field=value`, one line for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        pairs: list[tuple[str, Any]] = [
+            ("time", timestamp(record.created)), ("level", record.levelname.lower()),
+            ("logger", record.name), ("message", record.getMessage()), *_fields(record),
+        ]  # fmt: skip
+        if record.exc_info:
+            pairs.append(("exception", self.formatException(record.exc_info)))
+        return " ".join(f"{_name(name)}={_value(value)}" for name, value in pairs)
+
+
+def _name(name: str) -> str:
+    """Return the name of a field without the characters that end a name in logfmt."""
+    return _NOT_IN_NAMES.sub("_", name) or "_"
+
+
+def _value(value: Any) -> str:
+    """Return a value in logfmt: as it is, or in quotes with the escapes of JSON."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = value if isinstance(value, str) else str(value)
+    return text if _BARE.fullmatch(text) else json.dumps(text)
+
+
+FORMATS: Final = ("auto", "json", "logfmt", "text")
+"""The formats of a log; `auto` is `text` on a terminal and `json` elsewhere."""
+
+
+def set_up(level: str = "INFO", form: str = "auto") -> None:
+    """Send all logs of the process to stderr, in one of `FORMATS`."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(TextFormatter() if sys.stderr.isatty() else JsonFormatter())
+    if form == "auto":
+        form = "text" if sys.stderr.isatty() else "json"
+    made = {"json": JsonFormatter, "logfmt": LogfmtFormatter, "text": TextFormatter}
+    handler.setFormatter(made[form]())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

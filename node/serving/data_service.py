@@ -161,6 +161,8 @@ class DataService:
         started = time.monotonic()
         replica = self.find(body)
         batches = body["batches"]
+        traces = replica.services.traces
+        trace = None if traces is None else traces.begin(body.get("trace"))
         waiting = None
         if self._in_order.idle and sum(map(len, batches)) <= _SMALL_BYTES:
             waiting = _append_small(replica, batches, allowed, payer)
@@ -169,7 +171,9 @@ class DataService:
             producer = first.producer if isinstance(first, PackedBatch) else 0
             steps = _append_steps(replica, first, batches[1:], allowed, payer)
             waiting = await self._in_order.stepped((replica.gid, producer), steps)
-        results = []
+        if traces is not None and trace is not None:
+            traces.waits(trace, waiting)
+        results: list[Body] = []
         for item in waiting:
             if isinstance(item, LognodeError):
                 results.append({"status": "error", "error": to_wire(item)})
@@ -179,6 +183,10 @@ class DataService:
             except LognodeError as error:
                 results.append({"status": "error", "error": to_wire(bare(error))})
         self._metrics.append_seconds.observe(time.monotonic() - started)
+        if traces is not None and trace is not None:
+            codes = [each["error"]["code"] for each in results if each.get("status") == "error"]
+            code = codes[0] if codes else None
+            traces.end(trace, code, range=replica.gid.range_id, batches=len(batches))
         return {"results": results}
 
     # Removal.
@@ -239,6 +247,7 @@ class DataService:
 
     async def _read(self, read: Read, body: Body, room: Room) -> Body:
         """Serve a read at its consistency. The answer has the index that was applied."""
+        started = time.monotonic()
         replica = self.find(body)
         await self._until_readable(replica, body, room)
         try:
@@ -251,6 +260,7 @@ class DataService:
         answer.setdefault("applied", replica.applied_index)  # pages and numbers set their own
         if not replica.leads:
             answer["leader"] = replica.leader_hint
+        self._metrics.read_seconds.observe(time.monotonic() - started)
         return answer
 
     def _check_runs(self, replica: RangeReplica) -> None:

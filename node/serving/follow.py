@@ -10,6 +10,7 @@ everything, and ends the follow, so that the asker continues at another member.
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Collection
 from functools import partial
 from itertools import islice
@@ -53,6 +54,9 @@ class Follow:
         self._news = asyncio.Event()
         self._news_from: int | None = None
         """The lowest seq among the news of the span since the last page began, or None."""
+        self._news_s: float | None = None
+        """When the first news came since the follow began to wait; None: it does not wait."""
+        self._waits = False
         self._positions: dict[bytes, int] | None = body["keys"]
         self._ready: dict[bytes, None] = {}
         """Keys that may have entries to push, in the order of their turns."""
@@ -133,7 +137,7 @@ class Follow:
             has_passed = self._from_seq - self._told_seq > _PASSED_MAX
             if len(page) or has_passed or (not more and caught_up != told_caught_up):
                 request.push(self._push_body(page, caught_up=caught_up))
-                replica.count_push()
+                replica.count_push(self._waited_s() if len(page) else None)
                 told_caught_up = caught_up
             request.leave_room()
             if more:
@@ -151,11 +155,19 @@ class Follow:
                     reason="cut_off",
                 )
             replica.contact.begin()
+            self._waits, self._news_s = True, None
             await self._news.wait()
             # Everything is read up to here, and the span has no entry below the news.
             self._from_seq = max(self._from_seq, self._news_from or 0)
 
+    def _waited_s(self) -> float | None:
+        """Return how long the first news waited for this push; None: the follow did not wait."""
+        since, self._news_s = self._news_s, None
+        return None if since is None else time.monotonic() - since
+
     def _on_news(self, keys: Collection[bytes] | None, seq: int) -> None:
+        if self._waits:
+            self._waits, self._news_s = False, time.monotonic()
         if keys is not None:
             self._news_from = seq if self._news_from is None else min(self._news_from, seq)
             if self._positions is not None:

@@ -197,6 +197,9 @@ class GroupService:
             # Another leader may have acknowledged these entries already (G3): if this member is
             # still the leader now, nobody had when the entries were chosen.
             await replica.read_barrier()
+            # One observation for an answer: an answer has hundreds of keys.
+            lag_ms = replica.services.stamp_ms() - min(batches.timestamps)
+            self._metrics.group_lag_seconds.observe(max(0, lag_ms) / 1000)
         replica.count_read()
         return _answer(driver, batches, refused)
 

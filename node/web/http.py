@@ -4,7 +4,9 @@ Requests for the pages have no body, and connections are few and short (`http_gu
 to the door (`node/door/`) have bodies and may last. They leave room for the others.
 """
 
+import asyncio
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -17,12 +19,14 @@ from ...client.protocol.errors import LognodeError, Unauthorized, Unavailable
 from ...client.protocol.principal import anonymous
 from ..access.http_guard import Forbidden, Handler, HttpGuard
 from ..door.bodies import BODY_BYTES_MAX
-from ..door.door import Door
+from ..door.door import LEFT, Door
+from ..door.request_ids import id_of, is_begun, tell
 from ..metrics import Metrics
 from ..runtime.descriptors import SLACK
 from .http_guests import Closed, HttpGuests
 from .http_log import HttpLog
 from .http_status import MetricsPage, StatusPages, Visible
+from .request_log import RequestLog
 
 _KEEP_ALIVE_S = 15.0
 _LINE_BYTES_MAX = 8_192
@@ -67,10 +71,14 @@ class HttpServer:
         self._on_closed = on_closed
         self._entrance: Entrance | None = None
         self._guests: HttpGuests | None = None
+        self._log = RequestLog()
 
     async def start(self) -> None:
         """Listen. Raises Unavailable when the address is not available."""
-        app = web.Application(middlewares=[self._watched], client_max_size=BODY_BYTES_MAX)
+        app = web.Application(
+            middlewares=[self._logged, self._watched], client_max_size=BODY_BYTES_MAX
+        )
+        app.on_response_prepare.append(tell)
         door = self._door
         app.add_routes(
             [
@@ -133,6 +141,31 @@ class HttpServer:
         return 0 if self._entrance is None else self._entrance.ended
 
     @web.middleware
+    async def _logged(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        began_s = time.monotonic()
+        try:
+            answer = await handler(request)
+        except web.HTTPException as refusal:
+            self._log.answered(request, refusal.status, began_s)
+            raise
+        except asyncio.CancelledError:
+            self._log.answered(request, LEFT, began_s)
+            raise
+        except Exception as error:
+            self._log.failed(request, error)
+            if is_begun(request):  # such an answer can only be cut off
+                raise
+            if self._door is not None and self._door.has(request.path):
+                return self._door.bug(request)
+            return web.Response(
+                status=500,
+                text="the node failed to make the page by a bug; the line of the node's log with "
+                f"request id {id_of(request)} has the reason\n",
+            )
+        self._log.answered(request, answer.status, began_s)
+        return answer
+
+    @web.middleware
     async def _watched(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         door = self._door if self._door is not None and self._door.has(request.path) else None
         if door is None and request.body_exists:
@@ -151,7 +184,7 @@ class HttpServer:
                 self._refused(request, refusal)
             if door is None:
                 raise
-            return door.refusal(refusal)
+            return door.refusal(request, refusal)
         finally:
             guests.served(request.protocol)
 

@@ -37,6 +37,8 @@ def node(module_path: Path) -> Iterator[testing.LocalNode]:
         with lognode.Client(cluster.servers) as client:
             log = client.create_log("orders", ranges=2)
             log.append_many([(f"k{n}", b"v") for n in range(100)])
+            with log.consume("work"):
+                pass
         yield cluster.nodes[0]
 
 
@@ -45,7 +47,11 @@ def fitted(case: Any) -> None:
     names = case.path_parameters or {}
     if len(str(names.get("log", ""))) % 2 and case.operation.method.upper() != "DELETE":
         names["log"] = "orders"
+    if len(str(names.get("group", ""))) % 2 and case.operation.method.upper() != "DELETE":
+        names["group"] = "work"
     body = case.body
+    if isinstance(body, dict) and type(body.get("wait_ms")) is int and body["wait_ms"] > 20:
+        body["wait_ms"] = 20 if body["wait_ms"] <= 30_000 else body["wait_ms"]
     if isinstance(body, dict) and case.operation.path == "/v1/logs":
         ranges = body.get("ranges")
         if type(ranges) is int and ranges > 3:

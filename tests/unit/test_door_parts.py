@@ -2,6 +2,7 @@
 the OpenAPI document against the table of routes."""
 
 import asyncio
+import base64
 import json
 import re
 from typing import Any, cast
@@ -9,6 +10,8 @@ from typing import Any, cast
 import pytest
 
 from lognode.client.client import AsyncClient
+from lognode.client.group_pulls import TICKET_CHARS_MAX, Ticket
+from lognode.client.protocol import limits
 from lognode.client.protocol.errors import (
     BY_CODE,
     InvalidArgument,
@@ -116,7 +119,6 @@ def test_an_id_of_another_log_or_choice_is_refused() -> None:
 
 
 def test_a_made_up_id_is_refused() -> None:
-    import base64
     import zlib
 
     ids = EventIds(5, [], "a")
@@ -142,6 +144,36 @@ def test_an_id_that_no_header_can_carry_is_refused() -> None:
     keys = {draw.randbytes(100): 1 for _ in range(100)}
     with pytest.raises(LimitExceeded, match="Follow fewer keys"):
         EventIds(5, list(keys)).made(Cursor(keys=keys))
+
+
+# Tokens of batches.
+
+
+@pytest.mark.parametrize("key", [b"k", b"\xff\x00", b"x" * limits.key_bytes_max])
+def test_the_token_of_a_batch_is_its_ticket_again(key: bytes) -> None:
+    for number in (1, (1 << 63) - 2):
+        ticket = Ticket(number, number, number, number, number, key)
+        text = ticket.to_text()
+        assert re.fullmatch(r"[A-Za-z0-9_-]+", text)
+        assert len(text) <= TICKET_CHARS_MAX
+        assert json.loads(json.dumps(text)) == text
+        assert Ticket.from_text(text) == ticket
+
+
+def test_a_ticket_out_of_bounds_is_refused() -> None:
+    good = Ticket(1, 2, 3, 4, 5, b"k")
+    bad = [
+        good._replace(group=0), good._replace(consumer=1 << 63), good._replace(token=0),
+        good._replace(first=6), good._replace(key=b""),
+        good._replace(key=b"x" * (limits.key_bytes_max + 1)),
+    ]  # fmt: skip
+    text = good.to_text()
+    other_version = base64.urlsafe_b64encode(b"\x02" + base64.urlsafe_b64decode(text)[1:])
+    texts = [*(each.to_text() for each in bad), other_version.decode(), f"{text}=", f" {text}",
+             text.replace("A", "+", 1), text[:-1], "\udcff"]  # fmt: skip
+    for each in texts:
+        with pytest.raises(InvalidArgument, match="not of a batch"):
+            Ticket.from_text(each)
 
 
 # Clients and admission.
@@ -244,27 +276,33 @@ def test_admission_bounds_all_and_each_asker() -> None:
 def test_every_error_has_a_status_that_the_document_names() -> None:
     for kind in BY_CODE.values():
         error = kind("text")
-        answer = problem(error)
+        answer = problem(error, "r-1")
         assert answer.status == status_of(error)
         assert answer.status in STATUSES
         assert answer.content_type == "application/problem+json"
         told = json.loads(answer.text or "")
         assert (told["code"], told["outcome"]) == (error.code, error.outcome)
+        assert told["request_id"] == "r-1"
 
 
 def test_a_problem_has_the_fields_of_its_error() -> None:
-    told = json.loads(problem(SequenceMismatch("m", key=b"\xff", expected=3, actual=4)).text or "")
+    told = json.loads(
+        problem(SequenceMismatch("m", key=b"\xff", expected=3, actual=4), "r-1").text or ""
+    )
     assert told["fields"] == {"key": {"b64": "/w=="}, "expected": 3, "actual": 4}
     partial = PartialFailure("m", acks=[None, None], errors=[SequenceMismatch("m"), Timeout("t")])
     assert status_of(partial) == 504
-    told = json.loads(problem(partial).text or "")
+    told = json.loads(problem(partial, "r-1").text or "")
     assert [each["code"] for each in told["fields"]["errors"]] == ["SEQUENCE_MISMATCH", "TIMEOUT"]
 
 
 def test_a_quota_and_a_full_queue_say_when_to_come_back() -> None:
     full, quota = Overloaded("m"), Overloaded("m", quota="records", retry_after=2.2)
-    assert (problem(full).status, problem(full).headers["Retry-After"]) == (503, "1")
-    assert (problem(quota).status, problem(quota).headers["Retry-After"]) == (429, "3")
+    assert (problem(full, "r-1").status, problem(full, "r-1").headers["Retry-After"]) == (503, "1")
+    assert (problem(quota, "r-1").status, problem(quota, "r-1").headers["Retry-After"]) == (
+        429,
+        "3",
+    )
 
 
 # The document.

@@ -229,7 +229,7 @@ def test_follows_of_one_key_are_woken_in_slices_and_miss_nothing(
         readers = [follow() for _ in range(HERD)]
         await settled(lambda: all(reader.pushed for reader in readers))
         turns = Turns()
-        monkeypatch.setattr(replica, "count_push", turns.called)
+        monkeypatch.setattr(replica, "count_push", lambda _: turns.called())
         for number in range(1, 41, 2):
             await replica.append(numbered_batch(number, [b"k", b"l"]))
         async with asyncio.timeout(20):

@@ -3,14 +3,17 @@
 import ast
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
-from lognode.node.runtime.logs import RESERVED, JsonFormatter, TextFormatter
+from lognode.node.runtime.logs import RESERVED, JsonFormatter, LogfmtFormatter, TextFormatter
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("client", "raft", "statemachine", "partitions", "node", "chaos")
@@ -63,6 +66,36 @@ def test_a_renamed_field_replaces_no_other_field(fields: dict[str, str]) -> None
     assert line["field_level"] == "HIGH"
     assert line["field_field_level"] == "?"
     assert line["field_field_field_level"] == "LOW"
+
+
+def read_logfmt(line: str) -> dict[str, str]:
+    """The pairs of a line, by the rules of logfmt."""
+    pairs = re.findall(r'([^\s="]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?: |$)', line)
+    assert " ".join(f"{name}={value}" for name, value in pairs) == line
+    return {name: json.loads(value) if value[:1] == '"' else value for name, value in pairs}
+
+
+def test_a_line_of_logfmt_has_the_same_as_a_json_line() -> None:
+    fields = {"free": 5, "level": "LOW", "what": None, "yes": True, "list": [1, "a b"]}
+    found = read_logfmt(LogfmtFormatter().format(record(fields, failed=True)))
+    assert found["time"].endswith("Z")
+    assert (found["level"], found["logger"], found["message"]) == (
+        "warning", "lognode.disk", "little disk",
+    )  # fmt: skip
+    assert (found["free"], found["field_level"], found["what"]) == ("5", "LOW", "null")
+    assert (found["yes"], found["list"]) == ("true", "[1, 'a b']")
+    assert found["exception"].endswith("ValueError: broken")
+
+
+@hypothesis.given(st.dictionaries(st.text(min_size=1), st.text(), max_size=4))
+def test_no_text_adds_a_line_or_a_field_to_logfmt(fields: dict[str, str]) -> None:
+    line = LogfmtFormatter().format(record(fields))
+    assert len(line.splitlines()) == 1
+    found = read_logfmt(line)
+    assert found["level"] == "warning"
+    plain = {name: value for name, value in fields.items() if re.fullmatch(r"\w+", name, re.A)}
+    for name, value in plain.items():
+        assert found[f"field_{name}" if name in RESERVED else name] == value
 
 
 @pytest.mark.slow
