@@ -23,15 +23,22 @@ from .bodies import Bodies
 from .clients import Clients
 from .entry_routes import ENTRY_ROUTES
 from .event_routes import EVENT_ROUTES
+from .group_routes import GROUP_ROUTES
 from .log_routes import LOG_ROUTES
+from .looks import Looks
 from .openapi import document
 from .problems import problem, problem_of_http
+from .report_routes import REPORT_ROUTES
 from .route import JSON_TYPE, Asked, Routes
 from .snapshot_routes import SNAPSHOT_ROUTES
+from .status_routes import STATUS_ROUTES
 
 DOCUMENT_PATH: Final = "/openapi.json"
 PREFIX: Final = "/v1/"
-TABLE: Final = (*LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES, *SNAPSHOT_ROUTES)
+TABLE: Final = (
+    *LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES, *SNAPSHOT_ROUTES, *STATUS_ROUTES, *GROUP_ROUTES,
+    *REPORT_ROUTES,
+)  # fmt: skip
 """All operations over HTTP."""
 
 
@@ -54,6 +61,7 @@ class Door:
         self._requests = of_requests(requests_max)
         self._streams = of_streams(streams_max)
         self._bodies = Bodies()
+        self._looks = Looks()
         self._routes = Routes(TABLE)
         self._document = to_json(document(TABLE, version))
 
@@ -94,7 +102,8 @@ class Door:
             given = route.read(parts, request)
             values, many = await self._bodies.read(request, route)
             async with self._clients.of(token, given.get("log")) as client:
-                return await route.handler(Asked(request, client, given, values, many))
+                asked = Asked(request, client, given, values, many, self._looks)
+                return await route.handler(asked)
 
     async def close(self) -> None:
         """Close the clients; returns within about two seconds."""
