@@ -39,6 +39,7 @@ from .protocol.errors import (
     Unsupported,
 )
 from .protocol.invites import NODE_INVITE, NODE_INVITES, NODE_UNINVITE
+from .protocol.node_reports import NODE_REPORT
 from .protocol.principal import DEFAULT_CLASS, check_principal_name
 from .protocol.quotas import COUNTERS, QUOTA_DELETE, QUOTA_LIST, QUOTA_SET, STORED, USAGE
 from .protocol.scopes import Scope, from_rows, scopes_of, to_rows
@@ -435,6 +436,34 @@ class AsyncAdmin:
             "principals": _summed(row for each in found for row in each["principals"]),
             "silent": silent,
         }
+
+    async def node_report(
+        self,
+        node: int | None,
+        part: str,
+        *,
+        offset: int = 0,
+        limit: int = 500,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Return what a node tells of itself: its `storage`, its `settings` or the `connections` of
+        its clients, as `part` says. None: any node.
+
+        Returns the id of the `node`, `facts`, at most `limit` `rows` after the first `offset` rows,
+        and how many rows there are in `total`. The facts and rows are for people: a later version
+        may have others. Raises NodeNotFound, InvalidArgument, Unauthorized, Unavailable, Timeout,
+        and Unsupported by a node of an earlier version.
+        """
+        deadline = self._deadline(timeout)
+        body = {"part": part, "offset": offset, "limit": limit}
+        if node is None:
+            return await self._cluster.call_any(NODE_REPORT, body, deadline=deadline)
+        known = await self._cluster.look(METADATA, {"limit": 1}, deadline, newer=False)
+        if all(each["id"] != node or each["state"] == "REMOVED" for each in known["nodes"]):
+            raise NodeNotFound(
+                f"node {node} does not exist; `lognode node list` shows the nodes", node=node
+            )
+        return await self._cluster.ask_node(node, NODE_REPORT, body, deadline)
 
     async def create_token(
         self,

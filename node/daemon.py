@@ -83,6 +83,7 @@ from .runtime.turn_ends import TurnEnds
 from .serving.cluster_service import ClusterService
 from .serving.data_service import DataService
 from .serving.group_service import GroupService
+from .serving.node_reports import NodeReports
 from .serving.server import PeerHandler, Server
 from .serving.status import Status
 from .serving.view_service import ViewService
@@ -509,6 +510,11 @@ class Node:
         )  # fmt: skip
         self._group_states.look_with(groups.look_after)
         self._auditing.append_with(data.append)
+        reports = NodeReports(
+            node_id=identity.node_id, config=self._config, wal=self._wal, room=self._room,
+            replicas=self._status.replicas, connections=lambda: self._doors.clients(),
+            files=lambda: self._doors.row(),
+        )  # fmt: skip
         self._raft_in = RaftIn(
             replica=self._host.groups.get, confirmations=self._confirmations,
             pings=self._pings, registered=self._known_peers.boot, clocks=self._clocks,
@@ -521,7 +527,7 @@ class Node:
             handlers={**cluster.handlers, **groups.handlers, **self._entrance.handlers},
             paid_handlers={
                 **cluster.paid_handlers, **groups.paid_handlers, **views.paid_handlers,
-                **self._entrance.paid_handlers,
+                **self._entrance.paid_handlers, **reports.paid_handlers,
             },
             accesses=self._entrance.accesses, proves_nodes=self._entrance.proves_nodes,
             visible=self._entrance.visible, join=cluster.join,

@@ -261,6 +261,27 @@ class Admin:
         """
         return self._loop.call(self._twin.usage(timeout=timeout))
 
+    def node_report(
+        self,
+        node: int | None,
+        part: str,
+        *,
+        offset: int = 0,
+        limit: int = 500,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Return what a node tells of itself: its `storage`, its `settings` or the `connections` of
+        its clients, as `part` says. None: any node.
+
+        Returns the id of the `node`, `facts`, at most `limit` `rows` after the first `offset` rows,
+        and how many rows there are in `total`. The facts and rows are for people: a later version
+        may have others. Raises NodeNotFound, InvalidArgument, Unauthorized, Unavailable, Timeout,
+        and Unsupported by a node of an earlier version.
+        """
+        return self._loop.call(
+            self._twin.node_report(node, part, offset=offset, limit=limit, timeout=timeout)
+        )
+
     def create_token(
         self,
         principal: str,

@@ -77,6 +77,12 @@ class Listener:
         """Open connections, during or after their handshake."""
         return len(self._seats)
 
+    @property
+    def guests(self) -> list["ServerConnection"]:
+        """The open connections, during or after their handshake."""
+        seated = (accepted.connection for accepted in self._seats.guests)
+        return [connection for connection in seated if connection is not None]
+
     def accept(self) -> FrameTransport:
         """Return the protocol of a connection that was just accepted."""
         accepted = Accepted(self, None if self._channel is None else self._channel())

@@ -14,7 +14,8 @@
     verbs_logs, verbs_write, verbs_read, verbs_producers,
     verbs_cursors, verbs_groups, verbs_views,
     verbs_consume            logs, their entries and their readers
-    verbs_ranges, verbs_recover, verbs_nodes, verbs_cluster, verbs_top    the cluster
+    verbs_ranges, verbs_recover, verbs_nodes, verbs_cluster, verbs_top,
+    verbs_reports            the cluster
     verbs_tokens, verbs_quotas    who may do what, and how much
     verbs_bench              load, by `client/bench/`
 

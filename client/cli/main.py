@@ -24,6 +24,7 @@ from . import (
     verbs_ranges,
     verbs_read,
     verbs_recover,
+    verbs_reports,
     verbs_tokens,
     verbs_top,
     verbs_views,
@@ -40,7 +41,7 @@ VERBS = {
         *verbs_logs.VERBS, *verbs_write.VERBS, *verbs_read.VERBS, *verbs_ranges.VERBS,
         *verbs_cursors.VERBS, *verbs_groups.VERBS, *verbs_consume.VERBS, *verbs_views.VERBS,
         *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_producers.VERBS, *verbs_quotas.VERBS,
-        *verbs_cluster.VERBS, *verbs_top.VERBS,
+        *verbs_cluster.VERBS, *verbs_top.VERBS, *verbs_reports.VERBS,
         *verbs_tokens.VERBS,
         *verbs_bench.VERBS,
     )

@@ -21,10 +21,10 @@ be. A kind checks a value, describes itself, and makes valid and invalid values 
 permission that it needs and where the permission must hold, whether a repetition is safe, the
 fields of its request and of its answer, and the maximum bytes of the answer.
 3. The tables are `frames` (which every connection speaks), `appends`, `reads`, `cursors`, `groups`,
-`views`, `cluster` (metadata and administration), `quotas`, `invites`, `peers` (between nodes) and
-`raft_messages` (between members of a group); `common` has the parts that several of them use.
-`table` joins them and finds an operation by its number. `meanings`, `cursor_meanings`,
-`group_meanings`, `view_meanings` and `peer_meanings` describe each field.
+`views`, `cluster` (metadata and administration), `quotas`, `invites`, `node_reports`, `peers`
+(between nodes) and `raft_messages` (between members of a group); `common` has the parts that
+several of them use. `table` joins them and finds an operation by its number. `meanings`,
+`cursor_meanings`, `group_meanings`, `view_meanings` and `peer_meanings` describe each field.
 4. The dialler checks a request before it sends it, and the acceptor checks it again before a
 handler sees it. A handler gets a body whose fields all exist, have their type and lie within their
 bounds; a missing field has its default. Unknown fields are dropped, so versions can mix.

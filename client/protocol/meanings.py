@@ -534,6 +534,14 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> quotas[].name": "The name of the quota.",
         "> quotas[].limits": "All limits of the quota.",
     },
+    "node_report": {
+        "part": "`storage`, `settings` or `connections`.",
+        "offset": "How many rows to leave out.",
+        "> node": "The id of the answering node.",
+        "> facts": "Numbers of the node that are not in rows.",
+        "> rows": "Replicas, settings, or connections.",
+        "> total": "The number of all rows.",
+    },
     "usage": {
         "> since_ms": "When the node started, in Unix time. All counters began at 0 then.",
         "> tenants": "What was used of the logs of each tenant.",

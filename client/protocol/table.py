@@ -9,13 +9,16 @@ from .cluster import CLUSTER
 from .cursors import CURSORS
 from .groups import GROUPS
 from .invites import INVITES
+from .node_reports import NODE_REPORTS
 from .operation import Operation
 from .peers import PEERS
 from .quotas import QUOTAS
 from .reads import READS
 from .views import VIEWS
 
-_ALL: Final = (*APPENDS, *READS, *CURSORS, *GROUPS, *VIEWS, *CLUSTER, *PEERS, *QUOTAS, *INVITES)
+_ALL: Final = (
+    *APPENDS, *READS, *CURSORS, *GROUPS, *VIEWS, *CLUSTER, *PEERS, *QUOTAS, *INVITES, *NODE_REPORTS,
+)  # fmt: skip
 OPERATIONS: Final[Mapping[str, Operation]] = {operation.name: operation for operation in _ALL}
 _BY_NUMBER: Final = {operation.number: operation for operation in _ALL}
 

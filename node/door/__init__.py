@@ -3,6 +3,8 @@
     door                     the way of a request: rights, bounds, parameters, body, handler
     route, openapi           the table of operations; the OpenAPI document made from it
     log_routes, entry_routes, event_routes, snapshot_routes, group_routes   the operations
+    status_routes, status_groups, report_routes   the operations of the console
+    looks                    one status for all who ask within a second
     append_once              appends that may be repeated
     clients                  a client of the cluster for each token
     request_ids              the id of a request, in its answer and in the log

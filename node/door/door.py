@@ -27,17 +27,24 @@ from .entry_routes import ENTRY_ROUTES
 from .event_routes import EVENT_ROUTES
 from .group_routes import GROUP_ROUTES
 from .log_routes import LOG_ROUTES
+from .looks import Looks
 from .openapi import document
 from .problems import problem, problem_of_bug, problem_of_http
+from .report_routes import REPORT_ROUTES
 from .request_ids import OPERATION, id_of
 from .route import JSON_TYPE, Asked, Route, Routes
 from .snapshot_routes import SNAPSHOT_ROUTES
+from .status_groups import STATUS_GROUPS
+from .status_routes import STATUS_ROUTES
 
 DOCUMENT_PATH: Final = "/openapi.json"
 PREFIX: Final = "/v1/"
 LEFT: Final = 499
 """The status, in metrics alone, of a request whose asker left before the answer."""
-TABLE: Final = (*LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES, *SNAPSHOT_ROUTES, *GROUP_ROUTES)
+TABLE: Final = (
+    *LOG_ROUTES, *ENTRY_ROUTES, *EVENT_ROUTES, *SNAPSHOT_ROUTES, *GROUP_ROUTES, *STATUS_ROUTES,
+    STATUS_GROUPS, *REPORT_ROUTES,
+)  # fmt: skip
 """All operations over HTTP."""
 
 
@@ -62,6 +69,7 @@ class Door:
         self._requests = of_requests(requests_max)
         self._streams = of_streams(streams_max)
         self._bodies = Bodies()
+        self._looks = Looks()
         self._routes = Routes(TABLE)
         self._metrics = metrics
         metrics.http_under_way.set_function(lambda: len(self._requests))
@@ -129,7 +137,8 @@ class Door:
             given = route.read(parts, request)
             values, many = await self._bodies.read(request, route)
             async with self._clients.of(token, given.get("log")) as client:
-                return await route.handler(Asked(request, client, given, values, many))
+                asked = Asked(request, client, given, values, many, self._looks)
+                return await route.handler(asked)
 
     async def close(self) -> None:
         """Close the clients; returns within about two seconds."""

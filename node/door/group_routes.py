@@ -136,7 +136,7 @@ _SKIP: Final = object_of(
         "why": Field(TEXT, "The reason, which the history keeps."),
     }
 )
-_GROUP_SCHEMA: Final[Schema] = {
+GROUP_SCHEMA: Final[Schema] = {
     "type": "object",
     "required": ["name", "ordering", "lease_ms", "max_deliveries", "on_dead", "start"],
     "properties": {
@@ -383,15 +383,15 @@ _OF_GROUP: Final = f"{_OF_LOG}/{{group}}"
 GROUP_ROUTES: Final = (
     Route(
         "GET", _OF_LOG, "listGroups", "Return the consumer groups of a log, by name.", _list,
-        listing("groups", _GROUP_SCHEMA), (_LOG,),
+        listing("groups", GROUP_SCHEMA), (_LOG,),
     ),
     Route(
         "PUT", _OF_GROUP, "createGroup",
         "Create a consumer group, which then begins in all ranges. A group that exists with the "
-        "same options stays as it is.", _create, _GROUP_SCHEMA, (_LOG, _GROUP), _OPTIONS,
+        "same options stays as it is.", _create, GROUP_SCHEMA, (_LOG, _GROUP), _OPTIONS,
     ),
     Route(
-        "GET", _OF_GROUP, "describeGroup", "Return a consumer group.", _describe, _GROUP_SCHEMA,
+        "GET", _OF_GROUP, "describeGroup", "Return a consumer group.", _describe, GROUP_SCHEMA,
         (_LOG, _GROUP),
     ),
     Route(

@@ -54,7 +54,7 @@ _LOG_SCHEMA: Final[Schema] = {
         "hierarchy": {"oneOf": [BYTES_SCHEMA, {"type": "null"}]},
     },
 }
-_RANGE_SCHEMA: Final[Schema] = {
+RANGE_SCHEMA: Final[Schema] = {
     "type": "object",
     "required": ["id", "log", "start", "end", "generation", "members", "leader", "state"],
     "properties": {
@@ -68,7 +68,7 @@ _RANGE_SCHEMA: Final[Schema] = {
         "state": {"type": "string"},
     },
 }
-_NODE_SCHEMA: Final[Schema] = {
+NODE_SCHEMA: Final[Schema] = {
     "type": "object",
     "required": ["id", "address"],
     "properties": {"id": {"type": "integer"}, "address": {"type": "string"}},
@@ -154,11 +154,11 @@ LOG_ROUTES: Final = (
     ),
     Route(
         "GET", "/v1/logs/{log}/ranges", "listRanges", "Return the ranges of a log, by key.",
-        _ranges, listing("ranges", _RANGE_SCHEMA), (_LOG,),
+        _ranges, listing("ranges", RANGE_SCHEMA), (_LOG,),
     ),
     Route(
         "GET", "/v1/nodes", "listNodes", "Return the nodes of the cluster.", _nodes,
-        listing("nodes", _NODE_SCHEMA),
+        listing("nodes", NODE_SCHEMA),
     ),
     Route(
         "GET", "/v1/cluster", "getHealth",

@@ -9,6 +9,7 @@ from aiohttp import web
 from ...client.client import AsyncClient
 from ...client.protocol.errors import InvalidArgument
 from .json_kinds import Kind, Schema
+from .looks import Looks
 from .parameters import Parameter, decoded_bytes, read_query
 
 JSON_TYPE: Final = "application/json"
@@ -18,13 +19,15 @@ EVENTS_TYPE: Final = "text/event-stream"
 
 class Asked(NamedTuple):
     """A request whose parameters are checked. `client` is of the asker's token. `values` has the
-    JSON values of the body, and `many` says whether the body may hold several."""
+    JSON values of the body, and `many` says whether the body may hold several. `looks` gets
+    statuses of the cluster."""
 
     request: web.Request
     client: AsyncClient
     given: Mapping[str, Any]
     values: list[Any]
     many: bool
+    looks: Looks
 
     @property
     def wants_lines(self) -> bool:

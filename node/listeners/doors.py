@@ -1,6 +1,7 @@
 """Open a node's listeners for clients, for other nodes and for HTTP, with their bounds."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 from ...client.accepting import acceptor
@@ -116,6 +117,23 @@ class Doors:
             "http_max": plan.over_http,
             "nodes_max": plan.nodes,
         }
+
+    def clients(self) -> Iterator[dict[str, Any]]:
+        """Yield a row for each connection of a client whose handshake is done."""
+        now = asyncio.get_running_loop().time()
+        for each in [] if self._clients is None else self._clients.guests:
+            if each.hello is not None:
+                yield {
+                    "address": each.address,
+                    "principal": each.principal.name,
+                    "role": each.hello.role,
+                    "node": each.hello.node,
+                    "private": each.is_private,
+                    "requests": each.in_flight,
+                    "bytes_in": each.bytes_in,
+                    "bytes_out": each.bytes_out,
+                    "idle_s": round(max(0.0, now - each.last_in_s), 1),
+                }
 
     def _refused(self, connection: ServerConnection, error: LognodeError) -> None:
         """Audit a connection that ended before its handshake was done."""

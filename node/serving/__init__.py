@@ -20,6 +20,7 @@
     group_catalog            the names of consumer groups
     view_catalog             the names of views
     status, health, next_step    the cluster as this node sees it, and what to do about trouble
+    node_reports             storage, settings and connections of this node
     words                    the words of what the metadata keep as codes
 
 The contract: a body is checked against the table of operations before a handler sees the body.

@@ -215,6 +215,14 @@ class Status:
             if replica.gid.range_id > after:
                 yield replica.gid.range_id, _replica(replica)
 
+    def replicas(self) -> Iterator[Row]:
+        """Yield the replicas of this node, each with the name of its log."""
+        metadata = self._view.metadata
+        for range_id, row in self._replicas(-1):
+            range_ = metadata.ranges.get(range_id)
+            record = None if range_ is None else metadata.logs.get(range_.log_id)
+            yield {"log": "" if record is None else record.name, **row}
+
     def _in_doubt(self, after: int) -> Placed:
         return (each for each in enumerate(sorted(self._repair.in_doubt)) if each[0] > after)
 

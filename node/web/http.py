@@ -1,4 +1,4 @@
-"""Serve HTTP for people and their tools: health, readiness, metrics, status, and the door.
+"""Serve HTTP for people and their tools: health, readiness, metrics, status, the door, the console.
 
 Requests for the pages have no body, and connections are few and short (`http_guests.py`). Requests
 to the door (`node/door/`) have bodies and may last. They leave room for the others.
@@ -23,6 +23,7 @@ from ..door.door import LEFT, Door
 from ..door.request_ids import id_of, is_begun, tell
 from ..metrics import Metrics
 from ..runtime.descriptors import SLACK
+from .console_files import ConsoleFiles
 from .http_guests import Closed, HttpGuests
 from .http_log import HttpLog
 from .http_status import MetricsPage, StatusPages, Visible
@@ -35,7 +36,8 @@ _READ_BYTES = 16 * 1024
 
 
 class HttpServer:
-    """Serves `/healthz`, `/readyz`, `/metrics`, `/status.json`, and the paths of the `door`.
+    """Serves `/healthz`, `/readyz`, `/metrics`, `/status.json`, and the paths of the `door` and of
+    the console.
 
     `not_ready` returns the reason why the node does not serve yet, or None. `on_refused` gets the
     principal, the address, the page and the error of each request that its asker may not make.
@@ -66,6 +68,7 @@ class HttpServer:
         self._guard = guard
         self._on_refused = on_refused
         self._door = door
+        self._console = ConsoleFiles()
         self._runner: web.AppRunner | None = None
         self._connections_max = connections_max
         self._on_closed = on_closed
@@ -86,7 +89,7 @@ class HttpServer:
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._serve_metrics),
                 web.get("/status.json", self._serve_status),
-                *([] if door is None else door.paths),
+                *([] if door is None else [*door.paths, *self._console.paths]),
             ]
         )
         # An asker that leaves cancels its request. Otherwise, requests of closed connections would

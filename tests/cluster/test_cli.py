@@ -75,6 +75,9 @@ EXAMPLES = {
     "bench mixed": [*_BENCH, "--rate", "100", "--batch", "10"],
     "range list": ["verbs", "--wide"],
     "range transfer": ["0", "1"],
+    "node storage": ["1"],
+    "node settings": ["1"],
+    "node connections": ["1"],
     "producer list": [],
     "producer delete": ["import-{format}", "--yes"],
     "node list": [],
@@ -93,9 +96,13 @@ def test_every_verb_has_an_example() -> None:
         "group list", "group describe", "group lag", "group parked", "group history",
         "group retry", "group skip", "group reset", "group delete", "consume",
         "view list", "view register", "view delete",
-        "node invite", "node invites", "node uninvite",
+        "node invite", "node invites", "node uninvite", "range hot",
     }  # fmt: skip
     assert {*EXAMPLES, *more} == VERBS.keys(), "those have tests of their own"
+
+
+def test_a_calm_cluster_has_no_hot_key(run: Any) -> None:
+    assert json.loads(run("range", "hot", "--format", "json")[0]) == []
 
 
 @pytest.mark.parametrize("format_", FORMATS)

@@ -18,6 +18,7 @@ from lognode.client.protocol import (
     cursors,
     groups,
     invites,
+    node_reports,
     quotas,
     reads,
     views,
@@ -107,7 +108,17 @@ def test_each_operation_is_served_and_in_the_sdk(files: str, others: set[str]) -
     used = set(re.findall(r"\b[A-Z_]+\b", "".join(path.read_text("utf-8") for path in paths)))
     asked = {
         operation: name
-        for module in (appends, cluster, cursors, groups, invites, quotas, reads, views)
+        for module in (
+            appends,
+            cluster,
+            cursors,
+            groups,
+            invites,
+            node_reports,
+            quotas,
+            reads,
+            views,
+        )
         for name, operation in vars(module).items()
         if isinstance(operation, Operation)
     }

@@ -92,7 +92,10 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
     wanted = {"_native", "_packing", "_memtable", "_building"} if shutil.which("cc") else set()
     assert names == wanted
     # Spark looks for a module of that name outside of all packages.
-    assert shipped - compiled == modules | {"lognode/py.typed", "pyspark_lognode.py"}
+    files = (ROOT / "node" / "web" / "console").iterdir()
+    console = {f"lognode/node/web/console/{path.name}" for path in files}
+    assert {"lognode/node/web/console/index.html"} < console
+    assert shipped - compiled == modules | console | {"lognode/py.typed", "pyspark_lognode.py"}
 
 
 @pytest.mark.slow

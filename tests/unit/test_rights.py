@@ -133,7 +133,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "token_create": {"id": "0" * 16, "principal": "p", "scopes": [[["read"], "*", b"*"]]},
     "token_revoke": {"id": "0" * 16},
     "node_invite": {"id": "0" * 16, "digest": bytes(32), "expires_ms": 9},
-    "node_uninvite": {"id": "0" * 16},
+    "node_uninvite": {"id": "0" * 16}, "node_report": {"part": "storage"},
     "quota_set": {"name": "gold", "limits": {}}, "quota_delete": {"name": "gold"},
 }  # fmt: skip
 
