@@ -36,7 +36,7 @@ def fits(payload: Any) -> bool:
         type(payload) is list
         and len(payload) == 2
         and is_number(payload[0])
-        and payload[0] <= limits.number_max
+        and payload[0] <= limits.restored_seq_max
         and type(payload[1]) is list
         and all(type(row) is list and len(row) == 3 and _is_row(*row) for row in payload[1])
     )
@@ -45,6 +45,7 @@ def fits(payload: Any) -> bool:
 def _is_row(timestamp_ms: Any, seqs: Any, data: Any) -> bool:
     return (
         is_number(timestamp_ms)
+        and timestamp_ms <= limits.timestamp_max_ms
         and type(seqs) is bytes
         and len(seqs) % SEQ_BYTES == 0
         and type(data) is bytes

@@ -159,9 +159,13 @@ RESTORE: Final = Operation(
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         **GROUP,
-        "next_seq": Integer(1),
+        "next_seq": Integer(1, limits.restored_seq_max),
         "rows": Array(
-            Row(timestamp_ms=Integer(), seqs=Binary(8 * limits.batch_records_max), batch=BATCH),
+            Row(
+                timestamp_ms=Integer(0, limits.timestamp_max_ms),
+                seqs=Binary(8 * limits.batch_records_max),
+                batch=BATCH,
+            ),
             limits.restored_rows_max, limit="restored_rows_max",
         ),
         "node": Optional(Integer()),

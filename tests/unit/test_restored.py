@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from lognode.client.protocol import limits
 from lognode.client.protocol.records import encode_batch
 from lognode.client.protocol.types import Entry
-from lognode.statemachine import commands
+from lognode.statemachine import commands, restored
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segments import SegmentStore
@@ -153,6 +154,14 @@ def test_unsound_seqs_are_refused(range_: Range, seqs: list[int]) -> None:
     assert restore(range_, 9, sound)["error"]["code"] == "CORRUPT_DATA"
     assert held(range_) == []
     assert range_.state.next_seq == 1
+
+
+def test_seqs_and_times_leave_room_for_later_ones() -> None:
+    assert restored.fits([limits.restored_seq_max, []])
+    assert not restored.fits([limits.restored_seq_max + 1, []])
+    last = limits.timestamp_max_ms
+    assert restored.fits([9, [[last, bytes(8), b""]]])
+    assert not restored.fits([9, [[last + 1, bytes(8), b""]]])
 
 
 def test_a_range_with_entries_of_its_own_takes_no_backup(range_: Range) -> None:
