@@ -84,7 +84,7 @@ class Manifest:
         body = json_of(content, name)
         try:
             if body["version"] != 1:
-                raise damaged(name, f"it has version {body['version']!r}; this lognode knows 1")
+                raise damaged(name, f"the version is {body['version']!r}; this lognode knows 1")
             logs = [
                 LogBackup(
                     str(log["name"]), dict(log["policy"]), log["hierarchy"],

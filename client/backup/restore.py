@@ -75,7 +75,7 @@ async def restore(
     for name in logs:
         if name not in by_name:
             raise LogNotFound(
-                f"backup {manifest.backup} does not have log {name!r}; it has "
+                f"backup {manifest.backup} does not have log {name!r}; the backup has "
                 f"{', '.join(by_name) or 'no log'}"
             )
     wanted = [by_name[name] for name in logs] if logs else manifest.logs

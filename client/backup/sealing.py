@@ -102,11 +102,11 @@ class Sealing:
             try:
                 packed = AESGCM(self._key[:32]).decrypt(nonce, sealed, name.encode())
             except (InvalidTag, ValueError):
-                raise damaged(name, "its authentication fails") from None
+                raise damaged(name, "the authentication fails") from None
         try:
             claimed = zstandard.frame_content_size(packed)
             if not 0 <= claimed <= CONTENT_BYTES_MAX:
-                raise damaged(name, f"it claims {claimed} bytes")
+                raise damaged(name, f"the frame claims {claimed} bytes")
             return zstandard.ZstdDecompressor().decompress(packed)
         except zstandard.ZstdError as error:
             raise damaged(name, str(error)) from None

@@ -111,9 +111,9 @@ def _read(path: Path, name: str) -> bytes:
         with path.open("rb") as file:
             found = file.read(CONTENT_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise damaged(name, "it is missing") from None
+        raise damaged(name, "the file is missing") from None
     if len(found) > CONTENT_BYTES_MAX:
-        raise damaged(name, f"it has more than {CONTENT_BYTES_MAX} bytes")
+        raise damaged(name, f"the file has more than {CONTENT_BYTES_MAX} bytes")
     return found
 
 
@@ -138,5 +138,5 @@ def json_of(content: bytes, name: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if type(found) is not dict:
-        raise damaged(name, "it is not an object in JSON")
+        raise damaged(name, "the content is not an object in JSON")
     return found
