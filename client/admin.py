@@ -10,6 +10,7 @@ from .cluster import Body, Cluster
 from .invitation import Invitation
 from .progress import later_id
 from .protocol import Operation
+from .protocol.appends import RESTORE
 from .protocol.cluster import (
     FINALIZE,
     METADATA,
@@ -45,6 +46,8 @@ from .protocol.quotas import COUNTERS, QUOTA_DELETE, QUOTA_LIST, QUOTA_SET, STOR
 from .protocol.scopes import Scope, from_rows, scopes_of, to_rows
 from .tokens import digest_of, draw, id_of
 
+RestoredRow = tuple[int, bytes, bytes]
+"""A timestamp in milliseconds; seqs, eight bytes each, little-endian; the packed records."""
 _RANGE_FIELDS: Final = ("start", "end", "generation", "members", "leader", "state")
 _LOOKS_SHARE: Final = 0.05
 """The pause between two looks at an operation, as a share of the time since the first look."""
@@ -72,6 +75,25 @@ class AsyncAdmin:
         """
         body = {"range": range_id, "node": to_node}
         return await self._cluster.call_any(RANGE_TRANSFER, body, deadline=self._deadline(timeout))
+
+    async def restore_entries(
+        self, log: str, key: bytes, next_seq: int, rows: Sequence[RestoredRow], *,
+        timeout: float | None = None,
+    ) -> int:  # fmt: skip
+        """Put entries of a backup into the range that has the key, with their seqs and timestamps.
+
+        `rows`: batches in the order of seq: (timestamp in milliseconds, the seqs, the packed
+        records). `next_seq`: the seq that the range gives next. The range has only restored
+        entries. A repetition changes nothing. Returns the range's next seq.
+        Raises LogNotFound; Conflict for a range with other entries; CorruptData for entries out of
+        order; Unsupported below feature level 4; Unavailable, Timeout.
+        """
+        body = {"next_seq": next_seq, "rows": [list(row) for row in rows]}
+        answer, _ = await self._cluster.call(
+            self._cluster.log(log), key, RESTORE, body, deadline=self._deadline(timeout)
+        )
+        found: int = answer["next_seq"]
+        return found
 
     async def move(
         self,

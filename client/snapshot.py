@@ -28,12 +28,12 @@ from .protocol.errors import (
     LognodeError,
     NotFound,
 )
-from .protocol.reads import SCAN
+from .protocol.reads import READ_SPAN, SCAN
 from .protocol.types import Entry, Pattern
 from .routing import Range
 from .span_columns import check_one_of, columns_of_spans
 from .span_pages import How, Span, lease_ended
-from .span_positions import overlay, span_positions
+from .span_positions import least, overlay, span_positions
 from .vector import Part, Vector
 
 lease_s_default: Final = 3_600.0
@@ -92,6 +92,42 @@ class AsyncSnapshot:
             async for columns in found:
                 for entry in columns.entries():
                     yield entry
+
+    async def read_in_order(
+        self,
+        start: bytes = b"",
+        end: bytes | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncIterator[tuple[bytes, EntryColumns]]:
+        """Yield the entries with keys in [start, end) as columns, each with the first key of its
+        span.
+
+        Seqs are unrelated between ranges, and between the keys of two ranges that were merged. The
+        first keys cut [start, end) into spans, and the entries of a span come in the order of seq.
+        A later first key may cut a span whose entries came before. Raises the errors of `read`.
+        """
+        for low, high, through, _ in overlay(self._vector.parts, [(start, end, 0)]):
+            rest: list[tuple[bytes, bytes | None, int]] = [(low, high, 1)]
+            while rest:
+                at, until, seq = rest.pop()
+                while seq <= through:
+                    body = {
+                        "start_key": at, "end_key": until, "start": seq,
+                        "as_of": self._vector.lease, "limit": limits.page_entries_max,
+                        "bytes": limits.page_bytes_default,
+                    }  # fmt: skip
+                    page, known = await self._ask(at, READ_SPAN, body, timeout)
+                    covered = least(known.end, until, page["end_key"])
+                    if covered is not None and covered != until:
+                        rest.append((covered, until, seq))
+                        until = covered
+                    columns = columns_of(page)
+                    if columns is not None:
+                        yield at, columns
+                    if not page["more"]:
+                        break
+                    seq = progress.higher(page, "next", seq)
 
     async def read_columns(
         self,

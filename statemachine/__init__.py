@@ -23,6 +23,7 @@ Modules
   program; `rules` has the limits of each feature level.
 - Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_blocks`,
   `late_numbers`.
+- Restores of backups: `restored` applies their commands, `sparse_memtable` holds their entries.
 - Memtables: `memtable`, made of `seq_index`, `newest_table` (or `newest_positions`), `key_store`,
   `sorted_keys` and `column_cache`. `compiled` has their functions in C (`_memtable.c`).
 - Segments: `segments` is the store. `segment_format`, `segment_block`, `segment_order`,

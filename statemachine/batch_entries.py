@@ -16,7 +16,7 @@ from .strings import Numbers, Strings
 
 
 def entries_of(first_seq: int, sources: Sequence[Source]) -> tuple[Entries, Bases]:
-    """Return the entries of these batches, the first with seq `first_seq`, and their bases.
+    """Return the entries of these batches, from seq `first_seq` on, and their bases.
 
     Raises CorruptData.
     """
@@ -38,8 +38,10 @@ def entries_of(first_seq: int, sources: Sequence[Source]) -> tuple[Entries, Base
         values = values.chosen(places)
         absent = None if absent is None else absent[places]
     stamps = np.array([source.timestamp_ms for source in sources])
-    bases = Bases.of(first_seq, first_seq + len(keys), int(stamps.min()), int(stamps.max()))
-    seqs: Column = np.arange(len(keys), dtype=np.dtype(bases.seq_code))
+    given = b"".join(source.seqs for source in sources if source.seqs is not None)
+    own = np.frombuffer(given, np.int64) if given else np.arange(first_seq, first_seq + len(keys))
+    bases = Bases.of(first_seq, int(own[-1]) + 1, int(stamps.min()), int(stamps.max()))
+    seqs: Column = (own - first_seq).astype(np.dtype(bases.seq_code))
     timestamps = np.repeat(stamps - bases.timestamp_ms, lengths)
     return Entries(
         keys, seqs, timestamps.astype(bases.timestamp_code), values, absent, headers, snapshots

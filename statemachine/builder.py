@@ -7,7 +7,8 @@ standard input ends, which is when the node ends for any reason. It gives way to
 (`background`).
 
     request    [path, first seq, number of sources], then the sources, some at a time in an array:
-               [data, selected, timestamp] each; large data follow the array, which has their sizes
+               [data, selected, timestamp, seqs] each; large data follow the array, which has
+               their sizes
     answer     ["ok", segment info] or ["error", text]
 """
 
@@ -158,8 +159,8 @@ def _without_large(sources: Sequence[Source]) -> list[Any]:
 def _received_sources(pipe: IO[bytes]) -> list[Source]:
     """Read a portion of sources. Raises EOFError."""
     return [
-        Source(data if type(data) is bytes else _read(pipe, data), selected, timestamp_ms)
-        for data, selected, timestamp_ms in _receive(pipe)
+        Source(data if type(data) is bytes else _read(pipe, data), *others)
+        for data, *others in _receive(pipe)
     ]
 
 

@@ -15,6 +15,7 @@ import msgpack
 from ..client.protocol import levels, limits, packed
 from ..client.protocol.errors import CorruptData, InvalidArgument
 from ..client.protocol.packed import Census
+from . import restored
 from .forms import NUMBER_MAX, are, is_key, is_number, is_span
 from .groups import forms as of_groups
 
@@ -86,6 +87,11 @@ GROUP_APPEND: Final = 30
 """payload: [group, fence, array of [key, expected, through], batch]: a batch and acknowledgements,
 all of it or nothing. A batch whose records were appended before is answered, whatever its
 acknowledgements."""
+
+RESTORE: Final = 31
+"""payload: [next seq, array of [timestamp ms, seqs, batch]]: entries of a backup, each with its own
+seq. The seqs are eight bytes each, in the order of this machine's integers, which is little-endian
+on all supported machines. See `restored`. From feature level 4 on."""
 
 COMPACT: Final = 1
 """Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
@@ -301,6 +307,7 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     GROUP_LETTER: of_groups.is_letter,
     GROUP_COPIED: of_groups.is_copied,
     GROUP_APPEND: of_groups.is_append,
+    RESTORE: restored.fits,
 }
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning

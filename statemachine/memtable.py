@@ -174,6 +174,15 @@ class Memtable:
         selected = map(self._selected.get, range(begin, end))
         return list(zip(self._data[begin:end], selected, self._timestamps[begin:end], strict=False))
 
+    def held(self, begin: int, end: int) -> Sequence[int]:
+        """Return the seqs in [begin, end), all of which must be held."""
+        return range(begin, end)
+
+    def starts(self, begin: int, end: int) -> list[int]:
+        """Return the positions of the first entries of some batches, and of what follows."""
+        found = self._starts[begin : end + 1].tolist()
+        return found if end < len(self._starts) else [*found, len(self)]
+
     def shrink(self, count: int) -> bool:
         """Free `count` keys and batches of a memtable without readers. False once it is empty.
 

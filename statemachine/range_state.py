@@ -23,7 +23,7 @@ from ..client.protocol.invariants import invariant
 from ..client.protocol.key_column import KeyColumn
 from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.records import EXPECT_ANY, Batch, decode_batch
-from . import acked_appends, commands, cursor_commands, removal_commands, rules
+from . import acked_appends, commands, cursor_commands, removal_commands, restored, rules
 from .band_reads import BandReads
 from .cursors import Cursors
 from .effects import Effects, of_reply
@@ -40,6 +40,7 @@ from .segment_format import SegmentInfo
 from .segments import SegmentStore
 from .shared_files import Shares
 from .sources import Source
+from .sparse_memtable import SparseMemtable
 from .turn_limits import LOOKUP_COST
 from .unknown import UnknownCommandError
 
@@ -112,7 +113,9 @@ class Sources(Sequence[Source]):
     def __getitem__(self, at: int | slice) -> Source | list[Source]:
         if isinstance(at, slice):
             begin, end, _ = at.indices(len(self))
-            return list(map(Source._make, self._memtable.batches(begin, end)))
+            if isinstance(self._memtable, SparseMemtable):
+                return [Source(*row) for row in self._memtable.sources(begin, end)]
+            return [Source(*row) for row in self._memtable.batches(begin, end)]
         if not 0 <= at < len(self):
             raise IndexError(at)
         return self[at : at + 1][0]
@@ -213,6 +216,8 @@ class RangeState(BandReads):
         self.level = LEVEL_MIN
         """The range's feature level."""
         self._raise_level(tables.get("level", LEVEL_MIN))
+        self.restoring: bool = tables.get("restoring", False)
+        """Whether the range has nothing but entries that were restored from a backup."""
         self.durable_base = base
         """The base in meta, as far as this process knows."""
         self._last_seqs: dict[bytes, int] = {}
@@ -279,7 +284,12 @@ class RangeState(BandReads):
             return self._apply_acked(decoded, *ahead.batches)
         if decoded.kind == commands.SEAL:
             self.sealed = Seal(decoded.payload, index, term)
-        refused, changed = self._apply_other(decoded)
+        columns: Sequence[KeyColumn] = ()
+        if decoded.kind == commands.RESTORE:
+            refused, columns = restored.apply(self, decoded.payload)
+            changed: object = self.restoring
+        else:
+            refused, changed = self._apply_other(decoded)
         if isinstance(refused, LognodeError):
             reply = _refusal(refused)
         else:
@@ -287,7 +297,7 @@ class RangeState(BandReads):
         self._note((of_reply(reply), changed))
         if decoded.kind == commands.FREEZE:
             self.freeze()  # the tables include the whole entry
-        return Applied((reply,))
+        return Applied((reply,), columns)
 
     def _apply_other(
         self, command: commands.Command
@@ -446,6 +456,7 @@ class RangeState(BandReads):
         if numbers:
             appended = self.memtable.add(batch, data, selected, timestamp_ms)
             self.next_seq += appended.count
+            self.restoring = False
             touched.append(appended)
         if batch.producer:
             self.producers.record(batch, numbers, first_seq, timestamp_ms)
@@ -638,10 +649,12 @@ class RangeState(BandReads):
         level = {"level": self.level} if self.level > LEVEL_MIN else {}
         cursors = {"cursors": self.cursors.to_wire()} if self.cursors.found else {}
         groups = {"groups": self.groups.to_wire()} if self.groups else {}
+        restoring = {"restoring": True} if self.restoring else {}
         return {
             **level,
             **cursors,
             **groups,
+            **restoring,
             "next_seq": self.next_seq,
             "last_timestamp_ms": self.last_timestamp_ms,
             "hash": self.state_hash,

@@ -46,6 +46,7 @@ def received(body: object) -> Base:
         ("removal", _is_removal(tables.get("removal"))),
         ("cursors", _are_cursors(tables.get("cursors", {}))),
         ("groups", stored.are_groups(tables.get("groups", {}), _are_steps)),
+        ("restoring", type(tables.get("restoring", False)) is bool),
         ("level", _are_small([tables.get("level", LEVEL_MIN)])),
     ):
         if not holds:

@@ -39,8 +39,9 @@ def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
         output.add(entries, order, fresh)
         ranks = np.empty(count, np.uint32)
         ranks[order] = np.arange(count, dtype=np.uint32)
-        output.order.add(np.arange(first_seq, first_seq + count, dtype=np.uint64), ranks)
-        return output.finish(first_seq, first_seq + count)
+        seqs = entries.seqs.astype(np.uint64) + np.uint64(first_seq)
+        output.order.add(seqs, ranks)
+        return output.finish(first_seq, int(seqs[-1]) + 1)
 
 
 def _values(entries: Entries, places: range) -> list[bytes | None]:

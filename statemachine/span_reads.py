@@ -167,8 +167,8 @@ class SpanReads(Reads):
                 if not _put_portions(memtable, begin, until, sieve, page):
                     return
                 continue
-            for seq in range(begin, until):
-                if seq - begin == ENTRIES_A_TURN or (
+            for looked, seq in enumerate(memtable.held(begin, until)):
+                if looked == ENTRIES_A_TURN or (
                     sieve.wants(memtable.key_at(seq))
                     and not sieve.pass_on(memtable.entry(seq), page)
                 ):

@@ -72,8 +72,9 @@ class SplitKey:
             self._jobs.append(partial(self._weigh, info))
         for memtable in state.memtables():
             count = min(len(memtable), _SAMPLES)
+            held = memtable.held(memtable.first_seq, memtable.end_seq)
             for at in range(count):
-                seq = memtable.first_seq + at * len(memtable) // count
+                seq = held[at * len(memtable) // count]
                 size = 1 + memtable.unpacked_bytes // count
                 self._jobs.append(partial(self._sample, memtable, seq, size))
 

@@ -69,6 +69,8 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
     level = max(each.get("level", LEVEL_MIN) for each in tables)
     found = cursors.united([(each.span, each.base.tables.get("cursors", {})) for each in parents])
     others = {name: table for each in reversed(tables) for name, table in each.items()}
+    # The parents' seqs are unrelated, and a restore goes on from one next seq.
+    others.pop("restoring", None)
     return Base(
         index,
         term,

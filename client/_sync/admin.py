@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..admin import AsyncAdmin
+from ..admin import AsyncAdmin, RestoredRow
 from ..loop_thread import LoopThread
 from ..protocol.principal import DEFAULT_CLASS
 from ..protocol.scopes import Scope
@@ -30,6 +30,27 @@ class Admin:
         replica of the range, Conflict when the node is down, Timeout.
         """
         return self._loop.call(self._twin.transfer(range_id, to_node=to_node, timeout=timeout))
+
+    def restore_entries(
+        self,
+        log: str,
+        key: bytes,
+        next_seq: int,
+        rows: Sequence[RestoredRow],
+        *,
+        timeout: float | None = None,
+    ) -> int:
+        """Put entries of a backup into the range that has the key, with their seqs and timestamps.
+
+        `rows`: batches in the order of seq: (timestamp in milliseconds, the seqs, the packed
+        records). `next_seq`: the seq that the range gives next. The range has only restored
+        entries. A repetition changes nothing. Returns the range's next seq.
+        Raises LogNotFound; Conflict for a range with other entries; CorruptData for entries out of
+        order; Unsupported below feature level 4; Unavailable, Timeout.
+        """
+        return self._loop.call(
+            self._twin.restore_entries(log, key, next_seq, rows, timeout=timeout)
+        )
 
     def move(
         self,

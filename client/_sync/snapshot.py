@@ -56,6 +56,18 @@ class Snapshot:
         for columns in self.read_columns(key, prefix, pattern=pattern, timeout=timeout):
             yield from columns.entries()
 
+    def read_in_order(
+        self, start: bytes = b"", end: bytes | None = None, *, timeout: float | None = None
+    ) -> Iterator[tuple[bytes, EntryColumns]]:
+        """Yield the entries with keys in [start, end) as columns, each with the first key of its
+        span.
+
+        Seqs are unrelated between ranges, and between the keys of two ranges that were merged. The
+        first keys cut [start, end) into spans, and the entries of a span come in the order of seq.
+        A later first key may cut a span whose entries came before. Raises the errors of `read`.
+        """
+        return self._loop.iterate(lambda: self._twin.read_in_order(start, end, timeout=timeout))
+
     def read_columns(
         self,
         key: bytes | str | None = None,

@@ -17,6 +17,7 @@
     verbs_ranges, verbs_recover, verbs_nodes, verbs_cluster, verbs_top,
     verbs_reports            the cluster
     verbs_tokens, verbs_quotas    who may do what, and how much
+    verbs_backup             backups, by `client/backup/`
     verbs_bench              load, by `client/bench/`
 
 The contract: verbs use only the async SDK. Results go to stdout, everything else to stderr.

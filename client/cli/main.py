@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ..protocol.errors import Conflict, LognodeError, NotFound
 from . import (
+    verbs_backup,
     verbs_bench,
     verbs_cluster,
     verbs_consume,
@@ -43,7 +44,7 @@ VERBS = {
         *verbs_recover.VERBS, *verbs_nodes.VERBS, *verbs_producers.VERBS, *verbs_quotas.VERBS,
         *verbs_cluster.VERBS, *verbs_top.VERBS, *verbs_reports.VERBS,
         *verbs_tokens.VERBS,
-        *verbs_bench.VERBS,
+        *verbs_bench.VERBS, *verbs_backup.VERBS,
     )
 }  # fmt: skip
 

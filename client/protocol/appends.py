@@ -153,7 +153,29 @@ LEASE_RELEASE: Final = Operation(
     EMPTY, SMALL_BYTES,
     subject=Subject.RANGE,
 )  # fmt: skip
+RESTORE: Final = Operation(
+    "restore", 46,
+    "Put entries of a backup into a range, with their seqs and timestamps. The range has only "
+    "entries that restores wrote. Entries come in the order of seq.",
+    Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
+    Record({
+        **GROUP,
+        "next_seq": Integer(1, limits.restored_seq_max),
+        "rows": Array(
+            Row(
+                timestamp_ms=Integer(0, limits.timestamp_max_ms),
+                seqs=Binary(8 * limits.batch_records_max),
+                batch=BATCH,
+            ),
+            limits.restored_rows_max, limit="restored_rows_max",
+        ),
+        "node": Optional(Integer()),
+    }),
+    Record({"next_seq": SEQ}, loose=True), SMALL_BYTES,
+    subject=Subject.RANGE,
+)  # fmt: skip
 
 APPENDS: Final = (
     APPEND, FENCE, PRODUCER_CLOSE, PRODUCER_NUMBER, TRIM, DELETE_KEYS, LEASE_TAKE, LEASE_RELEASE,
+    RESTORE,
 )  # fmt: skip

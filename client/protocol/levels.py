@@ -20,6 +20,8 @@ CURSORS_FROM: Final = 4
 """The level from which ranges keep cursors."""
 GROUPS_FROM: Final = 4
 """The level from which ranges take the commands of consumer groups."""
+RESTORES_FROM: Final = 4
+"""The level from which ranges take entries of a backup with their seqs."""
 VIEWS_FROM: Final = 4
 """The level from which the metadata keep views."""
 LEVELS_END: Final = 1 << 31

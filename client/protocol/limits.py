@@ -25,6 +25,10 @@ values_bytes_max: Final = batch_bytes_max + value_bytes_max + 64 * KIB
 request together."""
 batch_records_max: Final = 10_000
 request_records_max: Final = batch_records_max
+restored_seq_max: Final = 1 << 62
+"""The highest `next_seq` of a restore: later entries have room for as many seqs again."""
+restored_rows_max: Final = 256
+"""Batches of one request that restores entries: apply decodes all of them in one step."""
 """Records of all batches of one append request: the answer may list a seq for each record."""
 removal_keys_max: Final = 32
 """Keys or spans of one trim or delete, which is applied in one step."""

@@ -231,6 +231,15 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> expires_ms": "When the lease ends, by the clock of the range, in Unix time.",
         "> applied": "The index of the entry that took the lease.",
     },
+    "restore": {
+        "next_seq": "The seq that the next entry of the range gets after this request. A request "
+        "whose `next_seq` the range has reached changes nothing.",
+        "rows": "Batches without producer and conditions; all seqs rise.",
+        "rows[].timestamp_ms": "The timestamp of all records of the batch.",
+        "rows[].seqs": "The seq of each record, eight bytes each, little-endian.",
+        "rows[].batch": "The records.",
+        "> next_seq": "The seq that the next entry of the range gets.",
+    },
     **CURSORS,
     **GROUPS,
     **VIEWS,

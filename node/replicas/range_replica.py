@@ -179,6 +179,10 @@ class RangeReplica(Replica):
             payer.use(APPEND_RECORDS, batch.count)
         self.services.memory.brought.add(_name(payer), len(data))
 
+    def check_takes(self) -> None:
+        """Raise an error if this replica takes no restored entries now."""
+        self._check_takes(None)
+
     def _check_takes(self, payer: Payer | None) -> None:
         """Raise an error if this replica takes no append now."""
         principal = _name(payer)
@@ -515,11 +519,10 @@ class RangeReplica(Replica):
         if self.state.memtable is not memtable:
             self._memtable_since = time.monotonic()
         if applied.columns and entry.index in self.proposals:
-            self.load.appended(self.state.next_seq - next_seq, len(entry.command))
+            records = sum(column.count for column in applied.columns)
+            self.load.appended(records, len(entry.command))
             self.services.metrics.appended_bytes.inc(len(entry.command))
-            self.services.on_appended(
-                self.gid.range_id, self.state.next_seq - next_seq, len(entry.command)
-            )
+            self.services.on_appended(self.gid.range_id, records, len(entry.command))
         elif applied.columns:
             self.services.room.spent(len(entry.command))
         if applied.columns:

@@ -19,6 +19,7 @@ from ...client.protocol.appends import (
     FENCE,
     LEASE_RELEASE,
     LEASE_TAKE,
+    RESTORE,
     TRIM,
 )
 from ...client.protocol.errors import (
@@ -50,6 +51,7 @@ from .cursor_service import CursorChanges
 from .floor_shares import FloorShares
 from .read_wait import BARRIER, wait_before
 from .reads import READS, Read, show
+from .restores import Restores
 from .trims import that_hide
 
 _READ_TIMEOUT_MAX_MS = 60_000
@@ -102,6 +104,7 @@ class DataService:
             DELETE_KEYS: partial(self._remove, commands.DELETE_KEYS),
             LEASE_TAKE: partial(self._change, lease.Leases().take),
             LEASE_RELEASE: partial(self._change, lease.release),
+            RESTORE: partial(self._change, Restores(level).restore),
             **{
                 operation: partial(self._change, change)
                 for operation, change in CursorChanges(level).changes.items()

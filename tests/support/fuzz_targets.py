@@ -432,7 +432,9 @@ def _read_raft(value: Any) -> str:
 
 def range_commands() -> list[tuple[int, Any]]:
     """A kind and a payload for each command of a range; `test_command_tables` has them all."""
+    own = encode_batch([b"k"], [b"v"], producer=0, epoch=0, low=1, numbers=1)
     return [
+        (commands.RESTORE, [3, [[5, (2).to_bytes(8, "little"), own]]]),
         (commands.APPEND, batches()[:3]), (commands.SEAL, 5), (commands.RETIRE_PRODUCERS, [1, 2]),
         (commands.FENCE, [1, 2, 3]), (commands.FREEZE, None),
         (commands.TRIM_SPANS, [[b"", None, 5]]), (commands.TRIM_KEYS, [[b"k", 5]]),

@@ -37,12 +37,13 @@ NO_KINDS = {"COMPACT", "SNAPSHOT", "NUMBER_MAX"}
 """Numbers in the module of commands that are modes and bounds."""
 WHOLE_IN_CHILDREN = {
     "next_seq", "last_timestamp_ms", "hash", "effects", "sealed", "producers", "level",
+    "restoring",
 }  # fmt: skip
 """Tables of a base that a split gives to each child as they are."""
 OF_ONE_PARENT = {"effects"}
 """Tables of a base that a merge takes from the first parent. The hash of effects begins anew."""
 SENDERS = (Sender.CLIENT, Sender.OPERATOR)
-NOT_IN_SDK = {"read_span"}
+NOT_IN_SDK: set[str] = set()
 """Operations that only other clients than the SDK send."""
 
 

@@ -109,6 +109,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "producer_number": {"producer": 1, "number": 1}, "trim": {"keys": [[b"k", 1]]},
     "delete_keys": {"keys": [[b"k", 1]]},
     "lease": {"lease": "l", "through": 1, "lease_ms": 1}, "release": {"lease": "l"},
+    "restore": {"next_seq": 1, "rows": []},
     "latest": {"key": b"k"}, "count": {"key": b"k"}, "scan": {"key": b"k"},
     "cursor_open": {"cursor": "c", "holder": 1, "spans": [[b"k", None, 1]]},
     "cursor_commit": {"cursor": "c", "holder": 1, "spans": [], "keys": [[b"k", 1]]},

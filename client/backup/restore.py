@@ -1,0 +1,246 @@
+"""Put the logs of a backup into a cluster, with the seqs and timestamps of all entries.
+
+A log is created with the ranges of the backup and without rules that split ranges or remove
+entries. Its ranges take the entries in the order of seq. The log gets its policy at the end. An
+interrupted restore continues when the call is made again: each range says how far it is.
+"""
+
+import asyncio
+import struct
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from ..admin import RestoredRow
+from ..client import AsyncClient
+from ..protocol import limits
+from ..protocol.errors import Conflict, CorruptData, LogNotFound, Overloaded, Unavailable
+from ..protocol.records import encode_batch
+from ..protocol.types import Entry
+from .create import Told
+from .manifest import LogBackup, Manifest, Part
+from .pace import Pace
+from .pieces import sum_of
+from .store import Store
+from .verify import check_sum, checked
+
+_REQUEST_BYTES: Final = 1 << 20
+_REQUEST_ENTRIES: Final = 2_000
+_ENTRY_BYTES: Final = 64
+_PATIENCE_S: Final = 60.0
+"""How long a range may be unavailable or overloaded."""
+_PAUSE_S: Final = 0.1
+_POLICY: Final = (
+    "retention_ms", "retention_bytes", "cleanup", "delete_retention_ms", "snapshot_delay_ms",
+    "split_bytes", "split_rate",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Restored:
+    """The result. `left_out`: entries later than the requested time."""
+
+    backup: str
+    logs: int = 0
+    entries: int = 0
+    left_out: int = 0
+
+
+def chosen(manifests: Sequence[Manifest], at_ms: int | None) -> Manifest | None:
+    """Return the backup to restore: the newest, or for a time the first that was begun at this time
+    or later, else the newest. Manifests are in the order of time."""
+    if not manifests:
+        return None
+    later = (each for each in manifests if at_ms is not None and each.created_ms >= at_ms)
+    return next(later, manifests[-1])
+
+
+async def restore(
+    client: AsyncClient, store: Store, manifest: Manifest, logs: Sequence[str], at_ms: int | None,
+    pace: Pace, told: Told,
+) -> Restored:  # fmt: skip
+    """Restore the logs, all logs of the backup for an empty sequence, and read them back.
+
+    With `at_ms`, entries with a later timestamp are left out. Raises CorruptData for a damaged
+    object, whose name is in the text, and when the restored log has other entries than the backup;
+    Conflict for a log that exists with entries or ranges of its own; LogNotFound for a log that the
+    backup does not have; the errors of creating a log.
+    """
+    by_name = {log.name: log for log in manifest.logs}
+    for name in logs:
+        if name not in by_name:
+            raise LogNotFound(
+                f"backup {manifest.backup} does not have log {name!r}; the backup has "
+                f"{', '.join(by_name) or 'no log'}"
+            )
+    wanted = [by_name[name] for name in logs] if logs else manifest.logs
+    result = Restored(manifest.backup, len(wanted))
+    whole = max(1, sum(log.entries for log in wanted))
+
+    def entries_told(count: int) -> None:
+        told(count / whole, count)
+
+    for log in wanted:
+        await _LogRestore(client, store, manifest, log, at_ms, pace, result).run(entries_told)
+    return result
+
+
+class _LogRestore:
+    def __init__(
+        self, client: AsyncClient, store: Store, manifest: Manifest, log: LogBackup,
+        at_ms: int | None, pace: Pace, result: Restored,
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._store = store
+        self._manifest = manifest
+        self._log = log
+        self._at_ms = at_ms
+        self._pace = pace
+        self._result = result
+        self._sum = 0
+        """The sum of the entries of the backup that the log gets."""
+
+    async def run(self, told: Callable[[int], None]) -> None:
+        """Create the log, fill it, read it back, and give it its policy."""
+        log = self._log
+        await self._create()
+        total = count = 0
+        kept = 0
+        for part in log.parts:
+            filler = await _Filler.begun(self._client, log.name, part)
+            async with aclosing(checked(self._store, part, self._pace)) as found:
+                async for entries in found:
+                    total = await asyncio.to_thread(sum_of, entries, total)
+                    count += len(entries)
+                    if self._at_ms is not None:
+                        entries = [e for e in entries if e.timestamp_ms <= self._at_ms]
+                    self._sum = await asyncio.to_thread(sum_of, entries, self._sum)
+                    kept += len(entries)
+                    await filler.put(entries)
+                    self._result.entries += len(entries)
+                    told(self._result.entries)
+            await filler.end()
+        check_sum(self._manifest, log, count, total)
+        self._result.left_out += count - kept
+        await self._read_back(kept)
+        policy = {name: log.policy[name] for name in _POLICY if name in log.policy}
+        await self._client.alter_log(log.name, **policy)
+
+    async def _create(self) -> None:
+        log, bounds = self._log, _bounds(self._log)
+        hierarchy = None if log.hierarchy is None else bytes.fromhex(log.hierarchy)
+        await self._client.create_log(
+            log.name, split_at=bounds, replicas=log.policy["replicas"], hierarchy=hierarchy,
+            split_bytes=None, split_rate=None, exist_ok=True,
+        )  # fmt: skip
+        described = await self._client.log(log.name).describe()
+        starts = [range_["start"] for range_ in described["ranges"]]
+        if sorted(starts)[1:] != bounds:
+            raise Conflict(
+                f"log {log.name!r} exists, and its ranges are not those of the backup. Delete the "
+                "log, or restore into another cluster"
+            )
+
+    async def _read_back(self, kept: int) -> None:
+        """Raise CorruptData unless the log has exactly the entries that it was given."""
+        snapshot = await self._client.log(self._log.name).snapshot()
+        total = count = 0
+        async for columns in snapshot.read_columns():
+            entries = columns.entries()
+            total = await asyncio.to_thread(sum_of, entries, total)
+            count += len(entries)
+        await snapshot.release()
+        if (count, total) != (kept, self._sum):
+            raise CorruptData(
+                f"log {self._log.name!r} has {count} entries with sum {total:x} after the "
+                f"restore; {kept} with sum {self._sum:x} were restored. Delete the log and "
+                "restore again"
+            )
+
+
+class _Filler:
+    """Fills the ranges of a part, each in the order of seq."""
+
+    def __init__(self, client: AsyncClient, log: str, part: Part, next_seqs: list[int]) -> None:
+        self._client = client
+        self._log = log
+        self._part = part
+        self._next_seqs = next_seqs
+
+    @classmethod
+    async def begun(cls, client: AsyncClient, log: str, part: Part) -> "_Filler":
+        """Ask each range how far it is. Raises Conflict for a range with entries of its own."""
+        found = cls(client, log, part, [])
+        for start in (part.start, *part.bounds):
+            found._next_seqs.append(await found._send(start, 1, []))
+        return found
+
+    async def put(self, entries: list[Entry]) -> None:
+        """Put entries into their ranges, unless they are there."""
+        owned: list[list[Entry]] = [[] for _ in self._next_seqs]
+        for entry in entries:
+            at = bisect_right(self._part.bounds, entry.key)
+            if entry.seq >= self._next_seqs[at]:
+                owned[at].append(entry)
+        starts = [self._part.start, *self._part.bounds]
+        for start, own in zip(starts, owned, strict=True):
+            for some in portions(own):
+                await self._send(start, some[-1].seq + 1, await asyncio.to_thread(_rows, some))
+
+    async def end(self) -> None:
+        """Let the ranges go on behind the snapshot: no seq is given twice."""
+        for start in (self._part.start, *self._part.bounds):
+            await self._send(start, self._part.through_seq + 1, [])
+
+    async def _send(self, start: bytes, next_seq: int, rows: list[RestoredRow]) -> int:
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return await self._client.admin.restore_entries(self._log, start, next_seq, rows)
+            except (Overloaded, Unavailable):  # a new range follows the cluster's feature level
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(_PAUSE_S)
+
+
+def _bounds(log: LogBackup) -> list[bytes]:
+    found = [part.start for part in log.parts] + [b for part in log.parts for b in part.bounds]
+    return sorted({*found} - {b""})
+
+
+def portions(entries: list[Entry]) -> list[list[Entry]]:
+    """Return the entries in requests of bounded size."""
+    found: list[list[Entry]] = []
+    size, rows, last_ms = _REQUEST_BYTES, 0, -1
+    for entry in entries:
+        own = len(entry.key) + len(entry.value or b"") + _ENTRY_BYTES
+        own += sum(map(len, (*entry.headers, *entry.headers.values()))) if entry.headers else 0
+        size, rows = size + own, rows + (entry.timestamp_ms != last_ms)
+        last_ms = entry.timestamp_ms
+        full = size > _REQUEST_BYTES or rows > limits.restored_rows_max
+        if full or len(found[-1]) >= _REQUEST_ENTRIES:
+            found.append([])
+            size, rows = own, 1
+        found[-1].append(entry)
+    return found
+
+
+def _rows(entries: list[Entry]) -> list[RestoredRow]:
+    """Return the entries as batches of one timestamp each."""
+    rows: list[RestoredRow] = []
+    for timestamp_ms, group in groupby(entries, key=attrgetter("timestamp_ms")):
+        some = list(group)
+        headers = [entry.headers for entry in some]
+        batch = encode_batch(
+            [entry.key for entry in some], [entry.value for entry in some],
+            producer=0, epoch=0, low=1, numbers=1,
+            headers=headers if any(headers) else None,
+            snapshots=[at for at, entry in enumerate(some) if entry.snapshot] or None,
+        )  # fmt: skip
+        rows.append((timestamp_ms, struct.pack(f"<{len(some)}q", *(e.seq for e in some)), batch))
+    return rows

@@ -1,0 +1,164 @@
+"""`lognode backup` and its actions: backups of logs in a directory."""
+
+import argparse
+import asyncio
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ..backup.create import create
+from ..backup.pace import Pace
+from ..backup.restore import chosen, restore
+from ..backup.store import Store
+from ..backup.verify import manifest_of, verify
+from ..protocol.errors import InvalidArgument, NotFound
+from .parser import Parser, rate
+from .progress import Progress
+from .quantities import moment
+from .verb import Call, Verb
+
+_SECRET_BYTES_MIN = 8
+_CREATED = ("backup", "logs", "entries", "objects", "new_objects", "new_bytes")
+_LISTED = ("backup", "created", "cluster", "log", "entries", "objects")
+_RESTORED = ("backup", "logs", "entries", "left_out")
+
+
+def _store_arguments(parser: Parser) -> None:
+    parser.add_argument("store", metavar="DIRECTORY", help="directory of the backups")
+    parser.add_argument("--key-file", metavar="FILE",
+                        help="file with the secret by which backups are encrypted")  # fmt: skip
+
+
+def _pace_arguments(parser: Parser) -> None:
+    _store_arguments(parser)
+    parser.add_argument("--limit-rate", type=rate, metavar="RATE",
+                        help="stored bytes a second, as 10MB/s (default: no limit)")  # fmt: skip
+
+
+def _create_arguments(parser: Parser) -> None:
+    _pace_arguments(parser)
+    parser.add_argument("--log", action="append", default=[], metavar="LOG",
+                        help="log to back up, may be repeated (default: all)")  # fmt: skip
+
+
+def _verify_arguments(parser: Parser) -> None:
+    _pace_arguments(parser)
+    parser.add_argument("--backup", metavar="ID", help="backup to read (default: the newest)")
+
+
+def _restore_arguments(parser: Parser) -> None:
+    _verify_arguments(parser)
+    parser.add_argument("--log", action="append", default=[], metavar="LOG",
+                        help="log to restore, may be repeated (default: all)")  # fmt: skip
+    parser.add_argument("--at", type=_time, metavar="TIME",
+                        help="leave out entries later than this time, as "
+                             "2026-11-28T16:00:00Z; without --backup, use the first backup "
+                             "that was begun at this time or later")  # fmt: skip
+
+
+def _time(text: str) -> int:
+    """Return a time in ISO 8601 as Unix time in milliseconds; UTC without a zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write 2026-11-28T16:00:00Z"
+        ) from None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    return round(found.timestamp() * 1000)
+
+
+async def _opened(call: Call, *, create_store: bool = False) -> Store:
+    """Open the store that the arguments name. Raises the errors of `Store.opened`."""
+    options = call.options
+    secret = None
+    if options.key_file is not None:
+        try:
+            secret = await asyncio.to_thread(Path(options.key_file).read_bytes)
+        except OSError as error:
+            raise InvalidArgument(
+                f"the key file {options.key_file} is not readable: {error.strerror}",
+                what="key_file",
+            ) from None
+        secret = secret.rstrip(b"\r\n")
+        if len(secret) < _SECRET_BYTES_MIN:
+            raise InvalidArgument(
+                f"the secret in {options.key_file} has {len(secret)} bytes; at least "
+                f"{_SECRET_BYTES_MIN} are allowed. Write a longer secret",
+                what="key_file",
+            )
+    return await asyncio.to_thread(Store.opened, options.store, secret, create=create_store)
+
+
+async def _create(call: Call) -> None:
+    store, progress = await _opened(call, create_store=True), Progress("backup")
+    pace = Pace(call.options.limit_rate)
+    result = await create(call.client, store, call.options.log, pace, progress.update)
+    progress.end(1.0, result.entries)
+    call.printer.record(asdict(result), _CREATED)
+
+
+async def _list(call: Call) -> None:
+    store = await _opened(call)
+    rows = []
+    for backup in await asyncio.to_thread(store.backups):
+        manifest = await manifest_of(store, backup)
+        rows += [
+            {
+                "backup": backup, "created": moment(manifest.created_ms),
+                "cluster": manifest.cluster, "log": log.name, "entries": log.entries,
+                "objects": sum(len(part.objects) for part in log.parts),
+            }
+            for log in manifest.logs
+        ]  # fmt: skip
+    call.printer.rows(rows, _LISTED)
+
+
+async def _verify(call: Call) -> None:
+    store, progress = await _opened(call), Progress("verify")
+    backup = call.options.backup or await _newest(store, call.options.store)
+    manifest = await manifest_of(store, backup)
+    entries = await verify(store, manifest, Pace(call.options.limit_rate), progress.update)
+    progress.end(1.0, entries)
+    row = {"backup": backup, "logs": len(manifest.logs), "entries": entries}
+    call.printer.record(row, ("backup", "logs", "entries"))
+
+
+async def _newest(store: Store, place: str) -> str:
+    backups = await asyncio.to_thread(store.backups)
+    if not backups:
+        raise NotFound(f"{place} has no whole backup; `lognode backup create` makes one")
+    return backups[-1]
+
+
+async def _restore(call: Call) -> None:
+    options = call.options
+    store, progress = await _opened(call), Progress("restore")
+    if options.backup is not None:
+        manifest = await manifest_of(store, options.backup)
+    else:
+        newest = await _newest(store, options.store)
+        names = [newest] if options.at is None else await asyncio.to_thread(store.backups)
+        found = chosen([await manifest_of(store, name) for name in names], options.at)
+        manifest = found or await manifest_of(store, newest)
+    result = await restore(
+        call.client, store, manifest, options.log, options.at, Pace(options.limit_rate),
+        progress.update,
+    )  # fmt: skip
+    progress.end(1.0, result.entries)
+    if options.at is not None and manifest.created_ms < options.at:
+        call.note(
+            f"note: backup {manifest.backup} was begun before {moment(options.at)}; entries after "
+            "the backup are not in the logs"
+        )
+    call.printer.record(asdict(result), _RESTORED)
+
+
+VERBS = (
+    Verb("backup create", "back up logs into a directory", _create, _create_arguments),
+    Verb("backup list", "list the backups of a directory", _list, _store_arguments),
+    Verb("backup verify", "read a backup and check all of it", _verify, _verify_arguments),
+    Verb("backup restore", "restore logs of a backup with their seqs", _restore,
+         _restore_arguments, True),
+)  # fmt: skip
