@@ -3,17 +3,18 @@
 `statemachine/restored.py` says which ranges take such entries.
 """
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...client.protocol import limits
 from ...client.protocol.errors import Unavailable, Unsupported, from_wire
 from ...client.protocol.levels import RESTORES_FROM
 from ...client.protocol.limit_checks import check_limit
+from ...partitions.model import Span
 from ...statemachine import commands
 from ...statemachine.admission import admit_steps
 from ..replicas.range_replica import RangeReplica
+from ..runtime.slices import stepped
 
 Body = dict[str, Any]
 
@@ -37,10 +38,7 @@ class Restores:
             "entry_bytes_max", limits.entry_bytes_max - limits.KIB, size,
             f"the restored batches have {size} bytes", "Send several requests",
         )  # fmt: skip
-        span = replica.descriptor.span
-        for _, _, batch in rows:
-            for _ in admit_steps(batch, span.start, span.end):
-                await asyncio.sleep(0)
+        await _check(rows, replica.descriptor.span)
         replica.check_takes()
         reply = await replica.propose_and_wait(commands.RESTORE, [body["next_seq"], rows])
         if reply.get("status") == "error":
@@ -61,3 +59,20 @@ class Restores:
             f"the cluster is at feature level {self._level()}; a restore needs level "
             f"{RESTORES_FROM}. Run `lognode cluster finalize` when all nodes run this version"
         )
+
+
+async def _check(rows: Sequence[Sequence[Any]], span: Span) -> None:
+    """Check each batch, and the sums over all batches: members apply the request in one step."""
+    records = values_bytes = 0
+    for _, _, data in rows:
+        batch = await stepped(admit_steps(data, span.start, span.end))
+        records += batch.count
+        values_bytes += batch.values_size
+        check_limit(
+            "batch_records_max", limits.batch_records_max, records,
+            f"the restored batches have {records:,} records or more", "Send several requests",
+        )  # fmt: skip
+        check_limit(
+            "values_bytes_max", limits.values_bytes_max, values_bytes,
+            f"the restored values have {values_bytes:,} bytes or more", "Send several requests",
+        )  # fmt: skip

@@ -1,16 +1,22 @@
 """Restored entries: the seqs of a backup, through memory, files and a crash."""
 
+import asyncio
 import random
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lognode.client.protocol import limits
+from lognode.client.protocol.errors import LimitExceeded
+from lognode.client.protocol.levels import LEVEL_MAX
 from lognode.client.protocol.records import encode_batch
 from lognode.client.protocol.types import Entry
+from lognode.node.serving.restores import Restores
+from lognode.partitions.model import Span
 from lognode.statemachine import commands, restored
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.range_state import Base, RangeState
@@ -169,3 +175,37 @@ def test_a_range_with_entries_of_its_own_takes_no_backup(range_: Range) -> None:
     reply = restore(range_, 10, row([Entry(b"a", 5, 5, None, b"", False)]))
     assert reply["error"]["code"] == "CONFLICT"
     assert [entry.seq for entry in held(range_)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("count", "value", "limit"),
+    [(4_000, b"", "batch_records_max"), (2, b"v" * (256 << 10), "values_bytes_max")],
+    ids=["records", "values"],
+)
+def test_all_batches_of_a_request_together_have_bounds(
+    count: int, value: bytes, limit: str
+) -> None:
+    """Members apply a request in one step: 256 batches had 2,560,000 records."""
+    proposed: list[Any] = []
+
+    async def propose(*command: Any) -> dict[str, Any]:
+        proposed.append(command)
+        return {}
+
+    replica: Any = SimpleNamespace(
+        state=SimpleNamespace(level=LEVEL_MAX, next_seq=1), check_takes=lambda: None,
+        descriptor=SimpleNamespace(span=Span(b"", None)), propose_and_wait=propose,
+    )  # fmt: skip
+    keys = [b"k%04d" % at for at in range(count)]
+    batch = encode_batch(keys, [value] * count, producer=0, epoch=0, low=1, numbers=1)
+
+    def restore(rows: int) -> None:
+        body = {"next_seq": 1 << 20, "rows": [[1, b"", batch]] * rows}
+        asyncio.run(Restores(lambda: LEVEL_MAX).restore(replica, body))
+
+    restore(2)
+    assert len(proposed) == 1
+    with pytest.raises(LimitExceeded) as refused:
+        restore(8)
+    assert refused.value.fields["limit"] == limit
+    assert len(proposed) == 1
