@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import time
+from functools import partial
 from typing import Any
 
 from ..client.accepting.meter import NodeBudgets
@@ -61,7 +62,7 @@ from .load.large_ranges import LargeRanges
 from .load.load_reports import Loads
 from .load.stored import Stored
 from .metadata.view import View
-from .metrics import Metrics
+from .metrics import Metrics, timed
 from .reactions.controller_member import ControllerMember
 from .reactions.newer_image import NewerImage
 from .reactions.signals import react_to_signals
@@ -188,7 +189,7 @@ class Node:
         await self._identify()
         disk = self._around.disk(self._directory.wal, self._plan.wal)
         self._files_open.callback(disk.close)
-        disk.watch_syncs(self._metrics.wal_sync_seconds.time)
+        disk.watch_syncs(partial(timed, self._metrics.wal_sync_seconds))
         self._wal = Wal.open(disk, entropy=os.urandom, file_bytes=config.wal_file_bytes)
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)

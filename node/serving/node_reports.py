@@ -1,7 +1,6 @@
 """Serve `node_report`: what this node tells people of its storage, settings and connections."""
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import Any, Final
 
 from ...client.accepting.request import Room
@@ -53,7 +52,7 @@ class NodeReports:
         return {
             "node": self._node_id,
             "facts": self._facts[body["part"]](),
-            "rows": list(islice(rows, first, first + body["limit"])),
+            "rows": rows[first : first + body["limit"]],
             "total": len(rows),
         }
 

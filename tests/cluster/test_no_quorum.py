@@ -75,12 +75,19 @@ def test_S11_changes_without_a_quorum_end_with_a_definite_error(tmp_path: Path) 
             return done.returncode, done.stderr
 
         deadline = time.monotonic() + 90
-        code, told = run("log", "create", "m")
-        while code == 6:  # the third node led the controller, and has to miss the others first
-            assert time.monotonic() < deadline, told
-            code, told = run("log", "create", "m")
-        for words in (["alter", "l", "--retention", "1h"], ["delete", "l", "--yes"]):
-            assert code == 1, told
-            assert "no leader of the controller; nothing was changed" in told
+        for words, says in (
+            (["create", "m"], "no leader of the controller; nothing was changed"),
+            (
+                ["alter", "l", "--retention", "1h"],
+                "no leader of the controller; nothing was changed",
+            ),
+            (["delete", "l", "--yes"], "no leader of the controller"),
+        ):
             code, told = run("log", *words)
-        assert code == 1, told
+            # The third node led the controller, and has to miss the others first. On a busy machine
+            # an answer may come later than the client waits for an attempt.
+            while code == 6:
+                assert time.monotonic() < deadline, told
+                code, told = run("log", *words)
+            assert code == 1, told
+            assert says in told
