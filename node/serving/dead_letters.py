@@ -106,6 +106,16 @@ class _Retry:
         self.wait_s = min(2 * self.wait_s, _RETRY_MAX_S)
 
 
+class _Refused(NamedTuple):
+    """An entry that the log of dead letters does not take."""
+
+    done: int
+    """The position of the key, at which the entry is."""
+    again_s: float
+    """When to try again."""
+    why: str
+
+
 class DeadLetters:
     """The dead letters of one group on one leader.
 
@@ -141,8 +151,8 @@ class DeadLetters:
         self._sending: set[int] = set()
         """The ranges that have not answered an append yet."""
         self._retries: dict[int, _Retry] = {}
-        self._refused: dict[bytes, tuple[float, str]] = {}
-        """Keys whose entry cannot be copied: when to try again, and why."""
+        self._refused: dict[bytes, _Refused] = {}
+        """The parked keys whose next entry cannot be copied."""
         self._missing = ""
         """Why the log of dead letters takes nothing at all."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -162,7 +172,7 @@ class DeadLetters:
         if self._missing:
             return self._missing
         if key in self._refused:
-            return self._refused[key][1]
+            return self._refused[key].why
         try:
             metadata = self._post.metadata()
             log_id = metadata.log_named(self._log).log_id
@@ -227,12 +237,16 @@ class DeadLetters:
             if row is None or not row.parked or key in self._under_way:
                 self._refused.pop(key, None)
                 continue
+            refused = self._refused.get(key)
+            if refused is not None and refused.done != row.done:
+                del self._refused[key]  # of an entry that was passed since
+                refused = None
             range_ = ranges(self._group.key_of(key))
             retry = self._retries.get(range_.range_id)
             if (
                 range_.range_id in self._sending
                 or (retry is not None and retry.at_s > now_s)
-                or self._refused.get(key, (0.0, ""))[0] > now_s
+                or (refused is not None and refused.again_s > now_s)
             ):
                 continue
             found.append(_Chosen(key, row, range_))
@@ -327,7 +341,7 @@ class DeadLetters:
         try:
             check_record(key, page.values[0], headers)
         except LimitExceeded as error:
-            self._refuse(unit, f"with its headers as a dead letter {error.message}")
+            self._refuse(unit, row.done, f"with its headers as a dead letter {error.message}")
             return None
         return headers
 
@@ -364,7 +378,7 @@ class DeadLetters:
             await self._post.appends.send(range_, batch)
         except (LimitExceeded, InvalidArgument) as error:
             for letter in letters:
-                self._refuse(letter.unit, error.message)
+                self._refuse(letter.unit, letter.seq, error.message)
         except LognodeError as error:
             why = f"log {self._log} for dead letters: {error.message}"
             retry = self._retries.setdefault(range_.range_id, _Retry())
@@ -403,5 +417,6 @@ class DeadLetters:
         refused: Sequence[int] = reply.get("refused", ())
         return refused
 
-    def _refuse(self, key: bytes, why: str) -> None:
-        self._refused[key] = self._now_s() + _PARKED_S, why[: limits.group_text_chars_max]
+    def _refuse(self, key: bytes, done: int, why: str) -> None:
+        told = why[: limits.group_text_chars_max]
+        self._refused[key] = _Refused(done, self._now_s() + _PARKED_S, told)

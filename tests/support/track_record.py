@@ -38,6 +38,7 @@ TRACK_RECORD = [
             _SIM,
             "tests/chaos/test_power.py::test_S1_S2_storage_loses_power_at_its_steps",
         ),
+        by_hand=True,
     ),
     Row(
         "part-kill", "NATS #7567", "a minority misses writes, then an acknowledged member dies",
@@ -111,7 +112,7 @@ TRACK_RECORD = [
     ),
     Row(
         "slow-tailer", "etcd #17529", "a follower that is slow skips",
-        "-w follow --nemesis packet,pause",
+        "-w follow --nemesis packet,pause", by_hand=True,
     ),
     Row(
         "pause-leader-read", "etcd #20418", "a leader that stood still serves a stale read",
