@@ -1,7 +1,7 @@
 """Entries as objects: where to cut, how they are packed, and the sum of entries.
 
-The places of the cuts depend on the seqs of the entries alone. So a later backup cuts entries that
-did not change at the same places, and makes the same objects.
+The seqs of the entries decide where to cut, and an object ends after 4 MiB. So a later backup cuts
+entries that did not change mostly at the same places, and makes the same objects.
 """
 
 from hashlib import blake2b

@@ -50,6 +50,27 @@ def running(text: str, folder: Path) -> Iterator[Path]:
             process.wait()
 
 
+@contextmanager
+def answering(arguments: list[str]) -> Iterator[int]:
+    """Run a server of another project, whose last argument is a free port; that port."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    server = subprocess.Popen(
+        [*arguments, str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+    def answers() -> bool:
+        with socket.socket() as found:
+            return found.connect_ex(("127.0.0.1", port)) == 0
+
+    try:
+        testing.eventually(answers, timeout_s=60, what="the server answers")
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
 def printed(text: str, tmp_path: Path, count: int) -> list[str]:
     """Run a program that does not end by itself until it has printed so many lines; return
     these."""
@@ -146,25 +167,11 @@ def test_the_program_for_nats_does_what_the_page_says(tmp_path: Path) -> None:
     if not Path(NATS).exists():
         pytest.skip("nats-server is not installed")
     pytest.importorskip("nats")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [NATS, "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(tmp_path / "store")],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        (text,) = programs("howto-nats.md", of_lognode=False)
-
-        def answers() -> bool:
-            with socket.socket() as found:
-                return found.connect_ex(("127.0.0.1", port)) == 0
-
-        testing.eventually(answers, timeout_s=60, what="the server answers")
+    (text,) = programs("howto-nats.md", of_lognode=False)
+    arguments = [NATS, "-js", "-a", "127.0.0.1", "-sd", str(tmp_path / "store"), "-p"]
+    with answering(arguments) as port:
         lines = printed(text.replace("127.0.0.1:4222", f"127.0.0.1:{port}"), tmp_path, 10)
-        assert lines == [f"eu.customer-{n % 3}.orders b'order {n}'" for n in range(10)]
-    finally:
-        server.kill()
-        server.wait()
+    assert lines == [f"eu.customer-{n % 3}.orders b'order {n}'" for n in range(10)]
 
 
 @pytest.mark.parametrize(
@@ -247,22 +254,8 @@ def test_the_program_for_redis_does_what_the_page_says(tmp_path: Path) -> None:
     if not Path(REDIS).exists():
         assert os.environ.get("CI") != "true", "redis-server is missing"
         pytest.skip("redis-server is not installed")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [REDIS, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        (text,) = programs("howto-redis.md", of_lognode=False)
-
-        def answers() -> bool:
-            with socket.socket() as found:
-                return found.connect_ex(("127.0.0.1", port)) == 0
-
-        testing.eventually(answers, timeout_s=60, what="the server answers")
+    (text,) = programs("howto-redis.md", of_lognode=False)
+    arguments = [REDIS, "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path), "--port"]
+    with answering(arguments) as port:
         lines = printed(text.replace(", 6379,", f", {port},"), tmp_path, 10)
-        assert lines == [f"customer-{n % 3} order {n}" for n in range(10)]
-    finally:
-        server.kill()
-        server.wait()
+    assert lines == [f"customer-{n % 3} order {n}" for n in range(10)]
