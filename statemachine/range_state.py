@@ -552,6 +552,11 @@ class RangeState(BandReads):
         return self.shares.look(self.manifest, self.store.segment)
 
     @property
+    def is_measured(self) -> bool:
+        """Whether the range's share of its segments is known, and `measure` has nothing to do."""
+        return self.shares.are_known(self.manifest)
+
+    @property
     def unpacked_bytes(self) -> int:
         """About the largest size of the segments of everything in memory."""
         return sum(memtable.unpacked_bytes for memtable in self.memtables())

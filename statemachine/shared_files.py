@@ -42,12 +42,16 @@ class Shares:
             return Share(info.size, info.entries)
         return self._found.get(_name(info))
 
+    def are_known(self, manifest: Sequence[SegmentInfo]) -> bool:
+        """Whether `look` has found the shares of all files of this manifest."""
+        return manifest is self._complete
+
     def look(self, manifest: Sequence[SegmentInfo], segment: Callable[[str], Segment]) -> bool:
         """Do a step of a few milliseconds. Return whether all shares are known.
 
         `segment` opens a file. An exception of `segment` or of the file loses no work.
         """
-        if manifest is self._complete:
+        if self.are_known(manifest):
             return True
         for info in manifest:
             if self.of(info) is None:

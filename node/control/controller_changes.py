@@ -80,6 +80,8 @@ class ControllerChanges:
         self._began = began
         self._have: dict[int, set[int]] = {}
         """Members known to have begun each generation."""
+        self._freed_before = 0
+        """No generation before this one is left here, and the mark lets none begin again (x3)."""
         self._turn = asyncio.Lock()
         self._on_broken = on_broken
         self._installs: set[asyncio.Task[None]] = set()
@@ -194,9 +196,13 @@ class ControllerChanges:
 
     async def retire_before(self, generation: int) -> None:
         """Free the controller's earlier generations here."""
+        if generation <= self._freed_before:
+            return
         old = before(generation, (*self._host.groups, *self._host.damaged))
         if old:
             await self._host.retire(old)
+        elif self._host.marks.get(CONTROLLER_RANGE, 0) >= generation - 1:
+            self._freed_before = generation
 
     async def install(self, sender: int, body: Body) -> Body:
         """Take a page of a push, and with the last page begin that generation or take the base.

@@ -90,14 +90,16 @@ class Loads:
         while True:
             await asyncio.sleep(_MEASURE_S)
             async for replica in one_by_one(self._host.ranges()):
-                if self._measure_at.get(replica, 0.0) <= time.monotonic():
+                if not replica.state.is_measured:
                     await self._measure(replica)
             if time.monotonic() >= due:
                 due += SAMPLE_S
                 await in_slices(_sampled(self._host.ranges()))
 
     async def _measure(self, replica: RangeReplica) -> None:
-        """Measure the range's part of files that it shares with other ranges."""
+        """Measure the range's part of files that it shares with other ranges, if that is due."""
+        if self._measure_at.get(replica, 0.0) > time.monotonic():
+            return
         measure = replica.state.measure
         try:
             while not await in_turns(replica, measure):  # noqa: ASYNC110  works, and does not poll

@@ -8,6 +8,7 @@ all, so the largest sum of the last ten to twenty seconds counts.
 """
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +22,8 @@ from ..replicas.range_replica import RangeReplica
 from ..runtime.slices import in_slices
 
 _EVERY_S: Final = 1.0
+_UNLIMITED_EVERY_S: Final = 5.0
+"""The interval while no quota limits stored bytes, and the sums are only shown."""
 _SHARE: Final = 20
 """Summing takes at most one part in this many of the time."""
 
@@ -35,9 +38,12 @@ class Stored:
 
     async def run(self) -> None:
         """Run until cancelled."""
+        looked = -math.inf
         while True:
             began = time.monotonic()
-            await self.look()
+            if self._quotas().limit_stored or began - looked >= _UNLIMITED_EVERY_S:
+                looked = began
+                await self.look()
             await asyncio.sleep(max(_EVERY_S, _SHARE * (time.monotonic() - began)))
 
     async def look(self) -> None:

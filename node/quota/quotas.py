@@ -341,6 +341,11 @@ class Quotas:
         for name, tenant in self.tenants.items():
             tenant.held = sizes.get(name, 0)
 
+    @property
+    def limit_stored(self) -> bool:
+        """Whether any quota limits stored bytes."""
+        return any(STORED in found for found in self._known.values())
+
     def held_of_limited(self) -> dict[str, int]:
         """Return these bytes for the tenants that have any, and whose quota limits them."""
         named = (self.tenants.get(name) for name, found in self._known.items() if STORED in found)

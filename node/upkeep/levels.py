@@ -81,7 +81,8 @@ class Levels:
         """As leader, propose the level to the ranges that are below it."""
         now = time.monotonic()
         self._proposed = {gid: at for gid, at in self._proposed.items() if now - at < REPEAT_S}
-        async for replica in one_by_one(self._host.ranges()):
+        below = [each for each in self._host.ranges() if each.state.level < level]
+        async for replica in one_by_one(below):
             proposed_at = self._proposed.get(replica.gid)
             if replica.stopped or not may_propose(replica.state.level, level, proposed_at, now):
                 continue

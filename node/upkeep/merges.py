@@ -77,8 +77,12 @@ class Merges:
         while True:
             await asyncio.sleep(_PERIOD_S)
             async for replica in one_by_one(self._host.ranges()):
-                if replica.merge_not_before <= time.monotonic():
+                if self._may_be_due(replica) and replica.merge_not_before <= time.monotonic():
                     await self.try_merge(replica)
+
+    def _may_be_due(self, replica: RangeReplica) -> bool:
+        """Whether the replica's durable base has changed since it was found to need no merge."""
+        return self._seen.get(replica) is not replica.state.durable_base
 
     async def try_merge(self, replica: RangeReplica) -> bool:
         """Do one merge, if the replica needs one; return whether it was done.
@@ -106,7 +110,7 @@ class Merges:
 
     async def _merge(self, replica: RangeReplica) -> bool:
         base = replica.state.durable_base
-        if self._seen.get(replica) is base or replica.stopped:
+        if not self._may_be_due(replica) or replica.stopped:
             return False
         merge = merging.due(base, replica.descriptor.span, ended=replica.is_sealed)
         if merge is None:

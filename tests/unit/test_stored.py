@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lognode.client.protocol.errors import Overloaded
+from lognode.node.load import stored
 from lognode.node.load.stored import Stored
 from lognode.node.quota.quotas import Quotas
 from lognode.partitions.facts import Facts
@@ -36,16 +37,44 @@ def test_stored_bytes_of_led_ranges_are_summed_up_by_tenant() -> None:
         ]
     )  # fmt: skip
     view: Any = SimpleNamespace(metadata=SimpleNamespace(logs=logs))
-    stored = Stored(host, view, lambda: quotas)
-    asyncio.run(stored.look())
+    sums = Stored(host, view, lambda: quotas)
+    asyncio.run(sums.look())
     assert {name: tenant.held for name, tenant in quotas.tenants.items()} == {
         "acme/": 106, "other/": 7, "": 9,
     }  # fmt: skip
-    assert stored.told() == {"acme/": 106}, "others have no such quota"
+    assert sums.told() == {"acme/": 106}, "others have no such quota"
     host.ranges = list
-    asyncio.run(stored.look())
-    assert stored.told() == {}
+    asyncio.run(sums.look())
+    assert sums.told() == {}
     assert quotas.tenants["acme/"].held == 0
+
+
+def test_sums_that_no_quota_limits_are_made_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "_EVERY_S", 0.001)
+    monkeypatch.setattr(stored, "_SHARE", 0)
+    monkeypatch.setattr(stored, "_UNLIMITED_EVERY_S", 3600.0)
+    quotas, looks = Quotas(lambda: 0.0), []
+
+    def ranges() -> list[Any]:
+        looks.append(asyncio.get_running_loop().time())
+        return []
+
+    async def main() -> None:
+        host: Any = SimpleNamespace(ranges=ranges)
+        view: Any = SimpleNamespace(metadata=SimpleNamespace(logs={}))
+        running = asyncio.ensure_future(Stored(host, view, lambda: quotas).run())
+        await asyncio.sleep(0.05)
+        assert len(looks) == 1, "the first sums are made at once"
+        quotas.learn({"other/": {"requests": 5}})
+        await asyncio.sleep(0.05)
+        assert len(looks) == 1
+        quotas.learn(QUOTAS)
+        async with asyncio.timeout(20):
+            while len(looks) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        running.cancel()
+
+    asyncio.run(main())
 
 
 def test_reports_of_stored_bytes_are_summed_up_without_silent_nodes() -> None:
