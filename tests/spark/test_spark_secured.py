@@ -13,7 +13,9 @@ from lognode import testing
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 
-def test_a_log_is_read_and_written_with_tls_and_a_token(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_log_is_read_and_written_with_tls_and_a_token(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     with testing.cluster(tmp_path, 1, tls=True, auth=True) as cluster:
         assert cluster.servers.startswith("lognodes://")
         assert "token=" in cluster.servers

@@ -76,7 +76,10 @@ def test_values_become_what_they_mean() -> None:
             r"option startingSq: is not an option of lognode; the options are servers, log",
         ),
         ({"path": "x"}, "without a path"),
-        ({"credentialsfile": "x"}, "option credentialsFile: does not exist: give the file of a token"),
+        (
+            {"credentialsfile": "x"},
+            "option credentialsFile: does not exist: give the file of a token",
+        ),
         ({"cursor": "x" * 300}, "option cursor: the name of the cursor is"),
         ({"cursor": "x", "startingSeq": "5"}, "startingSeq are both given"),
         ({"cursor": "x", "startingTimestamp": "5"}, "startingTimestamp are both given"),
