@@ -91,8 +91,7 @@ async def restore(
             )
         if name in log_names.OF_CLUSTER:
             raise InvalidArgument(
-                f"log {name!r} is written by the cluster alone, so no restore can write it. Name other "
-                "logs",
+                f"log {name!r} is written by the cluster alone, and by no restore. Name other logs",
                 what="log",
             )
     own = tuple(name for name in by_name if name in log_names.OF_CLUSTER)
