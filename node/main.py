@@ -130,7 +130,7 @@ def _run_dev(arguments: Sequence[str]) -> int:
                         help="directory of the data of all nodes (default "
                              "./lognode-dev)")  # fmt: skip
     parser.add_argument("--base-port", type=whole, metavar="P",
-                        help="first port; each node has three ports, one after the other: for clients, "
+                        help="first port; each node has three ports, one after the other: clients, "
                              "peers and HTTP (default: 4600, and 4680 for HTTP)")  # fmt: skip
     parser.add_argument("--tls", action="store_true",
                         help="use TLS, with certificates that are made under --data")  # fmt: skip

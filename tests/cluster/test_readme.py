@@ -27,7 +27,7 @@ def blocks(kind: str) -> list[str]:
 
 def test_the_first_node_of_lognode_dev_is_where_the_page_says() -> None:
     assert Config().http == f"127.0.0.1:{dev.DEFAULT_HTTP}" == HTTP
-    assert SERVER == f"127.0.0.1:{dev.DEFAULT_PORT}"
+    assert f"127.0.0.1:{dev.DEFAULT_PORT}" == SERVER
     (look,) = [block for block in blocks("sh") if "lognode dev" in block]
     assert "pip install ." in look
     assert f"http://{HTTP}/" in PAGE
