@@ -63,10 +63,11 @@ def _run_node(arguments: Sequence[str]) -> int:
     config.add_flags(parser)
     options = vars(parser.parse_args(arguments))
     if options.pop("version"):
+        from .runtime import compiled
         from .runtime.commit import commit
 
         known = f" ({commit()})" if commit() else ""
-        sys.stdout.write(f"lognode {version('lognode')}{known}\n")
+        sys.stdout.write(f"lognode {version('lognode')}{known}\n{compiled.words()}\n")
         return 0
     settings = config.load(options)
     from .runtime.garbage import uncollected
