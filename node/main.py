@@ -12,6 +12,7 @@ from pathlib import Path
 from ..client.cli import main as verbs
 from ..client.cli.parser import Parser, UsageError, whole
 from ..client.cli.printer import FORMATS, Printer
+from ..client.cli.progress import Progress
 from ..client.cli.words import SWITCHES, VALUE_FLAGS, verb_first
 from ..client.protocol.errors import LognodeError
 
@@ -166,7 +167,9 @@ def _run_verify(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     from .verify import verify
 
-    checks = [check.row() for check in verify.verify(options.directory)]
+    progress = Progress("verify, bytes")
+    checks = [check.row() for check in verify.verify(options.directory, progress.update)]
+    progress.leave()
     Printer(options.format).rows(checks, verify.COLUMNS)
     return 3 if any(check["wrong"] for check in checks) else 0
 

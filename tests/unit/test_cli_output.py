@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -237,6 +238,84 @@ def test_the_bar_is_for_terminals() -> None:
     assert nowhere.getvalue() == ""
     assert "flights [###############---------------]  50%  1,234" in terminal.getvalue()
     assert terminal.getvalue().endswith("\n")
+
+
+def test_a_bar_fits_the_line_and_shows_the_last_that_it_got() -> None:
+    terminal = Terminal()
+    bar = progress.Progress("a" * 70, terminal)
+    bar.update(0.1, 1)
+    bar.update(0.2, 2)  # too soon to be drawn
+    bar.leave()
+    bar.leave()
+    drawn = terminal.getvalue().removesuffix("\n").split("\r")[1:]
+    assert [len(line) for line in drawn] == [79, 79]
+    short = Terminal()
+    bar = progress.Progress("rows", short)
+    bar.update(None, 7)
+    bar.end(None, 9_999)
+    assert re.fullmatch(r"\rrows 7  \S+/s +\rrows 9,999  \S+/s +\n", short.getvalue())
+
+
+def test_a_wait_tells_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_LOOK_EVERY_S", 0.01)
+    terminal, looks = Terminal(), 0
+    monkeypatch.setattr("sys.stderr", terminal)
+
+    async def wait() -> None:
+        done = asyncio.Event()
+
+        async def look() -> progress.Step:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                raise errors.Unavailable("x")
+            if looks == 4:
+                done.set()
+            return progress.Step(looks / 4, f"left:\n{4 - looks}")
+
+        async def work() -> str:
+            await done.wait()
+            return "done"
+
+        assert await progress.watched("node 3", work(), look) == "done"
+
+        async def failing() -> None:
+            raise errors.Conflict("no")
+
+        with pytest.raises(errors.Conflict):
+            await progress.watched("node 3", failing(), look)
+
+    asyncio.run(wait())
+    lines = terminal.getvalue().removesuffix("\n").split("\r")
+    assert [line.rstrip() for line in lines[1:4]] == [
+        f"node 3 [{'#' * 8}{'-' * 22}]  25%  0 s  left: 3", "node 3 0 s  no answer",
+        f"node 3 [{'#' * 22}{'-' * 8}]  75%  0 s  left: 1",
+    ]  # fmt: skip
+
+
+def test_a_wait_that_the_user_ends_ends_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", Terminal())
+    told = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append("cleaned up")
+
+    async def look() -> progress.Step:
+        return progress.Step(None, "")
+
+    async def end() -> None:
+        task = asyncio.create_task(progress.watched("bench", work(), look))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert told == ["cleaned up"]
+
+    asyncio.run(end())
 
 
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
