@@ -71,7 +71,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("--every", type=age_s, default=2.0, metavar="AGE",
                         help="time between two looks at the cluster (default 2s)")  # fmt: skip
     parser.add_argument("--view", choices=VIEWS, default=VIEWS[0],
-                        help="what to show first: the nodes and the busiest ranges, or nodes, "
+                        help="first screen: the nodes and the busiest ranges, or nodes, "
                              f"ranges or groups alone (default {VIEWS[0]})")  # fmt: skip
     parser.add_argument("--sort", choices=SORTS, default=SORTS[0],
                         help=f"order of the ranges (default {SORTS[0]})")  # fmt: skip
