@@ -110,11 +110,11 @@ def _head(status: Row, health: Row, clock: str) -> list[str]:
     lines = [
         f"lognode  {'healthy' if health['ok'] else 'NOT HEALTHY'}  {clock}  "
         f"feature level {cluster['feature_level']}  cluster {cluster['id']}",
-        f"{len(status['nodes'])} nodes, {len(status['logs'])} logs, {len(ranges)} ranges, "
-        f"{len(status['operations'])} changes of ranges under way, "
-        f"{len(status['damaged'])} damaged replicas",
+        f"{_counted(status['nodes'], 'node')}, {_counted(status['logs'], 'log')}, "
+        f"{_counted(ranges, 'range')}, {_counted(status['operations'], 'change')} of ranges under "
+        f"way, {_counted(status['damaged'], 'damaged replica')}",
         f"appends {_sum(ranges, 'records_per_s')}/s, reads {_sum(ranges, 'reads_per_s')}/s over "
-        f"the last minute; {size(sum(held))} in segments, {_sum(ranges, 'entries_held')} entries",
+        f"a minute; {size(sum(held))} in segments, {_sum(ranges, 'entries_held')} entries",
     ]
     reasons = health.get("reasons") or []
     lines += [f"! {reason}" for reason in reasons[:_REASONS_MAX]]
@@ -123,6 +123,10 @@ def _head(status: Row, health: Row, clock: str) -> list[str]:
     if health.get("next"):
         lines.append(f"> {health['next']}")
     return [cell(line) for line in lines]
+
+
+def _counted(rows: Sequence[Any], word: str) -> str:
+    return f"{len(rows)} {word}{'' if len(rows) == 1 else 's'}"
 
 
 def _sum(rows: Sequence[Row], field: str) -> str:

@@ -57,9 +57,9 @@ def test_sums_leave_out_what_no_node_told() -> None:
     lines = _screen(_status())
     assert "healthy" in lines[0]
     assert "feature level 3" in lines[0]
-    assert "2 nodes, 1 logs, 3 ranges" in lines[1]
+    assert "2 nodes, 1 log, 3 ranges" in lines[1]
     assert lines[2] == (
-        "appends 910/s, reads 6/s over the last minute; 3.0 KiB in segments, 1,007 entries"
+        "appends 910/s, reads 6/s over a minute; 3.0 KiB in segments, 1,007 entries"
     )
     unknown = _screen(_status(ranges=[_range(3)]))
     assert unknown[2].startswith("appends -/s, reads -/s"), "unknown is not 0"
