@@ -229,21 +229,22 @@ def test_the_server_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
     assert where(verb.parser().parse(["--server", "g:2"])).server == "g:2"
 
 
-def test_a_terminal_shows_times_as_dates_and_lengths_of_time_with_units(
+def test_a_terminal_shows_times_as_dates_and_quantities_with_units(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     row = {"id": 7, "expires_ms": 1_357_035_420_000, "retention_ms": 90 * 86_400_000}
-    columns = ("id", "expires_ms", "retention_ms", "lease_ms")
+    row |= {"retention_bytes": 10 << 30}
+    columns = ("id", "expires_ms", "retention_ms", "retention_bytes", "lease_ms")
     terminal, pipe = Terminal(), io.StringIO()
     for lease_ms, told in ((5_400_000, "90m"), (1_500, "1500ms"), (0, "0s"), (None, "-")):
         terminal.truncate(0)
         Printer("table", terminal).rows([{**row, "lease_ms": lease_ms}], columns)
         head, line = terminal.getvalue().replace("\0", "").splitlines()
-        assert head.split() == ["ID", "EXPIRES", "RETENTION", "LEASE"]
-        assert line.split() == ["7", "2013-01-01T10:17:00.000Z", "90d", told]
+        assert head.split() == ["ID", "EXPIRES", "RETENTION", "RETENTION_BYTES", "LEASE"]
+        assert line.split() == ["7", "2013-01-01T10:17:00.000Z", "90d", "10.0", "GiB", told]
     Printer("table", pipe).rows([{**row, "lease_ms": 0}], columns)
-    assert pipe.getvalue() == "7\t1357035420000\t7776000000\t0\n"
+    assert pipe.getvalue() == "7\t1357035420000\t7776000000\t10737418240\t0\n"
 
 
 def test_the_bar_is_for_terminals() -> None:
