@@ -5,11 +5,12 @@ import io
 import json
 import re
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lognode.client.cli import main, parser, progress
+from lognode.client.cli import main, parser, progress, verbs_nodes, verbs_ranges
 from lognode.client.cli.clusters import where
 from lognode.client.cli.printer import FORMATS, Printer
 from lognode.client.protocol import errors
@@ -309,6 +310,43 @@ def test_a_wait_tells_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None
         f"node 3 [{'#' * 8}{'-' * 22}]  25%  0 s  left: 3", "node 3 0 s  no answer",
         f"node 3 [{'#' * 22}{'-' * 8}]  75%  0 s  left: 1",
     ]  # fmt: skip
+
+
+def test_a_drain_and_a_change_of_a_range_tell_how_far_they_are() -> None:
+    answers: list[list[dict[str, Any]]] = [
+        [{"id": 1, "replicas": 9}, {"id": 3, "replicas": 4}], [{"id": 3, "replicas": 1}],
+        [{"id": 3, "replicas": 0}], [],
+    ]  # fmt: skip
+    operation = {"id": 5, "kind": "move", "phase": "COPYING", "reason": "an operator"}
+    ranges: list[dict[str, Any]] = [
+        {"id": 1, "log": "a", "operation": None}, {"id": 2, "log": "b", "operation": 5},
+    ]  # fmt: skip
+
+    async def nodes() -> Any:
+        return answers.pop(0)
+
+    async def status() -> Any:
+        return {"operations": [operation], "ranges": ranges}
+
+    client: Any = SimpleNamespace(admin=SimpleNamespace(nodes=nodes), status=status)
+
+    async def look() -> None:
+        left = verbs_nodes._leaving(client, 3)
+        steps = [await left() for _ in range(4)]
+        assert steps == [
+            (0.0, "replicas left: 4"), (0.75, "replicas left: 1"), (1.0, "replicas left: 0"),
+            (1.0, "replicas left: 0"),
+        ]  # fmt: skip
+        under_way = "move is COPYING: an operator"
+        none = "no operation is under way"
+        for chosen, told in (
+            ({"range_id": 2}, under_way), ({"log": "b"}, under_way), ({"range_id": 1}, none),
+            ({"log": "a"}, none),
+        ):  # fmt: skip
+            step = await verbs_ranges.under_way(client, **chosen)()  # type: ignore[arg-type]
+            assert step == (None, told), chosen
+
+    asyncio.run(look())
 
 
 def test_a_wait_that_the_user_ends_ends_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
