@@ -102,9 +102,8 @@ def test_top_refuses_an_unknown_terminal(cluster: LocalCluster) -> None:
 
 
 def test_a_bench_shows_how_much_of_its_time_is_over(cluster: LocalCluster) -> None:
-    terminal = Terminal(
-        cluster.servers, "bench", "append", "orders", "--seconds", "2", "--rate", "10", columns=60
-    )
+    flags = ("--seconds", "3", "--rate", "20", "--batch", "1")
+    terminal = Terminal(cluster.servers, "bench", "append", "orders", *flags, columns=60)
     terminal.read_until(b"measured")
     assert terminal.end() == 0
     line = terminal.shown[: terminal.shown.index(b"\n")].split(b"\r")[1]

@@ -108,16 +108,23 @@ class Terminal:
 
     def read_until(self, part: bytes) -> None:
         while part not in self.shown:
-            self.shown += os.read(self._fd, 65_536)
+            self._read()
 
     def see(self, sees: Callable[[str], bool]) -> bytes:
         """Read until the text of the screen is as wanted; return what was read. TERM is vt100."""
         before = len(self.shown)
         while not sees(self.screen.text):
-            data = os.read(self._fd, 65_536)
-            self.shown += data
-            self._left = self.screen.feed(self._left + data)
+            self._left = self.screen.feed(self._left + self._read())
         return self.shown[before:]
+
+    def _read(self) -> bytes:
+        try:
+            data = os.read(self._fd, 65_536)
+        except OSError:  # the verb has ended
+            code = self.end()
+            raise AssertionError(f"the verb ended with {code}, and showed {self.shown!r}") from None
+        self.shown += data
+        return data
 
     def type(self, keys: bytes) -> None:
         os.write(self._fd, keys)
