@@ -575,7 +575,7 @@ class Node:
             most=lambda: most_clients(plan.dials, len(self._view.metadata.nodes)),
             requests_max=plan.door_requests, version=own_program(0, 0).version,
             streams_max=min(self._config.http_streams, plan.door - plan.door_requests),
-            metrics=self._metrics,
+            metrics=self._metrics, traces=self._traces,
         )  # fmt: skip
 
     def _for_peers(self, bases: BaseServer) -> dict[Operation, PeerHandler]:

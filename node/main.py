@@ -12,6 +12,7 @@ from pathlib import Path
 from ..client.cli import main as verbs
 from ..client.cli.parser import Parser, UsageError, whole
 from ..client.cli.printer import FORMATS, Printer
+from ..client.cli.progress import Progress
 from ..client.cli.words import SWITCHES, VALUE_FLAGS, verb_first
 from ..client.protocol.errors import LognodeError
 
@@ -63,10 +64,11 @@ def _run_node(arguments: Sequence[str]) -> int:
     config.add_flags(parser)
     options = vars(parser.parse_args(arguments))
     if options.pop("version"):
+        from .runtime import compiled
         from .runtime.commit import commit
 
         known = f" ({commit()})" if commit() else ""
-        sys.stdout.write(f"lognode {version('lognode')}{known}\n")
+        sys.stdout.write(f"lognode {version('lognode')}{known}\n{compiled.words()}\n")
         return 0
     settings = config.load(options)
     from .runtime.garbage import uncollected
@@ -130,8 +132,8 @@ def _run_dev(arguments: Sequence[str]) -> int:
                         help="directory of the data of all nodes (default "
                              "./lognode-dev)")  # fmt: skip
     parser.add_argument("--base-port", type=whole, metavar="P",
-                        help="first port; each node has three ports, for clients, "
-                             "peers and HTTP (default 4600)")  # fmt: skip
+                        help="first port; each node has three ports, one after the other: clients, "
+                             "peers and HTTP (default: 4600, and 4680 for HTTP)")  # fmt: skip
     parser.add_argument("--tls", action="store_true",
                         help="use TLS, with certificates that are made under --data")  # fmt: skip
     parser.add_argument("--auth", action="store_true",
@@ -165,7 +167,9 @@ def _run_verify(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     from .verify import verify
 
-    checks = [check.row() for check in verify.verify(options.directory)]
+    progress = Progress("verify, bytes")
+    checks = [check.row() for check in verify.verify(options.directory, progress.update)]
+    progress.leave()
     Printer(options.format).rows(checks, verify.COLUMNS)
     return 3 if any(check["wrong"] for check in checks) else 0
 

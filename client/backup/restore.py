@@ -18,8 +18,15 @@ from typing import Final
 
 from ..admin import RestoredRow
 from ..client import AsyncClient
-from ..protocol import limits
-from ..protocol.errors import Conflict, CorruptData, LogNotFound, Overloaded, Unavailable
+from ..protocol import limits, log_names
+from ..protocol.errors import (
+    Conflict,
+    CorruptData,
+    InvalidArgument,
+    LogNotFound,
+    Overloaded,
+    Unavailable,
+)
 from ..protocol.records import encode_batch
 from ..protocol.types import Entry
 from .create import Told
@@ -43,12 +50,14 @@ _POLICY: Final = (
 
 @dataclass(slots=True)
 class Restored:
-    """The result. `left_out`: entries later than the requested time."""
+    """The result. `left_out`: entries later than the requested time. `own_logs`: logs of the backup
+    that a cluster writes by itself, and that were not restored."""
 
     backup: str
     logs: int = 0
     entries: int = 0
     left_out: int = 0
+    own_logs: tuple[str, ...] = ()
 
 
 def chosen(manifests: Sequence[Manifest], at_ms: int | None) -> Manifest | None:
@@ -64,12 +73,14 @@ async def restore(
     client: AsyncClient, store: Store, manifest: Manifest, logs: Sequence[str], at_ms: int | None,
     pace: Pace, told: Told,
 ) -> Restored:  # fmt: skip
-    """Restore the logs, all logs of the backup for an empty sequence, and read them back.
+    """Restore the logs, and read them back. An empty sequence stands for all logs of the backup but
+    those that a cluster writes by itself.
 
     With `at_ms`, entries with a later timestamp are left out. Raises CorruptData for a damaged
     object, whose name is in the text, and when the restored log has other entries than the backup;
     Conflict for a log that exists with entries or ranges of its own; LogNotFound for a log that the
-    backup does not have; the errors of creating a log.
+    backup does not have; InvalidArgument for a log that only a cluster writes; the errors of
+    creating a log.
     """
     by_name = {log.name: log for log in manifest.logs}
     for name in logs:
@@ -78,8 +89,14 @@ async def restore(
                 f"backup {manifest.backup} does not have log {name!r}; the backup has "
                 f"{', '.join(by_name) or 'no log'}"
             )
-    wanted = [by_name[name] for name in logs] if logs else manifest.logs
-    result = Restored(manifest.backup, len(wanted))
+        if name in log_names.OF_CLUSTER:
+            raise InvalidArgument(
+                f"log {name!r} is written by the cluster alone, and by no restore. Name other logs",
+                what="log",
+            )
+    own = tuple(name for name in by_name if name in log_names.OF_CLUSTER)
+    wanted = [by_name[name] for name in logs or by_name if name not in own]
+    result = Restored(manifest.backup, len(wanted), own_logs=() if logs else own)
     whole = max(1, sum(log.entries for log in wanted))
 
     def entries_told(count: int) -> None:

@@ -8,8 +8,8 @@
     examples                 an example for each verb
     completion               scripts that complete verbs and flags in shells
     snapshots                reads of a snapshot that was written to a file
-    printer, progress        results as tables or JSON; the progress bar
-    top_screen               the screen of `lognode top` as lines
+    printer, progress        results as tables or JSON; lines that say how far a verb is
+    top_screen, top_groups   the screen of `lognode top` as lines; the groups on the screen
     load, import_files       `lognode import`; rows from CSV, JSON lines and Parquet files
     verbs_logs, verbs_write, verbs_read, verbs_producers,
     verbs_cursors, verbs_groups, verbs_views,

@@ -8,11 +8,20 @@ from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from ..json_text import printable, to_json
-from .quantities import moment
+from .quantities import moment, size, span
 
 FORMATS = ("table", "json", "jsonl")
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
-_TIME = "timestamp_ms"
+_TIMES = {"timestamp_ms": "TIME", "created_ms": "CREATED", "expires_ms": "EXPIRES",
+          "oldest_ms": "OLDEST", "begin_ms": "BEGIN"}  # fmt: skip
+"""Columns with Unix time, and their heads on a terminal."""
+_SPANS = {
+    "retention_ms": "RETENTION", "lease_ms": "LEASE", "delete_retention_ms": "DELETE_RETENTION",
+    "snapshot_delay_ms": "SNAPSHOT_DELAY",
+}  # fmt: skip
+"""Columns with a length of time, and their heads on a terminal."""
+_SIZES = frozenset(("retention_bytes", "split_bytes"))
+"""Columns with a number of bytes."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 Row = Mapping[str, Any]
@@ -21,8 +30,9 @@ Row = Mapping[str, Any]
 class Printer:
     """Prints results in one of FORMATS.
 
-    On a terminal a table is aligned and has a header, and times are UTC; elsewhere tabs separate
-    its cells. One row is one line: control characters in a cell are escaped as in JSON.
+    On a terminal a table is aligned and has a header, times are UTC, and lengths of time and sizes
+    have a unit; elsewhere tabs separate its cells. One row is one line: control characters in a
+    cell are escaped as in JSON.
     """
 
     def __init__(self, format_: str, out: TextIO | None = None) -> None:
@@ -126,15 +136,22 @@ class Printer:
 
 
 def _head(column: str) -> str:
-    return "TIME" if column == _TIME else column.upper()
+    return (_TIMES | _SPANS).get(column) or column.upper()
 
 
 def _shown(row: Row, columns: Sequence[str]) -> list[str]:
     """Return the cells of a row on a terminal."""
-    return [
-        moment(value) if column == _TIME and isinstance(value, int) else cell(value)
-        for column, value in ((column, row.get(column)) for column in columns)
-    ]
+    return [_people(column, row.get(column)) for column in columns]
+
+
+def _people(column: str, value: Any) -> str:
+    if not isinstance(value, int):
+        return cell(value)
+    if column in _TIMES:
+        return moment(value)
+    if column in _SPANS:
+        return span(value)
+    return size(value) if column in _SIZES else cell(value)
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:

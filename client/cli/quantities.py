@@ -15,6 +15,14 @@ def age(ms: int) -> str:
     return "0s"
 
 
+def span(ms: int) -> str:
+    """Return a length of time in the largest unit that has no fraction: `90d`, `90m`, `1500ms`."""
+    for unit_ms, unit in _AGES:
+        if ms and ms % unit_ms == 0:
+            return f"{ms // unit_ms}{unit}"
+    return f"{ms}ms" if ms else "0s"
+
+
 def moment(ms: int) -> str:
     """Return Unix time in milliseconds as UTC in ISO 8601; the number for a time that no calendar
     has."""

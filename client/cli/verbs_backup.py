@@ -152,6 +152,11 @@ async def _restore(call: Call) -> None:
             f"note: backup {manifest.backup} was begun before {moment(options.at)}; entries after "
             "the backup are not in the logs"
         )
+    if result.own_logs:
+        call.note(
+            f"note: not restored, because each cluster writes these logs itself: "
+            f"{', '.join(result.own_logs)}"
+        )
     call.printer.record(asdict(result), _RESTORED)
 
 

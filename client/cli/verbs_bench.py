@@ -2,8 +2,9 @@
 measurements."""
 
 import asyncio
+import time
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from ..bench.polling import Poller, Polling
 from ..bench.shape import Shape, key_bytes_default, value_bytes_default
 from ..protocol.errors import LogExists
 from .parser import Parser, add_consistency, age_s, whole
+from .progress import Step, watched
 from .verb import Call, Verb, client_of
 
 _BATCH: Final = 1_000
@@ -131,8 +133,19 @@ async def _append(call: Call) -> None:
     )  # fmt: skip
     appender = Appender(log, shape, load)
     with _interruptible(call, appender):
-        report = await appender.run()
+        report = await watched("bench", appender.run(), _elapsed(call.options))
     _print(call, report)
+
+
+def _elapsed(options: Namespace) -> Callable[[], Awaitable[Step]]:
+    """Return what looks how much of the time of the bench is over."""
+    began, whole_s = time.monotonic(), options.warmup + options.seconds
+
+    async def look() -> Step:
+        over_s = time.monotonic() - began
+        return Step(over_s / whole_s, "warmup" if over_s < options.warmup else "measured")
+
+    return look
 
 
 @contextmanager
@@ -157,13 +170,15 @@ async def _contend(call: Call, shape: Shape) -> None:
         for _ in range(options.clients - 1):
             clients.append(await opened.enter_async_context(client_of(options)))
         logs = [client.log(options.log) for client in clients]
-        _print(call, await Contender(logs, shape, contending).run())
+        run = Contender(logs, shape, contending).run()
+        _print(call, await watched("bench", run, _elapsed(options)))
 
 
 async def _poll(call: Call) -> None:
     shape = await _begin(call)
     load = _polling(call.options, call.options.rate, call.options.window)
-    _print(call, await Poller(call.client.log(call.options.log), shape, load).run())
+    run = Poller(call.client.log(call.options.log), shape, load).run()
+    _print(call, await watched("bench", run, _elapsed(call.options)))
 
 
 async def _follow(call: Call) -> None:
@@ -171,7 +186,8 @@ async def _follow(call: Call) -> None:
     options = call.options
     log = call.client.log(options.log)
     followers = min(options.followers, shape.keys)
-    _print(call, await Followers(log, shape, followers, _appending(options)).run())
+    run = Followers(log, shape, followers, _appending(options)).run()
+    _print(call, await watched("bench", run, _elapsed(options)))
 
 
 async def _mixed(call: Call) -> None:
@@ -180,7 +196,7 @@ async def _mixed(call: Call) -> None:
     appender = Appender(log, shape, _appending(call.options))
     poller = Poller(log, shape, _polling(call.options, call.options.polls, 1))
     with _interruptible(call, appender):
-        report = await mixed.run(appender, poller)
+        report = await watched("bench", mixed.run(appender, poller), _elapsed(call.options))
     _print(call, report)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..protocol.errors import LognodeError, Unsupported
 from .parser import Parser, age_s, whole
+from .progress import Progress, Step
 from .verb import Call, Verb
 from .verbs_logs import RANGE, confirm
 from .verbs_nodes import NODE
@@ -65,6 +66,7 @@ async def _health(call: Call) -> int:
     """Return 0 when the cluster becomes healthy within `--wait`, else print the reasons and
     return 3."""
     deadline = time.monotonic() + call.options.wait
+    progress = Progress("health")
     while True:
         try:
             answer = await call.client.health(nodes=call.options.nodes)
@@ -74,7 +76,9 @@ async def _health(call: Call) -> int:
             answer = {"ok": False, "reasons": [error.message], "next": _ASK}
         if answer["ok"] or time.monotonic() >= deadline:
             break
+        progress.tell(Step(None, answer["reasons"][0]))
         await asyncio.sleep(_HEALTH_EVERY_S)
+    progress.leave()
     if not call.printer.tables:
         call.printer.document(answer)
     elif answer["ok"]:

@@ -1,9 +1,12 @@
 """`lognode node list`, `node drain`, `node remove`, `node rekey`, and invitations of nodes."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from ..client import AsyncClient
 from ..protocol.private_files import write_private
 from .parser import Parser, age_ms, whole
+from .progress import Step, watched
 from .verb import Call, Verb
 from .verbs_logs import confirm
 
@@ -30,13 +33,31 @@ def _drain_arguments(parser: Parser) -> None:
 
 async def _drain(call: Call) -> None:
     options = call.options
-    now = await call.client.admin.drain(options.node, undo=options.undo, wait=not options.no_wait)
+    now = await watched(
+        f"node {options.node}",
+        call.client.admin.drain(options.node, undo=options.undo, wait=not options.no_wait),
+        _leaving(call.client, options.node),
+    )
     if options.no_wait and now["replicas"] and not options.undo:
         call.note(
             f"note: {now['replicas']} replicas have to leave the node; `lognode node list` "
             "shows the count"
         )
     call.printer.record(now, _NOW)
+
+
+def _leaving(client: AsyncClient, node: int) -> Callable[[], Awaitable[Step]]:
+    """Return what looks how many replicas a node still has."""
+    most = 0
+
+    async def look() -> Step:
+        nonlocal most
+        found = (row["replicas"] for row in await client.admin.nodes() if row["id"] == node)
+        left = next(found, 0)
+        most = max(most, left)
+        return Step(1 - left / most if most else None, f"replicas left: {left}")
+
+    return look
 
 
 def _remove_arguments(parser: Parser) -> None:

@@ -1,11 +1,14 @@
 """`lognode range list`, with the place and state of ranges, and `split|merge|move`."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from ..client import AsyncClient
 from ..json_text import to_json
+from ..status_rows import ranges_of
 from .parser import Parser, whole
+from .progress import Step, watched
 from .quantities import age, size
 from .verb import Call, Verb
 from .verbs_logs import RANGE
@@ -91,6 +94,21 @@ def _last(row: Row, now_ms: int) -> str | None:
     return f"{last['kind']} {last['outcome']} {when}: {last['reason']}"
 
 
+def under_way(
+    client: AsyncClient, *, range_id: int | None = None, log: str | None = None
+) -> Callable[[], Awaitable[Step]]:
+    """Return what looks at the operation that changes the range, or a range of the log, now."""
+
+    async def look() -> Step:
+        for row in ranges_of(await client.status(), log):
+            running = row["running_operation"]
+            if running is not None and range_id in (None, row["id"]):
+                return Step(None, f"{running['kind']} is {running['phase']}: {running['reason']}")
+        return Step(None, "no operation is under way")
+
+    return look
+
+
 def _move_arguments(parser: Parser) -> None:
     parser.add_argument("range", type=whole, metavar="RANGE", help="id of the range")
     parser.add_argument("--from", dest="from_node", type=whole, required=True, metavar="NODE",
@@ -102,10 +120,12 @@ def _move_arguments(parser: Parser) -> None:
 
 async def _move(call: Call) -> None:
     options = call.options
-    answer = await call.client.admin.move(
+    move = call.client.admin.move(
         options.range, from_node=options.from_node, to_node=options.to_node,
         wait=not options.no_wait,
     )  # fmt: skip
+    look = under_way(call.client, range_id=options.range)
+    answer = await watched(f"range {options.range}", move, look)
     if options.no_wait:
         call.note(
             f"note: operation {answer['operation']} goes on; `lognode status` shows the operation"
@@ -124,7 +144,8 @@ def _split_arguments(parser: Parser) -> None:
 
 async def _split(call: Call) -> None:
     options = call.options
-    answer = await call.client.admin.split(options.log, at=options.at, wait=not options.no_wait)
+    split = call.client.admin.split(options.log, at=options.at, wait=not options.no_wait)
+    answer = await watched("split", split, under_way(call.client, log=options.log))
     if options.no_wait:
         call.note(
             f"note: operation {answer['operation']} goes on; `lognode status` shows the operation"
@@ -141,7 +162,8 @@ def _merge_arguments(parser: Parser) -> None:
 
 async def _merge(call: Call) -> None:
     options = call.options
-    answer = await call.client.admin.merge(options.log, at=options.at, wait=not options.no_wait)
+    merge = call.client.admin.merge(options.log, at=options.at, wait=not options.no_wait)
+    answer = await watched("merge", merge, under_way(call.client, log=options.log))
     if options.no_wait:
         call.note(
             f"note: operation {answer['operation']} goes on; `lognode status` shows the operation"

@@ -22,6 +22,7 @@ from .parser import (
     position,
     whole,
 )
+from .progress import counted
 from .verb import Call, Verb
 
 _ENTRY = ("key", "seq", "timestamp_ms", "value")
@@ -92,13 +93,15 @@ async def _scan(call: Call) -> None:
             snapshot, to_bytes(options.key), _start(options.start), _end(options.end)
         )
         chosen = snapshots.newest(found, options.limit) if options.reverse else found
-        await call.printer.stream(_rows(snapshots.first(chosen, options.limit)), _ENTRY)
+        await call.printer.stream(
+            counted("scan", _rows(snapshots.first(chosen, options.limit))), _ENTRY
+        )
         return
     entries = call.client.log(options.log).scan(
         to_bytes(options.key), start=_start(options.start), end=_end(options.end),
         limit=options.limit, reverse=options.reverse, **_members(options), through=options.through,
     )  # fmt: skip
-    await call.printer.stream(_rows(entries), _ENTRY)
+    await call.printer.stream(counted("scan", _rows(entries)), _ENTRY)
 
 
 async def _latest(call: Call) -> None:
@@ -140,14 +143,14 @@ async def _keys(call: Call) -> None:
             None if options.after is None else to_bytes(options.after),
         )  # fmt: skip
         rows_of = snapshots.first(in_snapshot, options.limit)
-        await call.printer.stream(_key_rows(rows_of), ("key",))
+        await call.printer.stream(counted("keys", _key_rows(rows_of)), ("key",))
         return
     keys = call.client.log(options.log).keys(
         prefix=to_bytes(options.prefix), pattern=patterns(options), limit=options.limit,
         **_members(options),
         start_after=None if options.after is None else to_bytes(options.after),
     )  # fmt: skip
-    await call.printer.stream(_key_rows(keys), ("key",))
+    await call.printer.stream(counted("keys", _key_rows(keys)), ("key",))
 
 
 async def _follow(call: Call) -> None:

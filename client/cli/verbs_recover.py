@@ -9,8 +9,10 @@ from typing import Any
 
 from ..protocol.errors import Conflict
 from .parser import Parser, UsageError, whole
+from .progress import watched
 from .quantities import age
 from .verb import Call, Verb
+from .verbs_ranges import under_way
 
 _MEMBER = ("node", "state", "answers", "last_term", "last_index", "applied", "last_seq", "damaged")
 _GONE = (
@@ -45,9 +47,11 @@ async def _recover(call: Call) -> None:
             "--accept-loss needs --from NODE; run the verb without --accept-loss to see "
             "which member has most"
         )
-    answer = await call.client.admin.recover(
+    recover = call.client.admin.recover(
         options.range, from_node=options.from_node, accept_loss=True, wait=not options.no_wait
     )
+    look = under_way(call.client, range_id=options.range)
+    answer = await watched(f"range {options.range}", recover, look)
     if options.no_wait:
         call.note(
             f"note: operation {answer['operation']} goes on; `lognode status` shows the operation"

@@ -3,9 +3,16 @@
 `check` is what apply asks; `check_new` is stricter, and is asked before the name goes into the log.
 """
 
+from typing import Final
+
 from . import characters, limits
 from .errors import InvalidArgument, LimitExceeded
 from .kinds import shown
+
+AUDIT: Final = "_audit"
+USAGE: Final = "_usage"
+OF_CLUSTER: Final = frozenset({AUDIT, USAGE})
+"""The logs that a cluster writes by itself. Clients read these logs, and never create them."""
 
 
 def check(name: object) -> None:

@@ -179,6 +179,8 @@ def _wrong(name: str, what: str) -> InvalidArgument:
 
 def _servers(text: str) -> str:
     address.parse(text)
+    address.tls_of(text)
+    address.token_file_of(text)
     return text
 
 
@@ -341,7 +343,8 @@ _OPTIONS: Final = (
 _BY_NAME: Final = {option.name.lower(): option for option in _OPTIONS}
 _KINDS: Final = {"b": "a batch", "s": "a stream", "w": "a sink"}
 _REFUSED: Final = {
-    "credentialsFile": "does not exist yet: clusters have no credentials",
+    "credentialsFile": "does not exist: give the file of a token in servers, as "
+    "lognodes://host:port?ca=FILE&token=FILE",
     "path": "is not for lognode: call load() and save() without a path, and give the option log",
 }
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})

@@ -14,6 +14,7 @@ from collections.abc import (
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from .. import tokens
 from ..ahead import ahead
 from ..cluster import Cluster
 from ..cursor import AsyncKeptCursor
@@ -23,6 +24,7 @@ from ..protocol import address
 from ..protocol.errors import LognodeError, PartialFailure
 from ..protocol.patterns import Patterns, patterns_of
 from ..protocol.reads import LAYOUT
+from ..protocol.tls import ClientTls
 from ..protocol.types import Consistency, CursorStart
 from ..retry import Attempts
 from ..routing import Range
@@ -41,15 +43,26 @@ Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None, bool]
 """Key, value, headers, and whether the record is a logical snapshot of its key."""
 
 
+def _cluster(servers: str) -> Cluster:
+    """Return the cluster, with the TLS and the token of the address."""
+    seeds, files, token = address.parse(servers), address.tls_of(servers), None
+    token_file = address.token_file_of(servers)
+    if token_file is not None:
+        token = tokens.read_token(token_file)
+    return Cluster(seeds, None if files is None else ClientTls(files), token)
+
+
 class Session:
     """A client on its own thread, until it is closed; use it as a context manager.
 
-    `timeout`: seconds, for each call. All raise LogNotFound, Unavailable, Timeout.
+    `servers` may name the files for TLS and of a token. `timeout`: seconds, for each call. All
+    raise LogNotFound, Unavailable, Timeout; the constructor raises InvalidArgument for files that
+    are missing on this machine.
     """
 
     def __init__(self, servers: str, log: str, *, timeout: float) -> None:
+        self._cluster = _cluster(servers)
         self._loop = LoopThread()
-        self._cluster = Cluster(address.parse(servers))
         self._routes = self._cluster.log(log)
         self._timeout = timeout
 

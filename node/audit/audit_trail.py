@@ -4,9 +4,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from ...client.protocol import log_names
 from ..runtime.logs import timestamp
 
-NAME: Final = "_audit"
+NAME: Final = log_names.AUDIT
 RETENTION_MS: Final = 90 * 24 * 3_600_000
 
 log = logging.getLogger("lognode.audit")

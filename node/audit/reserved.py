@@ -6,15 +6,14 @@ An administrator may alter the retention of such a log, and delete it: both are 
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...client.protocol import Operation, Permission
+from ...client.protocol import Operation, Permission, log_names
 from ...client.protocol.cluster import CREATE_LOG
 from ...client.protocol.errors import Unauthorized
 from ...client.protocol.groups import GROUP_CREATE
 from ...partitions.groups import dead_letters
 from ...partitions.metadata import Metadata
-from . import audit_trail, usage_trail
 
-LOGS: Final = frozenset({audit_trail.NAME, usage_trail.NAME})
+LOGS: Final = log_names.OF_CLUSTER
 _WRITES: Final = frozenset({Permission.APPEND, Permission.TRIM})
 
 Body = dict[str, Any]

@@ -14,11 +14,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from ...client.protocol import log_names
 from ...client.protocol.quotas import COUNTERS, STORED
 from ..quota.quotas import Quotas
 from ..runtime.logs import timestamp
 
-NAME: Final = "_usage"
+NAME: Final = log_names.USAGE
 RETENTION_MS: Final = 400 * 24 * 3_600_000
 _EVERY_S: Final = 60.0
 _COLUMNS: Final = (*COUNTERS, STORED)

@@ -9,6 +9,7 @@ send.
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from ...client.protocol.errors import LognodeError, Unauthorized
 from ..access.access import OpenAccess
 from ..access.http_guard import HttpGuard, token_of
 from ..metrics import Metrics
+from ..replicas.traces import Traces
 from .admission import of_requests, of_streams
 from .bodies import Bodies
 from .clients import Clients
@@ -51,7 +53,7 @@ TABLE: Final = (
 class Door:
     """Serves the operations of `TABLE`. `requests_max` and `streams_max` bound what is under way.
     `make` and `most` are those of `Clients`. `version` is that of the program. `metrics` counts
-    requests."""
+    requests. `traces` are those of the node, if it exports traces."""
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class Door:
         streams_max: int,
         version: str,
         metrics: Metrics,
+        traces: Traces | None = None,
     ) -> None:
         self._guard = guard
         self._clients = Clients(make, most)
@@ -72,6 +75,7 @@ class Door:
         self._looks = Looks()
         self._routes = Routes(TABLE)
         self._metrics = metrics
+        self._traces = traces
         metrics.http_under_way.set_function(lambda: len(self._requests))
         metrics.http_streams.set_function(lambda: len(self._streams))
         self._document = to_json(document(TABLE, version))
@@ -133,12 +137,21 @@ class Door:
                 headers={"WWW-Authenticate": "Bearer"},
             )
         bound = self._streams if route.streams or route.waits else self._requests
-        with bound.admitted(access.principal.name):
+        with bound.admitted(access.principal.name), self._traced(request, route):
             given = route.read(parts, request)
             values, many = await self._bodies.read(request, route)
             async with self._clients.of(token, given.get("log")) as client:
                 asked = Asked(request, client, given, values, many, self._looks)
                 return await route.handler(asked)
+
+    def _traced(self, request: web.Request, route: Route) -> AbstractContextManager[None]:
+        """Return the span of a request, whose asker is known: strangers get no spans."""
+        if self._traces is None or route.streams:
+            return nullcontext()
+        told = {"http.request.method": route.method, "http.route": route.path,
+                "lognode.request_id": id_of(request)}  # fmt: skip
+        parents = request.headers.getall("traceparent", [])
+        return self._traces.served(parents, f"{route.method} {route.path}", told)
 
     async def close(self) -> None:
         """Close the clients; returns within about two seconds."""

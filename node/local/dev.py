@@ -31,13 +31,16 @@ from .dev_data import (
     KeptNode,
     check_kept,
     directories_of,
+    first_http,
     first_port,
     kept_nodes,
     port_of,
 )
 from .dev_tls import DevTls
 
-_DEFAULT_PORT: Final = 4600
+DEFAULT_PORT: Final = 4600
+DEFAULT_HTTP: Final = 4680
+"""As of a node without flags: a page about a node holds for the first node of `lognode dev` too."""
 _START_S: Final = 120.0
 """The start timeout of `lognode dev`: nodes killed with much data first read all of it back."""
 _INVITE_S: Final = 20.0
@@ -223,8 +226,9 @@ class LocalCluster:
     `tls`: use TLS, with certificates of the cluster's own authority under `root`. `auth`: use a
     secret for the nodes, and tokens; `token` is the first token. Nodes that an earlier run left
     under `root` start again at their addresses. Without such nodes, the ports begin at `base_port`
-    or else `default_port`, three for each node: for clients, for peers and for HTTP. Without either
-    port, free ports are used.
+    or else `default_port`, three for each node: for clients, for peers and for HTTP. `default_http`
+    is the first port for HTTP that goes with `default_port`. Without `base_port` and
+    `default_port`, free ports are used.
     """
 
     def __init__(
@@ -234,6 +238,7 @@ class LocalCluster:
         *,
         base_port: int | None = None,
         default_port: int | None = None,
+        default_http: int | None = None,
         flags: Sequence[str] = (),
         tls: bool = False,
         auth: bool = False,
@@ -245,6 +250,10 @@ class LocalCluster:
         self._flags = tuple(flags)
         self._kept = kept_nodes(directories_of(root))
         first = base_port or first_port(self._kept) or (not self._kept and default_port)
+        self._first_http = None if base_port or self._kept else default_http
+        if not first and self._kept:  # the ports for HTTP may be a row of their own
+            first = first_port(self._kept, PORTS_A_NODE - 1)
+            self._first_http = first_http(self._kept) if first else None
         self._ports = iter(range(first, first + PORTS_A_NODE * nodes) if first else ())
         for _ in range(nodes):
             self.add()
@@ -256,6 +265,8 @@ class LocalCluster:
         port = next(self._ports, None) or port_of(kept.address) or free_ports(1)[0]
         peer = next(self._ports, None) or port_of(kept.peer) or port + 1
         http = next(self._ports, None) or port_of(kept.http) or free_ports(1)[0]
+        if self._first_http:
+            http = self._first_http + number - 1
         if peer == http:  # the cluster is from before nodes had a port for peers
             peer = free_ports(1)[0]
         join = self.nodes[0].address if self.nodes else None
@@ -366,11 +377,14 @@ def run(
     if nodes < 1:
         raise InvalidArgument(f"-n is {nodes}; a cluster has at least 1 node. Give -n 1 or more")
     cluster = LocalCluster(
-        data, nodes, base_port=base_port, default_port=_DEFAULT_PORT, tls=tls, auth=auth
-    )
+        data, nodes, base_port=base_port, default_port=DEFAULT_PORT, default_http=DEFAULT_HTTP,
+        tls=tls, auth=auth,
+    )  # fmt: skip
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
     signal.signal(signal.SIGINT, lambda number, _: ended.append(number))
+    if sys.stderr.isatty():
+        sys.stderr.write(f"starting {nodes} node{'s' if nodes > 1 else ''}\n")
     try:
         cluster.start(_START_S, interrupted=lambda: bool(ended))
         for node in cluster.nodes if not ended else ():
@@ -378,7 +392,8 @@ def run(
             sys.stdout.write(line)
         if not ended:
             server = shlex.quote(cluster.servers) if tls or auth else cluster.servers
-            sys.stdout.write(f"LOGNODE_SERVER={server}\nCtrl-C ends the cluster\n")
+            sys.stdout.write(f"console\t{cluster.nodes[0].url}/\nexport LOGNODE_SERVER={server}\n")
+            sys.stdout.write("Ctrl-C ends the cluster\n")
         sys.stdout.flush()
         gone: set[int] = set()
         while not ended:

@@ -82,16 +82,25 @@ def port_of(address: str) -> int:
         return 0
 
 
-def first_port(kept: Mapping[int, KeptNode]) -> int | None:
+def first_port(kept: Mapping[int, KeptNode], ports: int = PORTS_A_NODE) -> int | None:
     """Return the port from which the kept nodes' ports were counted, three for each node.
 
-    None means that the ports do not follow each other in that way, or that no port is known."""
+    `ports` is how many of the three are looked at. None means that the ports do not follow each
+    other in that way, or that no port is known."""
     found = set()
     for number, node in kept.items():
         if node.address and node.http:
             before = PORTS_A_NODE * (number - 1)
-            for at, address in enumerate((node.address, node.peer, node.http)):
+            for at, address in enumerate((node.address, node.peer, node.http)[:ports]):
                 found.add(port_of(address) - before - at)
+    return found.pop() if len(found) == 1 else None
+
+
+def first_http(kept: Mapping[int, KeptNode]) -> int | None:
+    """Return the port from which the kept nodes' HTTP ports were counted, one for each node.
+
+    None means that the ports do not follow each other in that way, or that no port is known."""
+    found = {port_of(node.http) - (number - 1) for number, node in kept.items() if node.http}
     return found.pop() if len(found) == 1 else None
 
 

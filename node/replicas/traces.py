@@ -1,4 +1,7 @@
-"""Traces of appends on the leader, which OpenTelemetry exports; only with `--traces on`.
+"""Traces of appends, which OpenTelemetry exports; only with `--traces on`.
+
+A request over HTTP whose asker is traced has a span at the node that serves the request. The SDK of
+this node, which the door uses, makes the spans of its requests to leaders below this span.
 
 An append whose client is traced has a span on the leader, and below it:
 
@@ -17,12 +20,13 @@ import os
 import re
 import threading
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import entry_points
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from ...client.protocol.errors import InvalidArgument
+from ...client.protocol.errors import InvalidArgument, LognodeError
 
 _PARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _SAMPLED: Final = 1
@@ -68,8 +72,8 @@ class Traces:
         self._entries: dict[Hashable, list[_Entry]] = {}
         """Entries under way by group."""
 
-    def begin(self, parent: str | None) -> AppendTrace | None:
-        """Return the trace of a request, or None if its client is not traced."""
+    def _remote(self, parent: str | None) -> Any:
+        """Return the context of a `traceparent`, or None unless the text is valid and sampled."""
         match = None if parent is None else _PARENT.fullmatch(parent)
         if match is None or not int(match[3], 16) & _SAMPLED:
             return None
@@ -80,7 +84,41 @@ class Traces:
         )  # fmt: skip
         if not context.is_valid:
             return None
-        return AppendTrace(api.set_span_in_context(api.NonRecordingSpan(context)))
+        return api.set_span_in_context(api.NonRecordingSpan(context))
+
+    @contextmanager
+    def served(self, parents: Sequence[str], name: str, told: Mapping[str, str]) -> Iterator[None]:
+        """Make the block a span of a request over HTTP, if the one `traceparent` is sampled.
+
+        `parents` are the texts of all `traceparent` of the request: several are as none. What the
+        SDK does within the block belongs to the span.
+        """
+        parent = self._remote(parents[0]) if len(parents) == 1 else None
+        if parent is None:
+            yield
+            return
+        api = self._api
+        span = self._tracer.start_span(
+            name, context=parent, kind=api.SpanKind.SERVER, attributes=told
+        )
+        try:
+            with api.use_span(span, record_exception=False, set_status_on_exception=False):
+                yield
+        except BaseException as error:
+            code = error.code if isinstance(error, LognodeError) else type(error).__name__
+            self._failed(span, code)
+            raise
+        finally:
+            span.end()
+
+    def _failed(self, span: Any, code: str) -> None:
+        span.set_attribute("error.type", code)
+        span.set_status(self._api.Status(self._api.StatusCode.ERROR, code))
+
+    def begin(self, parent: str | None) -> AppendTrace | None:
+        """Return the trace of a request, or None if its client is not traced."""
+        context = self._remote(parent)
+        return None if context is None else AppendTrace(context)
 
     def waits(self, made: AppendTrace, futures: Sequence[Any]) -> None:
         """Note the futures of a request's batches."""
@@ -129,8 +167,7 @@ class Traces:
             attributes=attributes, start_time=made.began_ns,
         )  # fmt: skip
         if code is not None:
-            span.set_attribute("error.type", code)
-            span.set_status(api.Status(api.StatusCode.ERROR, code))
+            self._failed(span, code)
         below = api.set_span_in_context(span)
         for entry in made.entries:
             for name, begin, end in (
@@ -164,9 +201,13 @@ class Traces:
 
 
 def exporting(node: int) -> Traces:
-    """Return traces that the exporter exports which `OTEL_TRACES_EXPORTER` names: by default OTLP
-    over HTTP. Raises InvalidArgument when OpenTelemetry or the exporter is not installed."""
+    """Return traces, also of the SDK in this process.
+
+    They are exported by the exporter that `OTEL_TRACES_EXPORTER` names: by default OTLP over HTTP.
+    Raises InvalidArgument when OpenTelemetry or the exporter is not installed.
+    """
     try:
+        from opentelemetry import trace
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -188,4 +229,5 @@ def exporting(node: int) -> Traces:
     told = {"service.name": "lognode", "service.instance.id": str(node)}
     provider = TracerProvider(resource=Resource.create(told), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(found[0].load()()))
+    trace.set_tracer_provider(provider)
     return Traces(provider)

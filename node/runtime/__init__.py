@@ -10,7 +10,7 @@
     parts, supervision       the parts that run until the node stops; parts that are begun again
     unexpected, shutdown     which failures end the node; why and when the node stops
     descriptors, rate        limits of open files and connections, and of bytes per second
-    commit                   the commit of the program
+    commit, compiled         the commit of the program; its modules in C
     logs, fields             log records, and values of checked bodies
 
 The contract: nothing here knows a replica, a range or a request. It may use metrics.

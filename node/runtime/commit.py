@@ -7,6 +7,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final
 
+FILE: Final = "commit.txt"
+"""The file that `setup.py` puts beside this module in a wheel and in a source distribution."""
 _SHOWN_CHARS: Final = 12
 _GIT_S: Final = 5.0
 
@@ -15,11 +17,19 @@ _GIT_S: Final = 5.0
 def commit() -> str:
     """Return the first digits of the commit, "" if unknown.
 
-    The commit is known in a checkout, with `+` where files were changed, and where pip installed
-    from a repository. A wheel does not have the commit.
+    The commit is known in a checkout, with `+` where files were changed, in a wheel or source
+    distribution that was built in a checkout, and where pip installed from a repository.
     """
-    root = Path(__file__).resolve().parents[2]
-    return of_checkout(root) or _installed()
+    here = Path(__file__).resolve()
+    return of_checkout(here.parents[2]) or of_file(here.parent) or _installed()
+
+
+def of_file(folder: Path) -> str:
+    """Return the commit that the build wrote into the folder, "" without the file."""
+    try:
+        return (folder / FILE).read_text("utf-8").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def of_checkout(root: Path) -> str:

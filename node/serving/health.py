@@ -175,7 +175,7 @@ class _Ranges:
         size = group_size(replicas, self._active)
         if len(range_.members) < size:
             name, live = metadata.name_of(range_), self._live(range_)
-            self.lines.append(f"{name} has {live} members; {size} are wanted")
+            self.lines.append(f"{name} has {live} of {size} members")
         if gid in self._hurt:
             self.damaged[gid] = metadata.name_of(range_)
         for node in self._left.intersection(range_.members):

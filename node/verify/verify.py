@@ -55,25 +55,52 @@ class Check:
         }
 
 
-def verify(root: Path) -> list[Check]:
+def verify(root: Path, told: Callable[[float, int], None] | None = None) -> list[Check]:
     """Return the result of every check of the directory.
 
+    `told` gets the part of the work that is done, 0 to 1, and the bytes that were looked at.
     Raises DirectoryInUse, InvalidArgument; OSError when the directory itself cannot be read."""
     directory = DataDirectory(root)
     with locked(root):
-        known = Known()
+        known, progress = Known(), _Bytes(directory, told)
         checks = [_check_layout(directory)]
         checks.append(_guarded("meta", lambda check: _check_meta(directory, known, check)))
         checks.append(_guarded("identity", lambda check: _check_identity(known, check)))
         recovery, check = _check_wal(directory)
+        progress.looked(_size_of(directory.wal))
         of_logs = _check_logs(recovery)
         of_replicas = _guarded("replicas", lambda c: _check_replicas(known, recovery, c))
         if recovery is None:
             of_logs.repair = of_replicas.repair = check.repair
         checks += [check, of_logs, of_replicas]
         checks.append(_guarded("states", lambda c: _check_states(directory, known, c)))
-        checks.append(_guarded("segments", lambda c: _check_segments(directory, known, c)))
+        checks.append(
+            _guarded("segments", lambda c: _check_segments(directory, known, c, progress.looked))
+        )
     return checks
+
+
+class _Bytes:
+    """How many bytes of the WAL and of the segments were looked at."""
+
+    def __init__(self, directory: DataDirectory, told: Callable[[float, int], None] | None) -> None:
+        self._told = told
+        self._whole = _size_of(directory.wal) + _size_of(directory.files)
+        self._looked = 0
+
+    def looked(self, count: int) -> None:
+        """Count bytes, and tell."""
+        self._looked += count
+        if self._told is not None:
+            self._told(self._looked / max(1, self._whole), self._looked)
+
+
+def _size_of(folder: Path) -> int:
+    """Return the bytes of the files in a folder; 0 for a folder that cannot be read."""
+    try:
+        return sum(path.stat().st_size for path in folder.iterdir())
+    except OSError:
+        return 0
 
 
 def _guarded(name: str, fill: Callable[[Check], None]) -> Check:
@@ -189,6 +216,8 @@ def _check_states(directory: DataDirectory, known: Known, check: Check) -> None:
     check.wrong += wrong
 
 
-def _check_segments(directory: DataDirectory, known: Known, check: Check) -> None:
-    check.found, wrong = check_segments(directory.files, known.segments())
+def _check_segments(
+    directory: DataDirectory, known: Known, check: Check, told: Callable[[int], None]
+) -> None:
+    check.found, wrong = check_segments(directory.files, known.segments(), told)
     check.wrong += wrong

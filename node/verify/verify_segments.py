@@ -1,7 +1,7 @@
 """Check that the segment files are those that the manifests name, down to every block."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +15,12 @@ _CACHE_BYTES: Final = 4 << 20
 _SUFFIX: Final = ".seg"
 
 
-def check_segments(directory: Path, named: Iterable[SegmentInfo]) -> tuple[str, list[str]]:
+def check_segments(
+    directory: Path, named: Iterable[SegmentInfo], told: Callable[[int], None]
+) -> tuple[str, list[str]]:
     """Return a summary of what was checked, and the failures. Needs memory for some blocks.
 
+    `told` gets the bytes of each segment that was looked at.
     Raises OSError when the directory cannot be read."""
     segments = {info.content_id: info for info in named}
     wrong = []
@@ -30,6 +33,7 @@ def check_segments(directory: Path, named: Iterable[SegmentInfo]) -> tuple[str, 
             wrong.append(error.message)
         except OSError as error:
             wrong.append(f"segment {info.content_id} cannot be read: {error.strerror or error}")
+        told(info.size)
     orphans = strange = 0
     with os.scandir(directory) as entries:
         for entry in entries:

@@ -167,6 +167,24 @@ def test_a_flipped_bit_is_refused_by_name(
     assert entries(target, "joined") == entries(source, "joined")
 
 
+def test_logs_that_a_cluster_writes_itself_are_not_restored(
+    target: LocalCluster, tmp_path: Path, run: Any
+) -> None:
+    store = str(tmp_path / "store")
+    with testing.cluster(tmp_path, 1, auth=True) as audited:
+        with lognode.Client(audited.servers) as client:
+            client.create_log("orders").append("anna", b"two shirts")
+            testing.eventually(lambda: list(client.log("_audit").keys()))
+        assert run("create", store, "--server", audited.servers)["logs"] == 2
+    assert [row["log"] for row in run("list", store)] == ["_audit", "orders"]
+    restored = run("restore", store, "--server", target.servers)
+    assert (restored["logs"], restored["entries"]) == (1, 1)
+    assert restored["own_logs"] == ["_audit"]
+    assert len(entries(target, "orders")) == 1
+    error = run("restore", store, "--log", "_audit", "--server", target.servers, code=1)
+    assert "log '_audit' is written by the cluster alone" in error
+
+
 def test_a_restore_that_was_killed_continues(
     source: LocalCluster, target: LocalCluster, tmp_path: Path, run: Any
 ) -> None:

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -11,11 +10,11 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from terminal import LOGNODE, Terminal
 
 import lognode
 from lognode import testing
@@ -25,7 +24,6 @@ from lognode.node.main import main
 from lognode.testing import LocalCluster
 
 pytestmark = pytest.mark.cluster
-LOGNODE = Path(sys.executable).with_name("lognode")
 
 
 @pytest.fixture(scope="module")
@@ -128,52 +126,6 @@ def test_every_verb_prints_every_format(
                 json.loads(line)
     arguments = [part.format(format=format_) for part in EXAMPLES["log delete"]]
     assert run("log", "delete", *arguments, "--format", format_) == ("", "")
-
-
-class Terminal:
-    """A verb on a terminal of its own."""
-
-    def __init__(self, servers: str, *arguments: str, term: str = "xterm") -> None:
-        self._fd, other = pty.openpty()
-        self.process = subprocess.Popen(
-            [LOGNODE, *arguments], stdin=other, stdout=other, stderr=other, start_new_session=True,
-            env={**os.environ, "TERM": term, "LOGNODE_SERVER": servers},
-        )  # fmt: skip
-        os.close(other)
-        self.shown = b""
-
-    def read_until(self, part: bytes) -> None:
-        while part not in self.shown:
-            self.shown += os.read(self._fd, 65_536)
-
-    def type(self, keys: bytes) -> None:
-        os.write(self._fd, keys)
-
-    def end(self) -> int:
-        """Read the rest; return the exit code."""
-        with suppress(OSError):  # Linux: EIO once the other side of the terminal is closed
-            while True:
-                self.shown += os.read(self._fd, 65_536)
-        os.close(self._fd)
-        return self.process.wait()
-
-
-def test_top_draws_on_a_terminal_until_the_user_quits(cluster: LocalCluster) -> None:
-    terminal = Terminal(cluster.servers, "top", "--every", "100ms")
-    terminal.read_until(b"(metadata)")
-    terminal.type(b"sq")
-    assert terminal.end() == 0
-    address = cluster.servers.removeprefix("lognode://")
-    assert address.encode() in terminal.shown
-    assert b"q: quit" in terminal.shown
-    assert b"\x1b[?1049l" in terminal.shown[terminal.shown.index(b"(metadata)") :], "not put back"
-
-
-def test_top_refuses_an_unknown_terminal(cluster: LocalCluster) -> None:
-    terminal = Terminal(cluster.servers, "top", term="nonsense")
-    assert terminal.end() == 2
-    refusal = b"the terminal 'nonsense' (TERM) is unknown here; set TERM, or give --once"
-    assert refusal in terminal.shown
 
 
 def test_values_travel_through_the_command_line(run: Any) -> None:

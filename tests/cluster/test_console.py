@@ -168,6 +168,24 @@ def test_a_live_tail_shows_entries_as_they_come(tab: Console, cluster: LocalClus
         expect(page.locator(".count")).to_contain_text("stopped")
 
 
+def test_a_live_tail_begins_where_its_reader_asks(tab: Console, cluster: LocalCluster) -> None:
+    with lognode.Client(cluster.servers) as client:
+        log = client.create_log("since", exist_ok=True)
+        log.append("k", b"before")
+        page = tab.open("explorer", "log=since")
+        assert page.get_by_label("Follow since").input_value() == "now"
+        page.get_by_label("Follow since").select_option(label="the beginning")
+        page.get_by_role("button", name="Follow live").click()
+        expect(page.locator(".count")).to_contain_text("up to date: 1 entry")
+        log.append("k", b"after")
+        expect(page.locator("tbody tr")).to_have_count(2)
+        page.reload()
+        assert page.get_by_label("Follow since").input_value() == "all"
+        page = tab.open("explorer", "log=since&key=k")
+        page.get_by_role("button", name="Follow live").click()
+        expect(page.locator(".count")).to_contain_text("up to date: 2 entries")
+
+
 def test_a_tail_goes_on_after_the_node_was_killed(browser: Browser, tmp_path: Path) -> None:
     with testing.cluster(tmp_path, 1) as cluster, lognode.Client(cluster.servers) as client:
         log = client.create_log("live")

@@ -39,7 +39,7 @@ class Dev:
         lines = []
         for line in self.process.stdout:
             lines.append(line.rstrip())
-            if line.startswith("LOGNODE_SERVER="):
+            if line.startswith("export LOGNODE_SERVER="):
                 return lines
         self.process.communicate(timeout=10)
         raise AssertionError(f"it ended with {self.process.returncode}: {lines}")
@@ -117,7 +117,10 @@ def test_S2_a_dev_cluster_starts_again_on_its_data_after_a_stop_and_after_kill_9
 ) -> None:
     """It started one node and waited until that node served, which took a majority."""
     first = dev.start("--base-port", str(dev.base))
-    assert [line.split("\t")[0] for line in first[:-1]] == ["node 1", "node 2", "node 3"]
+    assert [line.split("\t")[0] for line in first[:3]] == ["node 1", "node 2", "node 3"]
+    console = f"http://127.0.0.1:{dev.base + 2}/"
+    server = f"lognode://{','.join(f'127.0.0.1:{dev.base + 3 * n}' for n in range(NODES))}"
+    assert first[3:] == [f"console\t{console}", f"export LOGNODE_SERVER={server}"]
     dev.append(50)
     with dev.client() as client:
         row = {node["address"]: node["id"] for node in client.status()["nodes"]}

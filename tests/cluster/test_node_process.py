@@ -337,7 +337,7 @@ def test_the_others_of_a_dev_cluster_go_on_when_a_node_is_killed(tmp_path: Path)
         assert process.stderr is not None
         try:
             for line in process.stdout:
-                if line.startswith("LOGNODE_SERVER="):
+                if line.startswith("export LOGNODE_SERVER="):
                     break
             os.kill(int((tmp_path / "node3" / "lock").read_text()), signal.SIGKILL)
             told = process.stderr.readline()

@@ -394,8 +394,8 @@ def test_dev_with_tls_is_one_command(tmp_path: Path) -> None:
     )  # fmt: skip
     try:
         assert process.stdout is not None
-        line = next(line for line in process.stdout if line.startswith("LOGNODE_SERVER="))
-        (server,) = shlex.split(line.removeprefix("LOGNODE_SERVER="))
+        line = next(line for line in process.stdout if line.startswith("export LOGNODE_SERVER="))
+        (server,) = shlex.split(line.removeprefix("export LOGNODE_SERVER="))
         assert server.startswith("lognodes://127.0.0.1:")
         with lognode.Client(server) as client:
             client.create_log("x").append(b"k", b"v")

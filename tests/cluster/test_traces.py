@@ -1,9 +1,12 @@
 """OpenTelemetry: one trace from the span of a caller to the spans of the leader, on real nodes."""
 
+import http.client
+import json
 import os
 import subprocess
 import sys
 import threading
+import urllib.error
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +25,7 @@ from lognode.client.protocol.errors import LognodeError
 from lognode.node.replicas.traces import Traces
 
 pytestmark = pytest.mark.cluster
+DOOR = "POST /v1/logs/{log}/entries"
 STAGES = {"lognode gather", "lognode wal", "lognode quorum", "lognode apply"}
 
 
@@ -115,6 +119,68 @@ def test_a_trace_goes_from_the_caller_to_the_disks_of_the_leader(
     assert traces == {trace_id}, "only what is traced by its caller is traced"
     told = "".join(str(span) for span in collector.spans)
     assert "secret-key" not in told
+
+
+def test_an_append_over_http_is_one_trace_from_the_door_to_the_disks_of_the_leader(
+    tmp_path: Path, collector: Collector
+) -> None:
+    trace_id, span_id = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    sampled = f"00-{trace_id}-{span_id}-01"
+    with testing.cluster(tmp_path, 3, flags=("--traces", "on")) as cluster:
+        testing.wait_healthy(cluster)
+        with lognode.Client(cluster.servers) as client:
+            client.create_log("orders")
+            (leader,) = {
+                row["leader"] for row in client.status()["ranges"] if row["log"] == "orders"
+            }
+        other = next(node for node in cluster.nodes if node.number != leader)
+        path = f"http://{other.http}/v1/logs/orders/entries"
+        for parents in ([], [f"00-{'1' * 32}-{span_id}-00"], ["ff" + sampled[2:]], [sampled + "x"],
+                        ["9" * 4_000], [f"00-{'2' * 32}-{span_id}-01"] * 2):  # fmt: skip
+            assert post(path, {"key": "k", "value": "v"}, parents)["seq"]
+        assert post(path, {"key": "secret-key", "value": "v"}, [sampled])["seq"]
+        with pytest.raises(urllib.error.HTTPError, match="409"):
+            post(path, {"key": "secret-key", "value": "v", "expect": "absent"}, [sampled])
+
+        def whole() -> dict[str, list[Any]] | None:
+            found: dict[str, list[Any]] = {}
+            for span in collector.spans:
+                found.setdefault(span.name, []).append(span)
+            wanted = {*STAGES, "lognode append", "lognode append request", DOOR}
+            return found if wanted <= found.keys() and len(found[DOOR]) == 2 else None
+
+        found = testing.eventually(whole, what="the nodes export the spans")
+    assert {span.trace_id.hex() for spans in found.values() for span in spans} == {trace_id}
+    done, refused = sorted(found[DOOR], key=lambda span: span.status.code)
+    assert {done.parent_span_id.hex(), refused.parent_span_id.hex()} == {span_id}
+    assert {each.key: each.value.string_value for each in refused.attributes}["error.type"] == (
+        "SEQUENCE_MISMATCH"
+    )
+    (request,) = (s for s in found["lognode append request"] if s.parent_span_id == done.span_id)
+    (append,) = (s for s in found["lognode append"] if s.parent_span_id == request.span_id)
+    below = {s.name for name in STAGES for s in found[name] if s.parent_span_id == append.span_id}
+    assert below == STAGES
+    assert done.start_time_unix_nano <= request.start_time_unix_nano
+    assert request.end_time_unix_nano <= done.end_time_unix_nano
+    assert "secret-key" not in "".join(str(span) for span in collector.spans)
+
+
+def post(address: str, value: Any, parents: list[str]) -> Any:
+    """Append over HTTP, with these headers `traceparent`. Raises HTTPError for a refusal."""
+    host, _, path = address.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(host, timeout=30)
+    body = json.dumps(value).encode()
+    connection.putrequest("POST", f"/{path}")
+    for name, text in (("Content-Type", "application/json"), ("Content-Length", str(len(body))),
+                       *(("traceparent", parent) for parent in parents)):  # fmt: skip
+        connection.putheader(name, text)
+    connection.endheaders(body)
+    answer = connection.getresponse()
+    told = json.load(answer)
+    connection.close()
+    if answer.status != 200:
+        raise urllib.error.HTTPError(address, answer.status, told["code"], answer.headers, None)
+    return told
 
 
 def test_a_failed_request_ends_its_span_with_the_code(

@@ -108,7 +108,10 @@ def test_trap_3_an_empty_log_is_an_empty_frame(
         ),
         ({"pushdown": "true"}, r"option pushdown: .*filterPushdown"),
         ({"pattern": "a*b"}, "option pattern: the pattern `a.b` has a `.` within a level"),
-        ({"credentialsFile": "x"}, "option credentialsFile: does not exist yet"),
+        (
+            {"credentialsFile": "x"},
+            "option credentialsFile: does not exist: give the file of a token",
+        ),
         ({"log": "nope"}, "log .nope. does not exist"),
         ({"maxEntriesPerTrigger": "5"}, "maxEntriesPerTrigger: is an option of a stream"),
         ({"servers": "127.0.0.1:1", "timeout": "2s"}, "127.0.0.1:1"),

@@ -3,12 +3,14 @@
 import asyncio
 import io
 import json
+import re
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lognode.client.cli import main, parser, progress
+from lognode.client.cli import main, parser, progress, verbs_nodes, verbs_ranges
 from lognode.client.cli.clusters import where
 from lognode.client.cli.printer import FORMATS, Printer
 from lognode.client.protocol import errors
@@ -228,6 +230,24 @@ def test_the_server_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
     assert where(verb.parser().parse(["--server", "g:2"])).server == "g:2"
 
 
+def test_a_terminal_shows_times_as_dates_and_quantities_with_units(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    row = {"id": 7, "expires_ms": 1_357_035_420_000, "retention_ms": 90 * 86_400_000}
+    row |= {"retention_bytes": 10 << 30}
+    columns = ("id", "expires_ms", "retention_ms", "retention_bytes", "lease_ms")
+    terminal, pipe = Terminal(), io.StringIO()
+    for lease_ms, told in ((5_400_000, "90m"), (1_500, "1500ms"), (0, "0s"), (None, "-")):
+        terminal.truncate(0)
+        Printer("table", terminal).rows([{**row, "lease_ms": lease_ms}], columns)
+        head, line = terminal.getvalue().replace("\0", "").splitlines()
+        assert head.split() == ["ID", "EXPIRES", "RETENTION", "RETENTION_BYTES", "LEASE"]
+        assert line.split() == ["7", "2013-01-01T10:17:00.000Z", "90d", "10.0", "GiB", told]
+    Printer("table", pipe).rows([{**row, "lease_ms": 0}], columns)
+    assert pipe.getvalue() == "7\t1357035420000\t7776000000\t10737418240\t0\n"
+
+
 def test_the_bar_is_for_terminals() -> None:
     nowhere, terminal = io.StringIO(), Terminal()
     for out in (nowhere, terminal):
@@ -237,6 +257,121 @@ def test_the_bar_is_for_terminals() -> None:
     assert nowhere.getvalue() == ""
     assert "flights [###############---------------]  50%  1,234" in terminal.getvalue()
     assert terminal.getvalue().endswith("\n")
+
+
+def test_a_bar_fits_the_line_and_shows_the_last_that_it_got() -> None:
+    terminal = Terminal()
+    bar = progress.Progress("a" * 70, terminal)
+    bar.update(0.1, 1)
+    bar.update(0.2, 2)  # too soon to be drawn
+    bar.leave()
+    bar.leave()
+    drawn = terminal.getvalue().removesuffix("\n").split("\r")[1:]
+    assert [len(line) for line in drawn] == [79, 79]
+    short = Terminal()
+    bar = progress.Progress("rows", short)
+    bar.update(None, 7)
+    bar.end(None, 9_999)
+    assert re.fullmatch(r"\rrows 7  \S+/s +\rrows 9,999  \S+/s +\n", short.getvalue())
+
+
+def test_a_wait_tells_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_LOOK_EVERY_S", 0.01)
+    terminal, looks = Terminal(), 0
+    monkeypatch.setattr("sys.stderr", terminal)
+
+    async def wait() -> None:
+        done = asyncio.Event()
+
+        async def look() -> progress.Step:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                raise errors.Unavailable("x")
+            if looks == 4:
+                done.set()
+            return progress.Step(looks / 4, f"left:\n{4 - looks}")
+
+        async def work() -> str:
+            await done.wait()
+            return "done"
+
+        assert await progress.watched("node 3", work(), look) == "done"
+
+        async def failing() -> None:
+            raise errors.Conflict("no")
+
+        with pytest.raises(errors.Conflict):
+            await progress.watched("node 3", failing(), look)
+
+    asyncio.run(wait())
+    lines = terminal.getvalue().removesuffix("\n").split("\r")
+    assert [line.rstrip() for line in lines[1:4]] == [
+        f"node 3 [{'#' * 8}{'-' * 22}]  25%  0 s  left: 3", "node 3 0 s  no answer",
+        f"node 3 [{'#' * 22}{'-' * 8}]  75%  0 s  left: 1",
+    ]  # fmt: skip
+
+
+def test_a_drain_and_a_change_of_a_range_tell_how_far_they_are() -> None:
+    answers: list[list[dict[str, Any]]] = [
+        [{"id": 1, "replicas": 9}, {"id": 3, "replicas": 4}], [{"id": 3, "replicas": 1}],
+        [{"id": 3, "replicas": 0}], [],
+    ]  # fmt: skip
+    operation = {"id": 5, "kind": "move", "phase": "COPYING", "reason": "an operator"}
+    ranges: list[dict[str, Any]] = [
+        {"id": 1, "log": "a", "operation": None}, {"id": 2, "log": "b", "operation": 5},
+    ]  # fmt: skip
+
+    async def nodes() -> Any:
+        return answers.pop(0)
+
+    async def status() -> Any:
+        return {"operations": [operation], "ranges": ranges}
+
+    client: Any = SimpleNamespace(admin=SimpleNamespace(nodes=nodes), status=status)
+
+    async def look() -> None:
+        left = verbs_nodes._leaving(client, 3)
+        steps = [await left() for _ in range(4)]
+        assert steps == [
+            (0.0, "replicas left: 4"), (0.75, "replicas left: 1"), (1.0, "replicas left: 0"),
+            (1.0, "replicas left: 0"),
+        ]  # fmt: skip
+        under_way = "move is COPYING: an operator"
+        none = "no operation is under way"
+        for chosen, told in (
+            ({"range_id": 2}, under_way), ({"log": "b"}, under_way), ({"range_id": 1}, none),
+            ({"log": "a"}, none),
+        ):  # fmt: skip
+            step = await verbs_ranges.under_way(client, **chosen)()  # type: ignore[arg-type]
+            assert step == (None, told), chosen
+
+    asyncio.run(look())
+
+
+def test_a_wait_that_the_user_ends_ends_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", Terminal())
+    told = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append("cleaned up")
+
+    async def look() -> progress.Step:
+        return progress.Step(None, "")
+
+    async def end() -> None:
+        task = asyncio.create_task(progress.watched("bench", work(), look))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert told == ["cleaned up"]
+
+    asyncio.run(end())
 
 
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,19 @@
 """The commit of the program, in `lognode --version` and in the metrics."""
 
 import json
+import os
+import platform
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from lognode.client.protocol.native import native, packing
 from lognode.node import main as node_main
 from lognode.node.metrics import Metrics
 from lognode.node.runtime import commit
+from lognode.statemachine.compiled import memtables
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -51,11 +56,36 @@ def test_an_installation_from_a_repository_has_its_commit(text: str, expected: s
 def test_the_version_and_the_metrics_name_the_commit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for known, shown in (("0123456789ab", " (0123456789ab)\n"), ("", "0.1.0\n")):
+    for known, shown in (("0123456789ab", " (0123456789ab)"), ("", "0.1.0")):
         monkeypatch.setattr(commit, "commit", lambda known=known: known)
         monkeypatch.setattr("lognode.node.metrics.commit", lambda known=known: known)
         assert node_main.main(["--version"]) == 0
-        assert capsys.readouterr().out.endswith(shown)
+        first, second = capsys.readouterr().out.splitlines()
+        assert first.endswith(shown)
+        assert platform.python_version() in second
         metrics = Metrics()
         metrics.watch_process()
         assert f'commit="{known}"' in metrics.exposition().decode()
+
+
+def test_a_build_leaves_its_commit_in_a_file(tmp_path: Path) -> None:
+    assert commit.of_file(tmp_path) == ""
+    (tmp_path / commit.FILE).write_text("0123456789ab\n")
+    assert commit.of_file(tmp_path) == "0123456789ab"
+
+
+def test_the_version_says_that_modules_in_c_are_missing() -> None:
+    hidden = "from lognode.statemachine import compiled; compiled.building = None"
+    for code, pure, told in (
+        ("", "1", "without modules in C, as LOGNODE_PURE says: slower"),
+        (hidden, "", "without the modules in C _building: slower. Install a C compiler"),
+    ):
+        if hidden == code and None in (native, packing, memtables):
+            continue  # more is missing here
+        done = subprocess.run(
+            [sys.executable, "-c",
+             f"{code}\nfrom lognode.node.main import main\nmain(['--version'])"],
+            capture_output=True, text=True, timeout=60, check=True,
+            env={**os.environ, "LOGNODE_PURE": pure},
+        )  # fmt: skip
+        assert told in done.stdout

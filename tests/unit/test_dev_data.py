@@ -23,14 +23,16 @@ from lognode.partitions.metadata import Metadata
 from lognode.statemachine.meta import LmdbMeta
 
 
-def image(nodes: int, *, removed: int | None = None, first: int = 4600) -> Metadata:
+def image(
+    nodes: int, *, removed: int | None = None, first: int = 4600, http: int | None = None
+) -> Metadata:
     found = Metadata()
     commands: list[dict[str, Any]] = [{"op": "found", "cluster": "c", "node": 1}]
     commands += [
         {"op": "register", "incarnation": n, "boot": 1, "process": 1, "node": None, "zone": "",
          "address": f"127.0.0.1:{first + 3 * (n - 1)}",
          "peer": f"127.0.0.1:{first + 3 * (n - 1) + 1}",
-         "http": f"127.0.0.1:{first + 3 * (n - 1) + 2}"}
+         "http": f"127.0.0.1:{first + 3 * (n - 1) + 2 if http is None else http + n - 1}"}
         for n in range(1, nodes + 1)
     ]  # fmt: skip
     if removed is not None:
@@ -86,6 +88,27 @@ def test_a_cluster_takes_the_addresses_of_the_nodes_that_were_here(tmp_path: Pat
     assert [node.address for node in again.nodes] == list(addresses(3, 7_100).values())
     assert again.nodes[2].peer == "127.0.0.1:7107"
     assert again.nodes[2].http == "127.0.0.1:7108"
+
+
+def test_the_first_node_of_a_new_cluster_has_the_ports_of_a_node_without_flags(
+    tmp_path: Path,
+) -> None:
+    made = LocalCluster(tmp_path, 2, default_port=4600, default_http=4680)
+    ports = [(node.address, node.peer, node.http) for node in made.nodes]
+    assert ports[0] == ("127.0.0.1:4600", "127.0.0.1:4601", "127.0.0.1:4680")
+    assert ports[1] == ("127.0.0.1:4603", "127.0.0.1:4604", "127.0.0.1:4681")
+    based = LocalCluster(tmp_path, 1, base_port=7_100, default_port=4600, default_http=4680)
+    assert based.nodes[0].http == "127.0.0.1:7102"
+
+
+def test_more_nodes_go_on_in_both_rows_of_ports(tmp_path: Path) -> None:
+    for number in (1, 2):
+        make(tmp_path, number, image(2, first=7_100, http=7_180))
+    assert first_port(kept(tmp_path)) is None
+    again = LocalCluster(tmp_path, 3, default_port=4600, default_http=4680)
+    assert [node.address for node in again.nodes] == list(addresses(3, 7_100).values())
+    assert [node.http for node in again.nodes] == [f"127.0.0.1:{n}" for n in range(7_180, 7_183)]
+    assert again.nodes[2].peer == "127.0.0.1:7107"
 
 
 def test_a_node_of_before_the_port_for_peers_gets_a_free_one(tmp_path: Path) -> None:

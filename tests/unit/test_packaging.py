@@ -29,7 +29,20 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name)
+    for arguments in (
+        ("init", "--quiet"),
+        ("add", "--all"),
+        ("-c", "user.name=n", "-c", "user.email=e@example.org", "commit", "--quiet", "-m", "First"),
+    ):
+        subprocess.run(["git", "-C", str(source), *arguments], check=True, timeout=60)
     return source
+
+
+def commit_of(source: Path) -> str:
+    return subprocess.run(
+        ["git", "-C", str(source), "rev-parse", "--short=12", "HEAD"],
+        check=True, capture_output=True, text=True,
+    ).stdout.strip()  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +78,10 @@ def test_the_sdist_has_the_documents_and_all_that_the_wheel_is_made_of(
     (built,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(built) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
+        (root,) = {name.partition("/")[0] for name in archive.getnames()}
+        kept = archive.extractfile(f"{root}/node/runtime/commit.txt")
+        assert kept is not None
+        assert kept.read().decode().strip() == commit_of(source)
     wanted = {
         path.relative_to(source).as_posix()
         for pattern in ("docs/**/*", "*.md", "client/**/*.py", "node/**/*.py", "*/**/*.[ch]")
@@ -85,6 +102,7 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
         for path in ROOT.rglob("*.py")
         if not (set(path.relative_to(ROOT).parts[:1]) & NOT_SHIPPED)
         and not any(part.startswith(".") or part == "build" for part in path.parts)
+        and path != ROOT / "setup.py"
     }
     # Where a compiler is, and only there, the wheel has the compiled modules.
     compiled = {name for name in shipped if name.endswith(".so")}
@@ -95,11 +113,12 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
     files = (ROOT / "node" / "web" / "console").iterdir()
     console = {f"lognode/node/web/console/{path.name}" for path in files}
     assert {"lognode/node/web/console/index.html"} < console
-    assert shipped - compiled == modules | console | {"lognode/py.typed", "pyspark_lognode.py"}
+    others = {"lognode/py.typed", "lognode/node/runtime/commit.txt", "pyspark_lognode.py"}
+    assert shipped - compiled == modules | console | others
 
 
 @pytest.mark.slow
-def test_the_wheel_runs(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_runs(source: Path, wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
         (entry_points,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
@@ -107,7 +126,11 @@ def test_the_wheel_runs(wheel: Path, tmp_path: Path) -> None:
         scripts.read_string(archive.read(entry_points).decode())
     assert set(scripts["console_scripts"]) == {"lognode", "lognode-chaos"}
     for target, arguments, expected in (
-        (scripts["console_scripts"]["lognode"], ["--version"], "lognode 0.1.0"),
+        (
+            scripts["console_scripts"]["lognode"],
+            ["--version"],
+            f"lognode 0.1.0 ({commit_of(source)})\n",
+        ),
         (scripts["console_scripts"]["lognode-chaos"], ["sim", "--seed", "1"], "seed=1 ok"),
     ):
         module, function = target.split(":")

@@ -13,14 +13,20 @@ const LATEST_AT_ONCE = 6;
 const LIVE_MAX = 500;
 const LIVE_BYTES_MAX = 16 * 1024 * 1024;
 const BY = [["prefix", "keys with a prefix"], ["pattern", "keys of a pattern"], ["key", "one key"]];
-const SINCE = [["", "the beginning"], ["600", "10 minutes ago"], ["3600", "an hour ago"], ["86400", "a day ago"], ["604800", "a week ago"]];
+const ALL = "all", NOW = "now";
+const SINCE = [[ALL, "the beginning"], ["600", "10 minutes ago"], ["3600", "an hour ago"], ["86400", "a day ago"], ["604800", "a week ago"]];
 const ORDER = [["newest", "newest first"], ["oldest", "oldest first"]];
+
+/** A tail of many keys begins now, unless asked otherwise; a key is shown from its first entry on. */
+function sinceOf(by) {
+  return by === "key" ? ALL : NOW;
+}
 
 export async function open(view) {
   const wanted = view.parameters;
   const by = wanted.key !== undefined ? "key" : wanted.pattern !== undefined ? "pattern" : "prefix";
   const state = {
-    log: wanted.log ?? "", by, text: wanted[by] ?? "", since: wanted.since ?? "", until: wanted.until ?? "",
+    log: wanted.log ?? "", by, text: wanted[by] ?? "", since: wanted.since ?? sinceOf(by), until: wanted.until ?? "",
     order: wanted.order ?? "newest",
   };
   const form = h("form", {class: "fields", on: {submit: (event) => { event.preventDefault(); search(); }}});
@@ -38,10 +44,10 @@ export async function open(view) {
     replace(form,
       field("log", "Log", state.log, {list: "log-names", required: true}),
       h("datalist", {id: "log-names"}, (known ?? []).map((name) => h("option", {value: name}))),
-      choice("by", "Look at", BY, state.by, (given) => { taken(); state.by = given; fields(); }),
+      choice("by", "Look at", BY, state.by, (given) => { taken(); state.by = given; state.since = sinceOf(given); fields(); }),
       field("text", {key: "Key", prefix: "Prefix", pattern: "Pattern"}[state.by], state.text, {placeholder: state.by === "pattern" ? "eu/*/orders/>" : "text, or 0x00ff"}),
       state.by === "key" && choice("order", "Order", ORDER, state.order, (given) => { state.order = given; }),
-      choice("since", state.by === "key" ? "Since" : "Follow since", SINCE, state.since, (given) => { state.since = given; }),
+      choice("since", state.by === "key" ? "Since" : "Follow since", state.by === "key" ? SINCE : [[NOW, "now"], ...SINCE], state.since, (given) => { state.since = given; }),
       state.by === "key" && field("until", "Until (UTC)", state.until, {type: "datetime-local"}),
       h("div", {class: "buttons"}, h("button", {type: "submit", class: "strong"}, "Look"),
         h("button", {type: "button", data: {key: "live"}, on: {click: live}}, "Follow live")));
@@ -56,7 +62,7 @@ export async function open(view) {
     taken();
     stop.abort();
     stop = new AbortController();
-    view.keep({log: state.log, [state.by]: state.text || (state.by === "key" ? "" : null), since: state.since, until: state.until, order: state.by === "key" ? state.order : ""});
+    view.keep({log: state.log, [state.by]: state.text || (state.by === "key" ? "" : null), since: state.since === sinceOf(state.by) ? "" : state.since, until: state.until, order: state.by === "key" ? state.order : ""});
     replace(results);
     replace(more);
     count.textContent = "";
@@ -68,7 +74,7 @@ export async function open(view) {
   }
 
   function start() {
-    return state.since === "" ? null : `time:${Date.now() - Number(state.since) * 1000}`;
+    return state.since === ALL || state.since === NOW ? null : `time:${Date.now() - Number(state.since) * 1000}`;
   }
 
   function search() {
@@ -146,7 +152,7 @@ export async function open(view) {
 
   function live() {
     const signal = began();
-    const given = {[state.by]: state.text === "" ? null : inAddress(typed(state.text)), from: start() ?? "latest"};
+    const given = {[state.by]: state.text === "" ? null : inAddress(typed(state.text)), from: state.since === NOW ? "latest" : start() ?? "earliest"};
     let found = [], bytes = 0, seen = 0, told = "", paused = null, drawing = false;
     const button = h("button", {type: "button", data: {key: "pause"}, on: {click: toggle}}, "Pause");
     replace(more, button, h("button", {type: "button", data: {key: "stop"}, on: {click: () => { stop.abort(); say("stopped"); replace(more); }}}, "Stop"));
