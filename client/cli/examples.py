@@ -65,7 +65,7 @@ EXAMPLES: Final = {
     "token list": "",
     "token revoke": "0123456789abcdef",
     "backup create": "/backups --log orders --limit-rate 20MB/s",
-    "backup list": "/backups",
+    "backup list": "s3://bucket/backups --endpoint https://s3.example.org",
     "backup verify": "/backups",
     "backup restore": "/backups --at 2026-11-28T16:00:00Z",
     "bench append": "trial --seconds 10s --keys 1000",
