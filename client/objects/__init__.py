@@ -1,4 +1,4 @@
-"""client/objects: stores of objects outside of a cluster, in a directory or in a bucket of S3.
+"""client/objects: stores for objects outside of a cluster, a directory or a bucket in S3.
 
     store        the interface `ObjectStore`, and what names and answers are allowed
     directory    a directory of files
