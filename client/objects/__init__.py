@@ -11,8 +11,8 @@ The contract:
 
 - An object has a name and a content, and appears whole or not at all. When `put` returns, the
   object is durable, and `get` and `objects` of all readers find the object.
-- `put` without `replace` never changes an object. Of two writers of one name one wins, and the
-  other gets False.
+- `put` without `replace` never changes an object. One of two writers of a name wins, and the
+  other writer gets False.
 - A store keeps names and bytes, and knows nothing of their meaning. A store may return wrong bytes:
   callers check hashes. A caller says how many bytes it is ready to take, and gets no more.
 - All methods block, for milliseconds to the patience of the store: call them in a thread. A store

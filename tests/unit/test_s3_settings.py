@@ -101,7 +101,7 @@ def test_unusable_settings_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "place", ["s3://", "s3:///x", "s3://a b", "s3://bucket/../x", "s3://bucket/a//b", "gs://b"]
 )
-def test_a_place_that_is_no_store_is_refused(place: str) -> None:
+def test_a_place_without_a_store_is_refused(place: str) -> None:
     with pytest.raises(InvalidArgument):
         places.opened(place, environment=ENV_KEYS)
 
