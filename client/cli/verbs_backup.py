@@ -206,4 +206,6 @@ VERBS = (
     Verb("backup verify", "read a backup and check all of it", _verify, _verify_arguments),
     Verb("backup restore", "restore logs of a backup with their seqs", _restore,
          _restore_arguments, True),
+    Verb("restore", "restore logs, as `lognode backup restore` does", _restore,
+         _restore_arguments, True),
 )  # fmt: skip

@@ -10,7 +10,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -91,8 +91,9 @@ def target(shared_target: LocalCluster) -> Iterator[LocalCluster]:
 def run(capsys: pytest.CaptureFixture[str]) -> Any:
     """Run an action of `lognode backup`; return its JSON, or the error of another exit code."""
 
-    def call(action: str, *arguments: str, code: int = 0) -> Any:
-        got = run_verb(["backup", action, *arguments, "--format", "json"])
+    def call(action: str, *arguments: str, code: int = 0, verb: Sequence[str] = ()) -> Any:
+        words = verb or ("backup", action)
+        got = run_verb([*words, *arguments, "--format", "json"])
         out, err = capsys.readouterr()
         assert got == code, f"{action} {arguments}: exit code {got}, not {code}: {err}"
         return json.loads(out) if code == 0 else err
@@ -174,7 +175,8 @@ def test_a_later_backup_stores_only_what_changed_and_no_deleted_entry(
         testing.eventually(lambda: log.append("k3", b"late").timestamp_ms > time_ms)
     run("create", *store.arguments, "--log", "grows", *where)
     moment = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
-    restored = run("restore", *store.arguments, "--at", moment, "--server", target.servers)
+    at = ("--at", moment, "--server", target.servers)
+    restored = run("restore", *store.arguments, *at, verb=["restore"])
     assert restored["left_out"] >= 1
     wanted = [entry for entry in entries(source, "grows") if entry.timestamp_ms <= time_ms]
     assert entries(target, "grows") == wanted
