@@ -79,21 +79,22 @@ class AsyncAdmin:
     async def restore_entries(
         self, log: str, key: bytes, next_seq: int, rows: Sequence[RestoredRow], *,
         timeout: float | None = None,
-    ) -> int:  # fmt: skip
+    ) -> tuple[int, bytes | None]:  # fmt: skip
         """Put entries of a backup into the range that has the key, with their seqs and timestamps.
 
         `rows`: batches in the order of seq: (timestamp in milliseconds, the seqs, the packed
         records). `next_seq`: the seq that the range gives next. The range has only restored
-        entries. A repetition changes nothing. Returns the range's next seq.
+        entries. A repetition changes nothing. Returns the range's next seq, and the first key
+        behind the range, None for the last range.
         Raises LogNotFound; Conflict for a range with other entries; CorruptData for entries out of
-        order; Unsupported below feature level 4; Unavailable, Timeout.
+        order; BatchSpansRanges for keys of several ranges, as after a split; Unsupported below
+        feature level 4; Unavailable, Timeout.
         """
         body = {"next_seq": next_seq, "rows": [list(row) for row in rows]}
-        answer, _ = await self._cluster.call(
+        answer, known = await self._cluster.call(
             self._cluster.log(log), key, RESTORE, body, deadline=self._deadline(timeout)
         )
-        found: int = answer["next_seq"]
-        return found
+        return answer["next_seq"], known.end
 
     async def move(
         self,

@@ -164,7 +164,7 @@ class _Reader:
         Return the key and seq to go on from; None: the band is done.
         """
         begin = max(band.first, memtable.first_seq)
-        self._reads.store.spend(_PLACE_COST * (band.end - begin))
+        self._reads.store.spend(_PLACE_COST * len(memtable.held(begin, band.end)))
         start, end = self._span
         # Tuples: by key, and then by seq, which no two entries of a memtable share.
         entries: list[Any] = sorted(memtable.entries(begin, band.end))

@@ -18,7 +18,8 @@ The surroundings of the product are simulated:
 - `options`, `additions`: what a seed draws; `founding`: how the cluster begins;
 - `run`: one seed, judged by the checkers of the live tests;
 - `sides`: clients with a judgement of their own, beside the workload: `guests` with tokens that
-  end, `pages` over HTTP, `removed` entries of other logs, `renewals` of certificates;
+  end, `pages` over HTTP, `removed` entries of other logs, `restores` of backups, `renewals` of
+  certificates;
 - `recovered_token`, `rot`, `lost_nodes`, `directories`: what is done after the faults, to a healthy
   cluster;
 - `credentials`, `certificates`, `sealed`: files of a secured run, and TLS over simulated sockets;

@@ -6,6 +6,7 @@ from typing import Final
 
 _NODES_MIN: Final = 3
 """A cluster keeps this number of nodes to the end."""
+_RESTORES: Final = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Additions:
     """After the faults, the nodes beyond three are lost for good."""
     verified: bool = False
     """At the end all nodes are killed, and `lognode verify` checks their directories."""
+    restores: bool = False
+    """Backups are restored into new logs, which are split meanwhile."""
 
     @classmethod
     def of(cls, seed: int, nodes: int) -> "Additions":
@@ -47,6 +50,8 @@ class Additions:
             tokens=has(0.15), tls=has(0.1), http=has(0.2), together=together,
             late=has(0.5) and has_spare_nodes, removal=removal, rot=has(0.5) and removal,
             idle=has(0.05), loss=has(0.5) and has_spare_nodes, verified=has(0.15),
+            # Drawn apart: the other draws of a seed stay as they were before there were restores.
+            restores=random.Random(f"{seed}/restored").random() < _RESTORES,
         )  # fmt: skip
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from .nodes import Machines
 from .pages import Pages
 from .removed import Removed
 from .renewals import Renewals
+from .restores import Restores
 
 
 class Side(Protocol):
@@ -46,4 +47,6 @@ def sides_of(plan: Plan, additions: Additions, machines: Machines) -> list[Side]
         found.append(Pages(machines, rng("pages")))
     if additions.removal:
         found.append(Removed(machines, rng("removed")))
+    if additions.restores:
+        found.append(Restores(machines, rng("restores")))
     return found

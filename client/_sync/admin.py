@@ -39,14 +39,16 @@ class Admin:
         rows: Sequence[RestoredRow],
         *,
         timeout: float | None = None,
-    ) -> int:
+    ) -> tuple[int, bytes | None]:
         """Put entries of a backup into the range that has the key, with their seqs and timestamps.
 
         `rows`: batches in the order of seq: (timestamp in milliseconds, the seqs, the packed
         records). `next_seq`: the seq that the range gives next. The range has only restored
-        entries. A repetition changes nothing. Returns the range's next seq.
+        entries. A repetition changes nothing. Returns the range's next seq, and the first key
+        behind the range, None for the last range.
         Raises LogNotFound; Conflict for a range with other entries; CorruptData for entries out of
-        order; Unsupported below feature level 4; Unavailable, Timeout.
+        order; BatchSpansRanges for keys of several ranges, as after a split; Unsupported below
+        feature level 4; Unavailable, Timeout.
         """
         return self._loop.call(
             self._twin.restore_entries(log, key, next_seq, rows, timeout=timeout)

@@ -1,6 +1,6 @@
-"""client/backup: backups of logs in a directory, made and restored over the network.
+"""client/backup: backups of logs in a store of `client/objects`, made and restored by a client.
 
-    store        the directory: objects by name, manifests, the description of the encryption
+    store        what is in the store: objects by name, manifests, the description of the encryption
     sealing      names, compression and encryption of what is stored
     manifest     what a backup has: logs, parts, objects, counts and sums
     pieces       entries as objects: where to cut, how they are packed, the sum of entries

@@ -9,7 +9,7 @@ import asyncio
 import struct
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,11 +20,13 @@ from ..admin import RestoredRow
 from ..client import AsyncClient
 from ..protocol import limits, log_names
 from ..protocol.errors import (
+    BatchSpansRanges,
     Conflict,
     CorruptData,
     InvalidArgument,
     LogNotFound,
     Overloaded,
+    Timeout,
     Unavailable,
 )
 from ..protocol.records import encode_batch
@@ -156,11 +158,11 @@ class _LogRestore:
             split_bytes=None, split_rate=None, exist_ok=True,
         )  # fmt: skip
         described = await self._client.log(log.name).describe()
-        starts = [range_["start"] for range_ in described["ranges"]]
-        if sorted(starts)[1:] != bounds:
+        starts = {range_["start"] for range_ in described["ranges"]}
+        if not starts.issuperset(bounds):
             raise Conflict(
-                f"log {log.name!r} exists, and its ranges are not those of the backup. Delete the "
-                "log, or restore into another cluster"
+                f"log {log.name!r} exists, and a range has keys of several ranges of the backup. "
+                "Delete the log, or restore into another cluster"
             )
 
     async def _read_back(self, kept: int) -> None:
@@ -181,45 +183,78 @@ class _LogRestore:
 
 
 class _Filler:
-    """Fills the ranges of a part, each in the order of seq."""
+    """Fills the ranges of a part, each in the order of seq. A split may add ranges meanwhile."""
 
-    def __init__(self, client: AsyncClient, log: str, part: Part, next_seqs: list[int]) -> None:
+    def __init__(self, client: AsyncClient, log: str, part: Part) -> None:
         self._client = client
         self._log = log
         self._part = part
-        self._next_seqs = next_seqs
+        self._starts: list[bytes] = []
+        """Where the ranges of the part begin, in order."""
+        self._next_seqs: list[int] = []
 
     @classmethod
     async def begun(cls, client: AsyncClient, log: str, part: Part) -> "_Filler":
         """Ask each range how far it is. Raises Conflict for a range with entries of its own."""
-        found = cls(client, log, part, [])
-        for start in (part.start, *part.bounds):
-            found._next_seqs.append(await found._send(start, 1, []))
+        found = cls(client, log, part)
+        await found._look()
         return found
+
+    async def _look(self) -> None:
+        """Learn the ranges of the part, and the next seq of each."""
+        found = [each async for each in self._each_range(1)]
+        self._starts = [start for start, _ in found]
+        self._next_seqs = [next_seq for _, next_seq in found]
+        if not set(self._part.bounds).issubset(self._starts):
+            raise Conflict(
+                f"ranges of log {self._log!r} were merged during the restore. Delete the log, and "
+                "restore again"
+            )
+
+    async def _each_range(self, next_seq: int) -> AsyncGenerator[tuple[bytes, int], None]:
+        """Let each range of the part go on to this next seq, if the range is below. Yield where
+        the range begins, and its next seq. A later range begins where the range of the answer
+        ends, so no range is left out, whatever is split meanwhile."""
+        start: bytes | None = self._part.start
+        until = self._part.end
+        while start is not None and (until is None or start < until):
+            found, end = await self._send(start, next_seq, [])
+            yield start, found
+            start = end
 
     async def put(self, entries: list[Entry]) -> None:
         """Put entries into their ranges, unless they are there."""
-        owned: list[list[Entry]] = [[] for _ in self._next_seqs]
+        while True:
+            try:
+                await self._put(entries)
+                return
+            except BatchSpansRanges:  # a range was split
+                await self._look()
+
+    async def _put(self, entries: list[Entry]) -> None:
+        owned: list[list[Entry]] = [[] for _ in self._starts]
         for entry in entries:
-            at = bisect_right(self._part.bounds, entry.key)
+            at = bisect_right(self._starts, entry.key) - 1
             if entry.seq >= self._next_seqs[at]:
                 owned[at].append(entry)
-        starts = [self._part.start, *self._part.bounds]
-        for start, own in zip(starts, owned, strict=True):
+        for start, own in zip(self._starts, owned, strict=True):
             for some in portions(own):
                 await self._send(start, some[-1].seq + 1, await asyncio.to_thread(_rows, some))
 
     async def end(self) -> None:
         """Let the ranges go on behind the snapshot: no seq is given twice."""
-        for start in (self._part.start, *self._part.bounds):
-            await self._send(start, self._part.through_seq + 1, [])
+        async for _ in self._each_range(self._part.through_seq + 1):
+            pass
 
-    async def _send(self, start: bytes, next_seq: int, rows: list[RestoredRow]) -> int:
+    async def _send(
+        self, start: bytes, next_seq: int, rows: list[RestoredRow]
+    ) -> tuple[int, bytes | None]:
+        restore = self._client.admin.restore_entries
         until = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return await self._client.admin.restore_entries(self._log, start, next_seq, rows)
-            except (Overloaded, Unavailable):  # a new range follows the cluster's feature level
+                return await restore(self._log, start, next_seq, rows)
+            except (Overloaded, Unavailable, Timeout):  # a new range follows the feature level
                 if time.monotonic() > until:
                     raise
                 await asyncio.sleep(_PAUSE_S)

@@ -89,7 +89,7 @@ async def _run(verb: Verb, options: Namespace) -> int:
         _note(f"lognode {verb.name}: {error}")
         return 2
     except LognodeError as error:
-        silent = error.code == "UNAVAILABLE" and not error.is_answer
+        silent = error.code == "UNAVAILABLE" and not error.is_answer and "store" not in error.fields
         hint = "; give the nodes of the cluster with --server" if silent else ""
         _note(f"lognode {verb.name}: {_one_line(error.message)}{hint}")
         return exit_code(error, writes=verb.writes)

@@ -1,32 +1,54 @@
-"""`lognode backup` and its actions: backups of logs in a directory."""
+"""`lognode backup` and its actions: backups of logs in a directory or in a bucket of S3."""
 
 import argparse
 import asyncio
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ..backup.create import create
 from ..backup.pace import Pace
 from ..backup.restore import chosen, restore
 from ..backup.store import Store
 from ..backup.verify import manifest_of, verify
+from ..objects import places
 from ..protocol.errors import InvalidArgument, NotFound
-from .parser import Parser, rate
+from .parser import Parser, age_s, rate
 from .progress import Progress
 from .quantities import moment
 from .verb import Call, Verb
 
 _SECRET_BYTES_MIN = 8
+_AT_ONCE = 8
+"""How many manifests are read together."""
 _CREATED = ("backup", "logs", "entries", "objects", "new_objects", "new_bytes")
 _LISTED = ("backup", "created", "cluster", "log", "entries", "objects")
 _RESTORED = ("backup", "logs", "entries", "left_out")
 
 
 def _store_arguments(parser: Parser) -> None:
-    parser.add_argument("store", metavar="DIRECTORY", help="directory of the backups")
-    parser.add_argument("--key-file", metavar="FILE",
-                        help="file with the secret by which backups are encrypted")  # fmt: skip
+    parser.add_argument(
+        "store", metavar="STORE", help="directory of the backups, or s3://BUCKET/PREFIX"
+    )
+    parser.add_argument(
+        "--key-file", metavar="FILE", help="file with the secret by which backups are encrypted"
+    )
+    parser.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="address of an S3-compatible store (default: AWS_ENDPOINT_URL_S3, "
+        "AWS_ENDPOINT_URL, the files of AWS, then AWS itself)",
+    )
+    parser.add_argument(
+        "--region",
+        metavar="REGION",
+        help="region of the bucket (default: AWS_REGION, AWS_DEFAULT_REGION, the "
+        "files of AWS, then us-east-1)",
+    )
+    parser.add_argument("--store-timeout", type=_patience, metavar="AGE",
+                        help="time limit of one request to S3 with its repetitions "
+                             "(default 90s)")  # fmt: skip
 
 
 def _pace_arguments(parser: Parser) -> None:
@@ -56,6 +78,14 @@ def _restore_arguments(parser: Parser) -> None:
                              "that was begun at this time or later")  # fmt: skip
 
 
+def _patience(text: str) -> float:
+    """Return an age of at least a second, in seconds."""
+    found = age_s(text)
+    if found < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is below a second; give 1s or more")
+    return found
+
+
 def _time(text: str) -> int:
     """Return a time in ISO 8601 as Unix time in milliseconds; UTC without a zone."""
     try:
@@ -70,7 +100,8 @@ def _time(text: str) -> int:
 
 
 async def _opened(call: Call, *, create_store: bool = False) -> Store:
-    """Open the store that the arguments name. Raises the errors of `Store.opened`."""
+    """Open the store that the arguments name. Raises the errors of `places.opened` and
+    `Store.opened`."""
     options = call.options
     secret = None
     if options.key_file is not None:
@@ -88,7 +119,15 @@ async def _opened(call: Call, *, create_store: bool = False) -> Store:
                 f"{_SECRET_BYTES_MIN} are allowed. Write a longer secret",
                 what="key_file",
             )
-    return await asyncio.to_thread(Store.opened, options.store, secret, create=create_store)
+
+    def opened() -> Store:
+        objects = places.opened(
+            options.store, endpoint=options.endpoint, region=options.region,
+            patience_s=options.store_timeout,
+        )  # fmt: skip
+        return Store.opened(objects, secret, create=create_store)
+
+    return await asyncio.to_thread(opened)
 
 
 async def _create(call: Call) -> None:
@@ -101,23 +140,29 @@ async def _create(call: Call) -> None:
 
 async def _list(call: Call) -> None:
     store = await _opened(call)
+    backups = await asyncio.to_thread(store.backups)
     rows = []
-    for backup in await asyncio.to_thread(store.backups):
-        manifest = await manifest_of(store, backup)
-        rows += [
-            {
-                "backup": backup, "created": moment(manifest.created_ms),
-                "cluster": manifest.cluster, "log": log.name, "entries": log.entries,
-                "objects": sum(len(part.objects) for part in log.parts),
-            }
-            for log in manifest.logs
-        ]  # fmt: skip
+    for some in (backups[at : at + _AT_ONCE] for at in range(0, len(backups), _AT_ONCE)):
+        for listed in await asyncio.gather(*(_listed(store, backup) for backup in some)):
+            rows += listed
     call.printer.rows(rows, _LISTED)
+
+
+async def _listed(store: Store, backup: str) -> list[dict[str, Any]]:
+    manifest = await manifest_of(store, backup)
+    return [
+        {
+            "backup": backup, "created": moment(manifest.created_ms),
+            "cluster": manifest.cluster, "log": log.name, "entries": log.entries,
+            "objects": sum(len(part.objects) for part in log.parts),
+        }
+        for log in manifest.logs
+    ]  # fmt: skip
 
 
 async def _verify(call: Call) -> None:
     store, progress = await _opened(call), Progress("verify")
-    backup = call.options.backup or await _newest(store, call.options.store)
+    backup = call.options.backup or await _newest(store)
     manifest = await manifest_of(store, backup)
     entries = await verify(store, manifest, Pace(call.options.limit_rate), progress.update)
     progress.end(1.0, entries)
@@ -125,10 +170,10 @@ async def _verify(call: Call) -> None:
     call.printer.record(row, ("backup", "logs", "entries"))
 
 
-async def _newest(store: Store, place: str) -> str:
+async def _newest(store: Store) -> str:
     backups = await asyncio.to_thread(store.backups)
     if not backups:
-        raise NotFound(f"{place} has no whole backup; `lognode backup create` makes one")
+        raise NotFound(f"{store.place} has no whole backup; `lognode backup create` makes one")
     return backups[-1]
 
 
@@ -138,7 +183,7 @@ async def _restore(call: Call) -> None:
     if options.backup is not None:
         manifest = await manifest_of(store, options.backup)
     else:
-        newest = await _newest(store, options.store)
+        newest = await _newest(store)
         names = [newest] if options.at is None else await asyncio.to_thread(store.backups)
         found = chosen([await manifest_of(store, name) for name in names], options.at)
         manifest = found or await manifest_of(store, newest)
@@ -161,9 +206,11 @@ async def _restore(call: Call) -> None:
 
 
 VERBS = (
-    Verb("backup create", "back up logs into a directory", _create, _create_arguments),
-    Verb("backup list", "list the backups of a directory", _list, _store_arguments),
+    Verb("backup create", "back up logs into a directory or into S3", _create, _create_arguments),
+    Verb("backup list", "list the backups of a store", _list, _store_arguments),
     Verb("backup verify", "read a backup and check all of it", _verify, _verify_arguments),
     Verb("backup restore", "restore logs of a backup with their seqs", _restore,
+         _restore_arguments, True),
+    Verb("restore", "restore logs, as `lognode backup restore` does", _restore,
          _restore_arguments, True),
 )  # fmt: skip

@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...client.protocol import limits
-from ...client.protocol.errors import Unavailable, Unsupported, from_wire
+from ...client.protocol.errors import (
+    BatchSpansRanges,
+    GenerationMismatch,
+    Unavailable,
+    Unsupported,
+    from_wire,
+)
 from ...client.protocol.levels import RESTORES_FROM
 from ...client.protocol.limit_checks import check_limit
 from ...partitions.model import Span
@@ -29,7 +35,7 @@ class Restores:
         """Put the entries into the range. A repetition has no further effect.
 
         Raises Conflict for a range with other entries, CorruptData for entries out of order,
-        GenerationMismatch for a key outside of the range, LimitExceeded, Overloaded.
+        BatchSpansRanges for a key outside of the range, LimitExceeded, Overloaded.
         """
         self._check_level(replica)
         rows = [list(row) for row in body["rows"]]
@@ -65,7 +71,13 @@ async def _check(rows: Sequence[Sequence[Any]], span: Span) -> None:
     """Check each batch, and the sums over all batches: members apply the request in one step."""
     records = values_bytes = 0
     for _, _, data in rows:
-        batch = await stepped(admit_steps(data, span.start, span.end))
+        try:
+            batch = await stepped(admit_steps(data, span.start, span.end))
+        except GenerationMismatch:  # the client knows the generation, and must cut the entries
+            raise BatchSpansRanges(
+                "a restored key is outside of the range; the range was split. Ask for the ranges "
+                "of the log, and send entries of one range"
+            ) from None
         records += batch.count
         values_bytes += batch.values_size
         check_limit(

@@ -1,22 +1,68 @@
-"""Backups of a real cluster, restored into another one: every entry keeps its seq and timestamp."""
+"""Backups of a real cluster, restored into another one: every entry keeps its seq and timestamp.
 
+Each test runs with a directory and with a real S3 server.
+"""
+
+import contextlib
+import itertools
 import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from s3_servers import KEYS, S3Server, s3_server, spoiling_proxy
 
 import lognode
 from lognode import testing
 from lognode.client.cli.main import run as run_verb
+from lognode.client.objects import places
+from lognode.client.objects.store import ObjectStore
 from lognode.testing import LocalCluster
 
 pytestmark = pytest.mark.cluster
+buckets = (f"backups-{at}" for at in itertools.count())
+
+
+@dataclass(frozen=True)
+class Place:
+    """A store of backups: the arguments of the verbs, and the objects without the verbs."""
+
+    arguments: tuple[str, ...]
+    objects: ObjectStore
+
+    def names(self, folder: str) -> list[str]:
+        return [listed.name for listed in self.objects.objects(folder)]
+
+
+@pytest.fixture(scope="module")
+def server(module_path: Path) -> Iterator[S3Server]:
+    with s3_server(module_path) as found:
+        yield found
+
+
+@pytest.fixture
+def s3_place(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Place:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    where = f"s3://{server.bucket(next(buckets))}/some/prefix"
+    objects = places.opened(where, endpoint=server.endpoint)
+    return Place((where, "--endpoint", server.endpoint, "--store-timeout", "20s"), objects)
+
+
+@pytest.fixture(params=["directory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, s3_place: Place) -> Place:
+    if request.param == "s3":
+        return s3_place
+    where = str(tmp_path / "store")
+    return Place((where,), places.opened(where))
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +91,9 @@ def target(shared_target: LocalCluster) -> Iterator[LocalCluster]:
 def run(capsys: pytest.CaptureFixture[str]) -> Any:
     """Run an action of `lognode backup`; return its JSON, or the error of another exit code."""
 
-    def call(action: str, *arguments: str, code: int = 0) -> Any:
-        got = run_verb(["backup", action, *arguments, "--format", "json"])
+    def call(action: str, *arguments: str, code: int = 0, verb: Sequence[str] = ()) -> Any:
+        words = verb or ("backup", action)
+        got = run_verb([*words, *arguments, "--format", "json"])
         out, err = capsys.readouterr()
         assert got == code, f"{action} {arguments}: exit code {got}, not {code}: {err}"
         return json.loads(out) if code == 0 else err
@@ -82,16 +129,15 @@ def entries(cluster: LocalCluster, log: str) -> list[Any]:
 
 
 def test_S6_a_restore_keeps_seqs_times_headers_and_policies(
-    source: LocalCluster, target: LocalCluster, tmp_path: Path, run: Any
+    source: LocalCluster, target: LocalCluster, store: Place, run: Any
 ) -> None:
-    store = str(tmp_path / "store")
-    made = run("create", store, "--server", source.servers)
+    made = run("create", *store.arguments, "--server", source.servers)
     assert made["logs"] == 3
     assert made["entries"] > 7_000
-    assert [row["log"] for row in run("list", store)] == ["empty", "joined", "plain"]
-    checked = run("verify", store)
+    assert [row["log"] for row in run("list", *store.arguments)] == ["empty", "joined", "plain"]
+    checked = run("verify", *store.arguments)
     assert checked["entries"] == made["entries"]
-    restored = run("restore", store, "--server", target.servers)
+    restored = run("restore", *store.arguments, "--server", target.servers)
     assert restored["entries"] == made["entries"]
     for log in ("plain", "joined", "empty"):
         assert entries(target, log) == entries(source, log)
@@ -108,62 +154,67 @@ def test_S6_a_restore_keeps_seqs_times_headers_and_policies(
         node.start()
         node.wait_ready()
     assert entries(target, "plain") == before
-    error = run("restore", store, "--server", target.servers, code=5)
+    error = run("restore", *store.arguments, "--server", target.servers, code=5)
     assert "Delete the log" in error or "Restore into a new log" in error
 
 
 def test_a_later_backup_stores_only_what_changed_and_no_deleted_entry(
-    source: LocalCluster, target: LocalCluster, tmp_path: Path, run: Any
+    source: LocalCluster, target: LocalCluster, store: Place, run: Any
 ) -> None:
-    store, where = str(tmp_path / "store"), ("--server", source.servers)
+    where = ("--server", source.servers)
     with lognode.Client(source.servers) as client:
         log = client.create_log("grows", replicas=1)
         log.append_many([(f"k{at % 50}", b"v" * 200) for at in range(30_000)])
-        first = run("create", store, "--log", "grows", *where)
-        again = run("create", store, "--log", "grows", *where)
+        first = run("create", *store.arguments, "--log", "grows", *where)
+        again = run("create", *store.arguments, "--log", "grows", *where)
         assert first["new_objects"] == first["objects"] > 1
         assert (again["new_objects"], again["new_bytes"]) == (0, 0)
         log.append("k1", b"more")
         log.delete_key("k7")
         time_ms = log.append("k2", b"in time").timestamp_ms
         testing.eventually(lambda: log.append("k3", b"late").timestamp_ms > time_ms)
-    run("create", store, "--log", "grows", *where)
+    run("create", *store.arguments, "--log", "grows", *where)
     moment = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
-    restored = run("restore", store, "--at", moment, "--server", target.servers)
+    at = ("--at", moment, "--server", target.servers)
+    restored = run("restore", *store.arguments, *at, verb=["restore"])
     assert restored["left_out"] >= 1
     wanted = [entry for entry in entries(source, "grows") if entry.timestamp_ms <= time_ms]
     assert entries(target, "grows") == wanted
     assert all(entry.key != b"k7" for entry in wanted)
+    with lognode.Client(source.servers) as client:
+        client.delete_log("grows")
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
 def test_a_flipped_bit_is_refused_by_name(
-    source: LocalCluster, target: LocalCluster, tmp_path: Path, run: Any, encrypted: bool
-) -> None:
-    store, key_file = tmp_path / "store", tmp_path / "key"
+    source: LocalCluster, target: LocalCluster, store: Place, tmp_path: Path, run: Any,
+    encrypted: bool,
+) -> None:  # fmt: skip
+    key_file, objects = tmp_path / "key", store.objects
     key_file.write_bytes(b"a long secret\n")
-    key = ("--key-file", str(key_file)) if encrypted else ()
-    run("create", str(store), "--log", "joined", *key, "--server", source.servers)
-    objects = sorted(path for path in (store / "objects").rglob("*") if path.is_file())
-    (manifest,) = (store / "backups").iterdir()
+    where = (*store.arguments, *(("--key-file", str(key_file)) if encrypted else ()))
+    run("create", *where, "--log", "joined", "--server", source.servers)
+    (manifest,) = store.names("backups")
+    names = store.names("objects")
+    sound = {name: objects.get(name, 1 << 24) or b"" for name in (*names, manifest)}
     if encrypted:
-        assert not any(b"right" in path.read_bytes() for path in objects)
-        assert "is encrypted" in run("verify", str(store), code=1)
+        assert not any(b"right" in content for content in sound.values())
+        assert "is encrypted" in run("verify", *store.arguments, code=1)
         key_file.write_bytes(b"another secret")
-        assert "does not open" in run("verify", str(store), *key, code=1)
+        assert "does not open" in run("verify", *where, code=1)
         key_file.write_bytes(b"a long secret\n")
-    for path in (*objects, manifest):
-        sound = path.read_bytes()
-        for at in (0, len(sound) // 2, len(sound) - 1):
-            path.write_bytes(sound[:at] + bytes([sound[at] ^ 16]) + sound[at + 1 :])
-            assert path.name in run("verify", str(store), *key, code=1)
-            error = run("restore", str(store), *key, "--server", target.servers, code=1)
-            assert path.name in error
-        path.unlink()
-        if path != manifest:
-            assert path.name in run("verify", str(store), *key, code=1)
-        path.write_bytes(sound)
-    run("restore", str(store), *key, "--server", target.servers)  # continues what broke off
+    for name, content in sound.items():
+        file = name.rpartition("/")[2]
+        for at in (0, len(content) // 2, len(content) - 1):
+            bad = content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :]
+            objects.put(name, bad, replace=True)
+            assert file in run("verify", *where, code=1)
+            assert file in run("restore", *where, "--server", target.servers, code=1)
+        objects.delete(name)
+        if name != manifest:
+            assert file in run("verify", *where, code=1)
+        objects.put(name, content)
+    run("restore", *where, "--server", target.servers)  # continues what broke off
     assert entries(target, "joined") == entries(source, "joined")
 
 
@@ -185,24 +236,122 @@ def test_logs_that_a_cluster_writes_itself_are_not_restored(
     assert "log '_audit' is written by the cluster alone" in error
 
 
-def test_a_restore_that_was_killed_continues(
-    source: LocalCluster, target: LocalCluster, tmp_path: Path, run: Any
-) -> None:
-    store = str(tmp_path / "store")
-    run("create", store, "--log", "plain", "--server", source.servers)
-    slow = ("backup", "restore", store, "--limit-rate", "50KiB/s", "--server", target.servers)
+@contextlib.contextmanager
+def killed(*arguments: str) -> Iterator[None]:
+    """Run an action of `lognode backup` in a process, and kill the process at the end."""
     program = Path(sys.executable).with_name("lognode")
-    process = subprocess.Popen([program, *slow])
+    with subprocess.Popen([program, "backup", *arguments], stderr=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            assert process.poll() is None, "the action ended too early"
+            process.kill()
 
-    def begun() -> bool:
+
+def test_a_create_that_was_killed_is_made_again_without_its_objects(
+    source: LocalCluster, store: Place, run: Any
+) -> None:
+    where = (*store.arguments, "--log", "plain", "--log", "joined", "--server", source.servers)
+    with killed("create", *where, "--limit-rate", "40KiB/s"):
+        testing.eventually(lambda: len(store.names("objects")) > 1)
+    there = len(store.names("objects"))
+    assert store.names("backups") == []
+    assert run("list", *store.arguments) == []
+    assert "no whole backup" in run("verify", *store.arguments, code=4)
+    made = run("create", *where)
+    assert made["objects"] - there <= made["new_objects"] < made["objects"]
+    assert run("verify", *store.arguments)["entries"] == made["entries"]
+
+
+def test_a_restore_that_was_killed_continues(
+    source: LocalCluster, target: LocalCluster, store: Place, run: Any
+) -> None:
+    run("create", *store.arguments, "--log", "plain", "--server", source.servers)
+    slow = ("--limit-rate", "50KiB/s", "--server", target.servers)
+
+    def has_keys() -> bool:
         with lognode.Client(target.servers) as client:
             return bool(
                 [log for log in client.logs() if log["name"] == "plain"]
                 and client.log("plain").keys()
             )
 
-    testing.eventually(begun)
-    process.kill()
-    process.wait()
-    run("restore", store, "--server", target.servers)
+    with killed("restore", *store.arguments, *slow):
+        testing.eventually(has_keys)
+    run("restore", *store.arguments, "--server", target.servers)
     assert entries(target, "plain") == entries(source, "plain")
+
+
+def test_the_rate_of_stored_bytes_is_limited(source: LocalCluster, store: Place, run: Any) -> None:
+    begin = time.monotonic()
+    made = run(
+        "create", *store.arguments, "--log", "plain", "--limit-rate", "600KiB/s",
+        "--server", source.servers,
+    )  # fmt: skip
+    assert time.monotonic() - begin >= made["new_bytes"] / (600 << 10) >= 0.5
+    begin = time.monotonic()
+    run("verify", *store.arguments, "--limit-rate", "600KiB/s")
+    assert time.monotonic() - begin >= made["new_bytes"] / (600 << 10)
+
+
+def test_a_store_of_more_than_a_page_of_backups_is_listed(
+    source: LocalCluster, s3_place: Place, run: Any
+) -> None:
+    """A page of S3 has 1,000 objects."""
+    store = s3_place
+    run("create", *store.arguments, "--log", "empty", "--server", source.servers)
+    (name,) = store.names("backups")
+    manifest = store.objects.get(name, 1 << 20)
+    assert manifest is not None
+    wanted = [f"20200101T{at // 60:02}{at % 60:02}00000Z" for at in range(1_010)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda backup: store.objects.put(f"backups/{backup}", manifest), wanted))
+    listed = [row["backup"] for row in run("list", *store.arguments)]
+    assert listed == [*wanted, name.rpartition("/")[2]]
+    assert run("verify", *store.arguments)["backup"] == listed[-1]
+
+
+def test_faults_of_a_store_that_pass_spoil_no_backup(
+    source: LocalCluster, target: LocalCluster, server: S3Server, s3_place: Place, run: Any
+) -> None:
+    """Two of five requests fail, before or after they reach the store, or with half an answer."""
+    kinds = itertools.cycle(("500", None, "lost", None, "cut", None, None, "503", None, None))
+    with spoiling_proxy(server) as faults:
+        faults.choose = lambda asked: next(kinds)
+        where = (s3_place.arguments[0], "--endpoint", faults.endpoint)
+        logs = ("--log", "joined", "--log", "plain")
+        made = run("create", *where, *logs, "--server", source.servers)
+        assert made["new_objects"] == made["objects"] > 5
+        assert run("verify", *where)["entries"] == made["entries"]
+        run("restore", *where, "--server", target.servers)
+        assert len(faults.asked) > 3 * made["objects"]
+    for log in ("joined", "plain"):
+        assert entries(target, log) == entries(source, log)
+    assert run("verify", *s3_place.arguments)["entries"] == made["entries"]
+
+
+def test_errors_of_a_store_say_what_to_do(
+    server: S3Server, s3_place: Place, tmp_path: Path, run: Any
+) -> None:
+    where = s3_place.arguments[0]
+    away = ("--endpoint", "http://127.0.0.1:9", "--store-timeout", "1s")
+    error = run("list", where, *away, code=1)
+    assert "127.0.0.1:9 gave no useful answer" in error
+    assert "Connection refused. Check the endpoint" in error
+    assert "--server" not in error
+    error = run("list", "s3://no-such-bucket", "--endpoint", server.endpoint, code=4)
+    assert "no such bucket" in error
+    assert "has no backups; `lognode backup create`" in run("list", *s3_place.arguments, code=4)
+    assert "is not a store" in run("list", "ftp://host/x", code=1)
+    assert "the flag is for s3://" in run("list", str(tmp_path), *away[:2], code=1)
+    assert "below a second" in run("list", where, "--store-timeout", "10ms", code=2)
+    s3_place.objects.put("other/file", b"x")
+    error = run("create", *s3_place.arguments, code=1)
+    assert "has other files and no backups" in error
+    code = (
+        "import sys; sys.modules['obstore'] = None\n"
+        f"from lognode.client.cli.main import run\nsys.exit(run(['backup', 'list', '{where}']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Install lognode[s3]" in done.stderr

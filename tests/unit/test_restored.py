@@ -1,6 +1,7 @@
 """Restored entries: the seqs of a backup, through memory, files and a crash."""
 
 import asyncio
+import contextlib
 import random
 from array import array
 from collections.abc import Iterator
@@ -8,9 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
 
-from lognode.client.protocol import limits
+from lognode.client.pages import entries_of
+from lognode.client.protocol import chunks, limits
 from lognode.client.protocol.errors import LimitExceeded
 from lognode.client.protocol.levels import LEVEL_MAX
 from lognode.client.protocol.records import encode_batch
@@ -18,9 +21,11 @@ from lognode.client.protocol.types import Entry
 from lognode.node.serving.restores import Restores
 from lognode.partitions.model import Span
 from lognode.statemachine import commands, restored
+from lognode.statemachine.band_reads import Position
 from lognode.statemachine.builder import Builder
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segments import SegmentStore
+from lognode.statemachine.turn_limits import TurnOver, Turns
 
 
 class Range:
@@ -149,6 +154,33 @@ def test_S6_restored_entries_keep_seqs_and_times(range_: Range, seed: int) -> No
     assert held(range_)[-1].seq == seq + 100
     late = Entry(b"k", seq + 200, ms, None, b"late", False)
     assert restore(range_, seq + 201, row([late]))["error"]["code"] == "CONFLICT"
+
+
+def exported(range_: Range, limit: int) -> list[Entry]:
+    """All entries by the read that checks a restore, in turns as a node reads."""
+    found: list[Entry] = []
+    at: Position | None = Position()
+    turns = Turns()
+    for _ in range(2_000):
+        with contextlib.suppress(TurnOver), range_.store.on_hand(turns):
+            page, at = range_.state.read_bands(b"", None, at, limit=limit, bytes_max=1 << 20)
+            body = msgpack.unpackb(msgpack.packb(page.to_wire()), strict_map_key=False)
+            found += entries_of(chunks.unpacked(body))
+        if at is None:
+            return sorted(found)
+    raise AssertionError("the read does not end")
+
+
+@pytest.mark.parametrize("removed", [False, True], ids=["whole", "with-a-floor"])
+def test_gaps_between_seqs_cost_a_read_of_memory_nothing(range_: Range, removed: bool) -> None:
+    """A turn paid for each seq of a gap, so a turn never sufficed, and the read never ended."""
+    entries = [Entry(b"k%d" % (at % 3), at << 33, 5, None, b"v", False) for at in range(1, 40)]
+    assert restore(range_, 1 << 40, row(entries))["status"] == "ok"
+    if removed:
+        range_.apply(commands.encode(commands.TRIM_KEYS, 5, [[b"k1", 5 << 33]]))
+        entries = [each for each in entries if each.key != b"k1" or each.seq >= 5 << 33]
+    for limit in (1, 3, 1_000):
+        assert exported(range_, limit) == sorted(entries)
 
 
 @pytest.mark.parametrize(
