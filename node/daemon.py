@@ -191,6 +191,11 @@ class Node:
         self._files_open.callback(disk.close)
         disk.watch_syncs(partial(timed, self._metrics.wal_sync_seconds))
         self._wal = Wal.open(disk, entropy=os.urandom, file_bytes=config.wal_file_bytes)
+        self._writer = self._around.writer(
+            self._wal, self._sync, disk, on_failure=self.shutdown.fail,
+            on_sync=self._metrics.wal_sync_seconds.observe,
+        )  # fmt: skip
+        self._ends.callback(self._writer.close)
         for note in self._wal.recovery.notes:
             log.warning("WAL: %s", note)
         self._store = SegmentStore(self._directory.files, open_max=self._plan.segments // 2)
@@ -294,7 +299,7 @@ class Node:
             metrics=self._metrics,
         )  # fmt: skip
         self._rounds = Rounds(
-            self._wal, self._sync, on_synced=lambda gids: self._host.synced(gids),
+            self._wal, self._writer, on_synced=lambda gids: self._host.synced(gids),
             on_failure=self.shutdown.fail, on_file_begun=lambda: self._disk_watch.look_soon(),
             turn_ends=self._turn_ends, metrics=self._metrics,
         )  # fmt: skip

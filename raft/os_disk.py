@@ -119,6 +119,34 @@ class OsDisk(Disk):
         with self._lock:
             self._unsynced.discard(name)
 
+    def lend_open(self, name: str) -> int | None:
+        """Return the descriptor of an open file for one write. Call `written` at its end.
+
+        Return None, without waiting, if the file is not open or another thread uses the tables.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            fd = self._open.get(name)
+            if fd is not None:
+                self._open.move_to_end(name)
+                self._lent[name] += 1
+                self._unsynced.add(name)
+            return fd
+        finally:
+            self._lock.release()
+
+    def written(self, name: str, *, synced: bool) -> None:
+        """Note the end of the write that `lend_open` has begun. `synced`: fdatasync succeeded."""
+        with self._lock:
+            if synced:
+                self._unsynced.discard(name)
+            self._return(name)
+
+    def path(self, name: str) -> str:
+        """Return the path of a file, for errors."""
+        return str(self._directory / name)
+
     def sync_directory(self) -> None:
         fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -153,9 +181,12 @@ class OsDisk(Disk):
 
     def _take_back(self, name: str) -> None:
         with self._lock:
-            self._lent[name] -= 1
-            if not self._lent[name]:
-                del self._lent[name]
+            self._return(name)
+
+    def _return(self, name: str) -> None:
+        self._lent[name] -= 1
+        if not self._lent[name]:
+            del self._lent[name]
 
     def _close_oldest(self) -> None:
         if len(self._open) <= self._open_max:

@@ -274,6 +274,12 @@ class Wal:
         except OSError as error:
             raise DiskFailure.of("writing", error, name) from error
 
+    def written(self, *, synced: bool) -> None:
+        """Note that another writer has written a round, as `write` does, and whether the sync of
+        the round has succeeded."""
+        self._unsynced_write = not synced
+        self.syncs += synced
+
     def complete(self, round_: Round) -> list[GroupId]:
         """Note that the round was written. Return the groups that had an item in it."""
         self._in_flight = False
@@ -343,7 +349,8 @@ class Wal:
     def let_go(self, files: list[int]) -> None:
         """Make these files spares or delete them, the oldest first. Blocks.
 
-        Call this on the thread of `write`, never while it writes. Raises DiskFailure.
+        Call this on the thread of `write`, never while it writes. Another writer may write to the
+        newest file meanwhile. Raises DiskFailure.
         """
         for file in files:
             try:

@@ -18,7 +18,10 @@ from ...node.config import Config, add_flags, load
 from ...node.daemon import Node
 from ...node.replicas.clocks import Clocks
 from ...node.runtime.surroundings import Alarm, OnFailure, Surroundings
+from ...node.runtime.sync_thread import SyncThread
+from ...node.runtime.wal_writer import WalWriter
 from ...raft.os_disk import OsDisk
+from ...raft.wal import Wal
 from ...statemachine.builder import Builder
 from ...statemachine.merge_process import Merger
 from .additions import NONE, Additions
@@ -46,6 +49,12 @@ class _Around(Surroundings):
     def disk(self, directory: Path, open_max: int) -> OsDisk:
         self._machine.disk = PowerDisk(directory, open_max=open_max)
         return self._machine.disk
+
+    def writer(
+        self, wal: Wal, thread: SyncThread, disk: OsDisk, *,
+        on_failure: OnFailure, on_sync: Callable[[float], None],
+    ) -> WalWriter:  # fmt: skip
+        return WalWriter(wal, thread)
 
     def builder(self) -> Builder:
         return SimBuilder()

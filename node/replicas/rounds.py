@@ -20,9 +20,9 @@ from typing import Protocol
 from ...raft.types import GroupId
 from ...raft.wal import Round, Wal
 from ..metrics import Metrics
-from ..runtime.sync_thread import SyncThread
 from ..runtime.turn_ends import TurnEnds
 from ..runtime.unexpected import guarded
+from ..runtime.wal_writer import WalWriter
 
 _PUT_OFF_S = 0.1
 """How long writes that need no sync wait for a round that is synced."""
@@ -54,7 +54,7 @@ class Rounds:
     def __init__(
         self,
         wal: Wal,
-        thread: SyncThread,
+        writer: WalWriter,
         *,
         on_synced: Callable[[Iterable[GroupId]], None],
         on_failure: Callable[[BaseException], None],
@@ -65,7 +65,7 @@ class Rounds:
         self._metrics = metrics
         self._turn_ends = turn_ends
         self._wal = wal
-        self._thread = thread
+        self._writer = writer
         self._on_synced = on_synced
         self._on_failure = on_failure
         self._on_file_begun = on_file_begun
@@ -139,7 +139,7 @@ class Rounds:
             return
         self._in_flight = True
         self._began_at = time.monotonic()
-        self._thread.submit(partial(self._wal.write, current), partial(self._written, current))
+        self._writer.write(current, partial(self._written, current))
 
     def _propose_light(self) -> bool:
         """Begin a light round; return whether it has anything to write.
@@ -176,13 +176,15 @@ class Rounds:
         if error is not None:
             self._give_up(error)
             return
+        took_s, syncs = time.monotonic() - self._began_at, self._wal.syncs
         # Acks and votes leave at once, and appends gathered meanwhile go into the next round.
         self._turn_ends.turn(guarded(partial(self._finish, current), self._give_up))
+        # Nobody waits for the metrics.
+        self._metrics.wal_round_seconds.observe(took_s)
+        self._metrics.wal_syncs.inc(syncs - self._syncs)
+        self._syncs = syncs
 
     def _finish(self, current: Round) -> None:
-        self._metrics.wal_round_seconds.observe(time.monotonic() - self._began_at)
-        self._metrics.wal_syncs.inc(self._wal.syncs - self._syncs)
-        self._syncs = self._wal.syncs
         self._on_synced(self._wal.complete(current))
         if current.rotation is not None:
             self._on_file_begun()

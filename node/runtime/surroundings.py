@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Protocol
 
 from ...raft.os_disk import OsDisk
+from ...raft.wal import Wal
 from ...statemachine.builder import Builder
 from ...statemachine.merge_process import Merger
 from .sync_thread import SyncThread
+from .wal_writer import CompiledWriter, WalWriter, compiled
 
 OnFailure = Callable[[BaseException], None]
 
@@ -36,6 +38,15 @@ class Surroundings:
     def disk(self, directory: Path, open_max: int) -> OsDisk:
         """Return the disk of the write-ahead log."""
         return OsDisk(directory, open_max=open_max)
+
+    def writer(
+        self, wal: Wal, thread: SyncThread, disk: OsDisk, *,
+        on_failure: OnFailure, on_sync: Callable[[float], None],
+    ) -> WalWriter:  # fmt: skip
+        """Return the writer of WAL rounds: the compiled writer, or `thread` without a compiler."""
+        if compiled is None:
+            return WalWriter(wal, thread)
+        return CompiledWriter(wal, thread, disk, on_failure=on_failure, on_sync=on_sync)
 
     def builder(self) -> Builder:
         """Return the builder of segments."""

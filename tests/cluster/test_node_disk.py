@@ -15,6 +15,7 @@ from small_disk import fill
 
 import lognode
 from lognode import testing
+from lognode.node.runtime import wal_writer
 
 pytestmark = pytest.mark.cluster
 
@@ -72,13 +73,21 @@ def test_S1_S2_a_write_that_fails_ends_the_node_with_one_line(tmp_path: Path, wh
             client.log("orders").append(b"k", b"goes on")
 
 
-def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", ["python", "compiled"])
+def test_a_failed_sync_is_never_tried_again(
+    tmp_path: Path, writer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a failed fsync left is unknown: the node ends before it answers anything."""
+    if writer == "python":
+        monkeypatch.setenv("LOGNODE_PURE", "1")
+    elif wal_writer.compiled is None:
+        pytest.skip("no compiled module is installed")
     script = tmp_path / "node.py"
     script.write_text(
-        "import errno, os, sys\n"
+        "import errno, os, sys, types\n"
         "from pathlib import Path\n"
         "from lognode.node import main\n"
+        "from lognode.node.runtime import wal_writer\n"
         "from lognode.raft.os_disk import OsDisk\n"
         "trigger, calls = Path(sys.argv.pop(1)), Path(sys.argv.pop(1))\n"
         "sync = OsDisk.sync\n"
@@ -88,6 +97,19 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
         "        raise OSError(errno.EIO, os.strerror(errno.EIO), name)\n"
         "    sync(self, name)\n"
         "OsDisk.sync = failing\n"
+        "class Failing:\n"
+        "    def __init__(self):\n"
+        "        self.writer = wal_writer._writer()\n"
+        "        self.fileno, self.take = self.writer.fileno, self.writer.take\n"
+        "        self.close = self.writer.close\n"
+        "    def submit(self, fd, offset, buffers, sync):\n"
+        "        if trigger.exists():\n"
+        "            with open(calls, 'a') as file: file.write('sync\\n')\n"
+        "            fd = os.open('/dev/null', os.O_RDWR)  # cannot be synced\n"
+        "        self.writer.submit(fd, offset, buffers, sync)\n"
+        "if wal_writer.compiled is not None:\n"
+        "    wal_writer._writer = wal_writer.compiled.Writer\n"
+        "    wal_writer.compiled = types.SimpleNamespace(Writer=Failing)\n"
         "sys.exit(main.main())\n"
     )
     trigger, calls = tmp_path / "trigger", tmp_path / "calls"
@@ -104,7 +126,9 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
                 log.append(b"k", b"never", timeout=2)
             assert caught.value.outcome in ("unknown", "not_applied")
             line = ended(node)
-            assert "Input/output error" in line
+            told = "Input/output error" if writer == "python" else "Invalid argument"
+            assert f"fdatasync of {'' if writer == 'python' else node.data / 'wal'}" in line
+            assert told in line
             assert calls.read_text() == "sync\n"
 
 

@@ -19,6 +19,7 @@ from lognode.node.replicas.replica import Memory, Services
 from lognode.node.replicas.rounds import Rounds
 from lognode.node.runtime.sync_thread import SyncThread
 from lognode.node.runtime.turn_ends import TurnEnds
+from lognode.node.runtime.wal_writer import WalWriter
 from lognode.node.upkeep.memtables import Memtables
 from lognode.node.upkeep.merges import Merges
 from lognode.partitions.model import Descriptor, Span
@@ -93,7 +94,7 @@ class StorageNode:
             begin_round=lambda: self.rounds.begin(), on_broken=self._fail,
         )  # fmt: skip
         self.rounds = Rounds(
-            self.wal, self.sync,
+            self.wal, WalWriter(self.wal, self.sync),
             on_synced=lambda gids: self.host.synced(gids), on_failure=self._fail,
             on_file_begun=lambda: None, turn_ends=turn_ends, metrics=Metrics(),
         )  # fmt: skip
