@@ -194,7 +194,7 @@ class FrameTransport(asyncio.Protocol):
     def read_on(self, on: bool) -> None:
         """Stop or resume handing over frames and reading from the socket."""
         self._wants_frames = on
-        if on and not self._in_line and self._has_more:
+        if on and not self._in_line and self.has_more:
             self._stand_in_line()
         self._read()
 
@@ -245,7 +245,7 @@ class FrameTransport(asyncio.Protocol):
             self._transport.abort()
 
     @property
-    def _has_more(self) -> bool:
+    def has_more(self) -> bool:
         """Whether received bytes are not handed over yet."""
         return bool(self._sealed) or self._decoder.pending
 
@@ -321,7 +321,7 @@ class FrameTransport(asyncio.Protocol):
             elif not self._decoder.in_steps and not self._sealed:
                 self.on_decoded(self._decoder.incomplete)
                 return
-            if self._has_more and self.turns.clock() > until:
+            if self.has_more and self.turns.clock() > until:
                 self._stand_in_line()
                 return
 

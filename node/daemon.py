@@ -285,6 +285,7 @@ class Node:
         self._turn_ends = TurnEnds(
             propose=lambda: self._rounds.propose(), flush=lambda: self._links.flush_queued(),
             begin_round=lambda: self._rounds.begin(), on_broken=self.shutdown.fail,
+            is_alone=self._around.is_alone(),
         )  # fmt: skip
         self._links = PeerLinks(
             who=lambda: (identity.cluster_id, node_id, identity.incarnation),
@@ -539,7 +540,8 @@ class Node:
             visible=self._entrance.visible, join=cluster.join,
             peer_handlers=self._for_peers(bases), known_peers=self._known_peers,
             gate=self._entrance.gate, audit=self._auditing.audit,
-            reserved=self._auditing.reserved, metrics=self._metrics, on_broken=self.shutdown.fail,
+            reserved=self._auditing.reserved, metrics=self._metrics, turn_ends=self._turn_ends,
+            on_broken=self.shutdown.fail,
             on_stranger=Strangers(
                 cluster=identity.cluster_id, config=self._config, founding=self._founding,
                 metadata=lambda: self._view.metadata, on_end=self.shutdown.fail,

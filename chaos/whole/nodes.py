@@ -34,6 +34,8 @@ from .threads import SimBuilder, SimMerger, SimThread
 _FIRST_PORT: Final = 4600
 _WAL_FILE_BYTES: Final = 64 * 1024
 _AGAIN_S: Final = 1.0
+_ALONE: Final = 0.5
+"""The share of turns of a node's loop that end with the messages of another node."""
 
 
 class _Around(Surroundings):
@@ -55,6 +57,10 @@ class _Around(Surroundings):
         on_failure: OnFailure, on_sync: Callable[[float], None],
     ) -> WalWriter:  # fmt: skip
         return WalWriter(wal, thread)
+
+    def is_alone(self) -> Callable[[], bool]:
+        """Draw whether a turn had another event."""
+        return lambda: self._machine.loop.rng.random() < _ALONE
 
     def builder(self) -> Builder:
         return SimBuilder()

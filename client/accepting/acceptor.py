@@ -154,8 +154,7 @@ class ServerConnection:
         self._welcome: Welcome | None = None
         self._open = False
         self.share: Share | None = None
-        """The principal's share of the loop's time; None for a node of the cluster, and before
-        the end of the handshake."""
+        """The principal's share of the loop's time; None for a node, and during the handshake."""
         self.access: Access | None = None
         """The rights of the other side; None: all."""
         self._principal: Principal | None = None
@@ -256,6 +255,11 @@ class ServerConnection:
     def held_bytes(self) -> tuple[int, int]:
         """The memory of the connection: bytes of answers, and of requests."""
         return self._meter.held
+
+    @property
+    def has_more(self) -> bool:
+        """Whether received bytes of later frames wait to be decoded."""
+        return self._transport.has_more
 
     def send(self, operation: Operation, body: Body) -> None:
         """Send a one-way message to the dialler."""
@@ -374,8 +378,7 @@ class ServerConnection:
         self._admit()
 
     def begin(self) -> None:
-        """Begin once the socket is connected: the remote address pays until the handshake is
-        done."""
+        """Begin once the socket is connected. The address pays until the handshake is done."""
         self._meter = Meter(
             self._transport, self._budgets.clients, self.host, clock=self._loop.time,
             on_room=self._go_on,
@@ -458,8 +461,7 @@ class ServerConnection:
         return not self._requests or self._meter.has_room()
 
     def _one_way(self, kind: int, body: Body) -> None:
-        """Hand a one-way message to the handler. A malformed message ends its connection,
-        because its sender gets no answer."""
+        """Hand over a one-way message. A malformed message ends its connection."""
         operation = None
         try:
             operation = self._handler.operation(self, kind)
@@ -554,8 +556,7 @@ class ServerConnection:
             self._give_up(request)
 
     def _give_up(self, request: Request) -> None:
-        """Abandon a request: nobody waits for the answer. The end of its work makes room for
-        others."""
+        """Abandon a request: nobody waits for the answer. The end of its work makes room."""
         request.give_up()
         self._given_up.add(request)
         self._abandoned.add(self.principal.name, request)
@@ -574,7 +575,9 @@ class ServerConnection:
             self._meter.close()
 
     def _send(self, request_id: int, kind: int, body: Body) -> int:
-        size = self._transport.send(request_id, kind, body)
+        # The answer to the only request leaves at once: no other answer can share the write.
+        now = kind == frames.OK and len(self._requests) == 1 and not self._backlog
+        size = self._transport.send(request_id, kind, body, now=now)
         self._meter.sent()
         return size
 
@@ -619,8 +622,7 @@ class ServerConnection:
         self._read_on()
 
     def _decoded(self, incomplete: int) -> None:
-        """Take room for the incomplete frame of that length, after all received bytes are
-        decoded."""
+        """Take room for the incomplete frame of that length: all else is decoded."""
         if self.lost is None and not self._meter.may_read(incomplete):
             self._read_on()
 

@@ -16,6 +16,7 @@ from ...raft.wal import Wal
 from ...statemachine.builder import Builder
 from ...statemachine.merge_process import Merger
 from .sync_thread import SyncThread
+from .turn_time import of_running_loop
 from .wal_writer import CompiledWriter, WalWriter, compiled
 
 OnFailure = Callable[[BaseException], None]
@@ -47,6 +48,11 @@ class Surroundings:
         if compiled is None:
             return WalWriter(wal, thread)
         return CompiledWriter(wal, thread, disk, on_failure=on_failure, on_sync=on_sync)
+
+    def is_alone(self) -> Callable[[], bool]:
+        """Return a function that tells whether the turn of the loop began with one event."""
+        turns = of_running_loop()
+        return lambda: turns.events == 1
 
     def builder(self) -> Builder:
         """Return the builder of segments."""

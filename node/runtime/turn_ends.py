@@ -8,6 +8,11 @@ append needed about twenty such turns, most of its time on an idle node.
 
 The messages leave before the round begins: followers have the longer way to their disks, and the
 thread of the WAL would compete with the loop for the interpreter while the loop still sends.
+
+A turn that begins with messages of one node, and with no other event, ends with the messages: the
+next turn would only ask the sockets again, and the answer to a client would wait behind the next
+node's messages (`alone`). An append of a client is no such event. It would begin a WAL round alone,
+and the appends that arrive with it would wait for the next; and the client would pay for the turn.
 """
 
 import asyncio
@@ -27,7 +32,8 @@ class TurnEnds:
     """Runs the work at the end of turns.
 
     `propose` lets replicas propose for the next WAL round, and wakes them. `flush` sends what is
-    queued for the peers. `begin_round` begins the round. `on_broken` ends the node.
+    queued for the peers. `begin_round` begins the round. `on_broken` ends the node. `is_alone`
+    returns whether the turn began with one event.
     """
 
     def __init__(
@@ -37,13 +43,17 @@ class TurnEnds:
         flush: Callable[[], None],
         begin_round: Callable[[], None],
         on_broken: OnBroken,
+        is_alone: Callable[[], bool] = lambda: False,
     ) -> None:
         self._propose = propose
         self._flush = flush
         self._begin_round = begin_round
         self._on_broken = on_broken
         self._woken: dict[Pumped, None] = {}
+        self._is_alone = is_alone
         self._scheduled = False
+        self._has_work = False
+        """Whether `schedule` was called since the last end of a turn."""
 
     def wake(self, replica: Pumped) -> None:
         """Pump the replica at the end of this turn, or after the next if it is being pumped."""
@@ -52,6 +62,7 @@ class TurnEnds:
 
     def schedule(self) -> None:
         """Run the end of this turn: there is work for it."""
+        self._has_work = True
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(guarded(self._end, self._on_broken))
@@ -61,6 +72,21 @@ class TurnEnds:
         self._scheduled = True
         call()
         guarded(self._end, self._on_broken)()
+
+    def alone(self, call: Callable[[], None]) -> None:
+        """Make a call that takes what a node has sent. If the turn began with this one event, run
+        the end of the turn right after the call."""
+        if self._scheduled or not self._is_alone():
+            call()
+            return
+        self._scheduled, self._has_work = True, False
+        try:
+            call()
+        finally:
+            if self._has_work:
+                guarded(self._end, self._on_broken)()
+            else:
+                self._scheduled = False
 
     def _end(self) -> None:
         self._pump_woken()

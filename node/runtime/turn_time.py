@@ -24,11 +24,13 @@ _SHORT_S: Final = 0.001
 class TurnTime:
     """The processor time of a loop's turns. One thread runs the loop and reads these numbers."""
 
-    __slots__ = ("_began_s", "_elapsed_s", "_longest_s", "_mark_s", "long_turns")
+    __slots__ = ("_began_s", "_elapsed_s", "_longest_s", "_mark_s", "events", "long_turns")
 
     def __init__(self) -> None:
         self.long_turns = 0
         """Turns of over `LONG_S` since the start."""
+        self.events = 0
+        """The number of sockets and descriptors that had something when the turn began."""
         self._longest_s = 0.0
         self._mark_s = time.thread_time()
         """The processor time at the last measure."""
@@ -36,8 +38,9 @@ class TurnTime:
         """The elapsed time of the turns since then."""
         self._began_s = time.perf_counter()
 
-    def began(self) -> None:
-        """Note the beginning of a turn."""
+    def began(self, events: int) -> None:
+        """Note the beginning of a turn, and the number of its events."""
+        self.events = events
         self._began_s = time.perf_counter()
 
     def ended(self) -> None:
@@ -75,7 +78,7 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self._turn_ended()
         found = super().select(timeout)
-        self._turn_began()
+        self._turn_began(len(found))
         return found
 
 

@@ -47,6 +47,7 @@ from ..quota.gate import Gate, pause_s
 from ..quota.quotas import Payer
 from ..replicas.range_replica import RangeReplica
 from ..runtime.eager import begun
+from ..runtime.turn_ends import TurnEnds
 from .command_turns import CommandTurns
 from .data_service import DataService
 from .follow import Follow, no_pause
@@ -97,6 +98,7 @@ class Server:
         audit: Audit,
         reserved: Reserved,
         metrics: Metrics,
+        turn_ends: TurnEnds,
         on_stranger: Callable[[str, bool], None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
@@ -123,6 +125,7 @@ class Server:
         self._audit = audit
         self._reserved = reserved
         self._metrics = metrics
+        self._turn_ends = turn_ends
         self._answered = {
             operation: metrics.requests.labels(operation.name, "OK")
             for operation in OPERATIONS.values()
@@ -285,7 +288,10 @@ class Server:
     def message(self, connection: ServerConnection, operation: Operation, body: Body) -> None:
         try:
             if operation is RAFT:
-                self._raft_in.take(self._known_peers.speaker(connection.hello), body)
+                speaker = self._known_peers.speaker(connection.hello)
+                take = partial(self._raft_in.take, speaker, body)
+                # Frames that came together share one end of the turn.
+                take() if connection.has_more else self._turn_ends.alone(take)
             elif operation is PRODUCER_CLOSE:
                 self._data.producer_close(body)
         except InvalidArgument as error:

@@ -540,3 +540,48 @@ def test_L4_close_returns_with_requests_in_flight() -> None:
         await server.until(lambda: bool(server.closed_with))
 
     run(test, lambda request: None)
+
+
+def test_a_handler_knows_whether_frames_came_together() -> None:
+    """Messages of a node that came together share one end of a turn."""
+    more: list[bool] = []
+
+    def serve(request: Request) -> dict[str, Any]:
+        more.append(request.connection.has_more)
+        return {}
+
+    async def test(listener: Listener, server: Server) -> None:
+        link = await dial(listener)
+        for count in (1, 3):
+            more.clear()
+            await asyncio.gather(*(link.request(LOOSE, {}) for _ in range(count)))
+            assert more == [True] * (count - 1) + [False]
+        link.close()
+
+    run(test, serve)
+
+
+def test_the_answer_to_the_only_request_leaves_at_once() -> None:
+    left: list[bool] = []
+    waiting: list[asyncio.Future[None]] = []
+
+    async def serve(request: Request) -> None:
+        waiting.append(asyncio.get_running_loop().create_future())
+        await waiting[-1]
+        request.reply({})
+        left.append(request.connection.queued_bytes == 0)
+
+    async def test(listener: Listener, server: Server) -> None:
+        link = await dial(listener)
+        for count in (1, 3):
+            left.clear()
+            waiting.clear()
+            asked = [asyncio.ensure_future(link.request(LOOSE, {})) for _ in range(count)]
+            await eventually(lambda count=count: len(waiting) == count)  # type: ignore[misc]
+            for each in waiting:
+                each.set_result(None)
+            await asyncio.gather(*asked)
+            assert left == [False] * (count - 1) + [True], "several answers share a write"
+        link.close()
+
+    run(test, serve)

@@ -1,18 +1,22 @@
 """The end of a turn: who is pumped when, what leaves before a WAL round, and what waits for one."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from lognode.client.protocol.errors import RemoteProtocolError
 from lognode.node.metrics import Metrics
 from lognode.node.replicas import rounds as rounds_module
 from lognode.node.replicas.rounds import Rounds
 from lognode.node.runtime import wal_writer
+from lognode.node.runtime.surroundings import Surroundings
 from lognode.node.runtime.sync_thread import SyncThread
 from lognode.node.runtime.turn_ends import TurnEnds
+from lognode.node.runtime.turn_time import TimedLoop
 from lognode.node.runtime.wal_writer import CompiledWriter, WalWriter
 from lognode.raft.group_log import GroupLog
 from lognode.raft.os_disk import OsDisk
@@ -37,13 +41,14 @@ class Pumped:
 
 
 class Turn:
-    def __init__(self) -> None:
+    def __init__(self, *, is_alone: Callable[[], bool] = lambda: False) -> None:
         self.order: list[str] = []
         self.broken: list[BaseException] = []
         self.proposing: list[Pumped] = []
         self.turns = TurnEnds(
             propose=self.propose, flush=lambda: self.order.append("flush"),
             begin_round=lambda: self.order.append("round"), on_broken=self.broken.append,
+            is_alone=is_alone,
         )  # fmt: skip
 
     def propose(self) -> None:
@@ -101,6 +106,96 @@ def test_a_call_that_is_a_turn_ends_with_it() -> None:
         assert len(turn.order) == 4
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_turn_with_a_single_event_ends_with_the_event(alone: bool) -> None:
+    async def main() -> None:
+        turn = Turn(is_alone=lambda: alone)
+        (a,) = turn.replicas("a")
+
+        def take() -> None:
+            turn.turns.wake(a)
+            turn.order.append("taken")
+
+        turn.turns.alone(take)
+        whole = ["taken", "a", "propose", "flush", "round"]
+        assert turn.order == (whole if alone else ["taken"])
+        await asyncio.sleep(0)
+        assert turn.order == whole
+
+    asyncio.run(main())
+
+
+def test_an_event_without_work_has_no_end_of_a_turn() -> None:
+    async def main() -> None:
+        turn = Turn(is_alone=lambda: True)
+        turn.turns.alone(lambda: None)
+        await asyncio.sleep(0)
+        assert turn.order == []
+        turn.turns.wake(*turn.replicas("a"))  # later work is not forgotten
+        await asyncio.sleep(0)
+        assert turn.order == ["a", "propose", "flush", "round"]
+
+    asyncio.run(main())
+
+
+def test_the_work_before_an_error_of_an_event_is_done() -> None:
+    async def main() -> None:
+        turn = Turn(is_alone=lambda: True)
+
+        def take() -> None:
+            turn.turns.wake(*turn.replicas("a"))
+            raise RemoteProtocolError("a frame that is not valid")
+
+        for times in (1, 2):
+            with pytest.raises(RemoteProtocolError):
+                turn.turns.alone(take)
+            assert turn.order == ["a", "propose", "flush", "round"] * times
+
+    asyncio.run(main())
+
+
+def test_an_event_leaves_a_scheduled_end_of_the_turn_where_it_is() -> None:
+    async def main() -> None:
+        turn = Turn(is_alone=lambda: True)
+        a, b = turn.replicas("ab")
+        turn.turns.wake(a)
+        turn.turns.alone(lambda: turn.turns.wake(b))
+        assert turn.order == []
+        await asyncio.sleep(0)
+        assert turn.order == ["a", "b", "propose", "flush", "round"]
+
+    asyncio.run(main())
+
+
+def test_the_loop_tells_how_many_events_began_its_turn() -> None:
+    async def main() -> None:
+        is_alone = Surroundings().is_alone()
+        loop = asyncio.get_running_loop()
+        pairs = [socket.socketpair() for _ in range(2)]
+        heard: list[bool] = []
+
+        def hear(side: socket.socket) -> None:
+            side.recv(1)
+            heard.append(is_alone())
+
+        for here, _ in pairs:
+            here.setblocking(False)
+            loop.add_reader(here, hear, here)
+        for count in (1, 2):
+            for _, there in pairs[:count]:
+                there.send(b"x")
+            await until(lambda count=count: len(heard) == count)  # type: ignore[misc]
+            assert heard == [count == 1] * count
+            heard.clear()
+        for here, there in pairs:
+            loop.remove_reader(here)
+            here.close()
+            there.close()
+
+    with asyncio.Runner(loop_factory=TimedLoop) as runner:
+        runner.run(main())
 
 
 def test_a_bug_at_the_end_of_a_turn_ends_the_node() -> None:

@@ -56,7 +56,7 @@ class Founder:
             paid_handlers={},
             join=unused, accesses=OPEN, proves_nodes=secret is not None, visible=unused,
             peer_handlers={}, known_peers=unused, gate=GATE, audit=unused, reserved=unused,
-            metrics=self.metrics,
+            metrics=self.metrics, turn_ends=unused,
             on_stranger=strangers.met, on_broken=unused,
         )  # fmt: skip
 

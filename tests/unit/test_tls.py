@@ -704,7 +704,7 @@ def test_bytes_before_the_end_of_tls_are_read_even_if_memory_was_short(trust: Pk
                 client.channel.seal(frame.encode(0, ONE_WAY.number, {"n": 1}))
                 + client.channel.end()
             )
-            await until(lambda: served._transport._has_more)
+            await until(lambda: served.has_more)
             await asyncio.sleep(0)
             assert served.lost is None
             assert server.messages == []

@@ -53,17 +53,17 @@ def test_short_turns_are_measured_together(monkeypatch: pytest.MonkeyPatch) -> N
     turns = turn_time.TurnTime()
     for _ in range(1_000):
         elapsed += 0.01  # waiting
-        turns.began()
+        turns.began(1)
         elapsed, spent = elapsed + 0.00005, spent + 0.00004
         turns.ended()
     assert 40 <= asked <= 52
     assert turns.take_longest_s() == pytest.approx(0.00005)
-    turns.began()
+    turns.began(1)
     elapsed, spent = elapsed + 0.2, spent + 0.06
     turns.ended()
     assert turns.long_turns == 1
     assert 0.06 <= turns.take_longest_s() <= 0.061
-    turns.began()
+    turns.began(1)
     elapsed, spent = elapsed + 0.2, spent + 0.0005  # others have the processor
     turns.ended()
     assert turns.take_longest_s() == pytest.approx(0.0005)
