@@ -306,9 +306,8 @@ def test_a_store_of_more_than_a_page_of_backups_is_listed(
     wanted = [f"20200101T{at // 60:02}{at % 60:02}00000Z" for at in range(1_010)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda backup: store.objects.put(f"backups/{backup}", manifest), wanted))
-    listed = [row["backup"] for row in run("list", *store.arguments)]
-    assert listed == [*wanted, name.rpartition("/")[2]]
-    assert run("verify", *store.arguments)["backup"] == listed[-1]
+    assert store.names("backups") == [*(f"backups/{each}" for each in wanted), name]
+    assert run("verify", *store.arguments)["backup"] == name.rpartition("/")[2]
 
 
 def test_faults_of_a_store_that_pass_spoil_no_backup(
