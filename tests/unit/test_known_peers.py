@@ -108,7 +108,7 @@ def test_X4_a_node_that_has_not_joined_may_ask_to_join_and_for_nothing_else(
         who=lambda: ("c", 1), peer_address="h:2", raft_in=unused, data=data, handlers={},
         paid_handlers={}, join=unused, accesses=unused, proves_nodes=True, visible=unused,
         peer_handlers={}, known_peers=known, gate=unused, audit=unused, reserved=unused,
-        metrics=metrics, on_stranger=unused, on_broken=unused,
+        metrics=metrics, turn_ends=unused, on_stranger=unused, on_broken=unused,
     )  # fmt: skip
 
     def allowed(who: Hello) -> set[str]:
