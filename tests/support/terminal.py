@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import IO
 
 LOGNODE = Path(sys.executable).with_name("lognode")
-_CONTROL = re.compile(rb"\x1b\[\??([\d;]*)([A-Za-z])|\x1b[()][0AB]|\x1b[=>78M]|[\x00-\x1f]")
+_CONTROL = re.compile(rb"\x1b\[\??([\d;]*)([A-Za-z])|\x1b[()][0AB]|\x1b[=>78M]|[\x00-\x1a\x1c-\x1f]")
+
+
+def _environment() -> dict[str, str]:
+    """The environment without the size of another terminal, which readline puts into it."""
+    return {key: told for key, told in os.environ.items() if key not in ("LINES", "COLUMNS")}
 
 
 class Screen:
@@ -33,8 +38,10 @@ class Screen:
         at = 0
         while at < len(data):
             found = _CONTROL.match(data, at)
-            if found is None and data[at] == 0x1B and len(data) - at < 12:
-                return data[at:]
+            if found is None and data[at] == 0x1B:
+                if len(data) - at < 12:
+                    return data[at:]
+                raise AssertionError(f"a sequence that this screen does not know: {data[at:]!r}")
             if found is None:
                 self._put(chr(data[at]))
                 at += 1
@@ -99,7 +106,7 @@ class Terminal:
         self.process = subprocess.Popen(
             [LOGNODE, *arguments], stdin=other, stdout=stdout or other, stderr=other,
             start_new_session=True,
-            env={**os.environ, "TERM": term, "LOGNODE_SERVER": servers},
+            env={**_environment(), "TERM": term, "LOGNODE_SERVER": servers},
         )  # fmt: skip
         os.close(other)
         self.shown = b""
