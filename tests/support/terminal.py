@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import IO
 
 LOGNODE = Path(sys.executable).with_name("lognode")
-_CONTROL = re.compile(rb"\x1b\[\??([\d;]*)([A-Za-z])|\x1b[()][0AB]|\x1b[=>78M]|[\x00-\x1a\x1c-\x1f]")
+_CONTROL = re.compile(
+    rb"\x1b\[\??([\d;]*)([A-Za-z])|\x1b[()][0AB]|\x1b[=>78M]|[\x00-\x1a\x1c-\x1f]"
+)
 
 
 def _environment() -> dict[str, str]:
