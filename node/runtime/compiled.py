@@ -6,15 +6,17 @@ from typing import Final
 
 from ...client.protocol.native import native, packing
 from ...statemachine.compiled import building, memtables
+from .wal_writer import compiled as writer
 
-_MODULES: Final = {
-    "_native": native, "_packing": packing, "_memtable": memtables, "_building": building
+MODULES: Final = {
+    "_native": native, "_packing": packing, "_memtable": memtables, "_building": building,
+    "_writer": writer,
 }  # fmt: skip
 
 
 def missing() -> list[str]:
     """Return the names of the modules whose work Python does."""
-    return [name for name, module in _MODULES.items() if module is None]
+    return [name for name, module in MODULES.items() if module is None]
 
 
 def words() -> str:

@@ -1,9 +1,10 @@
 """A pushed generation of the controller, when who pushed it goes away in the middle."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -289,3 +290,33 @@ def test_x29_a_replica_of_the_controller_is_deleted_where_it_is_not_a_member(
         assert (GID not in node.host.groups) == goes
 
     run(tmp_path, test)
+
+
+def test_x3_earlier_generations_are_searched_until_none_can_begin() -> None:
+    """A generation that began after a search, and before its mark, must be retired too."""
+    first, second = GroupId(CONTROLLER_RANGE, 1), GroupId(CONTROLLER_RANGE, 2)
+    retired: list[GroupId] = []
+    host: Any = SimpleNamespace(groups={}, damaged={}, marks={CONTROLLER_RANGE: 1})
+
+    async def retire(gids: Sequence[GroupId]) -> None:
+        retired.extend(gids)
+        for gid in gids:
+            del host.groups[gid]
+
+    async def main() -> None:
+        host.retire = retire
+        changes = ControllerChanges(
+            node_id=1, host=host, connection=lambda _: None, image=Metadata,
+            began=lambda _: None, on_broken=lambda _: None,
+        )  # fmt: skip
+        await changes.retire_before(3)
+        host.groups[second] = None  # the mark 1 lets generation 2 begin
+        await changes.retire_before(3)
+        assert retired == [second]
+        host.marks[CONTROLLER_RANGE] = 2
+        await changes.retire_before(3)
+        host.groups[first] = None
+        await changes.retire_before(3)
+        assert retired == [second], "nothing is searched: neither generation can begin again"
+
+    asyncio.run(main())

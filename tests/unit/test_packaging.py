@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from lognode.node.runtime.compiled import MODULES
+
 ROOT = Path(__file__).resolve().parents[2]
 NOT_SHIPPED = {"tests", "scripts", "docs"}
 
@@ -107,8 +109,7 @@ def test_the_wheel_holds_every_module(wheel: Path) -> None:
     # Where a compiler is, and only there, the wheel has the compiled modules.
     compiled = {name for name in shipped if name.endswith(".so")}
     names = {re.sub(r".*/(\w+)\.[^/]*", r"\1", name) for name in compiled}
-    modules_in_c = {"_native", "_packing", "_memtable", "_building", "_writer"}
-    wanted = modules_in_c if shutil.which("cc") else set()
+    wanted = set(MODULES) if shutil.which("cc") else set()
     assert names == wanted
     # Spark looks for a module of that name outside of all packages.
     files = (ROOT / "node" / "web" / "console").iterdir()
