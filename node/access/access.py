@@ -12,9 +12,10 @@ it dials again.
 """
 
 import asyncio
+import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ _LOOK_S: Final = 0.5
 _REFRESH_S: Final = 1.0
 """The least time between two refreshes of the metadata for clients with unknown tokens."""
 _TELL_EVERY_S: Final = 10.0
+_REVOKED_MAX: Final = 4_096
+"""The most revoked tokens that a node remembers."""
 _ANSWER_S: Final = 0.5
 """How long a connection whose rights have ended stays open to wait for answers: one of them may be
 the answer to the command that ended the rights."""
@@ -120,6 +123,9 @@ class Accesses:
         self._seen = 0
         self._tokens: Mapping[str, TokenRecord] = {}
         """The tokens of the last look, whose version is `_seen`."""
+        self._revoked: dict[str, None] = {}
+        """The ids of tokens that were revoked before this node's eyes, the oldest first. News
+        cannot bring such a token back, so that its holder need not wait for news."""
         self._refreshing: asyncio.Future[None] | None = None
         self._refreshed_s = float("-inf")
         self._told_s = float("-inf")
@@ -197,12 +203,14 @@ class Accesses:
                 "read the token; revoke the token, and use TLS", is_final=True,
             )  # fmt: skip
         try:
-            record = self._metadata().tokens.get(id_of(token))
+            token_id = id_of(token)
         except InvalidArgument as error:
             return _Refusal(error.message, is_final=True)
+        record = self._metadata().tokens.get(token_id)
         if record is None or not is_token(token, record.digest):
             return _Refusal(
-                "this token is unknown or revoked; ask the administrator for another token"
+                "this token is unknown or revoked; ask the administrator for another token",
+                is_final=token_id in self._revoked,
             )
         return self._of_record(record)
 
@@ -269,6 +277,8 @@ class Accesses:
         if metadata.tokens is self._tokens:
             return
         changed, self._seen = metadata.tokens_version != self._seen, metadata.tokens_version
+        if changed:
+            self._remember_revoked(self._tokens.keys() - metadata.tokens.keys())
         self._tokens = metadata.tokens
         before, self._rights = self._rights, {}
         for token_id, rights in before.items():
@@ -278,6 +288,12 @@ class Accesses:
                 self._rights[token_id] = rights
         if changed:
             self.look()
+
+    def _remember_revoked(self, token_ids: Iterable[str]) -> None:
+        self._revoked.update(dict.fromkeys(token_ids))
+        surplus = max(0, len(self._revoked) - _REVOKED_MAX)
+        for token_id in list(itertools.islice(self._revoked, surplus)):
+            del self._revoked[token_id]
 
     async def run(self) -> None:
         """End connections whose tokens expire, until cancelled."""

@@ -215,6 +215,23 @@ def test_an_expired_token_is_refused() -> None:
     assert not world.refreshes, "no news can change that, and asking for news takes up to 2 s"
 
 
+def test_a_revoked_token_is_refused_without_asking_for_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(access, "_REVOKED_MAX", 2)
+    world = World()
+    first, *later = (world.create(f"app{number}", "read") for number in range(3))
+    for token in (first, *later):
+        world.hear()
+        world.revoke(token)
+        world.hear()
+    for token in later:
+        assert "revoked" in world.refusal(token)
+    assert not world.refreshes, "no news can bring the token back, and each waits up to 1 s"
+    assert "revoked" in world.refusal(first)
+    assert world.refreshes == 1, "the node remembers the last two"
+
+
 def _revoke(world: World, token: str) -> None:
     world.revoke(token)
     world.hear()
