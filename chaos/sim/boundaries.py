@@ -68,15 +68,13 @@ def whole() -> Outcome:
     return judge(World(SEED, OPTIONS, None, SCENARIO))
 
 
-def points(twice_every: int = 1) -> Iterator[Point]:
+def points(*, sampled: bool = False) -> Iterator[Point]:
     """Run each operation and each way to die, until the scenario ends before the n-th operation.
 
-    The third way is tried at every `twice_every`-th operation.
+    `sampled`: run each operation with one of the three ways, which take turns.
     """
     for operation in itertools.count(1):
-        for how in PASSES:
-            if how == PASSES[2] and operation % twice_every:
-                continue
+        for how in (PASSES[operation % len(PASSES)],) if sampled else PASSES:
             point = Point(operation, how, _dies_at(operation, how))
             if not point.outcome.crashes:
                 return

@@ -146,6 +146,7 @@ def test_S2_a_dev_cluster_starts_again_on_its_data_after_a_stop_and_after_kill_9
     assert dev.stop() == 0
 
 
+@pytest.mark.by_hand
 def test_more_nodes_join_fewer_are_refused_and_a_lost_directory_founds_nothing(dev: Dev) -> None:
     dev.start("--base-port", str(dev.base))
     dev.append(30)

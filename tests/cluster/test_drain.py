@@ -164,6 +164,7 @@ def test_a_dead_node_is_removed_and_its_replicas_are_rebuilt_at_once(tmp_path: P
         assert f"node {gone} was removed from the cluster" in ended(node)
 
 
+@pytest.mark.by_hand
 def test_the_command_line_drains_undoes_and_removes(tmp_path: Path) -> None:
     with (
         testing.cluster(tmp_path, 4) as cluster,

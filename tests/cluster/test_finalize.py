@@ -80,6 +80,7 @@ def test_hierarchies_and_groups_are_refused_until_the_level_is_raised(
             assert next(consumer).key == b"k"
 
 
+@pytest.mark.by_hand
 def test_a_node_that_is_down_keeps_the_level_until_it_is_back(cluster: LocalCluster) -> None:
     with lognode.Client(cluster.servers, timeout=20) as client:
         down = cluster.nodes[2]

@@ -13,6 +13,7 @@ from lognode import testing
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.by_hand
 def test_errors_without_a_quorum_name_the_silent_nodes(tmp_path: Path) -> None:
     """They said `GroupId(range_id=1, generation=1)`, or that a connection was refused."""
     with testing.cluster(tmp_path, 3) as three:

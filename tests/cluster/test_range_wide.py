@@ -35,6 +35,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> Any:
     return call
 
 
+@pytest.mark.by_hand
 def test_every_node_tells_what_is_appended_to_which_range_and_why_it_was_changed(
     tmp_path: Path, listed: Any
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_node_with_a_right_address_heals_a_cluster_that_holds_an_unusable_one(
     assert {node.running for node in spoilt.nodes} == {True}
 
 
+@pytest.mark.by_hand
 def test_a_node_with_an_unusable_address_that_is_gone_can_be_removed(
     spoilt: testing.LocalCluster,
 ) -> None:

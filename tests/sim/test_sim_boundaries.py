@@ -7,12 +7,13 @@ from lognode.chaos.sim import boundaries
 
 @pytest.mark.slow
 def test_S1_S2_S8_x2_x6_L2_a_node_dies_at_every_boundary() -> None:
+    """All three ways at each boundary, by hand: `lognode-chaos sim --boundaries`."""
     whole = boundaries.whole()
     assert whole.violation is None, whole.violation
     # All that can go wrong half-way is in the scenario.
     assert min(whole.checkpoints, whole.bases, whole.splits, whole.joins) >= 1
     assert whole.acked >= 20
-    points = list(boundaries.points(twice_every=3))
+    points = list(boundaries.points(sampled=True))
     failed = [str(point) for point in points if point.outcome.violation is not None]
     print(f"{points[-1].operation} boundaries, {len(points)} runs")
     assert not failed, "\n".join(failed)

@@ -52,6 +52,7 @@ TRACK_RECORD = [
         "bitflip-log-minority", "NATS #7549", "flipped bits in logs of a minority lose writes",
         "-w append --nemesis corrupt",
         ("tests/cluster/test_node_damage.py::test_S12_a_flipped_bit_ends_one_replica_and_nothing_else",),
+        by_hand=True,
     ),
     Row(
         "bitflip-snap-minority", "NATS #7556", "flipped bits in snapshots of a minority",
