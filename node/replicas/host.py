@@ -118,6 +118,8 @@ class Host:
         self._links_full = links_full
         self._on_change = on_change
         self.groups: dict[GroupId, Replica] = {}
+        self._ranges: tuple[RangeReplica, ...] | None = None
+        """What `ranges` returns; None after a change of `groups`."""
         self.damaged: dict[GroupId, str] = {}
         self.aside: dict[GroupId, SetAside] = {}
         """Replicas that take no part until their damaged files are repaired."""
@@ -144,9 +146,11 @@ class Host:
         found = self.groups.get(gid)
         return found if isinstance(found, RangeReplica) else None
 
-    def ranges(self) -> list[RangeReplica]:
-        """Return every range replica."""
-        return [r for r in self.groups.values() if isinstance(r, RangeReplica)]
+    def ranges(self) -> tuple[RangeReplica, ...]:
+        """Return every range replica. All that looks at the ranges at rest shares the tuple."""
+        if self._ranges is None:
+            self._ranges = tuple(r for r in self.groups.values() if isinstance(r, RangeReplica))
+        return self._ranges
 
     # Start and stop.
 
@@ -593,6 +597,7 @@ class Host:
 
     def _stop(self, gid: GroupId) -> None:
         replica = self.groups.pop(gid, None)
+        self._ranges = None
         for known in (self.damaged, self.aside, self.halted):
             known.pop(gid, None)
         if replica is not None:
@@ -664,6 +669,7 @@ class Host:
 
     def _adopt(self, replica: Replica, *, campaign: bool) -> None:
         self.groups[replica.gid] = replica
+        self._ranges = None
         self.halted.pop(replica.gid, None)  # meeting the command again halts it again
         for peer, epoch in self._links_up().items():
             replica.connected(peer, epoch)

@@ -8,7 +8,7 @@ rule is in `rules.levels`.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,6 +21,7 @@ from ..directory import feature_level, meta_keys
 from ..metadata.view import View
 from ..metrics import Metrics
 from ..replicas.host import Host
+from ..replicas.range_replica import RangeReplica
 from ..rules.levels import REPEAT_S, may_propose, ranges_may_rise, to_note
 from ..runtime.slices import one_by_one
 from ..runtime.sync_thread import SyncThread
@@ -54,6 +55,8 @@ class Levels:
         """The level that the directory has noted, durably."""
         self._proposed: dict[GroupId, float] = {}
         """When a level was last proposed to a range."""
+        self._reached: tuple[int, Sequence[RangeReplica]] = (LEVEL_MIN, ())
+        """A level, and the ranges of this node when all of them had reached the level."""
         metrics.feature_level.set_function(lambda: view.metadata.feature_level)
         metrics.feature_level_max.set(LEVEL_MAX)
 
@@ -79,9 +82,14 @@ class Levels:
 
     async def _propose(self, level: int) -> None:
         """As leader, propose the level to the ranges that are below it."""
+        ranges, reached = self._host.ranges(), self._reached
+        if reached[0] >= level and reached[1] is ranges:
+            return  # no range has begun since, and the level of a range never falls
         now = time.monotonic()
         self._proposed = {gid: at for gid, at in self._proposed.items() if now - at < REPEAT_S}
-        below = [each for each in self._host.ranges() if each.state.level < level]
+        below = [each for each in ranges if each.state.level < level]
+        if not below:
+            self._reached = (level, ranges)
         async for replica in one_by_one(below):
             proposed_at = self._proposed.get(replica.gid)
             if replica.stopped or not may_propose(replica.state.level, level, proposed_at, now):

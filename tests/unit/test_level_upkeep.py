@@ -46,6 +46,7 @@ class Upkeep:
         monkeypatch.setattr(levels.time, "monotonic", lambda: self.now)
         self.meta, self.sync, self.metadata = LmdbMeta(path), SyncThread("files"), Metadata()
         self.led, self.followed = Replica(1), Replica(2, leads=False)
+        self.ranges = (self.led, self.followed)
         self.metadata.nodes[1] = NodeRecord(1, "", "", "", 1, 1, "ACTIVE")
         self.metadata.nodes[2] = NodeRecord(2, "", "", "", 2, 1, "ACTIVE")
         self.metadata.nodes[3] = NodeRecord(3, "", "", "", 3, 1, "REMOVED")
@@ -55,7 +56,7 @@ class Upkeep:
         self.part = self.again()
 
     def again(self) -> Levels:
-        host: Any = SimpleNamespace(ranges=lambda: [self.led, self.followed])
+        host: Any = SimpleNamespace(ranges=lambda: self.ranges)
         view: Any = SimpleNamespace(metadata=self.metadata, programs=self.programs)
         return Levels(
             host=host, view=view, meta=self.meta, sync=self.sync, on_end=self.ends.append,
@@ -119,6 +120,21 @@ def test_a_range_that_is_led_here_later_follows_later(upkeep: Upkeep) -> None:
     upkeep.followed.leads = True
     upkeep.look()
     assert upkeep.followed.proposed == [(commands.LEVEL, 2)]
+
+
+def test_a_range_that_begins_after_all_others_have_followed_follows_too(upkeep: Upkeep) -> None:
+    upkeep.metadata.feature_level = upkeep.led.state.level = upkeep.followed.state.level = 2
+    upkeep.look()
+    late = Replica(3)
+    upkeep.ranges = (*upkeep.ranges, late)
+    upkeep.look()
+    assert (upkeep.led.proposed, late.proposed) == ([], [(commands.LEVEL, 2)])
+    late.state.level = 2
+    upkeep.look()
+    upkeep.metadata.feature_level, upkeep.now = 3, upkeep.now + 5.0
+    upkeep.programs.update({node: Program(1, 0, 1, 3, "9.9", noted=3) for node in (1, 2)})
+    upkeep.look()
+    assert (commands.LEVEL, 3) in late.proposed
 
 
 def test_x2_24_a_refusal_after_the_level_was_noted_survives_a_start(upkeep: Upkeep) -> None:
