@@ -26,6 +26,9 @@ _PAUSES: Final = 0.03
 _DIES: Final = 0.02
 _REPEATS: Final = 0.1
 _TAKES: Final = 0.4
+_HELD_MAX: Final = 8
+"""Units in hand with which a consumer at the end of a run takes no more: with more of them some
+leases would end before it is their turn."""
 _OUTPUTS: Final = 0.5
 """Share of the acknowledgements that come with an output."""
 _PRODUCERS: Final = 10_000
@@ -129,10 +132,13 @@ class Consumer:
         if self._sent and not self._is_calm and self.rng.random() < _REPEATS:
             self._ask(self.rng.choice(self._sent), lambda _: None)
             self._later(_THINK_S)
-        elif self._held and (self._is_slow or self.rng.random() >= _TAKES):
+        elif self._held and (self._is_slow or self._is_full() or self.rng.random() >= _TAKES):
             self._settle(self.rng.choice(list(self._held.values())))
         else:
             self._take()
+
+    def _is_full(self) -> bool:
+        return self._is_calm and len(self._held) >= _HELD_MAX
 
     def _take(self) -> None:
         group = self.rng.randrange(self.options.groups)

@@ -143,6 +143,10 @@ class Host:
         """Enter the present life after a while, if it lasts."""
         return self.world.scheduler.after(delay_s, partial(self.enter, self._life, action))
 
+    def entrance(self) -> Callable[[Callable[[], None]], None]:
+        """Return what enters the present life with an action later, if the life lasts."""
+        return partial(self.enter, self._life)
+
     # Life and death.
 
     def start(self) -> None:

@@ -142,9 +142,6 @@ class Copies:
         is_open = [True]
 
         def answered(reply: Reply) -> None:
-            if reply["status"] == "ok":
-                first = reply.get("first_seq", 0)
-                world.history.ack(value, (reply.get("seqs") or [first])[0])
             if not is_open[0]:
                 return
             is_open[0] = False
@@ -165,9 +162,17 @@ class Copies:
                 self._hints.pop(dead, None)
                 self._busy.discard(key)
 
+        enter = self._replica.host.entrance()
+
+        def arrived(reply: Reply) -> None:
+            if reply["status"] == "ok":  # the copy is there, also where its leader is gone
+                first = reply.get("first_seq", 0)
+                world.history.ack(value, (reply.get("seqs") or [first])[0])
+            enter(partial(answered, reply))
+
         node = self._hints.get(dead) or self._rng.randint(1, world.options.nodes)
-        world.request(node, {"op": "append", "key": dead, "batch": batch}, answered, self._rng)
-        world.scheduler.after(TIMEOUT_S, timed_out)
+        world.request(node, {"op": "append", "key": dead, "batch": batch}, arrived, self._rng)
+        self._replica.host.later(TIMEOUT_S, timed_out)
 
     def _copied(self, key: bytes, row: Row, replies: Sequence[Any] | None) -> None:
         self._busy.discard(key)
