@@ -71,6 +71,11 @@ def areas(
     ]
 
 
+def unread(found: Iterable[Area]) -> int:
+    """Return the number of seqs that a stream has not read, of the keys that it reads."""
+    return sum(area.latest - area.next for area in found if area.is_wanted)
+
+
 def admitted(available: Sequence[int], most: int) -> list[int]:
     """Share `most` between the available numbers: small numbers are admitted whole, and the rest
     is shared evenly. Admits at least one, if any is available."""

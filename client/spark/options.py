@@ -27,6 +27,7 @@ COLUMNS: Final = ("key", "value", "log", "seq", "timestamp")
 EXTRA_COLUMNS: Final = ("headers", "rangeStart", "snapshot")
 lease_s_default: Final = 3_600.0
 timeout_s_default: Final = 30.0
+trigger_delay_s_default: Final = 900.0
 keys_max: Final = 10_000
 _UNITS_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
@@ -64,6 +65,9 @@ class ReadOptions:
     """Read up to and including a vector, or a Unix time in milliseconds."""
     partitions_min: int = 1
     entries_max: int | None = None
+    entries_min: int | None = None
+    """A micro-batch of a stream waits for so many entries, at most `trigger_delay_s` seconds."""
+    trigger_delay_s: float = trigger_delay_s_default
     bytes_max: int | None = None
     fail_on_data_loss: bool = True
     consistency: Consistency = "linearizable"
@@ -122,6 +126,13 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
         raise _wrong(
             "startingSeq", "is a snapshot, and a cursor is given; a new cursor begins at earliest, "
             "latest, a seq, or startingTimestamp",
+        )  # fmt: skip
+    if found.entries_min is None and "maxtriggerdelay" in map(str.lower, options):
+        raise _wrong("maxTriggerDelay", "is given without minEntriesPerTrigger; give both or none")
+    if found.entries_max is not None and (found.entries_min or 0) > found.entries_max:
+        raise _wrong(
+            "minEntriesPerTrigger", f"is {found.entries_min}, above maxEntriesPerTrigger, which is "
+            f"{found.entries_max}; give at most {found.entries_max}",
         )  # fmt: skip
     begins = found.starting is not None or found.starting_ms is not None
     begins = begins or found.cursor is not None
@@ -310,9 +321,9 @@ def _columns(text: str) -> tuple[str, ...]:
 def _no_pushdown(text: str) -> None:
     if _flag(text):
         raise ValueError(
-            "Spark 4.3 fails every query of a source with filters while "
-            "spark.sql.python.filterPushdown.enabled is off, the default. Leave the option "
-            "out: Spark filters by itself. Give keys, keyPrefix, pattern or a start to read less"
+            "Spark 4.3 gives the filters of one query to all others of the same DataFrame, which "
+            "then miss rows. Leave the option out: Spark filters by itself. Give keys, keyPrefix, "
+            "pattern or a start to read less"
         )
 
 
@@ -334,6 +345,8 @@ _OPTIONS: Final = (
     _Option("minPartitions", "b", "partitions_min", _whole(1)),
     _Option("snapshotLease", "b", "lease_s", _lease_s),
     _Option("maxEntriesPerTrigger", "s", "entries_max", _whole(1)),
+    _Option("minEntriesPerTrigger", "s", "entries_min", _whole(1)),
+    _Option("maxTriggerDelay", "s", "trigger_delay_s", _seconds),
     _Option("maxBytesPerTrigger", "s", "bytes_max", _whole(1)),
     _Option("failOnDataLoss", "bs", "fail_on_data_loss", _flag),
     _Option("consistency", "bs", "consistency", _one_of("linearizable", "prefix")),

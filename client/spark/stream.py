@@ -5,6 +5,8 @@ the first one again. So a start must not move by itself: `latest` is refused, ex
 cursor, which has the position from its first use on.
 """
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -23,7 +26,7 @@ from ..vector import Vector
 from . import offsets
 from .cursors import StreamCursor, everywhere, from_earliest
 from .loss import check_loss, lost_entries
-from .offsets import Offset
+from .offsets import Area, Offset
 from .options import ReadOptions
 from .planning import Task, positions
 from .reader import read_piece
@@ -41,6 +44,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._target: list[Position] | None = None
         """The end of a run that reads only what is available now."""
+        self._triggered_s = -math.inf
+        """When this run began its last micro-batch that has entries, by the monotonic clock."""
 
     # On the driver.
 
@@ -63,6 +68,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.entries_max)
         if self._options.bytes_max is not None:
             return ReadMaxBytes(self._options.bytes_max)
+        if self._options.entries_min is not None:
+            return ReadMinRows(self._options.entries_min)
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
@@ -79,8 +86,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             spans = wanted(session, self._options).spans
         found = offsets.areas(begin, latest, spans, edges)
-        end = offsets.advanced(found, most)
-        return start if end is None else offsets.offset(begin, end)
+        end = None if self._waits(found, limit) else offsets.advanced(found, most)
+        if end is None:
+            return start
+        self._triggered_s = time.monotonic()
+        return offsets.offset(begin, end)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch, by the offsets alone. Raises InvalidArgument when
@@ -151,6 +161,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._options.log, start, next_, first,
                     f"cursor {self._options.cursor!r} is at seq {{first}}", "failOnDataLoss=false",
                 )  # fmt: skip
+
+    def _waits(self, found: Sequence[Area], limit: ReadLimit | None) -> bool:
+        """Whether a micro-batch waits for more entries. A run that reads what is available now
+        waits for nothing."""
+        least = self._options.entries_min
+        if least is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        waited_s = time.monotonic() - self._triggered_s
+        return offsets.unread(found) < least and waited_s < self._options.trigger_delay_s
 
     def _most(self, session: Session, limit: ReadLimit | None) -> int | None:
         """Return how many entries a micro-batch may have. Their bytes are estimated from the

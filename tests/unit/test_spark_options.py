@@ -65,6 +65,8 @@ def test_values_become_what_they_mean() -> None:
     )
     assert batch(snapshotLease="7d").lease_s == 7 * 86_400
     assert stream(maxEntriesPerTrigger="5", maxBytesPerTrigger="9").bytes_max == 9
+    assert stream(minEntriesPerTrigger="7").trigger_delay_s == 900
+    assert stream(minEntriesPerTrigger="7", maxTriggerDelay="2m").trigger_delay_s == 120
     assert stream(consistency="prefix", pushdown="false").consistency == "prefix"
 
 
@@ -87,7 +89,8 @@ def test_values_become_what_they_mean() -> None:
         ({"pattern": "a/*", "keyPrefix": "a"}, "pattern are both given"),
         ({"pattern": "a/*", "keys": "a"}, "pattern are both given"),
         ({"pattern": '["a'}, "give a pattern, or a JSON array"),
-        ({"pushdown": "true"}, r"filterPushdown\.enabled.*Give keys, keyPrefix"),
+        ({"pushdown": "true"}, r"all others of the same DataFrame.*Give keys, keyPrefix"),
+        ({"pushdown": "yes"}, "option pushdown: is 'yes'; give true or false"),
         ({"servers": "lognodes://h1?secret=x"}, "option servers: .*'secret=x' is not ca=FILE"),
         ({"servers": "h1:99999"}, "option servers: .*99999.* is not a port"),
         ({"log": " "}, "option log: .*the value is empty"),
@@ -113,6 +116,7 @@ def test_values_become_what_they_mean() -> None:
         ({"snapshotLease": "8d"}, "at most 7 days"),
         ({"snapshotLease": "soon"}, "give 90s, 30m, 1h or 7d"),
         ({"consistency": "strong"}, "give linearizable or prefix"),
+        ({"minEntriesPerTrigger": "1"}, "is an option of a stream, but this is a batch"),
         ({"maxEntriesPerTrigger": "1"}, "is an option of a stream, but this is a batch"),
         ({"mode": "snapshot", "startingSeq": "5"}, "it starts with the earliest entry"),
     ],

@@ -10,7 +10,12 @@ import pytest
 from fake_cluster import FakeCluster, FakeNode, Stored
 from fake_thread import fake_cluster_thread
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
 
 from lognode.client.accepting.request import Request
 from lognode.client.protocol.cluster import PRODUCER_OPEN
@@ -26,6 +31,7 @@ from lognode.client.protocol.errors import (
 from lognode.client.protocol.reads import EXPORT, LAYOUT
 from lognode.client.span_pages import Span
 from lognode.client.spark import sink
+from lognode.client.spark import stream as stream_module
 from lognode.client.spark.options import WriteOptions
 from lognode.client.spark.reader import BatchReader
 from lognode.client.spark.schema import source_schema
@@ -100,6 +106,58 @@ def test_a_stream_reads_each_entry_once_through_splits_and_restarts(cluster: Fak
     more, at = run(stream(cluster, maxEntriesPerTrigger="9"), at, 100)
     assert sorted(found + more) == all_rows(cluster)
     assert run(stream(cluster), at, 5) == ([], at)
+
+
+def test_a_micro_batch_waits_for_entries_but_not_for_ever(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(stream_module.time, "monotonic", lambda: now_s[0])
+    reader = stream(cluster, minEntriesPerTrigger="30", maxTriggerDelay="60s")
+    assert reader.getDefaultReadLimit() == ReadMinRows(30)
+    fill(cluster, 5)
+    found, at = run(reader, reader.initialOffset(), 9)
+    assert len(found) == 10, "the first micro-batch waits for nothing"
+    fill(cluster, 14)
+    assert run(reader, at, 9) == ([], at), "28 entries"
+    assert rows(reader, reader.partitions(at, reader.latestOffset(at, ReadAllAvailable()))) != []
+    now_s[0] += 59.0
+    assert run(reader, at, 9) == ([], at)
+    fill(cluster, 1)
+    found, at = run(reader, at, 9)
+    assert len(found) == 30
+    fill(cluster, 1)
+    now_s[0] += 59.0
+    assert run(reader, at, 9) == ([], at)
+    now_s[0] += 1.0
+    found, at = run(reader, at, 9)
+    assert len(found) == 2
+
+
+def test_a_run_of_what_is_available_now_waits_for_nothing(cluster: FakeCluster) -> None:
+    fill(cluster, 5)
+    reader = stream(cluster, minEntriesPerTrigger="8", maxEntriesPerTrigger="8")
+    reader.prepareForTriggerAvailableNow()
+    found, _ = run(reader, reader.initialOffset(), 9)
+    assert len(found) == 10
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"maxTriggerDelay": "1m"}, "is given without minEntriesPerTrigger"),
+        (
+            {"minEntriesPerTrigger": "9", "maxEntriesPerTrigger": "8"},
+            "minEntriesPerTrigger: is 9, above maxEntriesPerTrigger, which is 8; give at most 8",
+        ),
+        ({"minEntriesPerTrigger": "0"}, "give a whole number of 1 or more"),
+    ],
+)
+def test_bounds_of_a_micro_batch_that_contradict_each_other_are_refused(
+    cluster: FakeCluster, given: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        stream(cluster, **given)
 
 
 def test_a_micro_batch_that_runs_again_after_a_split_has_the_same_rows_in_the_same_order(

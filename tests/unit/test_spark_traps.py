@@ -66,7 +66,7 @@ def test_trap_5_tasks_give_record_batches_and_take_them(cluster: FakeCluster) ->
     assert issubclass(StreamWriter, DataSourceStreamArrowWriter)
 
 
-def test_trap_6_a_reader_takes_no_filters_since_spark_fails_those_that_do() -> None:
+def test_trap_6_a_reader_takes_no_filters_since_spark_mixes_up_those_of_queries() -> None:
     assert BatchReader.pushFilters is DataSourceReader.pushFilters
 
 

@@ -207,15 +207,23 @@ class _KafkaClient(Client):
         return await asyncio.to_thread(self._read, *found_by)
 
     def _read(self, partition: int, offset: int) -> bytes | None:
-        from confluent_kafka import Consumer, TopicPartition
+        from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": "bench"})
+        consumer = Consumer({
+            "bootstrap.servers": self._servers, "group.id": "bench",
+            # With commits, closing waits for the group's coordinator, once for ever.
+            "enable.auto.commit": False, "auto.offset.reset": "error",
+        })  # fmt: skip
         try:
             consumer.assign([TopicPartition(_TOPIC, partition, offset)])
             low, _ = consumer.get_watermark_offsets(TopicPartition(_TOPIC, partition), 30)
             if offset < low:
                 raise Expired
             message = consumer.poll(30)
+            if message is not None and message.error() is not None:
+                if message.error().code() == KafkaError._AUTO_OFFSET_RESET:  # removed meanwhile
+                    raise Expired
+                raise RuntimeError(str(message.error()))
             found: bytes | None = None if message is None else message.value()
             return found
         finally:
