@@ -51,7 +51,10 @@ class _LognodeClient(Client):
     async def open(self, addresses: Sequence[str], shape: Shape) -> None:
         self._client = lognode.AsyncClient(",".join(addresses), timeout=60)
         await nodes.healthy(self._client)
-        await self._client.create_log(_LOG, split_at=shape.splits(RANGES), split_rate=None)
+        # As many ranges to the end as the others have partitions.
+        await self._client.create_log(
+            _LOG, split_at=shape.splits(RANGES), split_rate=None, split_bytes=None
+        )
         await nodes.healthy(self._client)
         self._log = self._client.log(_LOG)
 
