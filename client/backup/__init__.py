@@ -7,6 +7,7 @@
     claims       the `create`s that run, and the numbers of sweeps
     sweep        remove backups, and then the objects that no backup names
     create       read snapshots of logs, store the objects that are new, then the manifest
+    ahead        read objects before they are needed
     restore      put the entries of a backup into new logs, with their seqs
     verify       read every object of a backup and check it
     pace         a limit on the bytes a second

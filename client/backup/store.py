@@ -121,8 +121,19 @@ class Store:
     def object(self, name: str) -> tuple[bytes, int]:
         """Return the checked content of an object, and its stored size. Raises CorruptData, which
         names the object."""
-        stored = self._read(path_of(name), f"object {name}")
-        return self.sealing.open_object(name, stored, hash_of(name)), len(stored)
+        stored = self.stored_object(name)
+        return self.opened_object(name, stored), len(stored)
+
+    def stored_object(self, name: str) -> bytes:
+        """Return an object as it is stored. Raises CorruptData for a missing object."""
+        found = self.objects.get(path_of(name), CONTENT_BYTES_MAX)
+        if found is None:
+            raise damaged(f"object {name}", "the file is missing")
+        return found
+
+    def opened_object(self, name: str, stored: bytes) -> bytes:
+        """Return the checked content of a stored object. Raises CorruptData."""
+        return self.sealing.open_object(name, stored, hash_of(name))
 
     def put_manifest(self, backup: str, content: bytes) -> None:
         """Store the manifest of a backup, which exists from now on. Raises Conflict if the store
@@ -169,12 +180,6 @@ class Store:
         found = (each for each in self.objects.objects("backups") if each.size != len(_GIVEN_UP))
         names = (listed.name.rpartition("/")[2] for listed in found)
         return sorted(filter(is_backup, names))
-
-    def _read(self, path: str, name: str) -> bytes:
-        found = self.objects.get(path, CONTENT_BYTES_MAX)
-        if found is None:
-            raise damaged(name, "the file is missing")
-        return found
 
 
 def backup_at(created_ms: int) -> str:
