@@ -449,7 +449,7 @@ class Node:
             connection=self._links.connection,
         )  # fmt: skip
         self._status = Status(
-            node_id=identity.node_id, host=self._host, view=self._view, facts=self._facts,
+            node_id=identity.node_id, host=self._host, view=self._view,
             heartbeat=self._heartbeat, room=self._room, repair=self._repair, loads=self._loads,
             budgets=self._budgets, descriptors=lambda: self._doors.row(),
             consumer_groups=lambda: self._groups.numbers(),

@@ -4,7 +4,10 @@
     sealing      names, compression and encryption of what is stored
     manifest     what a backup has: logs, parts, objects, counts and sums
     pieces       entries as objects: where to cut, how they are packed, the sum of entries
+    claims       the `create`s that run, and the numbers of sweeps
+    sweep        remove backups, and then the objects that no backup names
     create       read snapshots of logs, store the objects that are new, then the manifest
+    ahead        read objects before they are needed
     restore      put the entries of a backup into new logs, with their seqs
     verify       read every object of a backup and check it
     pace         a limit on the bytes a second

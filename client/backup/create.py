@@ -5,18 +5,19 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from ..client import AsyncClient
 from ..protocol.errors import LognodeError
 from ..snapshot import AsyncSnapshot
+from .claims import Claim
 from .manifest import LogBackup, Manifest, Object, Part
 from .pace import Pace
 from .pieces import Cutter, pack, sum_of
 from .store import Store
 
 _RENEW_EVERY_S: Final = 600.0
+_CLAIM_EVERY_S: Final = 60.0
 Told = Callable[[float, int], None]
 """Called with the part of the work that is done, 0 to 1, and the entries so far."""
 
@@ -39,10 +40,33 @@ async def create(
     """Back up the logs, all logs for an empty sequence.
 
     Objects that the store has are not stored again. An interrupted backup leaves its objects, and
-    the next call uses them. Raises LogNotFound, Unavailable, Timeout, OSError.
+    the next call uses them. Raises LogNotFound, Unavailable, Timeout, OSError; Conflict if a
+    removal of backups gave up this call, because its claim was not renewed.
     """
-    result = Created()
-    created_ms = time.time_ns() // 1_000_000
+    claim = await asyncio.to_thread(Claim.taken, store)
+    over = asyncio.Event()
+    renewing = asyncio.create_task(_renew(claim, over))
+    try:
+        return await _create(client, store, claim, logs, pace, told)
+    finally:
+        over.set()
+        await renewing
+        await asyncio.to_thread(claim.release)
+
+
+async def _renew(claim: Claim, over: asyncio.Event) -> None:
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLAIM_EVERY_S):
+                await over.wait()
+                return
+        await asyncio.to_thread(claim.renew)
+
+
+async def _create(
+    client: AsyncClient, store: Store, claim: Claim, logs: Sequence[str], pace: Pace, told: Told
+) -> Created:
+    result = Created(claim.backup)
     names = list(logs) or [log["name"] for log in await client.logs()]
     found = []
     cluster = ""
@@ -53,11 +77,9 @@ async def create(
 
         log, cluster = await _back_up(client, store, name, pace, result, part_told)
         found.append(log)
-    moment = datetime.fromtimestamp(created_ms / 1000, UTC)
-    result.backup = moment.strftime("%Y%m%dT%H%M%S") + f"{created_ms % 1000:03}Z"
     result.logs = len(found)
-    manifest = Manifest(result.backup, created_ms, cluster, found)
-    await asyncio.to_thread(store.put_manifest, result.backup, manifest.to_bytes())
+    manifest = Manifest(claim.backup, claim.created_ms, cluster, found)
+    await asyncio.to_thread(claim.finish, manifest.to_bytes())
     return result
 
 

@@ -53,6 +53,12 @@ class Manifest:
     cluster: str
     logs: list[LogBackup]
 
+    def objects(self) -> set[str]:
+        """Return the names of all objects."""
+        return {
+            each.name for log in self.logs for part in log.parts for each in part.objects
+        }  # fmt: skip
+
     def to_bytes(self) -> bytes:
         """Return the JSON."""
         logs = [

@@ -31,6 +31,8 @@ class Cutter:
         """Add an entry; True: the object ends here."""
         self.entries.append(entry)
         self._size += len(entry.key) + len(entry.value or b"") + _ENTRY_BYTES
+        for name, value in entry.headers.items() if entry.headers else ():
+            self._size += len(name) + len(value) + _ENTRY_BYTES
         return self._size >= _BYTES_MAX or crc32(b"%d" % entry.seq) % _CUT_EVERY == 0
 
     def taken(self) -> list[Entry]:

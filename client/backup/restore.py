@@ -31,12 +31,13 @@ from ..protocol.errors import (
 )
 from ..protocol.records import encode_batch
 from ..protocol.types import Entry
+from .ahead import ReadAhead
 from .create import Told
 from .manifest import LogBackup, Manifest, Part
 from .pace import Pace
 from .pieces import sum_of
 from .store import Store
-from .verify import check_sum, checked
+from .verify import ahead_of, check_sum, checked
 
 _REQUEST_BYTES: Final = 1 << 20
 _REQUEST_ENTRIES: Final = 2_000
@@ -121,34 +122,38 @@ class _LogRestore:
         self._at_ms = at_ms
         self._pace = pace
         self._result = result
-        self._sum = 0
-        """The sum of the entries of the backup that the log gets."""
+        self._count = self._total = 0
+        """The entries of the backup so far, and their sum."""
+        self._kept = self._sum = 0
+        """The entries that the log gets, and their sum."""
 
     async def run(self, told: Callable[[int], None]) -> None:
         """Create the log, fill it, read it back, and give it its policy."""
         log = self._log
         await self._create()
-        total = count = 0
-        kept = 0
-        for part in log.parts:
-            filler = await _Filler.begun(self._client, log.name, part)
-            async with aclosing(checked(self._store, part, self._pace)) as found:
-                async for entries in found:
-                    total = await asyncio.to_thread(sum_of, entries, total)
-                    count += len(entries)
-                    if self._at_ms is not None:
-                        entries = [e for e in entries if e.timestamp_ms <= self._at_ms]
-                    self._sum = await asyncio.to_thread(sum_of, entries, self._sum)
-                    kept += len(entries)
-                    await filler.put(entries)
-                    self._result.entries += len(entries)
-                    told(self._result.entries)
-            await filler.end()
-        check_sum(self._manifest, log, count, total)
-        self._result.left_out += count - kept
-        await self._read_back(kept)
+        async with ahead_of(self._store, log) as ahead:
+            for part in log.parts:
+                await self._fill(part, ahead, told)
+        check_sum(self._manifest, log, self._count, self._total)
+        self._result.left_out += self._count - self._kept
+        await self._read_back(self._kept)
         policy = {name: log.policy[name] for name in _POLICY if name in log.policy}
         await self._client.alter_log(log.name, **policy)
+
+    async def _fill(self, part: Part, ahead: ReadAhead, told: Callable[[int], None]) -> None:
+        filler = await _Filler.begun(self._client, self._log.name, part)
+        async with aclosing(checked(self._store, ahead, part, self._pace)) as found:
+            async for entries in found:
+                self._total = await asyncio.to_thread(sum_of, entries, self._total)
+                self._count += len(entries)
+                if self._at_ms is not None:
+                    entries = [e for e in entries if e.timestamp_ms <= self._at_ms]
+                self._sum = await asyncio.to_thread(sum_of, entries, self._sum)
+                self._kept += len(entries)
+                await filler.put(entries)
+                self._result.entries += len(entries)
+                told(self._result.entries)
+        await filler.end()
 
     async def _create(self) -> None:
         log, bounds = self._log, _bounds(self._log)

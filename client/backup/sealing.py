@@ -89,11 +89,12 @@ class Sealing:
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + AESGCM(self._key[:32]).encrypt(nonce, packed, name.encode())
 
-    def open(self, name: str, stored: bytes) -> bytes:
-        """Return the content of stored bytes. Raises CorruptData, which names the object."""
+    def open(self, name: str, stored: bytes, told: str = "") -> bytes:
+        """Return the content of stored bytes. Raises CorruptData with the name `told`, or `name`
+        without it."""
         import zstandard
 
-        packed = stored
+        packed, told = stored, told or name
         if self._key is not None:
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -102,19 +103,20 @@ class Sealing:
             try:
                 packed = AESGCM(self._key[:32]).decrypt(nonce, sealed, name.encode())
             except (InvalidTag, ValueError):
-                raise damaged(name, "the authentication fails") from None
+                raise damaged(told, "the authentication fails") from None
         try:
             claimed = zstandard.frame_content_size(packed)
             if not 0 <= claimed <= CONTENT_BYTES_MAX:
-                raise damaged(name, f"the frame claims {claimed} bytes")
+                raise damaged(told, f"the frame claims {claimed} bytes")
             return zstandard.ZstdDecompressor().decompress(packed)
         except zstandard.ZstdError as error:
-            raise damaged(name, str(error)) from None
+            raise damaged(told, str(error)) from None
 
-    def open_object(self, name: str, stored: bytes) -> bytes:
-        """Return the content of an object, whose name must fit. Raises CorruptData."""
-        content = self.open(name, stored)
-        if not hmac.compare_digest(self.name(content), name):
+    def open_object(self, name: str, stored: bytes, digest: str) -> bytes:
+        """Return the content of an object, whose hash must fit. Raises CorruptData, which has the
+        object's name."""
+        content = self.open(digest, stored, f"object {name}")
+        if not hmac.compare_digest(self.name(content), digest):
             raise damaged(f"object {name}", "the content has another hash")
         return content
 

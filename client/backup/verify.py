@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from ..protocol.errors import CorruptData
 from ..protocol.types import Entry
+from .ahead import ReadAhead
 from .create import Told
 from .manifest import LogBackup, Manifest, Part
 from .pace import Pace
@@ -26,29 +28,39 @@ async def verify(store: Store, manifest: Manifest, pace: Pace, told: Told) -> in
     """
     whole = max(1, sum(log.entries for log in manifest.logs))
     done = 0
-    for log in manifest.logs:
-        total = count = 0
-        for part in log.parts:
-            async for entries in checked(store, part, pace):
-                total = await asyncio.to_thread(sum_of, entries, total)
-                count += len(entries)
-                told((done + count) / whole, done + count)
-        check_sum(manifest, log, count, total)
-        done += count
+    async with ahead_of(store, *manifest.logs) as ahead:
+        for log in manifest.logs:
+            total = count = 0
+            for part in log.parts:
+                async with aclosing(checked(store, ahead, part, pace)) as found:
+                    async for entries in found:
+                        total = await asyncio.to_thread(sum_of, entries, total)
+                        count += len(entries)
+                        told((done + count) / whole, done + count)
+            check_sum(manifest, log, count, total)
+            done += count
     return done
 
 
-async def checked(store: Store, part: Part, pace: Pace) -> AsyncGenerator[list[Entry], None]:
-    """Yield the entries of a part, object by object. Raises CorruptData, which names the object
-    whose entries are not those that the manifest promises."""
+def ahead_of(store: Store, *logs: LogBackup) -> ReadAhead:
+    """Return what reads the objects of the logs in their order."""
+    parts = (part for log in logs for part in log.parts)
+    return ReadAhead(store, (each.name for part in parts for each in part.objects))
 
-    def read(name: str) -> tuple[list[Entry], int]:
-        content, stored = store.object(name)
-        return unpack(name, content), stored
+
+async def checked(
+    store: Store, ahead: ReadAhead, part: Part, pace: Pace
+) -> AsyncGenerator[list[Entry], None]:
+    """Yield the entries of a part, whose objects are the next of `ahead`. Raises CorruptData, which
+    names the object whose entries are not those that the manifest promises."""
+
+    def opened(name: str, stored: bytes) -> list[Entry]:
+        return unpack(name, store.opened_object(name, stored))
 
     for name, count, last_seq in part.objects:
-        entries, stored = await asyncio.to_thread(read, name)
-        await pace.passed(stored)
+        stored = await ahead.next()
+        entries = await asyncio.to_thread(opened, name, stored)
+        await pace.passed(len(stored))
         if len(entries) != count or not entries or entries[-1].seq != last_seq:
             raise damaged(f"object {name}", "the entries are not those of the manifest")
         if last_seq > part.through_seq:

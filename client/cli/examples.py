@@ -68,6 +68,8 @@ EXAMPLES: Final = {
     "backup list": "s3://bucket/backups --endpoint https://s3.example.org",
     "backup verify": "/backups",
     "backup restore": "/backups --log orders --backup 20261128T160000000Z",
+    "backup delete": "/backups 20261128T160000000Z --yes",
+    "backup prune": "/backups --keep 7 --keep-within 30d --yes",
     "restore": "/backups --at 2026-11-28T16:00:00Z",
     "bench append": "trial --seconds 10s --keys 1000",
     "bench poll": "trial --seconds 10s --keys 1000",

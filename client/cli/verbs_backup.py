@@ -11,19 +11,22 @@ from ..backup.create import create
 from ..backup.pace import Pace
 from ..backup.restore import chosen, restore
 from ..backup.store import Store
+from ..backup.sweep import Removal
 from ..backup.verify import manifest_of, verify
 from ..objects import places
 from ..protocol.errors import InvalidArgument, NotFound
-from .parser import Parser, age_s, rate
+from .parser import Parser, UsageError, age_ms, age_s, rate, whole
 from .progress import Progress
-from .quantities import moment
+from .quantities import age, moment
 from .verb import Call, Verb
+from .verbs_logs import confirm
 
 _SECRET_BYTES_MIN = 8
 _AT_ONCE = 8
 """How many manifests are read together."""
 _CREATED = ("backup", "logs", "entries", "objects", "new_objects", "new_bytes")
 _LISTED = ("backup", "created", "cluster", "log", "entries", "objects")
+_REMOVED = ("removed", "left", "objects", "freed_bytes")
 _RESTORED = ("backup", "logs", "entries", "left_out")
 
 
@@ -76,6 +79,33 @@ def _restore_arguments(parser: Parser) -> None:
                         help="leave out entries later than this time, as "
                              "2026-11-28T16:00:00Z; without --backup, use the first backup "
                              "that was begun at this time or later")  # fmt: skip
+
+
+def _removal_arguments(parser: Parser) -> None:
+    _store_arguments(parser)
+    parser.add_argument("--dry-run", action="store_true",
+                        help="say what would be removed, and remove nothing")  # fmt: skip
+
+
+def _delete_arguments(parser: Parser) -> None:
+    _removal_arguments(parser)
+    parser.add_argument("backups", nargs="+", metavar="ID", help="backup to remove")
+
+
+def _prune_arguments(parser: Parser) -> None:
+    _removal_arguments(parser)
+    parser.add_argument("--keep", type=_positive, metavar="N",
+                        help="keep the newest N backups of each log")  # fmt: skip
+    parser.add_argument("--keep-within", type=age_ms, metavar="AGE",
+                        help="keep the backups of each log that were begun at most so long "
+                             "before its newest, as 30d")  # fmt: skip
+
+
+def _positive(text: str) -> int:
+    found = whole(text)
+    if found < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is below 1; keep 1 backup or more")
+    return found
 
 
 def _patience(text: str) -> float:
@@ -149,7 +179,10 @@ async def _list(call: Call) -> None:
 
 
 async def _listed(store: Store, backup: str) -> list[dict[str, Any]]:
-    manifest = await manifest_of(store, backup)
+    try:
+        manifest = await manifest_of(store, backup)
+    except NotFound:  # removed since the listing
+        return []
     return [
         {
             "backup": backup, "created": moment(manifest.created_ms),
@@ -158,6 +191,46 @@ async def _listed(store: Store, backup: str) -> list[dict[str, Any]]:
         }
         for log in manifest.logs
     ]  # fmt: skip
+
+
+async def _delete(call: Call) -> None:
+    store = await _opened(call)
+    await _remove(call, await asyncio.to_thread(Removal.of_names, store, call.options.backups))
+
+
+async def _prune(call: Call) -> None:
+    options = call.options
+    if options.keep is None and options.keep_within is None:
+        raise UsageError(
+            "neither --keep nor --keep-within was given; say which backups stay, as --keep 7"
+        )
+    store = await _opened(call)
+    if not await asyncio.to_thread(store.backups):
+        raise _without_backups(store)
+    await _remove(
+        call,
+        await asyncio.to_thread(Removal.of_rule, store, options.keep or 0, options.keep_within),
+    )
+
+
+async def _remove(call: Call, removal: Removal) -> None:
+    if call.options.dry_run:
+        result = await asyncio.to_thread(removal.preview)
+        call.note("note: dry run; nothing was removed")
+    else:
+        if removal.doomed:
+            confirm(call, f"remove the backups {', '.join(removal.doomed)}?")
+        progress = Progress("removal")
+        result = await asyncio.to_thread(removal.run, progress.update)
+        progress.end(1.0, result.objects)
+    for claimed in result.creating:
+        call.note(
+            f"note: no object is removed while `create` makes backup {claimed.backup} "
+            f"({claimed.owner}; last seen {age(claimed.age_ms)} ago). Repeat the command later"
+        )
+    call.printer.record(
+        asdict(result) | {"creating": [each._asdict() for each in result.creating]}, _REMOVED
+    )
 
 
 async def _verify(call: Call) -> None:
@@ -173,8 +246,12 @@ async def _verify(call: Call) -> None:
 async def _newest(store: Store) -> str:
     backups = await asyncio.to_thread(store.backups)
     if not backups:
-        raise NotFound(f"{store.place} has no whole backup; `lognode backup create` makes one")
+        raise _without_backups(store)
     return backups[-1]
+
+
+def _without_backups(store: Store) -> NotFound:
+    return NotFound(f"{store.place} has no whole backup; `lognode backup create` makes one")
 
 
 async def _restore(call: Call) -> None:
@@ -211,6 +288,10 @@ VERBS = (
     Verb("backup verify", "read a backup and check all of it", _verify, _verify_arguments),
     Verb("backup restore", "restore logs of a backup with their seqs", _restore,
          _restore_arguments, True),
+    Verb("backup delete", "remove backups, and the objects that no other backup has", _delete,
+         _delete_arguments),
+    Verb("backup prune", "remove all backups but the newest, and the objects that no other "
+         "backup has", _prune, _prune_arguments),
     Verb("restore", "restore logs, as `lognode backup restore` does", _restore,
          _restore_arguments, True),
 )  # fmt: skip

@@ -6,7 +6,8 @@ dependencies. Requests run without Python's global lock. boto3 brings seven pack
 wheels. The Python client of MinIO cannot store an object only where there is none.
 
 Each request may take a third of the patience. A request that failed by a fault that passes is
-repeated, with random pauses, until the patience ends. obstore itself repeats nothing: it would not
+repeated, with random pauses, until the patience ends. The requests of one call, as a put and the
+read back, share the patience. obstore itself repeats nothing: it would not
 repeat a conditional put, since it cannot tell whose object the second put finds.
 
 Each upload is checked. The signature covers the SHA-256 of the content, so a store that checks
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ..protocol.errors import CorruptData, InvalidArgument, NotFound, Unauthorized, Unavailable
 from .s3_errors import Refusal, refusal
@@ -43,6 +44,10 @@ T = TypeVar("T")
 
 class _Failed(Exception):
     """A request failed; the argument is the Refusal."""
+
+
+class _Unsupported(Exception):
+    """The store knows no conditional put."""
 
 
 class S3ObjectStore(ObjectStore):
@@ -99,42 +104,56 @@ class S3ObjectStore(ObjectStore):
 
     def put(self, name: str, content: bytes, *, replace: bool = False) -> bool:
         check_name(name)
+        begun = time.monotonic()
+        if not replace and self._conditional:
+            try:
+                return self._put_new(name, content, begun)
+            except _Unsupported:
+                self._conditional = False
+        if not replace and self._repeated(lambda: self._exists(name), begun):
+            return False
+        tag = self._repeated(lambda: self._put_once(name, content, "overwrite"), begun)
+        self._check_upload(name, content, tag, begun)
+        return True
+
+    def _put_new(self, name: str, content: bytes, begun: float) -> bool:
+        """Store an object by a conditional request. Raises _Unsupported."""
         tries = 0
 
         def stored() -> str | None:
             nonlocal tries
             tries += 1
-            return self._put_once(name, content, replace)
+            return self._put_once(name, content, "create")
 
-        tag = self._repeated(stored)
+        tag = self._repeated(stored, begun)
         if tag is None:
             # The answer to an earlier attempt may be lost: then the object is this content.
-            return tries > 1 and self._has(name, content)
-        plain = tag.strip('"').lower()
+            return tries > 1 and self._has(name, content, begun)
+        self._check_upload(name, content, tag, begun)
+        return True
+
+    def _check_upload(self, name: str, content: bytes, tag: str | None, begun: float) -> None:
+        """Raise CorruptData unless the store has the content."""
+        plain = (tag or "").strip('"').lower()
         known = plain == hashlib.md5(content, usedforsecurity=False).hexdigest()
-        if not known and not self._has(name, content):
+        if not known and not self._has(name, content, begun):
             raise self.failed(
                 CorruptData, f"the store has other bytes of object {name} than it was sent. "
                 "Check the store and the network, and repeat the call"
             )  # fmt: skip
-        return True
 
-    def _put_once(self, name: str, content: bytes, replace: bool) -> str | None:
+    def _put_once(
+        self, name: str, content: bytes, mode: Literal["create", "overwrite"]
+    ) -> str | None:
         """Return the object's ETag, or None for an object that exists."""
-        conditional = self._conditional and not replace
-        if not replace and not conditional and self._exists(name):
-            return None
         try:
-            found = self._store.put(
-                name, content, mode="create" if conditional else "overwrite", use_multipart=False
-            )
+            found = self._store.put(name, content, mode=mode, use_multipart=False)
         except Exception as error:
             told = refusal(error)
             if told.exists:
                 return None
-            if told.unsupported and conditional:
-                self._conditional = False
-                return self._put_once(name, content, replace)
+            if told.unsupported and mode == "create":
+                raise _Unsupported from None
             raise _Failed(told) from None
         return found["e_tag"] or ""
 
@@ -146,16 +165,17 @@ class S3ObjectStore(ObjectStore):
             return False
         return True
 
-    def _has(self, name: str, content: bytes) -> bool:
+    def _has(self, name: str, content: bytes, begun: float) -> bool:
         """Whether the object has this content; read back after an upload."""
         try:
-            return self.get(name, len(content)) == content
+            return self._whole(name, len(content), begun) == content
         except CorruptData:  # the object is larger
             return False
 
     def get(self, name: str, bytes_max: int) -> bytes | None:
-        check_name(name)
+        return self._whole(check_name(name), bytes_max, time.monotonic())
 
+    def _whole(self, name: str, bytes_max: int, begun: float) -> bytes | None:
         def read() -> bytes | None:
             found = bytearray()
             try:
@@ -174,7 +194,7 @@ class S3ObjectStore(ObjectStore):
                 raise _Failed(Refusal("", 0, "", f"the answer for {name} has another length"))
             return bytes(found)
 
-        return self._repeated(read)
+        return self._repeated(read, begun)
 
     def get_range(self, name: str, begin: int, end: int) -> bytes | None:
         check_name(name)
@@ -235,10 +255,17 @@ class S3ObjectStore(ObjectStore):
 
         self._repeated(deleted)
 
-    def _repeated(self, call: Callable[[], T]) -> T:
-        """Return the result of the call. Repeat the call after faults that pass."""
-        patience = self._settings.patience_s
-        begun, pause = time.monotonic(), _PAUSE_S
+    def _repeated(self, call: Callable[[], T], begun: float | None = None) -> T:
+        """Return the result of the call. Repeat the call after faults that pass.
+
+        The patience counts from `begun`, or from now. No attempt begins when too little is left.
+        """
+        if begun is None:
+            begun = time.monotonic()
+        room = self._settings.patience_s * (1 - 1 / _ATTEMPTS)
+        pause = _PAUSE_S
+        if time.monotonic() - begun > room:
+            raise self._too_late(begun, "the request before took all the time")
         while True:
             try:
                 return call()
@@ -246,16 +273,19 @@ class S3ObjectStore(ObjectStore):
                 told: Refusal = failed.args[0]
             if not told.passes:
                 raise self._error(told)
-            elapsed = time.monotonic() - begun
-            left = patience * (1 - 1 / _ATTEMPTS) - elapsed
+            left = begun + room - time.monotonic()
             if left <= 0:
-                raise self.failed(
-                    Unavailable,
-                    f"{self._where} gave no useful answer in {elapsed:.0f} s: {told.text}. Check "
-                    "the endpoint and the network, then repeat the command",
-                )
+                raise self._too_late(begun, told.text)
             time.sleep(min(random.uniform(0, pause), left))
             pause = min(pause * 2, _PAUSE_MAX_S)
+
+    def _too_late(self, begun: float, why: str) -> Exception:
+        """Return the error for a store that does not answer in time."""
+        return self.failed(
+            Unavailable,
+            f"{self._where} gave no useful answer in {time.monotonic() - begun:.0f} s: {why}. "
+            "Check the endpoint and the network, then repeat the command",
+        )
 
     def _error(self, told: Refusal) -> Exception:
         """Return the error for a refusal that does not pass."""

@@ -131,6 +131,7 @@ PEERS: Final[Mapping[str, Mapping[str, str]]] = {
         "> short[].bytes_free": "Free bytes of the disk.",
         "> insecure": "The nodes that run with `--insecure`.",
         "> stored": "Bytes that tenants with a quota store in the whole cluster.",
+        "> alive": "Nodes that the leader heard in the last seconds; nil from an earlier version.",
         "> programs": "The programs that the nodes run, as `program`.",
         "> programs[].node": "The node.",
         "> programs[].boot": "How often its data directory was started.",

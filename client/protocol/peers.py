@@ -201,6 +201,7 @@ HEARTBEAT: Final = _between_nodes(
         "insecure": Optional(Array(Row(node=Integer(), insecure=Flag()), limits.nodes_max), ()),
         "stored": Optional(_STORED),
         "programs": Optional(Array(Row(node=Integer(), **_PROGRAM), limits.nodes_max), ()),
+        "alive": Optional(Array(Integer(), limits.nodes_max)),
     },
     WHOLE_BYTES,
 )  # fmt: skip

@@ -46,6 +46,8 @@ from .images import Images
 _RETRY_S = 0.1
 _ALIVE_S = 2.0
 """A node that was not heard for this time leads nothing any more."""
+_HEARD_S = 3.0
+"""A node that was not heard for this time is not shown as alive."""
 _LARGE = 4
 """Number of fields in a row about a large or busy range, as sent."""
 _VERSION_CHARS = 64
@@ -94,6 +96,8 @@ class Heartbeat:
         self._facts = facts
         self._connection = connection
         self.last_answer_at = time.monotonic()
+        self._told_alive: set[int] | None = None
+        """The nodes that the controller's leader last heard, as its last answer tells."""
         self._confirmed_at = time.monotonic()
         """When a quorum of the controller last confirmed the metadata that this node has."""
         self._try = 0
@@ -199,6 +203,7 @@ class Heartbeat:
             self._view.forget_controller_leader()
             raise
         self.last_answer_at = time.monotonic()
+        self._told_alive = None if answer["alive"] is None else set(answer["alive"])
         if answer["page"] is not None:  # first: leaders are learnt only of known generations
             await self._images.pull(connection, images.NEWEST, first=answer["page"])
         self._confirmed_at = asked_at  # the leader asks a quorum before it answers
@@ -266,6 +271,7 @@ class Heartbeat:
             "insecure": list(self._view.insecure.items()),
             "stored": self._stored_in_all(),
             "programs": self._programs(metadata),
+            "alive": sorted(self._facts.alive(time.monotonic(), _HEARD_S) & metadata.nodes.keys()),
         }
 
     def _programs(self, metadata: Metadata) -> list[list[Any]]:
@@ -276,6 +282,18 @@ class Heartbeat:
     def alive(self) -> set[int]:
         """Return the nodes that were heard lately, as the controller's leader."""
         return self._facts.alive(time.monotonic(), _ALIVE_S)
+
+    def shown_alive(self) -> set[int] | None:
+        """Return the nodes that the controller's leader heard lately; None while nobody knows,
+        since this node does not lead and no leader answers.
+
+        Every node gets the leader's list with its heartbeats, so all nodes show the same, at most a
+        second apart, and no status waits for a leader that is away.
+        """
+        now, replica = time.monotonic(), self._host.controller
+        if replica is not None and replica.leads:
+            return self._facts.alive(now, _HEARD_S)
+        return self._told_alive if now - self.last_answer_at <= _HEARD_S else None
 
     def _stored_in_all(self) -> dict[str, int]:
         return self._facts.stored_in_all(time.monotonic(), _ALIVE_S)

@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 RESERVED: Final = frozenset({"time", "level", "logger", "message", "exception"})
@@ -37,10 +37,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """`12:00:00.000 info  message field=value`."""
+    """`12:00:00.000 info  message field=value`, with the fields of logfmt."""
 
     def format(self, record: logging.LogRecord) -> str:
-        tail = "".join(f" {name}={value}" for name, value in _fields(record))
+        tail = "".join(f" {_name(name)}={_value(value)}" for name, value in _flat(record))
         text = f"{timestamp(record.created)[11:23]} {record.levelname.lower():7} "
         text += record.getMessage() + tail
         if record.exc_info:
@@ -54,7 +54,7 @@ class LogfmtFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         pairs: list[tuple[str, Any]] = [
             ("time", timestamp(record.created)), ("level", record.levelname.lower()),
-            ("logger", record.name), ("message", record.getMessage()), *_fields(record),
+            ("logger", record.name), ("message", record.getMessage()), *_flat(record),
         ]  # fmt: skip
         if record.exc_info:
             pairs.append(("exception", self.formatException(record.exc_info)))
@@ -67,9 +67,11 @@ def _name(name: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a value in logfmt: as it is, or in quotes with the escapes of JSON."""
+    """Return a value in logfmt: as it is, or in quotes with the escapes of JSON. A list is JSON."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list | tuple):
+        value = json.dumps(value, default=str, separators=(",", ":"))
     text = value if isinstance(value, str) else str(value)
     return text if _BARE.fullmatch(text) else json.dumps(text)
 
@@ -102,6 +104,20 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
                 shown = f"field_{shown}"
             taken.add(shown)
         yield shown, value
+
+
+def _flat(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of the record, and in place of a mapping its own fields, whose names begin
+    with the name of the mapping: `record.principal`."""
+    waiting = [iter(list(_fields(record)))]
+    while waiting:
+        for name, value in waiting[-1]:
+            if isinstance(value, Mapping):
+                waiting.append(iter([(f"{name}.{of}", each) for of, each in value.items()]))
+                break
+            yield name, value
+        else:
+            waiting.pop()
 
 
 def timestamp(seconds: float) -> str:

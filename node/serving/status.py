@@ -14,7 +14,6 @@ from ...client.accepting.meter import NodeBudgets
 from ...client.accepting.request import Room
 from ...client.protocol import limits
 from ...partitions import levels
-from ...partitions.facts import Facts
 from ...partitions.levels import Program
 from ...partitions.metadata import Metadata
 from ...partitions.model import CONTROLLER_RANGE, Descriptor, LastOperation
@@ -29,7 +28,6 @@ from ..upkeep.retention import trimmed
 from ..upkeep.segment_repair import SegmentRepair
 from . import words
 
-_ALIVE_S = 3.0
 _LOADS_LAST_S: Final = 5.0
 """How long the other nodes' loads are reused for the pages of one status."""
 
@@ -48,7 +46,6 @@ class Status:
         node_id: int,
         host: Host,
         view: View,
-        facts: Facts,
         heartbeat: Heartbeat,
         room: DiskRoom,
         repair: SegmentRepair,
@@ -63,7 +60,6 @@ class Status:
         self._node_id = node_id
         self._host = host
         self._view = view
-        self._facts = facts
         self._heartbeat = heartbeat
         self._room = room
         self._repair = repair
@@ -121,8 +117,7 @@ class Status:
     def _head(self) -> Row:
         """Return the parts that exist once, and the nodes."""
         metadata, view, room = self._view.metadata, self._view, self._room
-        leads = self._host.controller is not None and self._host.controller.leads
-        alive = self._facts.alive(time.monotonic(), _ALIVE_S) if leads else None
+        alive = self._heartbeat.shown_alive()
         silent_s = time.monotonic() - self._heartbeat.last_answer_at
         return {
             "cluster": {
@@ -265,7 +260,7 @@ def is_insecure(metadata: Metadata, told: Mapping[int, bool]) -> bool | None:
 
 
 def _nodes(metadata: Metadata, alive: set[int] | None, room: DiskRoom, view: View) -> Rows:
-    """Return a row for each node. `alive` is null where only the controller's leader would know;
+    """Return a row for each node. `alive` is null while no leader of the controller answers;
     `insecure`, `version` and `levels` where this node has heard nothing of the node."""
     short, held = room.short, metadata.replicas_by_node()
     return [

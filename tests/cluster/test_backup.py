@@ -329,6 +329,111 @@ def test_faults_of_a_store_that_pass_spoil_no_backup(
     assert run("verify", *s3_place.arguments)["entries"] == made["entries"]
 
 
+def three_backups(source: LocalCluster, where: Sequence[str], run: Any) -> list[str]:
+    """Make three backups of a log, each with entries that the others lack."""
+    made = []
+    with lognode.Client(source.servers) as client:
+        log = client.create_log("changes", replicas=1, exist_ok=True)
+        for _ in range(3):
+            for at in range(50):
+                log.delete_key(f"k{at}")
+            log.append_many([(f"k{at % 50}", random.randbytes(60)) for at in range(9_000)])
+            made.append(run("create", *where, "--log", "changes", "--server", source.servers))
+        client.delete_log("changes")
+    return [str(each["backup"]) for each in made]
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+def test_backups_are_removed_with_the_objects_that_no_other_backup_has(
+    source: LocalCluster, store: Place, tmp_path: Path, run: Any, encrypted: bool
+) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_bytes(b"a long secret")
+    where = (*store.arguments, *(("--key-file", str(key_file)) if encrypted else ()))
+    first, second, third = three_backups(source, where, run)
+    plain = ("--log", "plain", "--server", source.servers)
+    fourth = run("create", *where, *plain)["backup"]
+
+    def there() -> dict[str, int]:
+        return {listed.name: listed.size for listed in store.objects.objects()}
+
+    before = there()
+    asked = run("delete", *where, first, "--dry-run")
+    assert there() == before
+    assert "Give --yes" in run("delete", *where, first, code=2)
+    assert there() == before
+    told = run("delete", *where, first, "--yes")
+    gone = {name for name in before.keys() - there().keys() if name.startswith("objects/")}
+    assert told == asked
+    assert (told["removed"], told["left"], told["creating"]) == ([first], 3, [])
+    assert told["objects"] == len(gone) > 0
+    assert told["freed_bytes"] == sum(before[name] for name in gone)
+    told = run("prune", *where, "--keep", "1", "--yes")
+    assert (told["removed"], told["left"]) == ([second], 2)
+    for backup in (third, fourth):
+        assert run("verify", *where, "--backup", backup)["entries"] > 0
+    assert run("create", *where, *plain)["new_objects"] == 0, "a backup names these objects"
+    assert run("prune", *where, "--keep-within", "30d", "--yes")["objects"] == 0
+
+
+def test_a_removal_that_was_killed_is_finished_by_the_next(
+    source: LocalCluster, server: S3Server, s3_place: Place, run: Any
+) -> None:
+    first, _, third = three_backups(source, s3_place.arguments, run)
+    before = len(s3_place.names("objects"))
+    with spoiling_proxy(server) as faults:
+        faults.choose = lambda asked: (
+            "silent" if len([each for each in faults.asked if each.method == "DELETE"]) > 3
+            else None
+        )  # fmt: skip
+        through = (s3_place.arguments[0], "--endpoint", faults.endpoint)
+        with killed("prune", *through, "--keep", "1", "--yes"):
+            testing.eventually(
+                lambda: len([each for each in faults.asked if each.method == "DELETE"]) > 3
+            )
+    assert s3_place.names("backups") == [f"backups/{third}"]
+    left = len(s3_place.names("objects"))
+    assert left > 0
+    assert "no backup '" in run("delete", *s3_place.arguments, first, "--yes", code=4)
+    told = run("prune", *s3_place.arguments, "--keep", "1", "--yes")
+    assert told["removed"] == []
+    assert 0 < told["objects"] < before
+    assert len(s3_place.names("objects")) == left - told["objects"]
+    assert run("verify", *s3_place.arguments)["entries"] > 0
+
+
+def test_a_create_that_runs_keeps_the_objects_of_removed_backups(
+    source: LocalCluster, store: Place, run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, *_ = three_backups(source, store.arguments, run)
+    objects = store.names("objects")
+    slow = ("--log", "plain", "--server", source.servers, "--limit-rate", "20KiB/s")
+    with killed("create", *store.arguments, *slow):
+        testing.eventually(lambda: len(store.names("objects")) > len(objects))
+        words = ["backup", "delete", *store.arguments, first, "--yes", "--format", "json"]
+        assert run_verb(words) == 0
+        out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert (told["removed"], told["objects"]) == ([first], 0)
+    assert "no object is removed while `create` makes backup" in err
+    assert f"backups/{first}" not in store.names("backups")
+    assert set(store.names("objects")) > set(objects)
+
+
+def test_removals_refuse_what_makes_no_sense(
+    source: LocalCluster, tmp_path: Path, run: Any
+) -> None:
+    store = str(tmp_path / "store")
+    assert "has no backups; `lognode backup create`" in run("prune", store, "--keep", "1", code=4)
+    assert "has no backups; `lognode backup create`" in run("delete", store, "x", code=4)
+    made = run("create", store, "--log", "empty", "--server", source.servers)["backup"]
+    assert "did you mean" in run("delete", store, made.replace("Z", "Y"), code=4)
+    assert "no backup would stay" in run("delete", store, made, "--yes", code=1)
+    assert "'0' is below 1; keep 1 backup or more" in run("prune", store, "--keep", "0", code=2)
+    assert "say which backups stay" in run("prune", store, code=2)
+    assert run("list", store)[0]["backup"] == made
+
+
 def test_errors_of_a_store_say_what_to_do(
     server: S3Server, s3_place: Place, tmp_path: Path, run: Any
 ) -> None:

@@ -95,7 +95,8 @@ def test_every_verb_has_an_example() -> None:
         "group retry", "group skip", "group reset", "group delete", "consume",
         "view list", "view register", "view delete",
         "node invite", "node invites", "node uninvite", "range hot",
-        "backup create", "backup list", "backup verify", "backup restore", "restore",
+        "backup create", "backup list", "backup verify", "backup restore",
+        "backup delete", "backup prune", "restore",
     }  # fmt: skip
     assert {*EXAMPLES, *more} == VERBS.keys(), "those have tests of their own"
 

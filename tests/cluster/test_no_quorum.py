@@ -92,3 +92,29 @@ def test_S11_changes_without_a_quorum_end_with_a_definite_error(tmp_path: Path) 
                 code, told = run("log", *words)
             assert code == 1, told
             assert says in told
+
+
+def shown_alive(node: testing.LocalNode) -> dict[int, bool | None]:
+    """What this node says of all nodes."""
+    with lognode.Client(node.address, timeout=10) as client:
+        status = client.status()
+    assert status["cluster"]["answered_by"] == node.number
+    return {row["id"]: row["alive"] for row in status["nodes"]}
+
+
+def test_every_node_shows_which_nodes_are_alive_until_no_leader_knows(
+    three: testing.LocalCluster,
+) -> None:
+    def all_show(nodes: list[testing.LocalNode], wanted: dict[int, bool | None]) -> bool:
+        return [shown_alive(node) for node in nodes] == [wanted] * len(nodes)
+
+    testing.eventually(lambda: all_show(three.nodes, {1: True, 2: True, 3: True}))
+    with lognode.Client(three.servers) as client:
+        leader = client.status()["cluster"]["controller_leader"]
+    dead, left = (node for node in three.nodes if node.number != leader)
+    dead.kill()
+    running = [node for node in three.nodes if node is not dead]
+    wanted = {node.number: node is not dead for node in three.nodes}
+    testing.eventually(lambda: all_show(running, wanted))
+    three.nodes[leader - 1].kill()
+    testing.eventually(lambda: all_show([left], dict.fromkeys(wanted)))

@@ -164,9 +164,11 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 def test_requests_are_repeated_after_faults_that_pass(
     faults: Faults, bucket: str, fault: Fault
 ) -> None:
-    """Every second request fails, each kind of request several times."""
+    """Every second request fails, each kind of request several times; every third is silent, since
+    one call has no time for two silent requests."""
     store = s3(faults.endpoint, bucket, patience_s=PATIENCE_S)
-    faults.choose = lambda asked: fault if asked.number % 2 else None
+    each = 3 if fault == "silent" else 2
+    faults.choose = lambda asked: fault if asked.number % each == 1 else None
     rounds = 1 if fault == "silent" else 3
     for at in range(rounds):
         assert store.put(f"f/{at}", b"content %d" % at), "the object is of this call"
@@ -197,6 +199,18 @@ def test_a_store_that_stays_away_is_given_up_in_time(
         assert len(faults.asked) - before >= 2, "repeated"
         assert error.value.store == store.place
         assert error.value.outcome == "not_applied"
+
+
+def test_a_put_and_its_read_back_have_one_time_limit(faults: Faults, bucket: str) -> None:
+    """The answer to the first attempt is lost, so the third finds the object and reads it back."""
+    store = s3(faults.endpoint, bucket, patience_s=2 * PATIENCE_S)
+    puts = iter(("lost", "silent", None))
+    faults.choose = lambda asked: next(puts, None) if asked.method == "PUT" else "silent"
+    begun = time.monotonic()
+    with pytest.raises(Unavailable, match="gave no useful answer in"):
+        store.put("a", b"content")
+    assert time.monotonic() - begun < 2 * PATIENCE_S
+    assert [asked.method for asked in faults.asked] == ["PUT", "PUT", "PUT", "GET"]
 
 
 def test_an_upload_that_arrives_damaged_is_found(faults: Faults, bucket: str) -> None:

@@ -75,6 +75,19 @@ def read_logfmt(line: str) -> dict[str, str]:
     return {name: json.loads(value) if value[:1] == '"' else value for name, value in pairs}
 
 
+def test_nested_fields_are_fields_of_their_own() -> None:
+    """An audit record was the text of a dict of Python."""
+    told = {"event": "request", "about": {"log": "or ders", "ranges": {"a": 1}, "none": {}}, "n": 2}
+    made = record({"record": told, "after": "x\ny"})
+    fields = (
+        'record.event=request record.about.log="or ders" record.about.ranges.a=1 record.n=2 '
+        'after="x\\ny"'
+    )
+    assert TextFormatter().format(made).endswith(f" little disk {fields}")
+    assert LogfmtFormatter().format(made).endswith(f'message="little disk" {fields}')
+    assert json.loads(JsonFormatter().format(made))["record"] == told
+
+
 def test_a_line_of_logfmt_has_the_same_as_a_json_line() -> None:
     fields = {"free": 5, "level": "LOW", "what": None, "yes": True, "list": [1, "a b"]}
     found = read_logfmt(LogfmtFormatter().format(record(fields, failed=True)))
@@ -83,12 +96,13 @@ def test_a_line_of_logfmt_has_the_same_as_a_json_line() -> None:
         "warning", "lognode.disk", "little disk",
     )  # fmt: skip
     assert (found["free"], found["field_level"], found["what"]) == ("5", "LOW", "null")
-    assert (found["yes"], found["list"]) == ("true", "[1, 'a b']")
+    assert (found["yes"], found["list"]) == ("true", '[1,"a b"]')
     assert found["exception"].endswith("ValueError: broken")
 
 
 @hypothesis.given(st.dictionaries(st.text(min_size=1), st.text(), max_size=4))
 def test_no_text_adds_a_line_or_a_field_to_logfmt(fields: dict[str, str]) -> None:
+    assert len(TextFormatter().format(record({"record": fields})).splitlines()) == 1
     line = LogfmtFormatter().format(record(fields))
     assert len(line.splitlines()) == 1
     found = read_logfmt(line)

@@ -106,6 +106,27 @@ def test_the_programs_of_all_nodes_come_with_the_answer(view: View) -> None:
     assert view.programs == {1: OWN, 2: Program(5, 9, 1, 2, "9.9", 2)}
 
 
+def test_all_nodes_show_the_nodes_that_the_leader_heard(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, leader = Clock(monkeypatch), Leader()
+    heartbeat = heartbeat_of(view, leader)
+    assert heartbeat.shown_alive() is None, "no leader has answered"
+    asyncio.run(heartbeat._ask())
+    assert heartbeat.shown_alive() is None, "an earlier version tells none"
+    request = leader.request
+
+    async def answer(op: Operation, body: dict[str, Any], *, deadline: float) -> dict[str, Any]:
+        told = await request(op, body, deadline=deadline)
+        return HEARTBEAT.check_answer({**told, "alive": [1, 2]})
+
+    leader.request = answer  # type: ignore[method-assign]
+    asyncio.run(heartbeat._ask())
+    assert heartbeat.shown_alive() == {1, 2}
+    clock.now += 3.1
+    assert heartbeat.shown_alive() is None, "the leader is away"
+
+
 def test_a_node_that_tells_no_program_knows_the_first_level_alone(view: View) -> None:
     heartbeat, metadata = heartbeat_of(view, Leader()), view.metadata
     metadata.nodes[3] = replace(metadata.nodes[3], boot=7, process=70)
