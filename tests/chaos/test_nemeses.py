@@ -72,6 +72,7 @@ async def appends(target: Target) -> None:
         await log.append(key, b"after")
 
 
+@pytest.mark.by_hand
 def test_kill(tmp_path: Path) -> None:
     async def run() -> None:
         async with real_nodes(tmp_path, seed=1) as target:

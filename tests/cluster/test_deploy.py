@@ -191,6 +191,7 @@ def replaced(mine: Machine, machines: list[Machine]) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.by_hand
 def test_the_nodes_of_the_compose_file_form_a_cluster(tmp_path: Path) -> None:
     services = yaml.safe_load((ROOT / "deploy/docker/compose.yaml").read_text("utf-8"))["services"]
     certs = tmp_path / "certs"

@@ -153,7 +153,8 @@ def test_x25_the_target_is_killed_while_it_copies_and_the_move_is_given_up(
         check(entries, load.told)
 
 
-@pytest.mark.parametrize("victim", ["target", pytest.param("leaver", marks=pytest.mark.by_hand)])
+@pytest.mark.by_hand
+@pytest.mark.parametrize("victim", ["target", "leaver"])
 def test_x7_S2_a_node_is_killed_at_some_moment_of_a_move_and_it_ends(
     four: testing.LocalCluster, client: lognode.Client, victim: str
 ) -> None:
@@ -236,6 +237,7 @@ def test_every_format_and_no_wait(four: testing.LocalCluster, client: lognode.Cl
     testing.eventually(lambda: comes in range_of(client, "formats")["members"], what="it is moved")
 
 
+@pytest.mark.by_hand
 def test_an_impossible_move_is_one_line_and_changes_nothing(
     four: testing.LocalCluster, client: lognode.Client
 ) -> None:

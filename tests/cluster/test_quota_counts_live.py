@@ -163,6 +163,7 @@ def test_X7_usage_is_kept_as_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     asyncio.run(bounded())
 
 
+@pytest.mark.by_hand
 def test_a_tenant_that_stores_too_much_is_refused_on_all_nodes_and_nobody_else_is(
     tmp_path: Path,
 ) -> None:

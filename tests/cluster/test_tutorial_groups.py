@@ -51,6 +51,7 @@ def run(line: str, servers: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.by_hand
 def test_the_group_over_the_flights_counts_each_flight_once(
     three: LocalCluster, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_job_is_given_to_spark_submit_as_a_file(
     assert "50 keys, 300 entries," in done.stdout
 
 
+@pytest.mark.by_hand
 def test_S8_a_replay_that_is_run_again_adds_nothing_twice(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],

@@ -144,7 +144,7 @@ TRACK_RECORD = [
     ),
     Row(
         "shared-group", "ours", "consumers of a group lose an item, do one twice, or stand",
-        "-w group --nemesis kill,client --time-limit 30",
+        "-w group --nemesis kill,client --time-limit 30", by_hand=True,
     ),
     Row(
         "group-through-everything", "ours", "a group loses an item as ranges and leaders change",
