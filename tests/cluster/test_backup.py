@@ -225,6 +225,7 @@ def test_logs_that_a_cluster_writes_itself_are_not_restored(
     with testing.cluster(tmp_path, 1, auth=True) as audited:
         with lognode.Client(audited.servers) as client:
             client.create_log("orders").append("anna", b"two shirts")
+            testing.eventually(lambda: "_audit" in [log["name"] for log in client.logs()])
             testing.eventually(lambda: list(client.log("_audit").keys()))
         assert run("create", store, "--server", audited.servers)["logs"] == 2
     assert [row["log"] for row in run("list", store)] == ["_audit", "orders"]

@@ -44,13 +44,13 @@ def test_top_draws_on_a_terminal_until_the_user_quits(cluster: LocalCluster) -> 
 
 def test_top_changes_views_with_keys_and_redraws_only_what_changed(cluster: LocalCluster) -> None:
     terminal = Terminal(cluster.servers, "top", "--every", "100ms", "--view", "nodes", term="vt100")
-    terminal.see(lambda text: "NODES, by id" in text and text.endswith(HELP))
+    drawn = terminal.see(lambda text: "NODES, by id" in text and text.endswith(HELP))
     assert "RANGES" not in terminal.screen.text, "nodes alone"
     for _ in range(3):
         clock = clock_of(terminal.screen.text)
         redrawn = terminal.see(lambda text, clock=clock: clock_of(text) != clock)
         assert not any(each in redrawn for each in WHOLE_SCREENS), redrawn
-        assert len(redrawn) < 200, redrawn
+        assert len(redrawn) < len(drawn), "ten redraws a second are less than one whole screen"
     for keys, told in (
         (b"g", r"GROUPS, most lag first\n.*\norders +billing +1 "), (b"s", "oldest entry first"),
         (b"r", "RANGES, most appends first"), (b"s", "most reads first"), (b"s", "most bytes"),
