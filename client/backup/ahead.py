@@ -12,8 +12,7 @@ from typing import Final, Self
 from .store import Store
 
 AHEAD: Final = 4
-"""How many objects are read together or wait. Four streams from S3 are faster than one processor
-checks entries."""
+"""How many objects are read together or wait."""
 
 
 class ReadAhead:
