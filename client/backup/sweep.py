@@ -65,7 +65,7 @@ class Removal:
         for name in sorted(doomed.difference(there)):
             near = get_close_matches(name, there, n=1)
             raise NotFound(
-                f"there is no backup {name!r}{f'; did you mean {near[0]}?' if near else ''}. "
+                f"there is no backup {name!r}{f'; did you mean {near[0]}?' if near else '.'} "
                 "`lognode backup list` shows the backups"
             )
         if there and doomed.issuperset(there):
