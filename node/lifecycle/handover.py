@@ -26,6 +26,8 @@ _RESIGNING_S = 0.1
 """How long appends are kept while the follower catches up; then they proceed for a while."""
 _PAUSE_S = 0.2
 _ELECTION_S = 1.0
+_REDIAL_S = 1.0
+"""A link that was lost a moment ago is dialled again within this time if the member is there."""
 _TRANSFER_S = 5.0
 _AT_ONCE = 8
 """Groups that are handed over at the same time before a stop."""
@@ -108,16 +110,18 @@ class Handover:
     async def hand_over(self, _: int, body: Body) -> Body:
         """Hand over a group that this node leads to the given member.
 
-        Raises NotLeader, Conflict when the member cannot be reached, or Unavailable when the member
-        was not ready in time; this node then continues as leader.
+        Raises NotLeader, Conflict when the member cannot be reached for a second, or Unavailable
+        when the member was not ready in time; this node then continues as leader.
         """
         replica, target = self._led(body)
         gid, me = replica.gid, replica.services.node_id
         loop = asyncio.get_running_loop()
         until = loop.time() + _TRANSFER_S
-        while not await self._attempt(replica, {target}):
-            if self._connection(target) is None:
+        while True:
+            if not await _until(lambda: self._connection(target) is not None, _REDIAL_S):
                 raise Conflict(f"node {me}, the leader, cannot reach node {target}")
+            if await self._attempt(replica, {target}):
+                break
             if loop.time() > until:
                 raise Unavailable(
                     f"node {target} did not catch up within {_TRANSFER_S:g} s; node {me} is "
@@ -216,9 +220,10 @@ class Handover:
         return {}
 
 
-async def _until(condition: Callable[[], bool], timeout_s: float) -> None:
-    """Return when the condition holds, or when the time is up."""
+async def _until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Return True as soon as the condition holds, or False when the time is up."""
     for _ in range(round(timeout_s / _POLL_S)):
         if condition():
-            return
+            return True
         await asyncio.sleep(_POLL_S)
+    return condition()

@@ -131,4 +131,28 @@ def test_only_what_an_operator_hands_over_is_a_wish_and_giving_is_one_attempt() 
     asyncio.run(main())
 
 
+def test_a_member_whose_link_was_lost_a_moment_ago_takes_over_and_one_that_is_down_is_refused() -> (
+    None
+):
+    """The first lost link refused an operator, although the next dial would have connected."""
+
+    async def main() -> None:
+        replica: Any = Led()
+        replica.caught_up = {2}
+        host: Any = type("Host", (), {"groups": {GID: replica}})
+        links: dict[int, Any] = {}
+        handover = Handover(host, links.get)
+        asked = asyncio.ensure_future(handover.hand_over(9, {**BODY, "node": 2}))
+        await asyncio.sleep(0.1)
+        assert not asked.done()
+        assert not replica.resigning, "no append is kept meanwhile"
+        links[2] = replica
+        assert await asked == {"leader": 2, "changed": True}
+        replica.leads = True
+        with pytest.raises(Conflict, match="node 1, the leader, cannot reach node 3"):
+            await handover.hand_over(9, {**BODY, "node": 3})
+
+    asyncio.run(main())
+
+
 BODY = {"range": 1, "generation": 1}
