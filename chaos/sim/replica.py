@@ -23,7 +23,7 @@ from .clock import Timer
 from .deliveries import APPLIED
 from .group_leader import GroupLeader
 from .member import Member
-from .store import ReplicaStore
+from .store import Contents, ReplicaStore
 from .views import ViewLeader
 from .violation import Violation
 
@@ -82,7 +82,7 @@ class RangeReplica(Member):
         """Whether this member leads, and the generation goes on."""
         return self.leads and not self.is_sealed and not self._seal_proposed
 
-    def contents(self) -> dict[bytes, list[tuple[int, bytes]]]:
+    def contents(self) -> Contents:
         """Return every key's (seq, value)."""
         return self.store.contents()
 

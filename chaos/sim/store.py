@@ -26,6 +26,9 @@ from . import segments
 from .disk import SimDisk
 from .segments import Files, MemorySegment, MemorySegments
 
+Contents = dict[bytes, list[tuple[int, bytes]]]
+"""The seq and value of each entry, by key."""
+
 _BUILD_FAILS: Final = 0.05
 _PAGE_ENTRIES: Final = 50
 _PAGE_BYTES: Final = 1 << 20
@@ -196,10 +199,10 @@ class ReplicaStore:
                 return self.state.last_seq(key), entries
             start = page.next
 
-    def contents(self) -> dict[bytes, list[tuple[int, bytes]]]:
+    def contents(self) -> Contents:
         """Return every key's entries; check that all ways of reading agree."""
         state = self.state
-        found: dict[bytes, list[tuple[int, bytes]]] = {}
+        found: Contents = {}
         after: bytes | None = None
         while keys := state.keys(b"", after, limit=3):
             after = keys[-1]

@@ -71,20 +71,28 @@ class ViewLeader:
     def __init__(self, replica: "RangeReplica") -> None:
         self._replica = replica
         self._waits: list[_Wait] = []
+        self._nothing_until = (-1, 0.0)
+        """No wait is over while this index is the applied index, until this time."""
 
     def request(self, body: dict[str, Any], answer: "Answer") -> None:
         """Answer when the view has seen the entry, or after the time, as leader."""
         until = self._now + body["wait_s"]
         self._waits.append(_Wait(body["cursor"], body["key"], body["seq"], until, answer))
+        self._nothing_until = (-1, 0.0)
         self.look()
         if len(self._waits) == 1:
             self._replica.host.later(_LOOK_S, self._look_again)
 
     def look(self) -> None:
         """Answer the waits that are over; all of them, when this member tells nothing any more."""
+        if not self._waits:
+            return
         replica, waits = self._replica, self._waits
-        self._waits = []
         tells = replica.leads and not replica.is_sealed
+        applied, until = self._nothing_until
+        if tells and replica.applied_index == applied and self._now < until:
+            return
+        self._waits = []
         for wait in waits:
             if not tells:
                 wait.answer({"status": "error", "hint": replica.group.leader})
@@ -95,6 +103,8 @@ class ViewLeader:
                 wait.answer({"status": "ok", "seen": False})
             else:
                 self._waits.append(wait)
+        first_s = min((wait.until for wait in self._waits), default=0.0)
+        self._nothing_until = (replica.applied_index, first_s)
 
     @property
     def _now(self) -> float:

@@ -41,7 +41,7 @@ from .operations import Operations
 from .operator import Operator
 from .options import Options
 from .replica import RangeReplica
-from .store import ReplicaStore
+from .store import Contents, ReplicaStore
 from .trace import Trace
 from .views import ViewAskers, ViewHistory
 from .violation import Violation
@@ -131,6 +131,8 @@ class World:
         self.deliveries = Deliveries(LetterHistory(self.history), options.unordered)
         self.cursors = CursorHistory()
         self.views = ViewHistory(self.deliveries, self.cursors)
+        self._shown: dict[RangeReplica, tuple[int, Contents]] = {}
+        """Contents of replicas at an applied index."""
         self.elections = 0
         self.checkpoints = 0
         self.bases = 0
@@ -339,9 +341,18 @@ class World:
         )  # fmt: skip
         may_wait = self._hindrance.keys
         return [
-            left for leader in leaders for left in self.deliveries.left(leader.contents())
+            left for leader in leaders for left in self.deliveries.left(self._contents_of(leader))
             if left[0] not in may_wait
         ]  # fmt: skip
+
+    def _contents_of(self, replica: RangeReplica) -> Contents:
+        """Return the contents, which are read and checked again only after something was applied:
+        who waits for convergence asks all the time."""
+        applied, contents = self._shown.get(replica, (-1, {}))
+        if applied != replica.applied_index:
+            contents = replica.contents()
+            self._shown[replica] = replica.applied_index, contents
+        return contents
 
     def _require_convergence(self) -> None:
         if self.converged() or self._run_until(self._patience(), stop_when_converged=True):
@@ -366,9 +377,9 @@ class World:
         return self.clock.elapsed + self.options.grace_seconds + _LETTER_S * copied
 
     def _compare_contents(self) -> None:
-        shown: dict[GroupId, dict[bytes, list[tuple[int, bytes]]]] = {}
+        shown: dict[GroupId, Contents] = {}
         for node, host in self.hosts.items():
-            contents: dict[bytes, list[tuple[int, bytes]]] = {}
+            contents: Contents = {}
             replicas = [] if host.replicas is None else host.replicas.ranges()
             for replica in replicas:
                 own = replica.contents()
