@@ -33,6 +33,7 @@ def ranges_of(client: lognode.Client, log: str) -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.by_hand
 def test_a_range_that_grows_is_split_under_load_and_again(tmp_path: Path) -> None:
     with (
         testing.cluster(tmp_path, 3, flags=FLAGS) as cluster,

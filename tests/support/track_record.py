@@ -88,7 +88,7 @@ TRACK_RECORD = [
     ),
     Row(
         "aborted-read", "Redpanda #3036", "what was refused is read",
-        "-w register --nemesis partition,kill",
+        "-w register --nemesis partition,kill", by_hand=True,
     ),
     Row(
         "dedup-after-compaction", "Redpanda #5355", "compaction forgets what duplicates are",
