@@ -150,6 +150,8 @@ class _KafkaClient(Client):
     def __init__(self, topic: Mapping[str, str]) -> None:
         self._topic = topic
         self._over = threading.Event()
+        self._consumer: Any = None
+        """The consumer of all reads: with one for each, the end of a consumer waited for ever."""
 
     async def open(self, addresses: Sequence[str], shape: Shape) -> None:
         from confluent_kafka import Producer
@@ -209,11 +211,12 @@ class _KafkaClient(Client):
     def _read(self, partition: int, offset: int) -> bytes | None:
         from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-        # It is not closed, only freed: `close` has hung for ever after some 150 reads.
-        consumer = Consumer({
-            "bootstrap.servers": self._servers, "group.id": "bench",
-            "enable.auto.commit": False, "auto.offset.reset": "error",
-        })  # fmt: skip
+        if self._consumer is None:
+            self._consumer = Consumer({
+                "bootstrap.servers": self._servers, "group.id": "bench",
+                "enable.auto.commit": False, "auto.offset.reset": "error",
+            })  # fmt: skip
+        consumer = self._consumer
         place = TopicPartition(_TOPIC, partition, offset)
         consumer.assign([place])
         low, _ = consumer.get_watermark_offsets(place, 30)
