@@ -59,6 +59,7 @@ class RangeReplica(Member):
         self._ready: list[_Waiting] = []
         self._building: Timer | None = None
         self._freeze_index = 0
+        self._last_contents: tuple[int, Contents] = (-1, {})
         self._seal_proposed = False
         self._consumers = GroupLeader(self)
         self._views = ViewLeader(self)
@@ -85,6 +86,15 @@ class RangeReplica(Member):
     def contents(self) -> Contents:
         """Return every key's (seq, value)."""
         return self.store.contents()
+
+    def last_contents(self) -> Contents:
+        """Return the same, read and checked again only after an entry was applied: who waits for
+        convergence asks all the time."""
+        applied, contents = self._last_contents
+        if applied != self.applied_index:
+            contents = self.contents()
+            self._last_contents = self.applied_index, contents
+        return contents
 
     # Appends.
 

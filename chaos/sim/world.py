@@ -131,8 +131,6 @@ class World:
         self.deliveries = Deliveries(LetterHistory(self.history), options.unordered)
         self.cursors = CursorHistory()
         self.views = ViewHistory(self.deliveries, self.cursors)
-        self._shown: dict[RangeReplica, tuple[int, Contents]] = {}
-        """Contents of replicas at an applied index."""
         self.elections = 0
         self.checkpoints = 0
         self.bases = 0
@@ -341,18 +339,9 @@ class World:
         )  # fmt: skip
         may_wait = self._hindrance.keys
         return [
-            left for leader in leaders for left in self.deliveries.left(self._contents_of(leader))
+            left for leader in leaders for left in self.deliveries.left(leader.last_contents())
             if left[0] not in may_wait
         ]  # fmt: skip
-
-    def _contents_of(self, replica: RangeReplica) -> Contents:
-        """Return the contents, which are read and checked again only after something was applied:
-        who waits for convergence asks all the time."""
-        applied, contents = self._shown.get(replica, (-1, {}))
-        if applied != replica.applied_index:
-            contents = replica.contents()
-            self._shown[replica] = replica.applied_index, contents
-        return contents
 
     def _require_convergence(self) -> None:
         if self.converged() or self._run_until(self._patience(), stop_when_converged=True):

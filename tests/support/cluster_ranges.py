@@ -1,12 +1,18 @@
 """Ranges of a cluster of real processes: what is asked of them, and where they are."""
 
+import contextlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import lognode
 from lognode import testing
+from lognode.client.protocol import limits
+from lognode.client.protocol.errors import CorruptData
+from lognode.statemachine.block_cache import BlockCache
+from lognode.statemachine.segment_reader import Segment
 
 
 def range_verb(
@@ -26,9 +32,26 @@ def ranges_of(client: lognode.Client, log: str) -> list[dict[str, Any]]:
     return found
 
 
-def files(cluster: testing.LocalCluster) -> list[set[str]]:
-    """The names of the segment files of each node."""
-    return [{file.name for file in (node.data / "files").iterdir()} for node in cluster.nodes]
+def files(cluster: testing.LocalCluster, *prefixes: bytes) -> list[set[str]]:
+    """The names of each node's segment files that hold a key with one of the prefixes.
+
+    Files with other keys come and go: nodes merge the small segments of other logs at any time.
+    """
+    return [
+        {file.name for file in (node.data / "files").glob("*.seg") if _holds(file, prefixes)}
+        for node in cluster.nodes
+    ]
+
+
+def _holds(file: Path, prefixes: tuple[bytes, ...]) -> bool:
+    try:
+        segment = Segment(file, file.stem, BlockCache(limits.MIB))
+    except CorruptData:
+        if file.exists():
+            raise
+        return False
+    with contextlib.closing(segment):
+        return any(any(segment.keys_after(prefix, None)) for prefix in prefixes)
 
 
 def replicas_on(node: testing.LocalNode) -> set[tuple[int, int]]:
