@@ -26,6 +26,7 @@ Starting = Vector | int | Literal["latest"] | None
 COLUMNS: Final = ("key", "value", "log", "seq", "timestamp")
 EXTRA_COLUMNS: Final = ("headers", "rangeStart", "snapshot")
 lease_s_default: Final = 3_600.0
+renewed_s_default: Final = 300.0
 timeout_s_default: Final = 30.0
 trigger_delay_s_default: Final = 900.0
 keys_max: Final = 10_000
@@ -72,6 +73,11 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     consistency: Consistency = "linearizable"
     lease_s: float = lease_s_default
+    renews: bool = True
+    """Whether the lease of a snapshot is renewed for as long as the driver lives. Otherwise the
+    lease takes `lease_s` seconds."""
+    renewed_s: float = renewed_s_default
+    """How long a renewed lease lasts without a renewal."""
     timeout_s: float = timeout_s_default
 
     @property
@@ -119,7 +125,8 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
     _exclusive(options, "endingSeq", "endingTimestamp", "asOf")
     if streaming is False:
         _exclusive(options, "cursor", "startingSeq", "startingTimestamp")
-    found = ReadOptions(**values, columns=columns)
+    renews = "lease_s" not in values
+    found = ReadOptions(**values, columns=columns, renews=renews)
     if found.starting == "latest" and found.cursor is None:
         raise _wrong("startingSeq", f"is 'latest'; {_LATEST}")
     if found.cursor is not None and isinstance(found.starting, Vector):

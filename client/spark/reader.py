@@ -11,8 +11,10 @@ from pyspark.sql.types import StructType
 from ..protocol.errors import NotFound
 from ..span_positions import Position
 from ..vector import Vector
+from . import leases
 from .arrow import LatestRows, Rows
 from .cursors import from_earliest, kept
+from .leases import Held
 from .loss import check_loss, maybe_from
 from .options import ReadOptions
 from .planning import KeySpan, Piece, Task, hull, plan_batch, positions
@@ -52,18 +54,20 @@ def plan(session: Session, options: ReadOptions) -> list[Task]:
     if isinstance(options.starting, Vector):
         session.check(options.starting)
     spans, patterns = wanted(session, options)
-    vector, lease = _vector(session, options)
-    around = hull(spans)
+    held = _held(session, options)
+    vector, around = held.vector, hull(spans)
     try:
         begins, ends = _begins(session, options, around), _ends(session, options, around)
         if options.fail_on_data_loss:
             _check_loss(session, options, spans, vector, begins, ends)
-        return plan_batch(
+        tasks = plan_batch(
             vector, spans, begins=begins, ends=ends, weights=session.layout(around),
-            partitions_min=options.partitions_min, lease=lease, patterns=patterns,
+            partitions_min=options.partitions_min, lease=vector.lease or None, patterns=patterns,
         )  # fmt: skip
+        leases.keep(options, held)
+        return tasks
     except BaseException:
-        if vector is not options.as_of:
+        if held.is_own and not held.is_shared:
             session.release(vector)
         raise
 
@@ -107,12 +111,11 @@ def _ends(
     return None
 
 
-def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]:
-    """Return the vector to read, and its lease; None when the lease has ended and loss is
+def _held(session: Session, options: ReadOptions) -> Held:
+    """Return the snapshot to read; without a lease when the lease has ended and loss is
     accepted."""
     if not isinstance(options.as_of, Vector):
-        vector = session.snapshot(options.lease_s)
-        return vector, vector.lease
+        return leases.taken(session, options)
     vector = options.as_of
     session.check(vector)
     try:
@@ -123,13 +126,13 @@ def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]
         if error.code != NotFound.code:
             raise
         if not options.fail_on_data_loss:
-            return vector._replace(lease=""), None
+            return Held(vector._replace(lease=""), is_own=False)
         raise NotFound(
             "option asOf: the lease of the snapshot has ended, and its entries may be "
             "removed. Give another snapshot, or failOnDataLoss=false to read the entries "
             "that are left"
         ) from None
-    return vector, vector.lease
+    return Held(vector, is_own=False)
 
 
 def read_task(options: ReadOptions, schema: StructType, task: Task) -> Iterator[pa.RecordBatch]:

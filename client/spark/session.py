@@ -23,7 +23,7 @@ from ..producer import AsyncProducer
 from ..protocol import address
 from ..protocol.errors import LognodeError, PartialFailure
 from ..protocol.patterns import Patterns, patterns_of
-from ..protocol.reads import LAYOUT
+from ..protocol.reads import LAYOUT, RESOLVE
 from ..protocol.tls import ClientTls
 from ..protocol.types import Consistency, CursorStart
 from ..retry import Attempts
@@ -33,7 +33,7 @@ from ..span_pages import Span, SpanPage, span_pages
 from ..span_positions import Position, least, span_positions
 from ..vector import Vector
 from .options import ReadOptions
-from .planning import KeySpan, Weight
+from .planning import KeySpan, Mark, Weight
 
 asks_at_once: Final = 16
 close_timeout_s: Final = 5.0
@@ -144,6 +144,26 @@ class Session:
             )
 
         return self._loop.call(self._each(spans, ask))
+
+    def marks(self) -> list[Mark]:
+        """Return what each range has applied now, linearizably, in the order of keys."""
+
+        async def ask(known: Range, low: bytes, high: bytes | None) -> list[Mark]:
+            found: list[Mark] = []
+            at: bytes | None = low
+            while at is not None:
+                body = {"start": "latest", "start_key": at, "end_key": high}
+                answer, now = await self._cluster.call(
+                    self._routes, at, RESOLVE, body, deadline=self._deadline()
+                )
+                until = _following(now.end, high)
+                found.append(
+                    Mark(at, now.range_id, now.generation, answer["seq"], answer.get("applied"))
+                )
+                at = until
+            return found
+
+        return self._loop.call(self._each(_EVERYTHING, ask))
 
     def layout(self, spans: Sequence[KeySpan] = _EVERYTHING) -> list[Weight]:
         """Return the approximate bytes from each key on, ascending by key."""

@@ -63,7 +63,7 @@ def test_values_become_what_they_mean() -> None:
     assert batch(startingTimestamp="1500", endingTimestamp="1970-01-01T01:00:02+01:00") == (
         replace(PLAIN, starting_ms=1_500, ending_ms=2_000)
     )
-    assert batch(snapshotLease="7d").lease_s == 7 * 86_400
+    assert batch(snapshotLease="7d") == replace(PLAIN, lease_s=7 * 86_400.0, renews=False)
     assert stream(maxEntriesPerTrigger="5", maxBytesPerTrigger="9").bytes_max == 9
     assert stream(minEntriesPerTrigger="7").trigger_delay_s == 900
     assert stream(minEntriesPerTrigger="7", maxTriggerDelay="2m").trigger_delay_s == 120
