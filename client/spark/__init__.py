@@ -3,6 +3,7 @@
     options       option strings -> checked values; no pyspark
     planning      a vector -> pieces of even size; offsets of a stream; no pyspark
     loss          entries that retention removed before they were read
+    logs          the logs of a query; no pyspark
     wanted        the keys of a query: patterns need the hierarchy of the log; no pyspark
     cursors       kept cursors: where a query begins, the progress of a stream; no pyspark
     session       one blocking connection for drivers and tasks; no pyspark
@@ -12,6 +13,8 @@
     driver        the process whose life the leases follow; no pyspark
     arrow         pages -> record batches in one order; record batches -> records; no pyspark
     schema        the columns
+    pace          when a stream begins a micro-batch, and how many entries it has
+    several       the stream of several logs
     reader, stream, sink    the code that runs in tasks and on the driver
     java          the check for a usable Java; no pyspark
     source        the data source that Spark finds by the name `lognode`

@@ -80,6 +80,12 @@ def keep(options: ReadOptions, held: Held) -> None:
         _ask(options, {**asked, "vector": held.vector.to_json()})
 
 
+def give_back(session: Session, held: Held) -> None:
+    """Release the lease of a query that failed, unless others need the lease."""
+    if held.is_own and not held.is_shared:
+        session.release(held.vector)
+
+
 def _digest(marks: Sequence[Mark]) -> str:
     return hashlib.sha256(repr(marks).encode()).hexdigest()
 

@@ -88,17 +88,21 @@ def admitted(available: Sequence[int], most: int) -> list[int]:
     return shares
 
 
-def advanced(found: Sequence[Area], most: int | None) -> list[Position] | None:
-    """Return the end of a micro-batch, at most `most` seqs further, or None when there is nothing
-    to read.
+def shares(found: Sequence[Area], most: int | None) -> list[int]:
+    """Return how many seqs a micro-batch reads of each area, at most `most` in all."""
+    available = [area.latest - area.next if area.is_wanted else 0 for area in found]
+    return available if most is None else admitted(available, most)
+
+
+def advanced(found: Sequence[Area], shares: Sequence[int]) -> list[Position] | None:
+    """Return the end of a micro-batch, so many seqs further in each area, or None when there is
+    nothing to read.
 
     Unwanted keys are skipped at no cost. Neighbours in one range that were both read to its end are
     joined.
     """
     if not any(area.latest > area.next for area in found):
         return None
-    available = [area.latest - area.next if area.is_wanted else 0 for area in found]
-    shares = available if most is None else admitted(available, most)
     rows: list[tuple[Position, Area]] = []
     for area, share in zip(found, shares, strict=True):
         seq = area.next + share if area.is_wanted else area.latest

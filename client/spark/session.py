@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -30,7 +31,7 @@ from ..retry import Attempts
 from ..routing import Range
 from ..snapshot import AsyncSnapshot, check_log, take
 from ..span_pages import Span, SpanPage, span_pages
-from ..span_positions import Position, least, span_positions
+from ..span_positions import Position, least, overlay, span_positions
 from ..vector import Vector
 from .options import ReadOptions
 from .planning import KeySpan, Mark, Weight
@@ -55,9 +56,9 @@ def _cluster(servers: str) -> Cluster:
 class Session:
     """A client on its own thread, until it is closed; use it as a context manager.
 
-    `servers` may name the files for TLS and of a token. `timeout`: seconds, for each call. All
-    raise LogNotFound, Unavailable, Timeout; the constructor raises InvalidArgument for files that
-    are missing on this machine.
+    `servers` may name the files for TLS and of a token. `log` may be empty until `of_log` names a
+    log. `timeout`: seconds, for each call. All raise LogNotFound, Unavailable, Timeout; the
+    constructor raises InvalidArgument for files that are missing on this machine.
     """
 
     def __init__(self, servers: str, log: str, *, timeout: float) -> None:
@@ -76,6 +77,22 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         self._loop.close(self._cluster.close(), close_timeout_s)
+
+    def of_log(self, name: str) -> Self:
+        """Return a session of another log of the cluster, which is open as long as this one."""
+        other = copy.copy(self)
+        other._routes = self._cluster.log(name)
+        return other
+
+    def names(self) -> list[str]:
+        """Return the names of the cluster's logs, ascending."""
+
+        async def ask() -> list[str]:
+            deadline = self._deadline()
+            found = await self._retried(lambda: self._cluster.overview(deadline), deadline)
+            return sorted(log["name"] for log in found["logs"])
+
+        return self._loop.call(ask())
 
     def log(self) -> Vector:
         """Return the log, as a vector without parts."""
@@ -183,6 +200,12 @@ class Session:
 
         return self._loop.call(self._each(spans, ask))
 
+    def stored(self) -> tuple[int, int]:
+        """Return the approximate stored bytes of all remaining entries, and their seqs."""
+        size = sum(size for _, size in self.layout())
+        bounds = overlay(self.positions("earliest"), self.positions("latest"))
+        return size, sum(last - first for _, _, first, last in bounds)
+
     def pages(
         self, span: Span, consistency: Consistency, of: Vector
     ) -> Generator[SpanPage, None, None]:
@@ -275,7 +298,9 @@ class Session:
 
     async def _retried(self, ask: Callable[[], Awaitable[Found]], deadline: float) -> Found:
         """Return the result of `ask`, retried until the deadline while it may succeed."""
-        attempts = Attempts(f"metadata of log {self._routes.name!r}", deadline, writes=False)
+        name = self._routes.name
+        what = f"metadata of log {name!r}" if name else "metadata of all logs"
+        attempts = Attempts(what, deadline, writes=False)
         while True:
             try:
                 return await ask()

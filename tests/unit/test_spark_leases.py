@@ -208,7 +208,8 @@ def with_indexes(cluster: FakeCluster) -> dict[int, int]:
             op in (LEASE_TAKE, LEASE_RELEASE) and body["range"] == known.range_id
             for _, op, body in cluster.requests
         )  # fmt: skip
-        return 10 + known.next_seq + changes + more[known.range_id]
+        found: int = known.next_seq
+        return 10 + found + changes + more[known.range_id]
 
     for node in cluster.nodes.values():
         read = node.read

@@ -40,6 +40,29 @@ def test_names_and_words_are_taken_in_any_case() -> None:
     )
 
 
+def test_several_logs_are_named_or_have_a_prefix() -> None:
+    def some(**given: str) -> ReadOptions:
+        return read_options({"servers": "h1:4600", **given}, streaming=False)
+
+    assert some(logs='["b", "a", "b"]').logs == ("a", "b")
+    many = some(logPrefix="eu/", minPartitions="7")
+    assert many.log_prefix == "eu/"
+    assert many.of_log("eu/1", 3) == some(log="eu/1", minPartitions="3")
+    for given, said in (
+        ({}, "option log: is not given; write .* or give logs or logPrefix"),
+        ({"logs": "a"}, "option logs: .*give a JSON array of 1 to 1000 names"),
+        ({"logs": "[]"}, "give a JSON array"),
+        ({"logs": '["a", 1]'}, "give a JSON array"),
+        ({"logs": '["a"]', "logPrefix": "a"}, "option logs: and logPrefix are both given"),
+        ({"logs": '["a"]', "asOf": VECTOR.to_json()}, "option asOf: is a snapshot, which is of"),
+        ({"logPrefix": "a", "startingSeq": VECTOR.to_json()}, "option startingSeq: is a snapshot"),
+    ):
+        with pytest.raises(InvalidArgument, match=said):
+            some(**given)
+    with pytest.raises(InvalidArgument, match="logs: is an option of a batch"):
+        write_options({"servers": "h1:4600", "logs": '["a"]'})
+
+
 def test_values_become_what_they_mean() -> None:
     assert batch(columns="seq, rangestart,KEY").columns == ("seq", "rangeStart", "key")
     assert batch(includeHeaders="true").columns == (*COLUMNS, "headers")
@@ -77,6 +100,7 @@ def test_values_become_what_they_mean() -> None:
             {"startingSq": "1"},
             r"option startingSq: is not an option of lognode; the options are servers, log",
         ),
+        ({"logs": '["a"]'}, "option log: and logs are both given; give one of them"),
         ({"path": "x"}, "without a path"),
         (
             {"credentialsfile": "x"},
