@@ -14,6 +14,7 @@
     arrow         pages -> record batches in one order; record batches -> records; no pyspark
     schema        the columns
     pace          when a stream begins a micro-batch, and how many entries it has
+    backlog       what a stream has not read yet, for the progress of its query; no pyspark
     several       the stream of several logs
     reader, stream, sink    the code that runs in tasks and on the driver
     java          the check for a usable Java; no pyspark

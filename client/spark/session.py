@@ -24,7 +24,7 @@ from ..producer import AsyncProducer
 from ..protocol import address
 from ..protocol.errors import LognodeError, PartialFailure
 from ..protocol.patterns import Patterns, patterns_of
-from ..protocol.reads import LAYOUT, RESOLVE
+from ..protocol.reads import LAYOUT, READ_SPAN, RESOLVE
 from ..protocol.tls import ClientTls
 from ..protocol.types import Consistency, CursorStart
 from ..retry import Attempts
@@ -199,6 +199,28 @@ class Session:
             return found
 
         return self._loop.call(self._each(spans, ask))
+
+    def first_times(self, spans: Sequence[Position]) -> list[int]:
+        """Return the timestamp of the first entry of each span from its seq on, where there is
+        an entry, in Unix milliseconds."""
+        gate = asyncio.Semaphore(asks_at_once)
+
+        async def ask(low: bytes, high: bytes | None, seq: int) -> list[int]:
+            body = {
+                "start_key": low, "end_key": high, "start": seq, "limit": 1, "bytes": 1,
+                "consistency": "prefix",
+            }  # fmt: skip
+            async with gate:
+                page, _ = await self._cluster.call(
+                    self._routes, low, READ_SPAN, body, deadline=self._deadline(),
+                    any_replica=True,
+                )  # fmt: skip
+            return list(page["timestamps"][:1])
+
+        async def every() -> list[int]:
+            return [ms for found in await asyncio.gather(*(ask(*s) for s in spans)) for ms in found]
+
+        return self._loop.call(every())
 
     def stored(self) -> tuple[int, int]:
         """Return the approximate stored bytes of all remaining entries, and their seqs."""

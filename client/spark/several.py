@@ -6,6 +6,7 @@ micro-batch has the same entries whenever it runs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +17,9 @@ from pyspark.sql.types import StructType
 from ..protocol.errors import InvalidArgument, LogNotFound, NotFound
 from ..vector import Vector
 from . import offsets
+from .backlog import Backlog
 from .logs import logs_of
-from .offsets import Area, Offset
+from .offsets import Area, Offset, Unread
 from .options import ReadOptions
 from .pace import Pace
 from .planning import Task
@@ -37,6 +39,9 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._available: dict[str, StreamReader] | None = None
         """The logs of a run that reads only what is available now, each with its end."""
+        self._backlog = Backlog()
+        self._seen: tuple[Offset, dict[str, list[Unread]]] | None = None
+        """The latest offset, and what is unread behind the last planned micro-batch."""
 
     # On the driver.
 
@@ -78,9 +83,22 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }  # fmt: skip
         every = [area for areas in found.values() for area in areas]
         waits = self._available is None and self._pace.waits(offsets.unread(every), limit)
-        if not waits and self._advance(ends, found, offsets.shares(every, most)):
+        shares = iter([0] * len(every) if waits else offsets.shares(every, most))
+        of_log = {name: list(islice(shares, len(areas))) for name, areas in found.items()}
+        latest = {name: offsets.latest(going[name], areas) for name, areas in found.items()}
+        left = {name: offsets.left(areas, of_log[name]) for name, areas in found.items()}
+        self._seen = _offset({**ends, **latest}), left
+        if not waits and self._advance(ends, found, of_log):
             self._pace.began()
         return start if ends == begins else _offset(ends)
+
+    def reportLatestOffset(self) -> Offset | None:
+        """Return the latest offset for the progress of the query, with the backlog of all logs
+        behind the micro-batch that was planned last."""
+        if self._seen is None:
+            return None
+        offset, unread = self._seen
+        return {**offset, "backlog": self._backlog.of(self._session, unread)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch, log by log; see `StreamReader.partitions`."""
@@ -140,14 +158,15 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return going
 
+    @staticmethod
     def _advance(
-        self, ends: dict[str, Offset], found: Mapping[str, Sequence[Area]], shares: Sequence[int]
-    ) -> bool:
+        ends: dict[str, Offset], found: Mapping[str, Sequence[Area]],
+        shares: Mapping[str, Sequence[int]],
+    ) -> bool:  # fmt: skip
         """Move the ends of the logs on by the shares of their areas. Return whether any moved."""
-        at, moved = 0, False
+        moved = False
         for name, areas in found.items():
-            end = offsets.advanced(areas, shares[at : at + len(areas)])
-            at += len(areas)
+            end = offsets.advanced(areas, shares[name])
             if end is not None:
                 ends[name] = offsets.offset(offsets.vector(ends[name]), end)
                 moved = True

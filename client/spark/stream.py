@@ -15,9 +15,10 @@ from pyspark.sql.types import StructType
 from ..span_positions import Position, overlay
 from ..vector import Vector
 from . import offsets
+from .backlog import Backlog
 from .cursors import StreamCursor, everywhere, from_earliest
 from .loss import check_loss, lost_entries
-from .offsets import Area, Offset
+from .offsets import Area, Offset, Unread
 from .options import ReadOptions
 from .pace import Pace
 from .planning import Task, positions
@@ -37,6 +38,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: list[Position] | None = None
         """The end of a run that reads only what is available now."""
         self._pace = Pace(options)
+        self._backlog = Backlog()
+        self._seen: tuple[Offset, list[Unread]] | None = None
+        """The latest offset, and what is unread behind the last planned micro-batch."""
 
     # On the driver.
 
@@ -65,11 +69,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = self._pace.most(limit, session.stored)
             found = self.areas(session, begin, most)
         waits = self._target is None and self._pace.waits(offsets.unread(found), limit)
-        end = None if waits else offsets.advanced(found, offsets.shares(found, most))
+        shares = [0] * len(found) if waits else offsets.shares(found, most)
+        self._seen = offsets.latest(begin, found), offsets.left(found, shares)
+        end = None if waits else offsets.advanced(found, shares)
         if end is None:
             return start
         self._pace.began()
         return offsets.offset(begin, end)
+
+    def reportLatestOffset(self) -> Offset | None:
+        """Return the latest offset for the progress of the query, with the backlog behind the
+        micro-batch that was planned last."""
+        if self._seen is None:
+            return None
+        offset, unread = self._seen
+        unread_of = {self._options.log: unread}
+        return {**offset, "backlog": self._backlog.of(self._session, unread_of)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch, by the offsets alone. Raises InvalidArgument when
