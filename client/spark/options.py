@@ -39,6 +39,12 @@ _LATEST: Final = (
     "earliest, a seq, or startingTimestamp; or give the option cursor too, whose position the "
     "log keeps"
 )
+_OF_TABLES: Final = "option."
+"""With this prefix Spark passes the options of CREATE TABLE once more."""
+_NO_TABLE: Final = (
+    "Spark does not pass the options of a table to a source written in Python when the table is "
+    "read. Use CREATE TEMPORARY VIEW name USING lognode OPTIONS (servers '...', log '...')"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +183,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
+    if any(name.lower().startswith(_OF_TABLES) for name in options):
+        raise InvalidArgument(f"lognode has no CREATE TABLE: {_NO_TABLE}")
     for given, text in options.items():
         name = given.lower()
         if letters == "w" and name in _OF_SPARK:
@@ -198,7 +206,7 @@ def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
         except ValueError as error:
             raise _wrong(option.name, f"is {text!r}; {error}") from None
     if "servers" not in values:
-        raise _wrong("servers", "is not given; write .option('servers', ...)")
+        raise _wrong("servers", f"is not given; write .option('servers', ...). In SQL: {_NO_TABLE}")
     if not values.keys() & {"log", "logs", "log_prefix"}:
         others = "" if letters == "w" else ", or give logs or logPrefix"
         raise _wrong("log", f"is not given; write .option('log', ...){others}")

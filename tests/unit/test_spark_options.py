@@ -101,6 +101,10 @@ def test_values_become_what_they_mean() -> None:
             r"option startingSq: is not an option of lognode; the options are servers, log",
         ),
         ({"logs": '["a"]'}, "option log: and logs are both given; give one of them"),
+        (
+            {"option.log": "flights", "provider": "lognode"},
+            "lognode has no CREATE TABLE: .* Use CREATE TEMPORARY VIEW",
+        ),
         ({"path": "x"}, "without a path"),
         (
             {"credentialsfile": "x"},
