@@ -612,9 +612,8 @@ class AsyncLog:
         the call.
 
         The snapshot reads the same every time for `lease_s` seconds, at most 7 days, whatever
-        happens to the log. The lease keeps entries that are removed meanwhile. While a range has 64
-        leases, or 256 at feature level 2, the call waits for a free one until Timeout. Raises
-        LimitExceeded.
+        happens to the log. The lease keeps entries that are removed meanwhile. Raises
+        LimitExceeded, also while a range has 64 leases, or 256 at feature level 2.
         """
         seconds = self._timeout if timeout is None else timeout
         return await take(self._cluster, self._routes, lease_s, seconds)

@@ -31,6 +31,15 @@ class Area(NamedTuple):
     """The start of the keys' range."""
 
 
+class Unread(NamedTuple):
+    """A span of keys with entries that a stream has not read yet."""
+
+    start: bytes
+    end: bytes | None
+    next: int
+    seqs: int
+
+
 def offset(of: Vector, positions: Iterable[Position]) -> Offset:
     """Return the offset of a stream that has read each span below its seq."""
     parts = tuple(Part(start, end, seq - 1) for start, end, seq in positions)
@@ -88,17 +97,35 @@ def admitted(available: Sequence[int], most: int) -> list[int]:
     return shares
 
 
-def advanced(found: Sequence[Area], most: int | None) -> list[Position] | None:
-    """Return the end of a micro-batch, at most `most` seqs further, or None when there is nothing
-    to read.
+def shares(found: Sequence[Area], most: int | None) -> list[int]:
+    """Return how many seqs a micro-batch reads of each area, at most `most` in all."""
+    available = [area.latest - area.next if area.is_wanted else 0 for area in found]
+    return available if most is None else admitted(available, most)
+
+
+def left(found: Sequence[Area], shares: Sequence[int]) -> list[Unread]:
+    """Return what is unread behind a micro-batch of these shares."""
+    return [
+        Unread(area.start, area.end, area.next + share, area.latest - area.next - share)
+        for area, share in zip(found, shares, strict=True)
+        if area.is_wanted and area.latest > area.next + share
+    ]
+
+
+def latest(of: Vector, found: Iterable[Area]) -> Offset:
+    """Return the offset of a stream that has read everything in these areas."""
+    return offset(of, joined((area.start, area.end, area.latest) for area in found))
+
+
+def advanced(found: Sequence[Area], shares: Sequence[int]) -> list[Position] | None:
+    """Return the end of a micro-batch, so many seqs further in each area, or None when there is
+    nothing to read.
 
     Unwanted keys are skipped at no cost. Neighbours in one range that were both read to its end are
     joined.
     """
     if not any(area.latest > area.next for area in found):
         return None
-    available = [area.latest - area.next if area.is_wanted else 0 for area in found]
-    shares = available if most is None else admitted(available, most)
     rows: list[tuple[Position, Area]] = []
     for area, share in zip(found, shares, strict=True):
         seq = area.next + share if area.is_wanted else area.latest

@@ -8,7 +8,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple
 
@@ -26,9 +26,11 @@ Starting = Vector | int | Literal["latest"] | None
 COLUMNS: Final = ("key", "value", "log", "seq", "timestamp")
 EXTRA_COLUMNS: Final = ("headers", "rangeStart", "snapshot")
 lease_s_default: Final = 3_600.0
+renewed_s_default: Final = 300.0
 timeout_s_default: Final = 30.0
 trigger_delay_s_default: Final = 900.0
 keys_max: Final = 10_000
+logs_max: Final = 1_000
 _UNITS_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
 _LATEST: Final = (
@@ -37,6 +39,12 @@ _LATEST: Final = (
     "earliest, a seq, or startingTimestamp; or give the option cursor too, whose position the "
     "log keeps"
 )
+_OF_TABLES: Final = "option."
+"""With this prefix Spark passes the options of CREATE TABLE once more."""
+_NO_TABLE: Final = (
+    "Spark does not pass the options of a table to a source written in Python when the table is "
+    "read. Use CREATE TEMPORARY VIEW name USING lognode OPTIONS (servers '...', log '...')"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,11 @@ class ReadOptions:
     """The options of a read. At most one start and at most one end is given."""
 
     servers: str
-    log: str
+    log: str = ""
+    """The log, unless `logs` or `log_prefix` is given."""
+    logs: tuple[str, ...] | None = None
+    """Ascending."""
+    log_prefix: str | None = None
     mode: Mode = "changes"
     keys: tuple[bytes, ...] | None = None
     """Ascending. At most one of `keys`, `prefix` and `patterns` is given."""
@@ -72,7 +84,19 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     consistency: Consistency = "linearizable"
     lease_s: float = lease_s_default
+    renews: bool = True
+    """Whether the lease of a snapshot is renewed for as long as the driver lives. Otherwise the
+    lease takes `lease_s` seconds."""
+    renewed_s: float = renewed_s_default
+    """How long a renewed lease lasts without a renewal."""
     timeout_s: float = timeout_s_default
+
+    def of_log(self, name: str, count: int = 1) -> "ReadOptions":
+        """Return the options for one of `count` logs."""
+        return replace(
+            self, log=name, logs=None, log_prefix=None,
+            partitions_min=-(-self.partitions_min // count),
+        )  # fmt: skip
 
     @property
     def spans(self) -> tuple[KeySpan, ...]:
@@ -108,6 +132,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
     """
     letters = {True: "s", False: "b", None: "bs"}[streaming]
     values = _parsed(options, letters)
+    _exclusive(options, "log", "logs", "logPrefix")
     _exclusive(options, "keys", "keyPrefix", "pattern")
     values.pop("pushdown", None)
     columns, headers = values.pop("columns", None), values.pop("headers", False)
@@ -117,9 +142,12 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
         raise _wrong("includeHeaders", "is true, and columns does not name headers")
     _exclusive(options, "startingSeq", "startingTimestamp")
     _exclusive(options, "endingSeq", "endingTimestamp", "asOf")
+    if streaming:
+        _exclusive(options, "cursor", "logs", "logPrefix")
     if streaming is False:
         _exclusive(options, "cursor", "startingSeq", "startingTimestamp")
-    found = ReadOptions(**values, columns=columns)
+    renews = "lease_s" not in values
+    found = ReadOptions(**values, columns=columns, renews=renews)
     if found.starting == "latest" and found.cursor is None:
         raise _wrong("startingSeq", f"is 'latest'; {_LATEST}")
     if found.cursor is not None and isinstance(found.starting, Vector):
@@ -134,6 +162,12 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
             "minEntriesPerTrigger", f"is {found.entries_min}, above maxEntriesPerTrigger, which is "
             f"{found.entries_max}; give at most {found.entries_max}",
         )  # fmt: skip
+    for name, value in (("startingSeq", found.starting), ("asOf", found.as_of)):
+        if isinstance(value, Vector) and not found.log:
+            raise _wrong(
+                name, "is a snapshot, which is of one log; give a seq or a time, or read each log "
+                "with the option log",
+            )  # fmt: skip
     begins = found.starting is not None or found.starting_ms is not None
     begins = begins or found.cursor is not None
     if found.mode == "snapshot" and (begins or streaming):
@@ -149,6 +183,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
+    if any(name.lower().startswith(_OF_TABLES) for name in options):
+        raise InvalidArgument(f"lognode has no CREATE TABLE: {_NO_TABLE}")
     for given, text in options.items():
         name = given.lower()
         if letters == "w" and name in _OF_SPARK:
@@ -169,9 +205,11 @@ def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
             raise _wrong(option.name, error.message) from None
         except ValueError as error:
             raise _wrong(option.name, f"is {text!r}; {error}") from None
-    for needed in ("servers", "log"):
-        if needed not in values:
-            raise _wrong(needed, f"is not given; write .option({needed!r}, ...)")
+    if "servers" not in values:
+        raise _wrong("servers", f"is not given; write .option('servers', ...). In SQL: {_NO_TABLE}")
+    if not values.keys() & {"log", "logs", "log_prefix"}:
+        others = "" if letters == "w" else ", or give logs or logPrefix"
+        raise _wrong("log", f"is not given; write .option('log', ...){others}")
     return values
 
 
@@ -199,6 +237,17 @@ def _text(text: str) -> str:
     if not text:
         raise ValueError("the value is empty; give a value")
     return text
+
+
+def _logs(text: str) -> tuple[str, ...]:
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    is_list = type(names) is list and all(type(name) is str and name for name in names)
+    if not is_list or not 1 <= len(names) <= logs_max:
+        raise ValueError(f'give a JSON array of 1 to {logs_max} names: ["orders", "returns"]')
+    return tuple(sorted(set(names)))
 
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
@@ -330,6 +379,8 @@ def _no_pushdown(text: str) -> None:
 _OPTIONS: Final = (
     _Option("servers", "bsw", "servers", _servers),
     _Option("log", "bsw", "log", _text),
+    _Option("logs", "bs", "logs", _logs),
+    _Option("logPrefix", "bs", "log_prefix", _text),
     _Option("mode", "bs", "mode", _one_of("changes", "snapshot")),
     _Option("keys", "bs", "keys", _keys),
     _Option("keyPrefix", "bs", "prefix", _prefix),

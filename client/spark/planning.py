@@ -23,6 +23,18 @@ Weight = tuple[bytes, int]
 """The approximate bytes from a key on, below the next key."""
 
 
+class Mark(NamedTuple):
+    """What a range had applied at a moment: its next seq, and the index of its last entry. Two
+    equal marks show the same entries, and no removal came in between."""
+
+    start: bytes
+    range_id: int
+    generation: int
+    seq: int
+    applied: int | None
+    """None for nodes that do not tell."""
+
+
 class Piece(NamedTuple):
     """A span to read at once, and the start of its range when it was planned."""
 

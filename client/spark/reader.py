@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -11,8 +12,11 @@ from pyspark.sql.types import StructType
 from ..protocol.errors import NotFound
 from ..span_positions import Position
 from ..vector import Vector
+from . import leases
 from .arrow import LatestRows, Rows
 from .cursors import from_earliest, kept
+from .leases import Held
+from .logs import logs_of
 from .loss import check_loss, maybe_from
 from .options import ReadOptions
 from .planning import KeySpan, Piece, Task, hull, plan_batch, positions
@@ -28,11 +32,22 @@ class BatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a partition for each task. Raises LogNotFound, NotFound, InvalidArgument,
-        Unavailable."""
-        options = self._options
-        with Session(options.servers, options.log, timeout=options.timeout_s) as session:
-            return [InputPartition(task) for task in plan(session, options)]
+        """Return a partition for each task, log by log. Raises LogNotFound, NotFound,
+        InvalidArgument, Unavailable."""
+        options, plans = self._options, []
+        with (
+            Session(options.servers, options.log, timeout=options.timeout_s) as session,
+            contextlib.ExitStack() as undone,
+        ):
+            names = logs_of(session, options)
+            for name in names:
+                own = session.of_log(name)
+                plans.append(plan(own, options.of_log(name, len(names))))
+                undone.callback(leases.give_back, own, plans[-1].held)
+            for made in plans:
+                leases.keep(options.of_log(made.held.vector.log), made.held)
+            undone.pop_all()
+        return [InputPartition(task) for made in plans for task in made.tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one task."""
@@ -41,7 +56,14 @@ class BatchReader(DataSourceReader):
         return read_task(self._options, self._schema, partition.value)
 
 
-def plan(session: Session, options: ReadOptions) -> list[Task]:
+class Plan(NamedTuple):
+    """The tasks of a log, and the snapshot that they read."""
+
+    tasks: list[Task]
+    held: Held
+
+
+def plan(session: Session, options: ReadOptions) -> Plan:
     """Fix what is read, lease it, and share it between tasks.
 
     Raises NotFound when retention has removed the start of the read. One check is enough once the
@@ -52,19 +74,19 @@ def plan(session: Session, options: ReadOptions) -> list[Task]:
     if isinstance(options.starting, Vector):
         session.check(options.starting)
     spans, patterns = wanted(session, options)
-    vector, lease = _vector(session, options)
-    around = hull(spans)
+    held = _held(session, options)
+    vector, around = held.vector, hull(spans)
     try:
         begins, ends = _begins(session, options, around), _ends(session, options, around)
         if options.fail_on_data_loss:
             _check_loss(session, options, spans, vector, begins, ends)
-        return plan_batch(
+        tasks = plan_batch(
             vector, spans, begins=begins, ends=ends, weights=session.layout(around),
-            partitions_min=options.partitions_min, lease=lease, patterns=patterns,
+            partitions_min=options.partitions_min, lease=vector.lease or None, patterns=patterns,
         )  # fmt: skip
+        return Plan(tasks, held)
     except BaseException:
-        if vector is not options.as_of:
-            session.release(vector)
+        leases.give_back(session, held)
         raise
 
 
@@ -107,12 +129,11 @@ def _ends(
     return None
 
 
-def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]:
-    """Return the vector to read, and its lease; None when the lease has ended and loss is
+def _held(session: Session, options: ReadOptions) -> Held:
+    """Return the snapshot to read; without a lease when the lease has ended and loss is
     accepted."""
     if not isinstance(options.as_of, Vector):
-        vector = session.snapshot(options.lease_s)
-        return vector, vector.lease
+        return leases.taken(session, options)
     vector = options.as_of
     session.check(vector)
     try:
@@ -123,18 +144,18 @@ def _vector(session: Session, options: ReadOptions) -> tuple[Vector, str | None]
         if error.code != NotFound.code:
             raise
         if not options.fail_on_data_loss:
-            return vector._replace(lease=""), None
+            return Held(vector._replace(lease=""), is_own=False)
         raise NotFound(
             "option asOf: the lease of the snapshot has ended, and its entries may be "
             "removed. Give another snapshot, or failOnDataLoss=false to read the entries "
             "that are left"
         ) from None
-    return vector, vector.lease
+    return Held(vector, is_own=False)
 
 
 def read_task(options: ReadOptions, schema: StructType, task: Task) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task, on its own connection."""
-    with Session(options.servers, options.log, timeout=options.timeout_s) as session:
+    with Session(options.servers, task.log, timeout=options.timeout_s) as session:
         for piece in task.pieces:
             yield from read_piece(session, options, schema, task, piece)
 
@@ -145,7 +166,7 @@ def read_piece(
     """Yield the rows of a piece, in the order of key and seq."""
     make = LatestRows if options.mode == "snapshot" else Rows
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    rows = make(arrow_schema, log=options.log, range_start=piece.range_start)
+    rows = make(arrow_schema, log=task.log, range_start=piece.range_start)
     with contextlib.closing(session.pages(piece.span, options.consistency, task.of)) as pages:
         for page in pages:
             yield from rows.feed(page)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -23,17 +24,17 @@ from ..producer import AsyncProducer
 from ..protocol import address
 from ..protocol.errors import LognodeError, PartialFailure
 from ..protocol.patterns import Patterns, patterns_of
-from ..protocol.reads import LAYOUT
+from ..protocol.reads import LAYOUT, READ_SPAN, RESOLVE
 from ..protocol.tls import ClientTls
 from ..protocol.types import Consistency, CursorStart
 from ..retry import Attempts
 from ..routing import Range
 from ..snapshot import AsyncSnapshot, check_log, take
 from ..span_pages import Span, SpanPage, span_pages
-from ..span_positions import Position, least, span_positions
+from ..span_positions import Position, least, overlay, span_positions
 from ..vector import Vector
 from .options import ReadOptions
-from .planning import KeySpan, Weight
+from .planning import KeySpan, Mark, Weight
 
 asks_at_once: Final = 16
 close_timeout_s: Final = 5.0
@@ -55,9 +56,9 @@ def _cluster(servers: str) -> Cluster:
 class Session:
     """A client on its own thread, until it is closed; use it as a context manager.
 
-    `servers` may name the files for TLS and of a token. `timeout`: seconds, for each call. All
-    raise LogNotFound, Unavailable, Timeout; the constructor raises InvalidArgument for files that
-    are missing on this machine.
+    `servers` may name the files for TLS and of a token. `log` may be empty until `of_log` names a
+    log. `timeout`: seconds, for each call. All raise LogNotFound, Unavailable, Timeout; the
+    constructor raises InvalidArgument for files that are missing on this machine.
     """
 
     def __init__(self, servers: str, log: str, *, timeout: float) -> None:
@@ -76,6 +77,22 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         self._loop.close(self._cluster.close(), close_timeout_s)
+
+    def of_log(self, name: str) -> Self:
+        """Return a session of another log of the cluster, which is open as long as this one."""
+        other = copy.copy(self)
+        other._routes = self._cluster.log(name)
+        return other
+
+    def names(self) -> list[str]:
+        """Return the names of the cluster's logs, ascending."""
+
+        async def ask() -> list[str]:
+            deadline = self._deadline()
+            found = await self._retried(lambda: self._cluster.overview(deadline), deadline)
+            return sorted(log["name"] for log in found["logs"])
+
+        return self._loop.call(ask())
 
     def log(self) -> Vector:
         """Return the log, as a vector without parts."""
@@ -145,6 +162,26 @@ class Session:
 
         return self._loop.call(self._each(spans, ask))
 
+    def marks(self) -> list[Mark]:
+        """Return what each range has applied now, linearizably, in the order of keys."""
+
+        async def ask(known: Range, low: bytes, high: bytes | None) -> list[Mark]:
+            found: list[Mark] = []
+            at: bytes | None = low
+            while at is not None:
+                body = {"start": "latest", "start_key": at, "end_key": high}
+                answer, now = await self._cluster.call(
+                    self._routes, at, RESOLVE, body, deadline=self._deadline()
+                )
+                until = _following(now.end, high)
+                found.append(
+                    Mark(at, now.range_id, now.generation, answer["seq"], answer.get("applied"))
+                )
+                at = until
+            return found
+
+        return self._loop.call(self._each(_EVERYTHING, ask))
+
     def layout(self, spans: Sequence[KeySpan] = _EVERYTHING) -> list[Weight]:
         """Return the approximate bytes from each key on, ascending by key."""
 
@@ -162,6 +199,34 @@ class Session:
             return found
 
         return self._loop.call(self._each(spans, ask))
+
+    def first_times(self, spans: Sequence[Position]) -> list[int]:
+        """Return the timestamp of the first entry of each span from its seq on, where there is
+        an entry, in Unix milliseconds."""
+        gate = asyncio.Semaphore(asks_at_once)
+
+        async def ask(low: bytes, high: bytes | None, seq: int) -> list[int]:
+            body = {
+                "start_key": low, "end_key": high, "start": seq, "limit": 1, "bytes": 1,
+                "consistency": "prefix",
+            }  # fmt: skip
+            async with gate:
+                page, _ = await self._cluster.call(
+                    self._routes, low, READ_SPAN, body, deadline=self._deadline(),
+                    any_replica=True,
+                )  # fmt: skip
+            return list(page["timestamps"][:1])
+
+        async def every() -> list[int]:
+            return [ms for found in await asyncio.gather(*(ask(*s) for s in spans)) for ms in found]
+
+        return self._loop.call(every())
+
+    def stored(self) -> tuple[int, int]:
+        """Return the approximate stored bytes of all remaining entries, and their seqs."""
+        size = sum(size for _, size in self.layout())
+        bounds = overlay(self.positions("earliest"), self.positions("latest"))
+        return size, sum(last - first for _, _, first, last in bounds)
 
     def pages(
         self, span: Span, consistency: Consistency, of: Vector
@@ -255,7 +320,9 @@ class Session:
 
     async def _retried(self, ask: Callable[[], Awaitable[Found]], deadline: float) -> Found:
         """Return the result of `ask`, retried until the deadline while it may succeed."""
-        attempts = Attempts(f"metadata of log {self._routes.name!r}", deadline, writes=False)
+        name = self._routes.name
+        what = f"metadata of log {name!r}" if name else "metadata of all logs"
+        attempts = Attempts(what, deadline, writes=False)
         while True:
             try:
                 return await ask()

@@ -45,9 +45,11 @@ class LognodeSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream. Raises InvalidArgument."""
+        from .several import SeveralReader
         from .stream import StreamReader
 
-        return StreamReader(_checked(self.options, schema, streaming=True), schema)
+        options = _checked(self.options, schema, streaming=True)
+        return (StreamReader if options.log else SeveralReader)(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch. Raises InvalidArgument, LogNotFound, Unavailable."""

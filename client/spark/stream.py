@@ -5,29 +5,22 @@ the first one again. So a start must not move by itself: `latest` is refused, ex
 cursor, which has the position from its first use on.
 """
 
-import math
-import time
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from ..span_positions import Position, overlay
 from ..vector import Vector
 from . import offsets
+from .backlog import Backlog
 from .cursors import StreamCursor, everywhere, from_earliest
 from .loss import check_loss, lost_entries
-from .offsets import Area, Offset
+from .offsets import Area, Offset, Unread
 from .options import ReadOptions
+from .pace import Pace
 from .planning import Task, positions
 from .reader import read_piece
 from .session import Session
@@ -44,8 +37,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._target: list[Position] | None = None
         """The end of a run that reads only what is available now."""
-        self._triggered_s = -math.inf
-        """When this run began its last micro-batch that has entries, by the monotonic clock."""
+        self._pace = Pace(options)
+        self._backlog = Backlog()
+        self._seen: tuple[Offset, list[Unread]] | None = None
+        """The latest offset, and what is unread behind the last planned micro-batch."""
 
     # On the driver.
 
@@ -53,24 +48,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the start of the first micro-batch, the same at every call."""
         if self._initial is None:
             with self._session() as session:
-                log = session.log()
-                self._initial = offsets.offset(log, self._start(session))
+                self._initial = self.begin(session)
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the present end of the log as the end of this run."""
         with self._session() as session:
-            self._target = session.positions("latest")
+            self.prepare(session)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the bound that the options set for a micro-batch."""
-        if self._options.entries_max is not None:
-            return ReadMaxRows(self._options.entries_max)
-        if self._options.bytes_max is not None:
-            return ReadMaxBytes(self._options.bytes_max)
-        if self._options.entries_min is not None:
-            return ReadMinRows(self._options.entries_min)
-        return ReadAllAvailable()
+        return self._pace.limit
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return the end of a micro-batch from `start` on: `start` itself when there is nothing
@@ -78,19 +66,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = start or self.initialOffset()
         begin = offsets.vector(start)
         with self._session() as session:
-            session.check(begin)
-            latest = self._target or session.positions("latest")
-            most = self._most(session, limit)
-            edges: list[Position] = (
-                [(b"", None, 0)] if most is None else session.positions("earliest")
-            )
-            spans = wanted(session, self._options).spans
-        found = offsets.areas(begin, latest, spans, edges)
-        end = None if self._waits(found, limit) else offsets.advanced(found, most)
+            most = self._pace.most(limit, session.stored)
+            found = self.areas(session, begin, most)
+        waits = self._target is None and self._pace.waits(offsets.unread(found), limit)
+        shares = [0] * len(found) if waits else offsets.shares(found, most)
+        self._seen = offsets.latest(begin, found), offsets.left(found, shares)
+        end = None if waits else offsets.advanced(found, shares)
         if end is None:
             return start
-        self._triggered_s = time.monotonic()
+        self._pace.began()
         return offsets.offset(begin, end)
+
+    def reportLatestOffset(self) -> Offset | None:
+        """Return the latest offset for the progress of the query, with the backlog behind the
+        micro-batch that was planned last."""
+        if self._seen is None:
+            return None
+        offset, unread = self._seen
+        unread_of = {self._options.log: unread}
+        return {**offset, "backlog": self._backlog.of(self._session, unread_of)}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch, by the offsets alone. Raises InvalidArgument when
@@ -98,11 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks read."""
         begin, until = offsets.vector(start), offsets.vector(end)
         with self._session() as session:
-            session.check(begin)
-            tasks = offsets.tasks(begin, until, *wanted(session, self._options))
-            if tasks:
-                self._check_loss(session, tasks)
-        return [InputPartition(task) for task in tasks]
+            return [InputPartition(task) for task in self.tasks(session, begin, until)]
 
     def commit(self, end: Offset) -> None:
         """Keep in the cursor that everything up to `end` is done: Spark has stored this, and has
@@ -119,9 +109,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of one task."""
         task: Task = partition.value
         with self._session() as session:
-            for piece in task.pieces:
-                yield from read_piece(session, self._options, self._schema, task, piece)
-            self._check_loss(session, [task])  # entries removed meanwhile may not have been read
+            yield from self.rows(session, task)
+
+    # Of one log, also for the reader of several logs.
+
+    def begin(self, session: Session) -> Offset:
+        """Return where a stream of the log begins."""
+        return offsets.offset(session.log(), self._start(session))
+
+    def prepare(self, session: Session) -> None:
+        """Fix the present end of the log as the end of this run."""
+        self._target = session.positions("latest")
+
+    def areas(self, session: Session, begin: Vector, most: int | None) -> list[Area]:
+        """Return what can be read after `begin`. Each area has at most one entry of each seq if
+        `most` limits the entries."""
+        session.check(begin)
+        latest = self._target or session.positions("latest")
+        edges: list[Position] = [(b"", None, 0)] if most is None else session.positions("earliest")
+        return offsets.areas(begin, latest, wanted(session, self._options).spans, edges)
+
+    def tasks(self, session: Session, begin: Vector, until: Vector) -> list[Task]:
+        """Return the tasks between two offsets. Raises InvalidArgument and NotFound."""
+        session.check(begin)
+        tasks = offsets.tasks(begin, until, *wanted(session, self._options))
+        if tasks:
+            self._check_loss(session, tasks)
+        return tasks
+
+    def rows(self, session: Session, task: Task) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task."""
+        for piece in task.pieces:
+            yield from read_piece(session, self._options, self._schema, task, piece)
+        self._check_loss(session, [task])  # entries removed meanwhile may not have been read
 
     # Internal.
 
@@ -161,28 +181,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._options.log, start, next_, first,
                     f"cursor {self._options.cursor!r} is at seq {{first}}", "failOnDataLoss=false",
                 )  # fmt: skip
-
-    def _waits(self, found: Sequence[Area], limit: ReadLimit | None) -> bool:
-        """Whether a micro-batch waits for more entries. A run that reads what is available now
-        waits for nothing."""
-        least = self._options.entries_min
-        if least is None or self._target is not None or isinstance(limit, ReadAllAvailable):
-            return False
-        waited_s = time.monotonic() - self._triggered_s
-        return offsets.unread(found) < least and waited_s < self._options.trigger_delay_s
-
-    def _most(self, session: Session, limit: ReadLimit | None) -> int | None:
-        """Return how many entries a micro-batch may have. Their bytes are estimated from the
-        stored bytes per seq of all remaining entries."""
-        if isinstance(limit, ReadAllAvailable):
-            return None
-        most = [limit.max_rows] if isinstance(limit, ReadMaxRows) else []
-        if self._options.bytes_max is not None:
-            stored = sum(size for _, size in session.layout())
-            bounds = overlay(session.positions("earliest"), session.positions("latest"))
-            seqs = sum(last - first for _, _, first, last in bounds)
-            most.append(self._options.bytes_max * max(1, seqs) // max(1, stored))
-        return min(most, default=None)
 
     def _check_loss(self, session: Session, tasks: Sequence[Task]) -> None:
         if self._options.fail_on_data_loss:

@@ -70,8 +70,9 @@ async def take(replica: RangeReplica, body: Body) -> Body:
     The span begins at `start_key`; `end_key` in the answer is where the held part ends. The same
     request again renews the lease; with `renew`, a lease is only renewed.
 
-    Raises InvalidArgument and Overloaded; GenerationMismatch when the first key is outside the
-    range; Conflict when the lease holds other entries; NotFound when the lease to renew has ended.
+    Raises InvalidArgument; LimitExceeded when the range has too many leases; GenerationMismatch
+    when the first key is outside the range; Conflict when the lease holds other entries; NotFound
+    when the lease to renew has ended.
     """
     asked = body["start_key"], body["end_key"]
     own = replica.descriptor.span
@@ -81,11 +82,27 @@ async def take(replica: RangeReplica, body: Body) -> Body:
             f"the span is outside of range {replica.gid.range_id}",
             ranges=[replica.descriptor.to_wire()],
         )
+    if not body["renew"]:
+        _check_room(replica, body["lease"])
     expires_ms = replica.services.stamp_ms() + body["lease_ms"]
     payload = [body["lease"], *span, body["through"], expires_ms]
     kind = commands.RENEW_LEASE if body["renew"] else commands.TAKE_LEASE
     await _propose(replica, kind, payload)
     return {"end_key": span[1], "expires_ms": expires_ms, "applied": replica.applied_index}
+
+
+def _check_room(replica: RangeReplica, lease_id: str) -> None:
+    """Refuse at once a lease beyond the limit, which every member would refuse. That refusal
+    asks the client to wait, but leases may last for days."""
+    removal, now_ms = replica.state.removal, replica.services.stamp_ms()
+    live = {held.lease_id for held in removal.leases.values() if held.lives(now_ms)}
+    allowed = removal.rules.leases_max
+    if lease_id not in live and len(live) >= allowed:
+        raise LimitExceeded(
+            f"range {replica.gid.range_id} would have {len(live) + 1} leases; at most {allowed} "
+            "are allowed. Close snapshots that are not in use, or wait until their leases end",
+            limit="leases_max", value=len(live) + 1, allowed=allowed,
+        )  # fmt: skip
 
 
 async def release(replica: RangeReplica, body: Body) -> Body:

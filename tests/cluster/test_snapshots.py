@@ -144,3 +144,28 @@ def test_a_log_that_was_created_again_is_a_different_log(tmp_path: Path) -> None
         again.append("k", b"w")
         with pytest.raises(lognode.InvalidArgument, match="was deleted"):
             list(again.open_snapshot(saved).read())
+
+
+def test_a_range_without_room_for_a_lease_names_the_limit_at_once(
+    three: testing.LocalCluster,
+) -> None:
+    with lognode.Client(three.servers, timeout=20) as client:
+        log = client.create_log("full")
+        log.append(b"k", b"v")
+        held: list[lognode.Snapshot] = []
+
+        def refused() -> lognode.LimitExceeded | None:
+            try:
+                held.append(log.snapshot())
+            except lognode.LimitExceeded as error:
+                return error
+            return None
+
+        error = next(each for _ in range(1_000) if (each := refused()) is not None)
+        assert "leases; at most" in error.message
+        assert (error.fields["limit"], error.fields["allowed"]) == ("leases_max", len(held))
+        began_s = time.monotonic()
+        assert refused() is not None
+        assert time.monotonic() - began_s < 10.0, "before the time limit of the call"
+        held.pop().release()
+        assert shown(log.snapshot())

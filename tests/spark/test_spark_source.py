@@ -104,7 +104,7 @@ def test_trap_3_an_empty_log_is_an_empty_frame(
     [
         (
             {"lg": "x"},
-            r"option lg: is not an option of lognode; the options are servers, log, mode",
+            r"option lg: is not an option of lognode; the options are servers, log, logs",
         ),
         ({"pushdown": "true"}, "option pushdown: .*all others of the same DataFrame"),
         ({"pattern": "a*b"}, "option pattern: the pattern `a.b` has a `.` within a level"),

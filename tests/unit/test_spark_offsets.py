@@ -8,7 +8,7 @@ import pytest
 from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.span_positions import Position
 from lognode.client.spark import offsets
-from lognode.client.spark.offsets import Area, admitted, advanced, areas, lost, tasks
+from lognode.client.spark.offsets import Area, admitted, advanced, areas, lost, shares, tasks
 from lognode.client.spark.planning import positions as read_up_to
 from lognode.client.vector import Vector
 
@@ -24,6 +24,10 @@ def at(*rows: tuple[bytes, int]) -> Vector:
 def positions(*rows: tuple[bytes, int]) -> list[Position]:
     ends = [*(start for start, _ in rows[1:]), None]
     return [(start, end, seq) for (start, seq), end in zip(rows, ends, strict=True)]
+
+
+def moved(found: list[Area], most: int | None) -> list[Position] | None:
+    return advanced(found, shares(found, most))
 
 
 def test_an_offset_is_a_vector_and_survives_json() -> None:
@@ -71,25 +75,25 @@ def test_an_admitted_batch_has_at_least_one_entry_and_respects_the_limit() -> No
 def test_a_micro_batch_goes_on_through_a_split_and_a_merge() -> None:
     begin = at((b"", 5), (b"m", 50))
     split = areas(begin, positions((b"", 9), (b"c", 7), (b"m", 50)), ALL)
-    assert advanced(split, None) == positions((b"", 9), (b"c", 7), (b"m", 50))
+    assert moved(split, None) == positions((b"", 9), (b"c", 7), (b"m", 50))
     merged = areas(begin, positions((b"", 60)), ALL)
-    assert advanced(merged, 7) == positions((b"", 9), (b"m", 53))
-    assert advanced(merged, None) == positions((b"", 60)), "both are at the end of their range"
+    assert moved(merged, 7) == positions((b"", 9), (b"m", 53))
+    assert moved(merged, None) == positions((b"", 60)), "both are at the end of their range"
     equal = areas(at((b"", 5), (b"m", 7)), positions((b"", 9), (b"m", 9)), ALL)
-    assert advanced(equal, None) == positions((b"", 9), (b"m", 9)), "two ranges, by chance"
+    assert moved(equal, None) == positions((b"", 9), (b"m", 9)), "two ranges, by chance"
 
 
 def test_nothing_new_and_nothing_that_goes_back() -> None:
     begin = at((b"", 5), (b"m", 50))
-    assert advanced(areas(begin, positions((b"", 5), (b"m", 50)), ALL), None) is None
+    assert moved(areas(begin, positions((b"", 5), (b"m", 50)), ALL), None) is None
     behind = areas(begin, positions((b"", 2), (b"m", 51)), ALL)
-    assert advanced(behind, None) == positions((b"", 5), (b"m", 51))
+    assert moved(behind, None) == positions((b"", 5), (b"m", 51))
 
 
 def test_keys_that_nobody_wants_are_passed() -> None:
     found = areas(at((b"", 1)), positions((b"", 100), (b"m", 20)), ((b"a", b"b"),))
     assert found[1] == Area(b"m", None, 1, 20, False, b"m")
-    assert advanced(found, 10) == positions((b"", 11), (b"m", 20))
+    assert moved(found, 10) == positions((b"", 11), (b"m", 20))
 
 
 def test_tasks_follow_from_the_offsets_alone() -> None:
@@ -169,7 +173,7 @@ def test_random_streams_read_each_key_and_seq_once() -> None:
             if what != "read" and step != 59:
                 continue
             most = None if step == 59 else rng.choice([None, 1, 3])
-            end = advanced(areas(begin, log.latest(), ALL, edges), most)
+            end = moved(areas(begin, log.latest(), ALL, edges), most)
             if end is not None:
                 after = offsets.vector(offsets.offset(LOG, end))
                 some = log.between(begin, after)

@@ -40,6 +40,29 @@ def test_names_and_words_are_taken_in_any_case() -> None:
     )
 
 
+def test_several_logs_are_named_or_have_a_prefix() -> None:
+    def some(**given: str) -> ReadOptions:
+        return read_options({"servers": "h1:4600", **given}, streaming=False)
+
+    assert some(logs='["b", "a", "b"]').logs == ("a", "b")
+    many = some(logPrefix="eu/", minPartitions="7")
+    assert many.log_prefix == "eu/"
+    assert many.of_log("eu/1", 3) == some(log="eu/1", minPartitions="3")
+    for given, said in (
+        ({}, "option log: is not given; write .* or give logs or logPrefix"),
+        ({"logs": "a"}, "option logs: .*give a JSON array of 1 to 1000 names"),
+        ({"logs": "[]"}, "give a JSON array"),
+        ({"logs": '["a", 1]'}, "give a JSON array"),
+        ({"logs": '["a"]', "logPrefix": "a"}, "option logs: and logPrefix are both given"),
+        ({"logs": '["a"]', "asOf": VECTOR.to_json()}, "option asOf: is a snapshot, which is of"),
+        ({"logPrefix": "a", "startingSeq": VECTOR.to_json()}, "option startingSeq: is a snapshot"),
+    ):
+        with pytest.raises(InvalidArgument, match=said):
+            some(**given)
+    with pytest.raises(InvalidArgument, match="logs: is an option of a batch"):
+        write_options({"servers": "h1:4600", "logs": '["a"]'})
+
+
 def test_values_become_what_they_mean() -> None:
     assert batch(columns="seq, rangestart,KEY").columns == ("seq", "rangeStart", "key")
     assert batch(includeHeaders="true").columns == (*COLUMNS, "headers")
@@ -63,7 +86,7 @@ def test_values_become_what_they_mean() -> None:
     assert batch(startingTimestamp="1500", endingTimestamp="1970-01-01T01:00:02+01:00") == (
         replace(PLAIN, starting_ms=1_500, ending_ms=2_000)
     )
-    assert batch(snapshotLease="7d").lease_s == 7 * 86_400
+    assert batch(snapshotLease="7d") == replace(PLAIN, lease_s=7 * 86_400.0, renews=False)
     assert stream(maxEntriesPerTrigger="5", maxBytesPerTrigger="9").bytes_max == 9
     assert stream(minEntriesPerTrigger="7").trigger_delay_s == 900
     assert stream(minEntriesPerTrigger="7", maxTriggerDelay="2m").trigger_delay_s == 120
@@ -76,6 +99,11 @@ def test_values_become_what_they_mean() -> None:
         (
             {"startingSq": "1"},
             r"option startingSq: is not an option of lognode; the options are servers, log",
+        ),
+        ({"logs": '["a"]'}, "option log: and logs are both given; give one of them"),
+        (
+            {"option.log": "flights", "provider": "lognode"},
+            "lognode has no CREATE TABLE: .* Use CREATE TEMPORARY VIEW",
         ),
         ({"path": "x"}, "without a path"),
         (

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -31,7 +32,6 @@ from lognode.client.protocol.errors import (
 from lognode.client.protocol.reads import EXPORT, LAYOUT
 from lognode.client.span_pages import Span
 from lognode.client.spark import sink
-from lognode.client.spark import stream as stream_module
 from lognode.client.spark.options import WriteOptions
 from lognode.client.spark.reader import BatchReader
 from lognode.client.spark.schema import source_schema
@@ -112,7 +112,7 @@ def test_a_micro_batch_waits_for_entries_but_not_for_ever(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(stream_module.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     reader = stream(cluster, minEntriesPerTrigger="30", maxTriggerDelay="60s")
     assert reader.getDefaultReadLimit() == ReadMinRows(30)
     fill(cluster, 5)
