@@ -5,7 +5,8 @@
     loss          entries that retention removed before they were read
     wanted        the keys of a query: patterns need the hierarchy of the log; no pyspark
     cursors       kept cursors: where a query begins, the progress of a stream; no pyspark
-    session       one blocking connection for drivers and tasks; no pyspark
+    session       one blocking connection for drivers and for tasks that read; no pyspark
+    delivery      the appends of a task that writes, a producer per log; no pyspark
     arrow         pages -> record batches in one order; record batches -> records; no pyspark
     schema        the columns
     reader, stream, sink    the code that runs in tasks and on the driver

@@ -88,7 +88,8 @@ class WriteOptions:
     """The options of a write."""
 
     servers: str
-    log: str
+    log: str | None = None
+    """The log of all rows, whatever their column `log` says; None: the column names the log."""
     timeout_s: float = timeout_s_default
 
 
@@ -170,7 +171,7 @@ def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
         except ValueError as error:
             raise _wrong(option.name, f"is {text!r}; {error}") from None
     for needed in ("servers", "log"):
-        if needed not in values:
+        if needed not in values and (needed, letters) != ("log", "w"):
             raise _wrong(needed, f"is not given; write .option({needed!r}, ...)")
     return values
 

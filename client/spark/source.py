@@ -75,8 +75,11 @@ def _writable(options: Mapping[str, str], schema: StructType, overwrite: bool) -
             "mode('append'), a stream with outputMode('append') or 'update'",
             what="mode",
         )
-    check_sink_schema(schema)
     found = write_options(options)
-    with Session(found.servers, found.log, timeout=found.timeout_s) as session:
-        session.log()
+    check_sink_schema(schema, found.log)
+    with Session(found.servers, found.log or "", timeout=found.timeout_s) as session:
+        if found.log is None:
+            session.reach()
+        else:
+            session.log()
     return found

@@ -148,8 +148,9 @@ def test_a_missing_option_is_named() -> None:
         left = {key: value for key, value in BASE.items() if key != name}
         with pytest.raises(InvalidArgument, match=f"option {name}: is not given"):
             read_options(left, streaming=None)
-        with pytest.raises(InvalidArgument, match=f"option {name}: is not given"):
-            write_options(left)
+    with pytest.raises(InvalidArgument, match="option servers: is not given"):
+        write_options({"log": "flights"})
+    assert write_options({"servers": BASE["servers"]}).log is None
 
 
 def test_a_sink_takes_what_spark_adds_and_nothing_of_a_reader() -> None:
