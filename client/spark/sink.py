@@ -40,11 +40,14 @@ class Delivered(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The writer of one `save`. Its tasks may run again; a second `save` adds the rows again."""
+    """The writer of one `save`. Its tasks may run again. A second `save` adds the rows again,
+    unless both have the same id."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._query = uuid.uuid4().hex
+        if options.write_id is not None:
+            self._query = f"id/{options.write_id}"  # differs from the ids of other queries
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
         """Append the rows of a task. Raises PartialFailure, Fenced, InvalidArgument."""

@@ -250,3 +250,12 @@ def test_rows_name_their_log_and_their_condition(
     said = f"a row of key b'k1' expects the last seq {last.seq}, and the last seq of the key in log"
     assert said in str(raised.value)
     assert [entry.value for entry in second.scan(b"k1")][-2:] == [last.value, b"v"]
+
+
+def test_S8_a_save_that_is_called_again_with_its_id_adds_nothing_twice(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client
+) -> None:
+    log = client.create_log("saved", split_at=[b"k2"])
+    for write_id, rows in (("load-1", 60), ("load-1", 60), ("load-2", 120)):
+        save(numbers(spark, 60), cluster, "saved", writeId=write_id)
+        assert len(entries(log)) == rows

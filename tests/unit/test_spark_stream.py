@@ -472,6 +472,8 @@ def test_numbers_follow_from_the_micro_batch_and_the_row() -> None:
     writer = sink.BatchWriter(WriteOptions("h:1", "log"))
     assert pickle.loads(pickle.dumps(writer))._query == writer._query
     assert sink.BatchWriter(WriteOptions("h:1", "log"))._query != writer._query
+    named = sink.BatchWriter(WriteOptions("h:1", "log", write_id="load"))
+    assert sink.producer_name(named._query, 3) == "spark/id/load/3"
 
 
 def test_a_task_that_runs_again_adds_nothing_twice(cluster: FakeCluster) -> None:
