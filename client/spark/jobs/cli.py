@@ -22,6 +22,8 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 _OWN: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",  # the rows of a task must not depend on sizes
+    # Spark's own default, INT96, has no statistics: a query of some hours would read all files.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 Job = Callable[[SparkSession, argparse.Namespace], None]
 
