@@ -10,6 +10,7 @@
     arrow         pages -> record batches in one order; record batches -> records; no pyspark
     schema        the columns
     reader, stream, sink    the code that runs in tasks and on the driver
+    cause         the cause of a failure, from Spark's report; no pyspark
     java          the check for a usable Java; no pyspark
     source        the data source that Spark finds by the name `lognode`
     jobs/         whole jobs: export, aggregate, replay, fold
