@@ -271,16 +271,20 @@ class AppendBatch:
 
     def _result(self, reply: Mapping[Any, Any], position: int) -> Ack | LognodeError:
         if position in self.refused:
-            actual, expected = self.refused[position], (self.expects or ())[position]
-            error = SequenceMismatch(
-                f"the key's last seq is {actual}, not {expected}",
-                key=self.keys[position], expected=expected, actual=actual,
-            )  # fmt: skip
-            return self.attempts.settle(error)
+            return self.refusal(position)
         seq = reply["seqs"][position]
         if position in self.duplicates:
             return Ack(seq, None, duplicate=True)
         return Ack(seq, reply.get("timestamp_ms"))
+
+    def refusal(self, position: int) -> LognodeError:
+        """Return the error of a record whose condition did not hold."""
+        actual, expected = self.refused[position], (self.expects or ())[position]
+        error = SequenceMismatch(
+            f"the key's last seq is {actual}, not {expected}",
+            key=self.keys[position], expected=expected, actual=actual,
+        )  # fmt: skip
+        return self.attempts.settle(error)
 
     def ack(self, position: int) -> Ack:
         """Return the Ack of one record, or raise its error; call only when `done`."""

@@ -228,7 +228,8 @@ class Batcher:
         The batches of a key close in the order of their records, so the numbers of a key rise. The
         numbers of a batch are consecutive, which each member remembers as two integers.
 
-        No record follows a record with a condition, since a refused record is never applied.
+        No record follows a record with a condition, since a refused record is never applied. For a
+        named producer a refusal ends the session, so its records follow all others.
         """
         if not batch.numbers:
             batch.numbers = self._window.take(len(batch))
@@ -242,7 +243,7 @@ class Batcher:
             last.settle(self._window.low)
             return
         followed: Iterable[tuple[bytes, int]] = zip(batch.keys, batch.numbers, strict=True)
-        if batch.expects is not None:
+        if batch.expects is not None and not self._window.named:
             # A condition of an atomic batch decides about all of its records.
             followed = (
                 () if batch.atomic else compress(followed, map(EXPECT_ANY.__eq__, batch.expects))

@@ -3,11 +3,12 @@
 from types import TracebackType
 from typing import Final, Self
 
-from .appends import AsyncTicket, checked_record
+from .appends import AsyncTicket, checked_record, to_expect
 from .cluster import Cluster, LogRoutes
 from .protocol import limits
-from .protocol.errors import InvalidArgument, LimitExceeded, PartialFailure
-from .protocol.types import GivenHeaders
+from .protocol.errors import InvalidArgument, LimitExceeded, LognodeError, PartialFailure
+from .protocol.records import EXPECT_ANY
+from .protocol.types import ANY, Expect, GivenHeaders
 from .sender import Sender
 from .window import Delivery
 
@@ -24,8 +25,8 @@ class AsyncProducer:
 
     With a `name` the caller numbers the records. A number is applied once, also when a later
     session of the same name sends it, for 24 h of log time. Opening a name fences the older holders
-    of the name. A failure ends a named session: open the name again, and submit the unacknowledged
-    records with the same numbers.
+    of the name. A failure, also a condition that did not hold, ends a named session: open the name
+    again, and submit the unacknowledged records with the same numbers.
     """
 
     def __init__(
@@ -74,16 +75,20 @@ class AsyncProducer:
         *,
         headers: GivenHeaders | None = None,
         number: int | None = None,
+        expect: Expect = ANY,
         snapshot: bool = False,
     ) -> AsyncTicket:
         """Take one record; wait only for room.
 
-        `snapshot=True` marks a logical snapshot of the key. `number`, for a named producer: the
-        record's number, above all numbers submitted before.
+        `expect`: ANY, ABSENT, or the key's last seq, checked atomically. The ticket raises
+        SequenceMismatch when the condition does not hold. `snapshot=True` marks a logical snapshot
+        of the key. `number`, for a named producer: the record's number, above all numbers
+        submitted before.
         Raises InvalidArgument, LimitExceeded, Timeout (no room in time), or the error that ended
         the session.
         """
         key, size, found = checked_record(key, value, headers)
+        condition = EXPECT_ANY if expect is ANY else to_expect(expect)
         if (number is None) != (self._name is None):
             raise InvalidArgument(
                 "number is only for producers with a name, and every record of such a "
@@ -106,7 +111,7 @@ class AsyncProducer:
         if number is None:  # the ticket shows the number at once
             number = window.next_number
         batch, position = sender.batcher.add(
-            key, value, found, size, deadline, number, snapshot=snapshot
+            key, value, found, size, deadline, number, expect=condition, snapshot=snapshot
         )
         return AsyncTicket(batch, position)
 
@@ -116,6 +121,11 @@ class AsyncProducer:
         The tickets and `close` report which records failed.
         """
         await self._sender.flush()
+
+    @property
+    def last_error(self) -> LognodeError | None:
+        """The newest error of a record, or None."""
+        return self._sender.window.last_error
 
     @property
     def delivery(self) -> Delivery:

@@ -322,12 +322,17 @@ class Sender:
     # Settling.
 
     def _settle(self, batch: AppendBatch, reply: dict[Any, Any]) -> None:
+        was_live = self.window.fatal is None
         self.window.settle(batch, reply)
-        self._pump_soon()
+        self._look_for_end(was_live)
 
     def _fail(self, batch: AppendBatch, error: LognodeError) -> None:
         was_live = self.window.fatal is None
         self.window.fail(batch, error)
+        self._look_for_end(was_live)
+
+    def _look_for_end(self, was_live: bool) -> None:
+        """Go on after the outcome of a batch, which may have ended the session."""
         if was_live and self.window.fatal is not None:
             self._give_up_unsent(self.window.fatal)
         self._pump_soon()

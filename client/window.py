@@ -3,7 +3,8 @@
 `low` is the smallest unsettled number. A range forgets the numbers below `low`. An anonymous
 producer may give a number up at its deadline, since the number is never sent again. A named
 producer may send its numbers again, so it never gives one up: `low` passes acknowledged numbers
-only, and a failure ends the session (x10).
+only, and a failure ends the session (x10). A condition that did not hold is such a failure: below
+`low`, the number would count as applied when it is sent again.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ class Window:
         self.last_error: LognodeError | None = None
         self.clean = True
         """Whether every request was answered, so that none can still arrive."""
-        self._named = named
+        self.named = named
         self._unacked_bytes_max = unacked_bytes_max
         self._loop = loop
         self._unacked_bytes = 0
@@ -164,6 +165,10 @@ class Window:
         self.delivery.acknowledged += len(batch) - len(batch.refused)
         self.delivery.duplicates += len(batch.duplicates)
         self._count_failed(len(batch.refused), batch.attempts.outcome)
+        if batch.refused:
+            self.last_error = batch.refusal(min(batch.refused))
+            if self.named:
+                self.end(self.last_error)
         self.finish(batch)
 
     def fail(self, batch: AppendBatch, error: LognodeError) -> None:
@@ -174,7 +179,7 @@ class Window:
         self._count_failed(len(batch), batch.error.outcome)
         # A fenced consumer has a key; the producer goes on.
         is_fenced = isinstance(error, Fenced) and "key" not in error.fields
-        if self._named or is_fenced:
+        if self.named or is_fenced:
             self.end(batch.error)
         else:
             prevs = batch.prevs or repeat(0)  # without an end, so that zip is not strict
@@ -190,7 +195,7 @@ class Window:
         batch.done.set_result(None)
         batch.wake()
         self._unacked_bytes -= batch.bytes
-        if not self._named or batch.error is None:
+        if not self.named or (batch.error is None and not batch.refused):
             self._unsettled.discard(batch)
             self._low = None
         if self._given_up:

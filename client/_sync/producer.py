@@ -7,7 +7,8 @@ from typing import Self
 
 from ..loop_thread import LoopThread
 from ..producer import AsyncProducer
-from ..protocol.types import GivenHeaders
+from ..protocol.errors import LognodeError
+from ..protocol.types import ANY, Expect, GivenHeaders
 from ..window import Delivery
 from .appends import Ticket
 
@@ -21,8 +22,8 @@ class Producer:
 
     With a `name` the caller numbers the records. A number is applied once, also when a later
     session of the same name sends it, for 24 h of log time. Opening a name fences the older holders
-    of the name. A failure ends a named session: open the name again, and submit the unacknowledged
-    records with the same numbers.
+    of the name. A failure, also a condition that did not hold, ends a named session: open the name
+    again, and submit the unacknowledged records with the same numbers.
     """
 
     def __init__(self, loop: LoopThread, twin: AsyncProducer) -> None:
@@ -48,19 +49,24 @@ class Producer:
         *,
         headers: GivenHeaders | None = None,
         number: int | None = None,
+        expect: Expect = ANY,
         snapshot: bool = False,
     ) -> Ticket:
         """Take one record; wait only for room.
 
-        `snapshot=True` marks a logical snapshot of the key. `number`, for a named producer: the
-        record's number, above all numbers submitted before.
+        `expect`: ANY, ABSENT, or the key's last seq, checked atomically. The ticket raises
+        SequenceMismatch when the condition does not hold. `snapshot=True` marks a logical snapshot
+        of the key. `number`, for a named producer: the record's number, above all numbers
+        submitted before.
         Raises InvalidArgument, LimitExceeded, Timeout (no room in time), or the error that ended
         the session.
         """
         return Ticket(
             self._loop,
             self._loop.call(
-                self._twin.submit(key, value, headers=headers, number=number, snapshot=snapshot)
+                self._twin.submit(
+                    key, value, headers=headers, number=number, expect=expect, snapshot=snapshot
+                )
             ),
         )
 
@@ -70,6 +76,11 @@ class Producer:
         The tickets and `close` report which records failed.
         """
         self._loop.call(self._twin.flush())
+
+    @property
+    def last_error(self) -> LognodeError | None:
+        """The newest error of a record, or None."""
+        return self._twin.last_error
 
     @property
     def delivery(self) -> Delivery:

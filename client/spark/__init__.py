@@ -6,7 +6,8 @@
     logs          the logs of a query; no pyspark
     wanted        the keys of a query: patterns need the hierarchy of the log; no pyspark
     cursors       kept cursors: where a query begins, the progress of a stream; no pyspark
-    session       one blocking connection for drivers and tasks; no pyspark
+    session       one blocking connection for drivers and for tasks that read; no pyspark
+    delivery      the appends of a task that writes, a producer per log; no pyspark
     leases        a planner's leases of snapshots, which the renewer of its driver keeps; no pyspark
     renewer       the process that renews the leases of a driver; no pyspark
     renewals      the leases that are renewed: which are due, and which end; no pyspark
@@ -17,6 +18,7 @@
     backlog       what a stream has not read yet, for the progress of its query; no pyspark
     several       the stream of several logs
     reader, stream, sink    the code that runs in tasks and on the driver
+    cause         the cause of a failure, from Spark's report; no pyspark
     java          the check for a usable Java; no pyspark
     source        the data source that Spark finds by the name `lognode`
     jobs/         whole jobs: export, aggregate, replay, fold

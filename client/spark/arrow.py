@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from .. import arrow_columns as columns
 from ..protocol.chunks import Chunk
 from ..protocol.errors import InvalidArgument, RemoteProtocolError
+from ..protocol.types import ABSENT, ANY, Expect
 from ..span_pages import Place, SpanPage
-from .session import Record
+from .delivery import Record
 
 _ORDER: Final = [("key", "ascending"), ("seq", "ascending")]
 _ROWS_MAX: Final = 1 << 14
@@ -149,10 +150,11 @@ def _ordered(table: pa.Table) -> pa.Table:
     return table if pc.all(follows).as_py() is not False else table.sort_by(_ORDER)
 
 
-def records(batch: pa.RecordBatch, first_row: int) -> Sequence[Record]:
+def records(batch: pa.RecordBatch, first_row: int, log: str | None) -> Sequence[Record]:
     """Return the rows of a sink's batch, with checked columns, as records.
 
-    `first_row`: the number of earlier rows of the task. Raises InvalidArgument for an invalid row.
+    `first_row`: the number of earlier rows of the task. `log`: the log of all rows; None: the
+    column `log` has it. Raises InvalidArgument for an invalid row.
     """
     keys = _binaries(batch.column("key"))
     values = _binaries(batch.column("value"))
@@ -162,12 +164,31 @@ def records(batch: pa.RecordBatch, first_row: int) -> Sequence[Record]:
     snapshots: Sequence[bool] = [False] * batch.num_rows
     if "snapshot" in batch.schema.names:
         snapshots = [marked is True for marked in batch.column("snapshot").to_pylist()]
-    if None in keys:
-        row = first_row + keys.index(None)
-        raise InvalidArgument(
-            f"the key of row {row} of the task is null; give every row a key", what="key"
-        )
-    return list(zip(keys, values, headers, snapshots, strict=True))
+    expects: Sequence[Expect] = [ANY] * batch.num_rows
+    if "expect" in batch.schema.names:
+        expects = _expects(batch.column("expect").to_pylist(), first_row)
+    logs: Sequence[Any] = [log] * batch.num_rows
+    if log is None:
+        logs = batch.column("log").to_pylist()
+    for name, column in (("key", keys), ("log", logs)):
+        if None in column:
+            row = first_row + column.index(None)
+            raise InvalidArgument(
+                f"the {name} of row {row} of the task is null; give every row a {name}", what=name
+            )
+    return list(zip(keys, values, headers, snapshots, expects, logs, strict=True))
+
+
+def _expects(column: Sequence[int | None], first_row: int) -> Sequence[Expect]:
+    """Return the conditions of a column: null sets none; with 0 the key must have no entry."""
+    for row, given in enumerate(column, first_row):
+        if given is not None and given < 0:
+            raise InvalidArgument(
+                f"the column expect of row {row} of the task is {given}; give the key's last seq, "
+                "0 for a key without an entry, or null for no condition",
+                what="expect",
+            )
+    return [ANY if given is None else given or ABSENT for given in column]
 
 
 def _binaries(column: pa.Array) -> list[Any]:
@@ -180,7 +201,9 @@ def _headers(row: Any) -> dict[bytes, bytes] | None:
     found = {_bytes(header["key"]): _bytes(header["value"]) for header in row}
     if len(found) < len(row):
         raise InvalidArgument(
-            "a row has two headers with the same name; give each name once", what="headers"
+            "a row has two headers with the same name; a log keeps one header of each name: give "
+            "each name once",
+            what="headers",
         )
     return found
 

@@ -112,7 +112,10 @@ class WriteOptions:
     """The options of a write."""
 
     servers: str
-    log: str
+    log: str | None = None
+    """The log of all rows, whatever their column `log` says; None: the column names the log."""
+    write_id: str | None = None
+    """Names a `save()`: another one with this id appends no row that this one has appended."""
     timeout_s: float = timeout_s_default
 
 
@@ -176,9 +179,15 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
     return found
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Return the options of a sink. Raises InvalidArgument."""
-    return WriteOptions(**_parsed(options, "w"))
+def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
+    """Return the options of a sink, of a stream or of `save()`. Raises InvalidArgument."""
+    found = WriteOptions(**_parsed(options, "w"))
+    if streaming and found.write_id is not None:
+        raise _wrong(
+            "writeId", "is an option of save(), but this is a stream, whose checkpoint has an id; "
+            "leave the option out",
+        )  # fmt: skip
+    return found
 
 
 def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
@@ -207,9 +216,8 @@ def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
             raise _wrong(option.name, f"is {text!r}; {error}") from None
     if "servers" not in values:
         raise _wrong("servers", f"is not given; write .option('servers', ...). In SQL: {_NO_TABLE}")
-    if not values.keys() & {"log", "logs", "log_prefix"}:
-        others = "" if letters == "w" else ", or give logs or logPrefix"
-        raise _wrong("log", f"is not given; write .option('log', ...){others}")
+    if letters != "w" and not values.keys() & {"log", "logs", "log_prefix"}:
+        raise _wrong("log", "is not given; write .option('log', ...), or give logs or logPrefix")
     return values
 
 
@@ -367,6 +375,12 @@ def _columns(text: str) -> tuple[str, ...]:
     return tuple(known[name] for name in names)
 
 
+def _write_id(text: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9._:-]{1,128}", text) is None:
+        raise ValueError("give 1 to 128 of the characters A-Z, a-z, 0-9, '.', '_', ':' and '-'")
+    return text
+
+
 def _no_pushdown(text: str) -> None:
     if _flag(text):
         raise ValueError(
@@ -401,6 +415,7 @@ _OPTIONS: Final = (
     _Option("maxBytesPerTrigger", "s", "bytes_max", _whole(1)),
     _Option("failOnDataLoss", "bs", "fail_on_data_loss", _flag),
     _Option("consistency", "bs", "consistency", _one_of("linearizable", "prefix")),
+    _Option("writeId", "w", "write_id", _write_id),
     _Option("timeout", "bsw", "timeout_s", _seconds),
     _Option("pushdown", "bs", "pushdown", _no_pushdown),
 )

@@ -31,6 +31,11 @@ _TYPES: Final[dict[str, DataType]] = {
     "rangeStart": BinaryType(),
     "snapshot": BooleanType(),
 }
+_SINK: Final[dict[str, DataType | None]] = {
+    "key": None, "value": None, "headers": None, "log": StringType(), "snapshot": BooleanType(),
+    "expect": LongType(),
+}  # fmt: skip
+"""The columns of a write; None: more than one type is allowed."""
 _NULLABLE: Final = ("value", "headers")
 _NEEDED: Final = (("pyspark", (4, 2), None), ("pyarrow", (18,), None), ("pandas", (2,), (3,)))
 """The first supported version, and the first version that is too new."""
@@ -54,25 +59,33 @@ def check_source_schema(given: StructType, columns: tuple[str, ...]) -> None:
         )
 
 
-def check_sink_schema(given: StructType) -> None:
-    """Raise InvalidArgument for rows that cannot be records."""
+def check_sink_schema(given: StructType, log: str | None) -> None:
+    """Raise InvalidArgument for rows that cannot be records. `log`: the option; None: not given."""
     found = {field.name: field.dataType for field in given}
     missing = [name for name in ("key", "value") if name not in found]
-    others = [name for name in found if name not in ("key", "value", "headers", "snapshot")]
+    others = [name for name in found if name not in _SINK]
     if missing or others:
         what = f"no column {missing[0]!r}" if missing else f"a column {others[0]!r}"
         raise InvalidArgument(
             f"the rows have {what}; a write to a log takes key and value, both binary or "
-            "string, and optionally headers and snapshot. Select these columns",
+            "string, and optionally log, headers, snapshot and expect. Select these columns",
             what="schema",
+        )
+    if log is None and "log" not in found:
+        raise InvalidArgument(
+            "option log: is not given, and the rows have no column log; write "
+            ".option('log', ...), or give every row its log",
+            what="log",
         )
     for name in ("key", "value"):
         _check_bytes(name, found[name])
-    snapshot = found.get("snapshot", BooleanType())
-    if not isinstance(snapshot, BooleanType):
-        raise InvalidArgument(
-            f"the column snapshot is {snapshot.simpleString()}; cast it to boolean", what="snapshot"
-        )
+    for name, wanted in _SINK.items():
+        if wanted is not None and not isinstance(found.get(name, wanted), type(wanted)):
+            raise InvalidArgument(
+                f"the column {name} is {found[name].simpleString()}; cast the column to "
+                f"{wanted.simpleString()}",
+                what=name,
+            )
     headers = found.get("headers")
     if headers is not None:
         item = headers.elementType if isinstance(headers, ArrayType) else None

@@ -9,7 +9,6 @@ from collections.abc import (
     Callable,
     Coroutine,
     Generator,
-    Iterable,
     Sequence,
 )
 from types import TracebackType
@@ -20,9 +19,9 @@ from ..ahead import ahead
 from ..cluster import Cluster
 from ..cursor import AsyncKeptCursor
 from ..loop_thread import LoopThread
-from ..producer import AsyncProducer
 from ..protocol import address
-from ..protocol.errors import LognodeError, PartialFailure
+from ..protocol.cluster import METADATA
+from ..protocol.errors import LognodeError
 from ..protocol.patterns import Patterns, patterns_of
 from ..protocol.reads import LAYOUT, READ_SPAN, RESOLVE
 from ..protocol.tls import ClientTls
@@ -40,11 +39,9 @@ asks_at_once: Final = 16
 close_timeout_s: Final = 5.0
 _EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
 Found = TypeVar("Found")
-Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None, bool]
-"""Key, value, headers, and whether the record is a logical snapshot of its key."""
 
 
-def _cluster(servers: str) -> Cluster:
+def cluster_of(servers: str) -> Cluster:
     """Return the cluster, with the TLS and the token of the address."""
     seeds, files, token = address.parse(servers), address.tls_of(servers), None
     token_file = address.token_file_of(servers)
@@ -62,7 +59,7 @@ class Session:
     """
 
     def __init__(self, servers: str, log: str, *, timeout: float) -> None:
-        self._cluster = _cluster(servers)
+        self._cluster = cluster_of(servers)
         self._loop = LoopThread()
         self._routes = self._cluster.log(log)
         self._timeout = timeout
@@ -106,6 +103,17 @@ class Session:
             return Vector(cluster, self._routes.name, log_id, "", 0, ())
 
         return self._loop.call(ask())
+
+    def reach(self) -> None:
+        """Ask any node for metadata, of no log. Raises Unauthorized, Unavailable, Timeout."""
+
+        async def ask() -> None:
+            deadline = self._deadline()
+            await self._retried(
+                lambda: self._cluster.look(METADATA, {"limit": 1}, deadline, newer=False), deadline
+            )
+
+        self._loop.call(ask())
 
     def check(self, of: Vector) -> None:
         """Raise InvalidArgument when the vector belongs to another log."""
@@ -257,42 +265,6 @@ class Session:
                 check_log(self._cluster, self._routes, of)
                 yield page
 
-    def deliver(self, name: str, batches: Iterable[Sequence[Record]], first_number: int) -> int:
-        """Append the records as the named producer, with consecutive numbers from `first_number`
-        on, and return their count once all are acknowledged.
-
-        The name is taken over from older holders when the first record comes. Raises PartialFailure
-        unless all are acknowledged, Fenced when a newer holder took the name.
-        """
-        rest = iter(batches)
-        records = next(rest, None)
-        if records is None:
-            return 0
-        producer = self._loop.run(
-            lambda: AsyncProducer(
-                self._cluster, self._routes, name=name, linger_ms=5,
-                unacked_bytes_max=16 << 20, timeout=self._timeout,
-            )
-        )  # fmt: skip
-        self._loop.call(producer.open())
-        count = 0
-        try:
-            while records is not None:
-                self._loop.call(_submit(producer, records, first_number + count))
-                count += len(records)
-                records = next(rest, None)
-        except BaseException:
-            self._loop.call(producer.close(0.0))
-            raise
-        delivery = self._loop.call(producer.close(self._timeout))
-        if delivery.undelivered:
-            raise PartialFailure(
-                f"{delivery.undelivered} of {count} records were not acknowledged within "
-                f"{self._timeout:g} s",
-                outcome=delivery.outcome,
-            )
-        return count
-
     async def _each(
         self,
         spans: Sequence[KeySpan],
@@ -332,11 +304,6 @@ class Session:
 
     def _deadline(self) -> float:
         return self._cluster.now() + self._timeout
-
-
-async def _submit(producer: AsyncProducer, records: Sequence[Record], number: int) -> None:
-    for at, (key, value, headers, snapshot) in enumerate(records):
-        await producer.submit(key, value, headers=headers, number=number + at, snapshot=snapshot)
 
 
 def _following(until: bytes | None, end: bytes | None) -> bytes | None:

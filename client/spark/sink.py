@@ -4,6 +4,8 @@ Each partition of a query is a named producer, and each row has a number: in a s
 the micro-batch and the row's place in the task. A range applies a number of a producer once, for 24
 hours. A task that runs again takes the name over, so its predecessor can no longer append. This
 requires that the task has the same rows in the same order, as the tasks of a lognode source have.
+The numbers of a task run over all logs of its rows: in each log, the task is a producer with this
+name and some of the numbers.
 """
 
 import uuid
@@ -21,8 +23,8 @@ from pyspark.sql.datasource import (
 
 from ..protocol.errors import LocalProtocolError
 from .arrow import records
+from .delivery import Appender, Record
 from .options import WriteOptions
-from .session import Record, Session
 
 numbers_of_batch: Final = 1 << 32
 """Numbers per micro-batch. A task has fewer rows."""
@@ -38,11 +40,14 @@ class Delivered(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The writer of one `save`. Its tasks may run again; a second `save` adds the rows again."""
+    """The writer of one `save`. Its tasks may run again. A second `save` adds the rows again,
+    unless both have the same id."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._query = uuid.uuid4().hex
+        if options.write_id is not None:
+            self._query = f"id/{options.write_id}"  # differs from the ids of other queries
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
         """Append the rows of a task. Raises PartialFailure, Fenced, InvalidArgument."""
@@ -82,15 +87,15 @@ def deliver(
     options: WriteOptions, name: str, number: int, iterator: Iterator[pa.RecordBatch]
 ) -> Delivered:
     """Append the rows as that producer, numbered from `number` on."""
-    with Session(options.servers, options.log, timeout=options.timeout_s) as session:
-        return Delivered(session.deliver(name, _records(iterator), number))
+    with Appender(options.servers, name, timeout=options.timeout_s) as appender:
+        return Delivered(appender.deliver(_records(iterator, options.log), number))
 
 
-def _records(iterator: Iterator[pa.RecordBatch]) -> Iterator[Sequence[Record]]:
+def _records(iterator: Iterator[pa.RecordBatch], log: str | None) -> Iterator[Sequence[Record]]:
     count = 0
     for batch in iterator:
         if batch.num_rows:
-            yield records(batch, count)
+            yield records(batch, count, log)
             count += batch.num_rows
 
 

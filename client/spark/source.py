@@ -55,13 +55,13 @@ class LognodeSource(DataSource):
         """Return the writer of a batch. Raises InvalidArgument, LogNotFound, Unavailable."""
         from .sink import BatchWriter
 
-        return BatchWriter(_writable(self.options, schema, overwrite))
+        return BatchWriter(_writable(self.options, schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the writer of a stream. Raises InvalidArgument, LogNotFound, Unavailable."""
         from .sink import StreamWriter
 
-        return StreamWriter(_writable(self.options, schema, overwrite))
+        return StreamWriter(_writable(self.options, schema, overwrite, streaming=True))
 
 
 def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool) -> ReadOptions:
@@ -70,15 +70,20 @@ def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool)
     return found
 
 
-def _writable(options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteOptions:
+def _writable(
+    options: Mapping[str, str], schema: StructType, overwrite: bool, *, streaming: bool
+) -> WriteOptions:
     if overwrite:
         raise InvalidArgument(
             "the write mode would overwrite entries; a log only grows. Write with "
             "mode('append'), a stream with outputMode('append') or 'update'",
             what="mode",
         )
-    check_sink_schema(schema)
-    found = write_options(options)
-    with Session(found.servers, found.log, timeout=found.timeout_s) as session:
-        session.log()
+    found = write_options(options, streaming=streaming)
+    check_sink_schema(schema, found.log)
+    with Session(found.servers, found.log or "", timeout=found.timeout_s) as session:
+        if found.log is None:
+            session.reach()
+        else:
+            session.log()
     return found

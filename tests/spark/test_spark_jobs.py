@@ -313,3 +313,51 @@ def test_an_unusable_function_is_refused(
         assert job(*run) == code, name
         assert said in capfd.readouterr().err.splitlines()[-1]
     assert len(entries(log)) == 10
+
+
+def totals(log: lognode.Log) -> dict[bytes, bytes | None]:
+    """The values of the keys whose last entry is a logical snapshot."""
+    last = {key: log.latest(key) for key in list(log.keys())}
+    return {key: entry.value for key, entry in last.items() if entry is not None and entry.snapshot}
+
+
+def test_a_fold_reads_what_is_new_and_what_is_before_where_a_key_needs_it(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log, copy = client.create_log("new", split_at=[b"k2"]), client.create_log("new-copy")
+    (tmp_path / "sums.py").write_text(SUM)
+    lake, named = tmp_path / "lake", ("--function", f"{tmp_path}/sums.py:total")
+
+    def folded(name: str) -> int:
+        capfd.readouterr()
+        assert job("fold", name, "--server", cluster.servers, *named) == 0
+        return int(capfd.readouterr().out.split()[0])
+
+    log.append_many([(b"k%d" % (at % 4), b"1") for at in range(40)])
+    assert folded("new") == 4
+    assert job("export", "new", "--server", cluster.servers, "--out", lake) == 0
+    log.append_many([(b"k1", b"5"), (b"k9", b"7"), (b"k9", b"7")])
+    assert folded("new") == 2, "a key with a snapshot, and a new key"
+    expected = {b"k0": b"10", b"k1": b"15", b"k2": b"10", b"k3": b"10", b"k9": b"14"}
+    assert totals(log) == expected
+
+    # A position in the original means nothing in the copy, and what is replayed later goes on from
+    # snapshots that are below the position.
+    replay_it = ("replay", "new-copy", "--server", cluster.servers, "--source", lake)
+    assert job(*replay_it) == 0
+    copy.append(b"k3", b"20")
+    assert folded("new-copy") == 1
+    log.append(b"k0", b"2")
+    assert job("export", "new", "--server", cluster.servers, "--out", lake) == 0
+    assert job(*replay_it) == 0
+    assert folded("new-copy") == 1, "the totals of the other keys came with the replay"
+    assert totals(copy) == {**expected, b"k0": b"12", b"k3": b"30"}
+
+    log.append(b"k2", b"3")
+    cursor = log.cursor("fold/total")
+    cursor.set("latest")
+    assert folded("new") == 0, "what is below the position is not read"
+    cursor.delete()
+    assert folded("new") == 2
+    assert totals(log) == {**expected, b"k0": b"12", b"k2": b"13"}

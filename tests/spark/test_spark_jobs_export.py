@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from spark_jobs import attempts, job, killed_when, started
@@ -113,6 +114,39 @@ def test_the_second_of_two_simultaneous_exports_is_refused(
         manifest.commit(place, made)
     assert place.read("manifests/00000001.json") == "first"
     assert place.names("manifests") == ["00000001.json"]
+
+
+def test_an_export_keeps_every_column_and_times_with_statistics(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    log = client.create_log("columns", split_at=[b"m"])
+    for key, value, headers, marked in (
+        (b"a", b"1", None, False), (b"a", None, {b"z": b"1", b"a": b""}, False),
+        (b"a", b"", None, True), (b"z", b"\xff", {b"h": b"\0"}, False),
+    ):  # fmt: skip
+        log.append(key, value, headers=headers, snapshot=marked)
+    assert job("export", "columns", "--server", cluster.servers, "--out", tmp_path) == 0
+    place = Place(spark, str(tmp_path))
+    found = exported(spark, place, manifest.all_of(place)).orderBy("key", "seq").collect()
+    assert [
+        (bytes(row.key), row.value and bytes(row.value), row.seq,
+         round(row.timestamp.timestamp() * 1000), row.snapshot,
+         None if row.headers is None else [(bytes(h.key), bytes(h.value)) for h in row.headers])
+        for row in found
+    ] == [
+        (e.key, e.value, e.seq, e.timestamp_ms, e.snapshot,
+         None if e.headers is None else list(e.headers.items()))
+        for key in (b"a", b"z") for e in log.scan(key)
+    ]  # fmt: skip
+    files = list(tmp_path.glob("data/*/day=*/*.parquet"))
+    assert files
+    for file in files:
+        held = pq.ParquetFile(file)
+        at = held.schema_arrow.names.index("timestamp")
+        assert held.schema.column(at).physical_type == "INT64"
+        assert "timeUnit=microseconds" in str(held.schema.column(at).logical_type)
+        for group in range(held.num_row_groups):
+            assert held.metadata.row_group(group).column(at).statistics.has_min_max
 
 
 def test_bad_arguments_are_refused_before_spark_starts(

@@ -216,6 +216,7 @@ def test_rows_of_a_wrong_shape_are_refused(
         (frame.select("key"), {}, "no column 'value'; a write"),
         (frame.selectExpr("*", "1 as seq"), {}, "a column 'seq'; a write"),
         (frame.selectExpr("1 as key", "value"), {}, "column key is int; cast it"),
+        (frame.selectExpr("*", "1 as expect"), {}, "column expect is int; cast the column to big"),
         (frame, {"log": "nope"}, "log.*nope.*does not exist"),
         (frame, {"mode": "changes"}, "mode: is an option of a batch or a stream, but"),
         (frame.selectExpr("cast(null as string) as key", "value"), {}, "key of row 0 .* is null"),
@@ -227,3 +228,34 @@ def test_rows_of_a_wrong_shape_are_refused(
             "log", "refuses"
         ).mode("overwrite").save()
     assert entries(client.log("refuses")) == []
+
+
+def test_rows_name_their_log_and_their_condition(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client
+) -> None:
+    first, second = client.create_log("first"), client.create_log("second", split_at=[b"k2"])
+    rows = numbers(spark, 90).selectExpr(
+        "*", "if(value % 3 = 0, 'first', 'second') as log", "cast(null as long) as expect"
+    )
+    writer = rows.write.format("lognode").option("servers", cluster.servers).mode("append")
+    writer.save()
+    assert values(first) == sorted(b"%d" % at for at in range(0, 90, 3))
+    assert len(entries(second)) == 60
+    last = second.latest(b"k1")
+    assert last is not None
+    one = spark.sql(f"select 'k1' as key, 'v' as value, {last.seq}L as expect")
+    save(one, cluster, "second")
+    with pytest.raises(PySparkException) as raised:
+        save(one, cluster, "second")
+    said = f"a row of key b'k1' expects the last seq {last.seq}, and the last seq of the key in log"
+    assert said in str(raised.value)
+    assert [entry.value for entry in second.scan(b"k1")][-2:] == [last.value, b"v"]
+
+
+def test_S8_a_save_that_is_called_again_with_its_id_adds_nothing_twice(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client
+) -> None:
+    log = client.create_log("saved", split_at=[b"k2"])
+    for write_id, rows in (("load-1", 60), ("load-1", 60), ("load-2", 120)):
+        save(numbers(spark, 60), cluster, "saved", writeId=write_id)
+        assert len(entries(log)) == rows

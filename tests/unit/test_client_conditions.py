@@ -231,3 +231,76 @@ def test_a_condition_for_each_record_is_needed() -> None:
         assert cluster.count(APPEND) == 0
 
     run(test)
+
+
+def test_x10_S9_a_refused_condition_ends_a_named_session_and_no_number_passes_it() -> None:
+    """Below `low` the refused number would count as applied when the next session sends it."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        seq = (await log.append("a", b"0")).seq or 0
+        rows = [("z", b"1", ANY), ("a", b"2", ABSENT), ("a", b"3", ANY), ("z", b"4", ANY)]
+        made: list[lognode.AsyncProducer] = []
+
+        async def deliver() -> lognode.AsyncProducer:
+            producer = log.producer(name="task", linger_ms=0, timeout=5.0)
+            made.append(producer)
+            await producer.open()
+            try:
+                for number, (key, value, expect) in enumerate(rows, 1):
+                    ticket = await producer.submit(key, value, number=number, expect=expect)
+                    await asyncio.wait([asyncio.ensure_future(_outcome(ticket))])
+            finally:
+                await producer.close()
+            return producer
+
+        for _ in range(2):
+            with pytest.raises(lognode.SequenceMismatch) as refused:
+                await deliver()
+            assert refused.value.fields == {"key": b"a", "expected": 0, "actual": seq}
+            assert made[-1]._sender.window.low == 2
+            assert (cluster.values(b"a"), cluster.values(b"z")) == ([b"0"], [b"1"])
+        rows[1] = ("a", b"2", seq)
+        assert (await deliver()).delivery.acknowledged == 4
+        assert (cluster.values(b"a"), cluster.values(b"z")) == ([b"0", b"2", b"3"], [b"1", b"4"])
+        again = await deliver()
+        assert (again.delivery.duplicates, again.last_error) == (4, None)
+        assert len(cluster.entries()) == 5
+
+    run(test)
+
+
+def test_S4_S9_records_of_a_named_producer_wait_for_a_condition_of_their_key() -> None:
+    """Without their prev, the second would be appended first, and the condition would fail."""
+
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        cluster.faults.append(once(raising(Overloaded("x", retry_after=0.05))))
+        async with log.producer(name="task", linger_ms=0) as producer:
+            await producer.submit("a", b"1", number=1, expect=ABSENT)
+            await asyncio.sleep(0.01)
+            await producer.submit("a", b"2", number=2)
+        assert cluster.values(b"a") == [b"1", b"2"]
+
+    run(test)
+
+
+def test_S9_an_anonymous_producer_goes_on_after_a_refused_condition() -> None:
+    async def test(cluster: FakeCluster, client: AsyncClient, log: AsyncLog) -> None:
+        producer = log.producer(linger_ms=0)
+        await producer.submit("a", b"1", expect=7)
+        with pytest.raises(lognode.InvalidArgument, match="expect is -5; give ANY"):
+            await producer.submit("a", b"1", expect=-5)
+        await producer.flush()
+        await producer.submit("a", b"2", expect=ABSENT)
+        delivery = await producer.close()
+        assert (delivery.acknowledged, delivery.not_applied) == (1, 1)
+        assert isinstance(producer.last_error, lognode.SequenceMismatch)
+        assert cluster.values(b"a") == [b"2"]
+
+    run(test)
+
+
+async def _outcome(ticket: lognode.AsyncTicket) -> object:
+    try:
+        return await ticket
+    except lognode.LognodeError as error:
+        return error

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from lognode.client.protocol.errors import InvalidArgument, RemoteProtocolError, Unsupported
-from lognode.client.protocol.types import Entry
+from lognode.client.protocol.types import ABSENT, ANY, Entry
 from lognode.client.span_pages import SpanPage
 from lognode.client.spark import arrow
 from lognode.client.spark.arrow import LatestRows, Rows, records
@@ -152,13 +152,30 @@ def test_records_of_binary_and_of_text() -> None:
     )
     batch = pa.record_batch([pa.array(["a", "ä", "c"]), pa.array([b"1", None, b""]), headers],
                             names=["key", "value", "headers"])  # fmt: skip
-    assert records(batch, 0) == [
-        (b"a", b"1", {b"h": b"1"}, False), ("ä".encode(), None, None, False),
-        (b"c", b"", None, False),
+    assert records(batch, 0, "l") == [
+        (b"a", b"1", {b"h": b"1"}, False, ANY, "l"), ("ä".encode(), None, None, False, ANY, "l"),
+        (b"c", b"", None, False, ANY, "l"),
     ]  # fmt: skip
-    assert records(batch.select(["value", "key"]), 0)[0] == (b"a", b"1", None, False)
+    found = records(batch.select(["value", "key"]), 0, "l")
+    assert found[0] == (b"a", b"1", None, False, ANY, "l")
     marked = batch.append_column("snapshot", pa.array([True, None, False]))
-    assert [record[3] for record in records(marked, 0)] == [True, False, False]
+    assert [record[3] for record in records(marked, 0, "l")] == [True, False, False]
+    conditions = batch.append_column("expect", pa.array([7, None, 0]))
+    assert [record[4] for record in records(conditions, 0, "l")] == [7, ANY, ABSENT]
+    logs = batch.append_column("log", pa.array(["a", "b", "a"]))
+    assert [record[5] for record in records(logs, 0, None)] == ["a", "b", "a"]
+    assert [record[5] for record in records(logs, 0, "l")] == ["l", "l", "l"]
+
+
+def test_headers_keep_their_order() -> None:
+    names = [b"z", b"a", b"m", b"b"]
+    rows = pa.array(
+        [[{"key": name, "value": b"1"} for name in names]],
+        pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])),
+    )
+    batch = pa.record_batch([pa.array([b"a"]), pa.array([b"1"]), rows],
+                            names=["key", "value", "headers"])  # fmt: skip
+    assert list(records(batch, 0, "l")[0][2] or ()) == names
 
 
 def test_rows_of_a_wrong_shape_are_refused() -> None:
@@ -166,11 +183,17 @@ def test_rows_of_a_wrong_shape_are_refused() -> None:
         [pa.array([b"a", None]), pa.array([b"1", b"2"])], names=["key", "value"]
     )
     with pytest.raises(InvalidArgument, match="the key of row 11 of the task is null"):
-        records(batch, 10)
+        records(batch, 10, "l")
+    plain = pa.record_batch([pa.array([b"a", b"b"]), pa.array([b"1", b"2"])],
+                            names=["key", "value"])  # fmt: skip
+    with pytest.raises(InvalidArgument, match="the log of row 11 of the task is null"):
+        records(plain.append_column("log", pa.array(["l", None])), 10, None)
+    with pytest.raises(InvalidArgument, match="expect of row 11 of the task is -1; give the key's"):
+        records(plain.append_column("expect", pa.array([3, -1])), 10, "l")
     for rows, said in (
         (
             [[{"key": b"h", "value": b"1"}, {"key": b"h", "value": b"2"}]],
-            "two headers with the same name",
+            "two headers with the same name; a log keeps one",
         ),
         ([[{"key": b"h", "value": None}]], "a null name or a null value"),
     ):
@@ -180,7 +203,7 @@ def test_rows_of_a_wrong_shape_are_refused() -> None:
         batch = pa.record_batch([pa.array([b"a"]), pa.array([b"1"]), headers],
                                 names=["key", "value", "headers"])  # fmt: skip
         with pytest.raises(InvalidArgument, match=said):
-            records(batch, 0)
+            records(batch, 0, "l")
 
 
 def struct(*fields: tuple[str, DataType]) -> StructType:
@@ -195,12 +218,17 @@ def test_schemas_are_checked_before_anything_runs() -> None:
     with pytest.raises(InvalidArgument, match=r"leave \.schema\(\) out"):
         check_source_schema(struct(KEY), EVERY)
     text = struct(("key", StringType()), VALUE)
-    check_sink_schema(struct(VALUE, ("key", StringType())))
-    check_sink_schema(struct(KEY, VALUE, ("headers", ArrayType(text))))
-    check_sink_schema(struct(KEY, VALUE, ("snapshot", BooleanType())))
+    check_sink_schema(struct(VALUE, ("key", StringType())), "l")
+    check_sink_schema(struct(KEY, VALUE, ("headers", ArrayType(text))), "l")
+    check_sink_schema(struct(KEY, VALUE, ("snapshot", BooleanType())), "l")
+    check_sink_schema(struct(KEY, VALUE, ("expect", LongType()), ("log", StringType())), None)
+    with pytest.raises(InvalidArgument, match="option log: is not given, and the rows have no"):
+        check_sink_schema(struct(KEY, VALUE), None)
     for given, said in (
         (struct(KEY), "no column 'value'"),
-        (struct(KEY, VALUE, ("snapshot", LongType())), "the column snapshot is bigint; cast it"),
+        (struct(KEY, VALUE, ("snapshot", LongType())), "snapshot is bigint; cast the column to b"),
+        (struct(KEY, VALUE, ("expect", StringType())), "expect is string; cast the column to big"),
+        (struct(KEY, VALUE, ("log", BinaryType())), "log is binary; cast the column to string"),
         (struct(KEY, VALUE, ("seq", LongType())), "a column 'seq'"),
         (struct(("key", LongType()), VALUE), "the column key is bigint; cast it"),
         (struct(KEY, VALUE, ("headers", StringType())), "is string; cast the column to array"),
@@ -208,7 +236,7 @@ def test_schemas_are_checked_before_anything_runs() -> None:
          "headers.value is bigint"),
     ):  # fmt: skip
         with pytest.raises(InvalidArgument, match=said):
-            check_sink_schema(given)
+            check_sink_schema(given, "l")
 
 
 def test_libraries_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,8 +176,9 @@ def test_a_missing_option_is_named() -> None:
         left = {key: value for key, value in BASE.items() if key != name}
         with pytest.raises(InvalidArgument, match=f"option {name}: is not given"):
             read_options(left, streaming=None)
-        with pytest.raises(InvalidArgument, match=f"option {name}: is not given"):
-            write_options(left)
+    with pytest.raises(InvalidArgument, match="option servers: is not given"):
+        write_options({"log": "flights"})
+    assert write_options({"servers": BASE["servers"]}).log is None
 
 
 def test_a_sink_takes_what_spark_adds_and_nothing_of_a_reader() -> None:
@@ -186,5 +187,18 @@ def test_a_sink_takes_what_spark_adds_and_nothing_of_a_reader() -> None:
         InvalidArgument, match="mode: is an option of a batch or a stream, but this is a sink"
     ):
         write_options({**BASE, "mode": "changes"})
-    with pytest.raises(InvalidArgument, match="the options are servers, log, timeout"):
+    with pytest.raises(InvalidArgument, match="the options are servers, log, writeId, timeout"):
         write_options({**BASE, "producer": "x"})
+
+
+def test_the_id_of_a_write_is_checked() -> None:
+    assert write_options({**BASE, "writeid": "load-2026.11:29_a"}).write_id == "load-2026.11:29_a"
+    for bad in ("", "a/b", "x" * 129, "ä", "a b"):
+        with pytest.raises(InvalidArgument, match=r"option writeId: .* give 1 to 128 of the char"):
+            write_options({**BASE, "writeId": bad})
+    with pytest.raises(
+        InvalidArgument, match=r"writeId: is an option of save\(\), but this is a st"
+    ):
+        write_options({**BASE, "writeId": "x"}, streaming=True)
+    with pytest.raises(InvalidArgument, match="is an option of a sink, but this is a batch"):
+        batch(writeId="x")

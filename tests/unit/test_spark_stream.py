@@ -23,15 +23,17 @@ from lognode.client.protocol.cluster import PRODUCER_OPEN
 from lognode.client.protocol.errors import (
     Fenced,
     InvalidArgument,
+    LimitExceeded,
     LognodeError,
     LogNotFound,
     NotFound,
     RemoteProtocolError,
+    SequenceMismatch,
     Unavailable,
 )
 from lognode.client.protocol.reads import EXPORT, LAYOUT
 from lognode.client.span_pages import Span
-from lognode.client.spark import sink
+from lognode.client.spark import delivery, sink
 from lognode.client.spark.options import WriteOptions
 from lognode.client.spark.reader import BatchReader
 from lognode.client.spark.schema import source_schema
@@ -433,6 +435,13 @@ def test_a_log_that_does_not_exist_is_said_on_the_driver(cluster: FakeCluster) -
         reader.initialOffset()
     with pytest.raises(LogNotFound):
         made.writer(source_schema(("key", "value")), False)
+    named = LognodeSource({"servers": cluster.address, "timeout": "5s"})
+    assert named.writer(source_schema(("key", "value", "log")), False)
+    with pytest.raises(InvalidArgument, match="option log: is not given"):
+        named.writer(source_schema(("key", "value")), False)
+    away = LognodeSource({"servers": "127.0.0.1:1", "timeout": "0.2s"})
+    with pytest.raises(LognodeError, match=r"127\.0\.0\.1:1|metadata"):
+        away.writer(source_schema(("key", "value", "log")), False)
     with pytest.raises(InvalidArgument, match=r"mode\('append'\)"):
         source(cluster).writer(source_schema(("key", "value")), True)
     with pytest.raises(InvalidArgument, match="a column 'seq'"):
@@ -442,13 +451,15 @@ def test_a_log_that_does_not_exist_is_said_on_the_driver(cluster: FakeCluster) -
 # The sink.
 
 
-def batch(*keys: bytes) -> pa.RecordBatch:
-    arrays = [pa.array(keys, pa.binary()), pa.array([b"1"] * len(keys), pa.binary())]
-    return pa.record_batch(arrays, names=["key", "value"])
+def batch(*keys: bytes, **more: list[Any]) -> pa.RecordBatch:
+    columns = {"key": pa.array(keys, pa.binary()), "value": pa.array([b"1"] * len(keys))}
+    return pa.record_batch(columns | {name: pa.array(column) for name, column in more.items()})
 
 
-def deliver(cluster: FakeCluster, number: int, *batches: pa.RecordBatch) -> int:
-    options = WriteOptions(cluster.address, "log", timeout_s=5.0)
+def deliver(
+    cluster: FakeCluster, number: int, *batches: pa.RecordBatch, log: str | None = "log"
+) -> int:
+    options = WriteOptions(cluster.address, log, timeout_s=5.0)
     return sink.deliver(options, sink.producer_name("q", 3), number, iter(batches)).records
 
 
@@ -461,6 +472,8 @@ def test_numbers_follow_from_the_micro_batch_and_the_row() -> None:
     writer = sink.BatchWriter(WriteOptions("h:1", "log"))
     assert pickle.loads(pickle.dumps(writer))._query == writer._query
     assert sink.BatchWriter(WriteOptions("h:1", "log"))._query != writer._query
+    named = sink.BatchWriter(WriteOptions("h:1", "log", write_id="load"))
+    assert sink.producer_name(named._query, 3) == "spark/id/load/3"
 
 
 def test_a_task_that_runs_again_adds_nothing_twice(cluster: FakeCluster) -> None:
@@ -503,3 +516,73 @@ def test_a_task_whose_successor_has_begun_appends_nothing_more(cluster: FakeClus
         sink.deliver(options, "spark/q/3", 1, overtaken())
     assert isinstance(raised.value, Fenced) or "not acknowledged" in str(raised.value)
     assert [entry.key for entry in cluster.entries()] == [b"a", b"b"]
+
+
+def keys_of(cluster: FakeCluster, log: str) -> list[bytes]:
+    return sorted(
+        entry.key
+        for known in cluster.ranges if known.log_id == cluster.logs[log]
+        for entry in known.entries
+    )  # fmt: skip
+
+
+def test_S8_a_task_writes_to_the_logs_that_its_rows_name_and_adds_nothing_twice(
+    cluster: FakeCluster,
+) -> None:
+    cluster.create("other")
+    rows = [batch(b"a", b"b", b"c", log=["log", "other", "log"]), batch(b"d", log=["other"])]
+    for died in (True, False, False):
+
+        def some(died: bool = died) -> Iterator[pa.RecordBatch]:
+            yield rows[0]
+            if died:
+                raise OSError("the executor is lost")
+            yield rows[1]
+
+        options = WriteOptions(cluster.address, timeout_s=5.0)
+        if died:
+            with pytest.raises(OSError, match="executor"):
+                sink.deliver(options, "spark/q/3", 1, some())
+        else:
+            assert sink.deliver(options, "spark/q/3", 1, some()).records == 4
+    assert keys_of(cluster, "log") == [b"a", b"c"]
+    assert keys_of(cluster, "other") == [b"b", b"d"]
+    assert deliver(cluster, sink.first_number(1), *rows) == 4, "the option decides"
+    assert keys_of(cluster, "log") == [b"a", b"a", b"b", b"c", b"c", b"d"]
+    with pytest.raises(LogNotFound, match="nope"):
+        deliver(cluster, 1, batch(b"a", log=["nope"]), log=None)
+
+
+def test_a_task_has_a_limited_number_of_logs(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "logs_of_task_max", 1)
+    cluster.create("other")
+    with pytest.raises(LimitExceeded, match="name 'other' and 1 more logs; the limit is 1"):
+        deliver(cluster, 1, batch(b"a", b"b", log=["log", "other"]), log=None)
+
+
+def test_S9_a_row_whose_condition_does_not_hold_fails_its_task_each_time(
+    cluster: FakeCluster,
+) -> None:
+    assert deliver(cluster, 1, batch(b"a", b"z", expect=[0, None])) == 2
+    (seq,) = (entry.seq for entry in cluster.entries() if entry.key == b"a")
+    rows = [batch(b"z", b"a", expect=[None, 0]), batch(b"b", expect=[None])]
+    for _ in range(2):
+        with pytest.raises(SequenceMismatch) as raised:
+            deliver(cluster, sink.first_number(1), *rows)
+        assert raised.value.message == (
+            f"column expect: a row of key b'a' expects the last seq 0, and the last seq of the key "
+            f"in log 'log' is {seq}. The row was not appended; read the key again"
+        )
+    assert cluster.values(b"a") == [b"1"]
+    assert cluster.values(b"z") == [b"1", b"1"], "once, however often the task was tried"
+    right = [batch(b"z", b"a", expect=[None, seq]), rows[1]]
+    for _ in range(2):  # what was appended counts, although the condition no longer holds
+        assert deliver(cluster, sink.first_number(1), *right) == 3
+    assert [len(cluster.values(key)) for key in (b"a", b"b", b"z")] == [2, 1, 2]
+
+
+def test_a_row_that_no_log_takes_is_named(cluster: FakeCluster) -> None:
+    with pytest.raises(InvalidArgument, match="row 2 of the task: the key is empty; a key has 1"):
+        deliver(cluster, 1, batch(b"a", b"b"), batch(b""))

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lognode.client.protocol.errors import InvalidArgument, LognodeError
+from lognode.client.spark.cause import cause
 from lognode.client.spark.java import check_java
 from lognode.client.spark.options import read_options
 from lognode.client.spark.schema import check_libraries
@@ -22,6 +22,8 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 _OWN: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.adaptive.enabled": "false",  # the rows of a task must not depend on sizes
+    # Spark's own default, INT96, has no statistics: a query of some hours would read all files.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 Job = Callable[[SparkSession, argparse.Namespace], None]
 
@@ -71,7 +73,7 @@ def run(
         note(error.message)
         return 1
     except PySparkException as error:
-        note(cause(str(error)))
+        note(cause(error))
         return 1
     return 0
 
@@ -93,16 +95,6 @@ def load(spark: SparkSession, options: argparse.Namespace, more: Mapping[str, st
 def note(text: str) -> None:
     """Print one line for the user, on stderr."""
     sys.stderr.write(f"lognode: {text}\n")
-
-
-def cause(text: str) -> str:
-    """Return the line with the cause from Spark's report of a failure."""
-    found = re.findall(r"lognode\.client\.protocol\.errors\.\w+: (.+)", text)
-    found = (
-        found or re.findall(r"^\s*((?!org\.|java\.)[\w.]+(?:Error|Exception): .+)", text, re.M)[:1]
-    )
-    lines = [line for line in text.splitlines() if line.strip()]
-    return found[-1].strip() if found else lines[0] if lines else "Spark failed"
 
 
 @contextmanager

@@ -4,7 +4,7 @@ entries.
 Each run takes a snapshot, writes the entries that the previous snapshot does not have to a new
 directory, and finally writes a manifest that names both. A killed run has no manifest, and the next
 run begins where the last manifest ends: each entry is in exactly one directory that a manifest
-names.
+names. With `--iceberg` a table gets the files of the manifests that it does not have.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DateType, StructType
 
 from lognode.client.spark import offsets
-from lognode.client.spark.jobs import cli, manifest
+from lognode.client.spark.jobs import cli, iceberg, manifest
 from lognode.client.spark.jobs.manifest import Manifest
 from lognode.client.spark.jobs.place import Place
 from lognode.client.spark.loss import check_loss
@@ -37,14 +37,16 @@ def main(arguments: Sequence[str]) -> int:
         "export", "Export a committed snapshot of a log to Parquet, by day; the next run "
                   "exports the newer entries.",
         ["flights --server h1:4600 --out lake/flights",
-         "flights --server h1:4600 --out hdfs:///lake/flights --master spark://h9:7077"],
+         "flights --server h1:4600 --out hdfs:///lake/flights --master spark://h9:7077",
+         "flights --server h1:4600 --out lake/flights --iceberg lake.flights --catalog prod"],
     )  # fmt: skip
     parser.add_argument("--out", required=True, help="directory on any file system of Spark")
     parser.add_argument(
         "--allow-loss", action="store_true",
         help="continue although retention has removed entries since the last run",
     )  # fmt: skip
-    return cli.run(parser.parse_args(arguments), _job)
+    iceberg.add_arguments(parser)
+    return cli.run(parser.parse_args(arguments), _job, _check)
 
 
 def exported(spark: SparkSession, place: Place, made: Sequence[Manifest]) -> DataFrame:
@@ -60,8 +62,24 @@ def exported(spark: SparkSession, place: Place, made: Sequence[Manifest]) -> Dat
     return whole.withColumn("snapshot", f.coalesce("snapshot", f.lit(False)))
 
 
+def _check(options: argparse.Namespace) -> None:
+    if options.iceberg:
+        iceberg.opened(options).close()
+
+
 def _job(spark: SparkSession, options: argparse.Namespace) -> None:
     place = Place(spark, options.out)
+    _export(spark, options, place)
+    if options.iceberg:
+        with iceberg.opened(options) as catalog:
+            added = iceberg.add(
+                catalog, options.iceberg, manifest.all_of(place),
+                lambda made: place.files(made.data, ".parquet"),
+            )  # fmt: skip
+        sys.stdout.write(f"table {options.iceberg}: {added} new manifests\n")
+
+
+def _export(spark: SparkSession, options: argparse.Namespace, place: Place) -> None:
     before = manifest.all_of(place)
     checked = read_options(cli.source_options(options), streaming=False)
     with Session(checked.servers, checked.log, timeout=checked.timeout_s) as session:

@@ -4,10 +4,14 @@ This is logical compaction: in a log with `--snapshot-delay`, the entries before
 logical snapshot are removed. So a snapshot may only stand for folded entries: it is appended on the
 condition that the last folded entry is still the last entry of its key. A key that got another
 entry meanwhile waits for the next run, and a retried run adds nothing twice.
+
+A run begins at a cursor, where the last run ended: see `histories`. The cursor moves when all keys
+are done, so a run that was killed is done again from the same position.
 """
 
 import argparse
 import asyncio
+import contextlib
 import importlib
 import importlib.util
 import sys
@@ -20,11 +24,23 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from lognode.client._sync.client import Client
+from lognode.client._sync.cursor import KeptCursor
+from lognode.client._sync.log import Log
 from lognode.client.client import AsyncClient
+from lognode.client.cursor import checked_name
 from lognode.client.log import AsyncLog
-from lognode.client.protocol.errors import InvalidArgument, SequenceMismatch
-from lognode.client.spark.jobs import cli
+from lognode.client.protocol.errors import (
+    InvalidArgument,
+    LognodeError,
+    SequenceMismatch,
+    Unsupported,
+)
+from lognode.client.protocol.types import Cursor
+from lognode.client.span_positions import overlay
+from lognode.client.spark.jobs import cli, histories
 from lognode.client.spark.options import ReadOptions, read_options
+from lognode.client.vector import Vector
 
 Fold = Callable[[bytes, pd.DataFrame], bytes | str | None]
 """Takes the key and its history, in the order of seq, from the newest logical snapshot on:
@@ -50,7 +66,16 @@ def main(arguments: Sequence[str]) -> int:
              "unchanged; all workers need a module, and the job sends them a file",
     )  # fmt: skip
     parser.add_argument("--key-prefix", metavar="PREFIX", help="fold only keys with this prefix")
-    return cli.run(parser.parse_args(arguments), _job, lambda given: _check(given.function))
+    parser.add_argument(
+        "--cursor", metavar="NAME",
+        help="cursor of the log at which the run begins, and which moves when the run has ended "
+             "(fold/ and the name of the function, with a prefix also / and the prefix)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allow-loss", action="store_true",
+        help="continue although retention has removed entries since the last run",
+    )  # fmt: skip
+    return cli.run(parser.parse_args(arguments), _job, _check)
 
 
 def function(text: str) -> Fold:
@@ -69,8 +94,27 @@ def function(text: str) -> Fold:
     return made
 
 
-def _check(text: str) -> None:
-    function(text)
+def _check(options: argparse.Namespace) -> None:
+    function(options.function)
+    _read_options(options)
+
+
+def _cursor_name(options: argparse.Namespace) -> str:
+    prefix = f"/{options.key_prefix}" if options.key_prefix else ""
+    return options.cursor or f"fold/{options.function.rpartition(':')[2]}{prefix}"
+
+
+def _read_options(options: argparse.Namespace) -> ReadOptions:
+    """Return the options of a read from the cursor on. Raises InvalidArgument."""
+    try:
+        checked_name(_cursor_name(options))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"--cursor: {error.message}", what="cursor") from None
+    return read_options(cli.source_options(options) | _choice(options), streaming=False)
+
+
+def _choice(options: argparse.Namespace) -> dict[str, str]:
+    return {"keyPrefix": options.key_prefix} if options.key_prefix else {}
 
 
 def _wrong(text: str, why: str) -> InvalidArgument:
@@ -91,26 +135,71 @@ def _file(place: str) -> Any:
 
 
 def _job(spark: SparkSession, options: argparse.Namespace) -> None:
-    folding = function(options.function)
-    more = {"columns": "key,value,seq,timestamp,headers,snapshot"}
-    if options.key_prefix:
-        more["keyPrefix"] = options.key_prefix
-    target = read_options(cli.source_options(options), streaming=False)
+    target = _read_options(options)
+    with Client(target.servers, timeout=target.timeout_s) as client:
+        log = client.log(target.log)
+        cursor = _opened(log, target, _cursor_name(options))
+        snapshot = log.snapshot(lease_s=target.lease_s)
+        try:
+            done, changed = _fold(spark, options, target, snapshot.vector, cursor)
+            if cursor is not None:
+                cursor.commit(_end(snapshot.vector, target))
+        finally:
+            with contextlib.suppress(LognodeError):  # otherwise the lease expires
+                snapshot.release()
+    sys.stdout.write(f"{done} keys have a new logical snapshot\n")
+    if changed:
+        cli.note(f"{changed} keys got entries during the fold; run the job again for these keys")
 
-    def fold(rows: pd.DataFrame) -> pd.DataFrame:
-        return folded(folding, rows)
+
+def _opened(log: Log, target: ReadOptions, name: str) -> KeptCursor | None:
+    """Return the cursor, of which this run is the holder from now on; None below feature level
+    4."""
+    cursor = log.cursor(name, prefix=target.prefix)
+    try:
+        cursor.open()
+    except Unsupported as error:
+        cli.note(f"{error.message}; the fold reads all entries")
+        return None
+    return cursor
+
+
+def _end(vector: Vector, target: ReadOptions) -> Cursor:
+    """Return the position behind the vector, for the keys of the run."""
+    parts = [(part.start, part.end, part.through_seq + 1) for part in vector.parts]
+    own = ((*span, None) for span in target.spans)
+    return Cursor(spans=tuple(row[:3] for row in overlay(parts, own)))
+
+
+def _fold(
+    spark: SparkSession, options: argparse.Namespace, target: ReadOptions, vector: Vector,
+    cursor: KeptCursor | None,
+) -> tuple[int, int]:  # fmt: skip
+    """Fold the keys with entries in the vector from the cursor on; return how many have a new
+    snapshot, and how many have got other entries."""
+    folding = function(options.function)
+    more = {
+        "columns": ",".join(histories.COLUMNS), "asOf": vector.to_json(),
+        "failOnDataLoss": str(not options.allow_loss).lower(),
+    }  # fmt: skip
+    is_first = cursor is None or all(seq == 1 for *_, seq in cursor.position().spans)
+    if cursor is not None:
+        more["cursor"] = cursor.name
+    rows = cli.load(spark, options, more | _choice(options))
+    if not is_first:
+        rows = histories.whole(rows, target)
+
+    def fold(history: pd.DataFrame) -> pd.DataFrame:
+        return folded(folding, history)
 
     def append(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             done, changed = asyncio.run(_append(target, batch.to_pylist()))
             yield pa.RecordBatch.from_pydict({"folded": [done], "changed": [changed]})
 
-    results = cli.load(spark, options, more).groupBy("key").applyInPandas(fold, _FOLDED)
-    rows = results.mapInArrow(append, _OUTCOMES).collect()
-    done, changed = sum(row.folded for row in rows), sum(row.changed for row in rows)
-    sys.stdout.write(f"{done} keys have a new logical snapshot\n")
-    if changed:
-        cli.note(f"{changed} keys got entries during the fold; run the job again for these keys")
+    results = rows.groupBy("key").applyInPandas(fold, _FOLDED)
+    outcomes = results.mapInArrow(append, _OUTCOMES).collect()
+    return sum(row.folded for row in outcomes), sum(row.changed for row in outcomes)
 
 
 def folded(folding: Fold, rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Small files beside the data, through Hadoop's file systems: any path that Spark can write
 works."""
 
+import re
 from typing import Any, Final
 from uuid import uuid4
 
@@ -36,6 +37,20 @@ class Place:
         if not self._files.exists(path):
             return []
         return sorted(status.getPath().getName() for status in self._files.listStatus(path))
+
+    def files(self, folder: str, suffix: str) -> list[str]:
+        """Return the locations of the files below a folder whose names end with the suffix, in
+        order; an empty list when there is no folder."""
+        path = self._path(folder)
+        if not self._files.exists(path):
+            return []
+        found, each = [], self._files.listFiles(path, True)
+        while each.hasNext():
+            location = str(each.next().getPath().toString())
+            if location.endswith(suffix):
+                # Java writes file:/x; other programs read only file:///x.
+                found.append(re.sub(r"^file:/(?!/)", "file:///", location))
+        return sorted(found)
 
     def read(self, name: str) -> str:
         """Return the text of a file."""

@@ -61,7 +61,7 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
     target = write_options(
         {"servers": options.server, "log": options.log, "timeout": options.timeout}
     )
-    with Session(target.servers, target.log, timeout=target.timeout_s) as session:
+    with Session(target.servers, options.log, timeout=target.timeout_s) as session:
         log = session.log()
     folder = f"replays/{log.cluster}-{log.log_id}"
     receipts = set(place.names(folder))

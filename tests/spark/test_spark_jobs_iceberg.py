@@ -1,0 +1,91 @@
+"""Exports to an Iceberg table with real Spark: each entry is a row once, however a run ends."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+from spark_jobs import attempts, job, killed_when, started
+from spark_logs import append, entries, filled
+
+import lognode
+from lognode import testing
+from lognode.client.spark.jobs import manifest
+from lognode.client.spark.jobs.place import Place
+
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
+Cluster = testing.LocalCluster
+
+
+def properties(tmp_path: Path) -> dict[str, str]:
+    return {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+
+
+def run(name: str, cluster: Cluster, tmp_path: Path) -> list[object]:
+    """The arguments of an export of the log to its table."""
+    more = [each for pair in properties(tmp_path).items()
+            for each in ("--catalog-property", "=".join(pair))]  # fmt: skip
+    return ["export", name, "--server", cluster.servers, "--out", tmp_path / "lake",
+            "--iceberg", f"lake.{name}", *more]  # fmt: skip
+
+
+def rows(name: str, tmp_path: Path) -> list[dict[str, Any]]:
+    with load_catalog("default", **properties(tmp_path)) as catalog:
+        found: list[dict[str, Any]] = (
+            catalog.load_table(f"lake.{name}").scan().to_arrow().to_pylist()
+        )
+    return sorted(found, key=lambda row: (row["key"], row["seq"]))
+
+
+def test_a_table_has_every_entry_of_the_log_once(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log = filled(client, "iced", 200)
+    log.append(b"k03", None, headers={b"z": b"1", b"a": b""})
+    log.append(b"k04", b"sum", snapshot=True)
+    for added in (1, 0):
+        assert job(*run("iced", cluster, tmp_path)) == 0
+        assert f"table lake.iced: {added} new manifests" in capfd.readouterr().out
+    append(log, 200, 300)
+    assert job(*run("iced", cluster, tmp_path)) == 0
+    assert [
+        (row["key"], row["value"], row["seq"], round(row["timestamp"].timestamp() * 1000),
+         row["headers"] or None, row["snapshot"])
+        for row in rows("iced", tmp_path)
+    ] == [
+        (e.key, e.value, e.seq, e.timestamp_ms,
+         e.headers and [{"key": key, "value": value} for key, value in e.headers.items()],
+         e.snapshot)
+        for key in sorted(log.keys()) for e in log.scan(key)
+    ]  # fmt: skip
+    assert job(*run("iced", cluster, tmp_path), "--iceberg", "iced") == 2
+    assert "give NAMESPACE.TABLE" in capfd.readouterr().err
+
+
+@pytest.mark.by_hand
+def test_an_export_to_a_table_that_is_killed_is_made_whole_by_the_next(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    """Killed five times: while files are written, and around the commit."""
+    log, lake = filled(client, "frozen", 2_000), tmp_path / "lake"
+
+    def manifests() -> int:
+        return len(manifest.all_of(Place(spark, str(lake))))
+
+    for turn in range(5):
+        before, written = manifests(), len(attempts(lake))
+        running = started(*run("frozen", cluster, tmp_path), "--master", "local[1]")
+        at_last = turn % 2 == 1
+        killed = killed_when(
+            running,
+            lambda: manifests() > before if at_last else len(attempts(lake)) > written,  # noqa: B023
+            180,
+        )
+        assert killed or at_last
+        append(log, 2_000 + 100 * turn, 2_100 + 100 * turn)
+    assert job(*run("frozen", cluster, tmp_path)) == 0
+    assert [(row["key"], row["seq"], row["value"]) for row in rows("frozen", tmp_path)] == (
+        entries(log)
+    )
