@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fake_cluster import FakeCluster, FakeNode, FakeRange, Stored
@@ -20,6 +21,7 @@ from lognode.client.accepting.request import Request
 from lognode.client.protocol.appends import LEASE_RELEASE, LEASE_TAKE
 from lognode.client.protocol.errors import LimitExceeded, NotFound, Unsupported
 from lognode.client.spark import driver, leases
+from lognode.client.spark.jobs import cli
 from lognode.client.spark.options import read_options
 from lognode.client.spark.reader import BatchReader
 from lognode.client.spark.renewals import Renewals, age_s_max, kept_max
@@ -297,3 +299,14 @@ def test_the_renewer_listens_where_nobody_else_may(
     assert "Give the option snapshotLease" in str(raised.value)
     assert names(cluster) == set(), "what is not read is not held"
     assert reader(cluster, snapshotLease="1m").partitions()
+
+
+def test_the_lease_of_a_jobs_snapshot_is_renewed_whatever_its_first_time_is() -> None:
+    """A job that took longer than `--lease` lost its snapshot in the middle."""
+    spark = Mock()
+    words = ["flights", "--server", "h:1", "--lease", "10m"]
+    cli.load(spark, cli.parser("export", "Exports.", ()).parse_args(words), {"keyPrefix": "N"})
+    given = spark.read.format.return_value.options.call_args.kwargs
+    found = read_options(given, streaming=False)
+    assert found.renews
+    assert found.prefix == b"N"

@@ -45,7 +45,8 @@ def parser(name: str, about: str, examples: Sequence[str]) -> argparse.ArgumentP
         "--timeout", default="30s", metavar="AGE", help="time limit of each call (30s)"
     )
     made.add_argument("--lease", default="1h", metavar="AGE",
-                      help="time that the snapshot of the job stays readable (1h)")  # fmt: skip
+                      help="first time of the lease of the job's snapshot, which is renewed by "
+                           "an hour while the job runs (1h)")  # fmt: skip
     return made
 
 
@@ -87,9 +88,10 @@ def source_options(options: argparse.Namespace) -> dict[str, str]:
 
 
 def load(spark: SparkSession, options: argparse.Namespace, more: Mapping[str, str]) -> Any:
-    """Return the frame of a log."""
-    reader = spark.read.format("lognode").options(**source_options(options))
-    return reader.options(**more).load()
+    """Return the frame of a log, whose snapshot is held for as long as the driver lives."""
+    renewed = source_options(options)
+    del renewed["snapshotLease"]  # would fix the time
+    return spark.read.format("lognode").options(**renewed, **more).load()
 
 
 def note(text: str) -> None:
