@@ -164,6 +164,10 @@ def turns_and_collections(node: LocalNode) -> tuple[float, int]:
     them when they may have. Such a turn is not the request's (`node/runtime/garbage.py`), and the
     request is sent again. A node counts the turn after it has logged the work. So the turns are
     read before the log, and collections since the request before count too.
+
+    A read is sent again after any long turn. Its work is the same each time, so it is to blame if
+    each turn is long; what a node does by itself, or a reclaim of the kernel's, does not come three
+    times.
     """
     long_turns = metric(node, LONG_TURNS)
     told = node.log_path.read_text("utf-8")
@@ -217,7 +221,7 @@ def no_long_turn(
                     long.pop(why, None)
                     break
                 long[why] = await asyncio.to_thread(metric, node, LONGEST_TURN)
-                if since == earlier:
+                if since == earlier and operation.writes:
                     break
         if link is not None:
             link.close()
