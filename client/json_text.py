@@ -12,6 +12,16 @@ def printable(value: bytes) -> str | dict[str, str]:
         return {"b64": base64.b64encode(value).decode("ascii")}
 
 
+def bytes_of(value: Any) -> bytes:
+    """Undo `printable`. Raises ValueError."""
+    if type(value) is str:
+        return value.encode("utf-8", "surrogatepass")
+    try:
+        return base64.b64decode(value["b64"], validate=True)
+    except (TypeError, KeyError, ValueError):
+        raise ValueError(f"{value!r} is neither text nor base64") from None
+
+
 def to_json(value: Any, *, indent: int | None = None) -> str:
     """Return the JSON of a value that may hold bytes anywhere but in dictionary keys."""
     import json  # imported here because it takes long to load

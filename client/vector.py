@@ -4,11 +4,10 @@ A vector holds the last seq of the snapshot for each span of keys. It names no r
 generation, so later splits, merges and moves do not affect it.
 """
 
-import base64
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 
-from .json_text import printable
+from .json_text import bytes_of, printable
 from .protocol.errors import InvalidArgument
 
 _VERSION: Final = 1
@@ -103,11 +102,9 @@ def _contiguous(parts: Any) -> tuple[Part, ...]:
 
 
 def _key(value: Any) -> bytes:
-    if type(value) is str:
-        return value.encode("utf-8", "surrogatepass")
     try:
-        return base64.b64decode(value["b64"], validate=True)
-    except (TypeError, KeyError, ValueError):
+        return bytes_of(value)
+    except ValueError:
         raise _none(f"a key is {value!r}") from None
 
 

@@ -1,22 +1,27 @@
 """Offsets of a stream: the position of each span, and the end of a micro-batch. Pure.
 
 An offset is a vector without a lease. The micro-batch between two offsets has the entries of each
-key with seqs above the first and up to the second offset. This depends on nothing else, so a
-micro-batch that runs again has the same entries.
+key with seqs above the first and up to the second offset. The second offset may also have cuts:
+keys at which a task ends and another begins. A micro-batch depends on nothing else, so one that
+runs again has the same tasks with the same entries.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
+from ..json_text import bytes_of, printable
 from ..protocol.errors import InvalidArgument
 from ..protocol.patterns import Patterns
 from ..span_pages import Span
 from ..span_positions import Position, overlay
 from ..vector import Part, Vector
-from .planning import KeySpan, Piece, Task, overlaps, positions
+from .planning import KeySpan, Piece, Task, Weight, overlaps, plan_batch, positions
 
 Offset = dict[str, Any]
+_CUTS: Final = "cuts"
 
 
 class Area(NamedTuple):
@@ -49,6 +54,41 @@ def offset(of: Vector, positions: Iterable[Position]) -> Offset:
 def vector(given: Mapping[str, Any]) -> Vector:
     """Undo `offset`. Raises InvalidArgument."""
     return Vector.from_json(json.dumps(given))
+
+
+def with_cuts(
+    end: Offset, start: Vector, wanted: Sequence[KeySpan], weights: Sequence[Weight],
+    tasks_min: int,
+) -> Offset:  # fmt: skip
+    """Return the end of a micro-batch from `start` on, with cuts for at least `tasks_min` tasks, as
+    far as the weights of keys allow."""
+    until = vector(end)
+    planned = plan_batch(
+        until, wanted, begins=positions(start), weights=weights, partitions_min=tasks_min,
+        task_bytes=sys.maxsize, lease=None,
+    )  # fmt: skip
+    firsts = [task.pieces[0] for task in planned]
+    found = [
+        after.span.start for before, after in pairwise(firsts)
+        if before.range_start == after.range_start
+    ]  # fmt: skip
+    return {**end, _CUTS: list(map(printable, found))} if found else end
+
+
+def cuts(end: Offset) -> list[KeySpan]:
+    """Return the spans between the cuts of an offset. Raises InvalidArgument."""
+    given = end.get(_CUTS, [])
+    try:
+        keys = [b"", *map(bytes_of, given)] if type(given) is list else []
+    except ValueError:
+        keys = []
+    if not keys or not all(low < high for low, high in pairwise(keys)):
+        raise InvalidArgument(
+            f"the offset in the checkpoint has the cuts {given!r}, not ascending keys: the "
+            "checkpoint is damaged. Give the query a new checkpoint",
+            what="checkpointLocation",
+        )
+    return [*pairwise(keys), (keys[-1], None)]
 
 
 def joined(positions: Iterable[Position]) -> list[Position]:
@@ -150,11 +190,16 @@ def lost(of: Iterable[Task], earliest: Sequence[Position]) -> tuple[bytes, int, 
 
 
 def tasks(
-    start: Vector, end: Vector, wanted: Sequence[KeySpan], patterns: Patterns | None = None
+    start: Vector,
+    end: Vector,
+    wanted: Sequence[KeySpan],
+    patterns: Patterns | None = None,
+    between: Sequence[KeySpan] = ((b"", None),),
 ) -> list[Task]:
     """Return one task for each span of keys that advances from `start` to `end`; with patterns,
-    only the matching keys are read. The tasks depend on nothing else, so a micro-batch that runs
-    again has the same tasks with the same rows.
+    only the matching keys are read. No task has keys of two of the spans `between` the cuts. The
+    tasks depend on nothing else, so a micro-batch that runs again has the same tasks with the same
+    rows.
 
     Raises InvalidArgument when the end lies before the start.
     """
@@ -175,11 +220,13 @@ def tasks(
             )
         if first == last:
             continue
-        spans = ((begin, until, None) for begin, until in wanted)
-        pieces = tuple(
-            Piece(Span(begin, until, first, last, None, patterns), low)
-            for begin, until, _, _ in overlay([(low, high, None)], spans)
-        )
-        if pieces:
-            found.append(Task(end.cluster, end.log, end.log_id, pieces))
+        spans = [(begin, until, None) for begin, until in wanted]
+        parts = [(begin, until, None) for begin, until in between]
+        for of_task in overlay([(low, high, None)], parts):
+            pieces = tuple(
+                Piece(Span(begin, until, first, last, None, patterns), low)
+                for begin, until, _, _ in overlay([(*of_task[:2], None)], spans)
+            )
+            if pieces:
+                found.append(Task(end.cluster, end.log, end.log_id, pieces))
     return found

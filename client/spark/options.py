@@ -407,7 +407,7 @@ _OPTIONS: Final = (
     _Option("endingSeq", "b", "ending_seq", _whole(1)),
     _Option("endingTimestamp", "b", "ending_ms", _milliseconds),
     _Option("asOf", "b", "as_of", _as_of),
-    _Option("minPartitions", "b", "partitions_min", _whole(1)),
+    _Option("minPartitions", "bs", "partitions_min", _whole(1)),
     _Option("snapshotLease", "b", "lease_s", _lease_s),
     _Option("maxEntriesPerTrigger", "s", "entries_max", _whole(1)),
     _Option("minEntriesPerTrigger", "s", "entries_min", _whole(1)),

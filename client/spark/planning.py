@@ -90,14 +90,15 @@ def plan_batch(
     ends: Iterable[Position] | None = None,
     weights: Sequence[Weight] = (),
     partitions_min: int = 1,
+    task_bytes: int = partition_bytes,
     lease: str | None,
     patterns: Patterns | None = None,
 ) -> list[Task]:
     """Return the tasks that read the vector's wanted keys, from `begins` on and below `ends`.
 
     With patterns, only the matching keys are read. Each task has keys of only one span of the
-    vector. There are at least `partitions_min` tasks if
-    the weights, ascending by key, allow enough cuts.
+    vector, and about `task_bytes` of the weights at most. There are at least `partitions_min` tasks
+    if the weights, ascending by key, allow enough cuts.
     """
     parts = [(p.start, p.end, (p.through_seq + 1, p.start)) for p in vector.parts]
     ends = [(b"", None, 1 << 63)] if ends is None else ends
@@ -108,7 +109,7 @@ def plan_batch(
         low, high = max(1, begin), min(until, top)
         if low < high:
             areas.append(_Area(start, end, low, high, range_start))
-    groups = _packed(list(_atoms(areas, weights)), partitions_min)
+    groups = _packed(list(_atoms(areas, weights)), partitions_min, task_bytes)
     return [
         Task(vector.cluster, vector.log, vector.log_id, tuple(_pieces(group, lease, patterns)))
         for group in groups
@@ -136,10 +137,12 @@ def _atoms(areas: Iterable[_Area], weights: Sequence[Weight]) -> Iterator[tuple[
             yield area._replace(start=key, end=following), max(1, size)
 
 
-def _packed(atoms: Sequence[tuple[_Area, int]], partitions_min: int) -> Iterator[list[_Area]]:
+def _packed(
+    atoms: Sequence[tuple[_Area, int]], partitions_min: int, task_bytes: int
+) -> Iterator[list[_Area]]:
     """Group neighbours within one range into groups of about the same weight."""
     total = sum(size for _, size in atoms)
-    target = max(1, min(partition_bytes, -(-total // partitions_min)))
+    target = max(1, min(task_bytes, -(-total // partitions_min)))
     of_range: dict[bytes, int] = {}
     for area, size in atoms:
         of_range[area.range_start] = of_range.get(area.range_start, 0) + size

@@ -88,8 +88,10 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = {name: offsets.latest(going[name], areas) for name, areas in found.items()}
         left = {name: offsets.left(areas, of_log[name]) for name, areas in found.items()}
         self._seen = _offset({**ends, **latest}), left
-        if not waits and self._advance(ends, found, of_log):
+        moved = [] if waits else self._advance(ends, found, of_log)
+        if moved:
             self._pace.began()
+            self._cut(going, ends, moved)
         return start if ends == begins else _offset(ends)
 
     def reportLatestOffset(self) -> Offset | None:
@@ -108,7 +110,8 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, given in _logs(end).items():
                 begin, until = begins.get(name), offsets.vector(given)
                 if begin is not None and begin.log_id == until.log_id:
-                    tasks += self._of(name).tasks(session.of_log(name), begin, until)
+                    between = offsets.cuts(given)
+                    tasks += self._of(name).tasks(session.of_log(name), begin, until, between)
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: Offset) -> None:
@@ -158,18 +161,29 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return going
 
+    def _cut(
+        self, going: Mapping[str, Vector], ends: dict[str, Offset], moved: Sequence[str]
+    ) -> None:
+        """Give the ends of the logs that moved cuts, for enough tasks of all logs together."""
+        tasks_min = -(-self._options.partitions_min // len(moved))
+        with self._session() as session:
+            for name in moved:
+                own = session.of_log(name)
+                ends[name] = self._of(name).cut(own, going[name], ends[name], tasks_min)
+
     @staticmethod
     def _advance(
         ends: dict[str, Offset], found: Mapping[str, Sequence[Area]],
         shares: Mapping[str, Sequence[int]],
-    ) -> bool:  # fmt: skip
-        """Move the ends of the logs on by the shares of their areas. Return whether any moved."""
-        moved = False
+    ) -> list[str]:  # fmt: skip
+        """Move the ends of the logs on by the shares of their areas. Return the logs that
+        moved."""
+        moved = []
         for name, areas in found.items():
             end = offsets.advanced(areas, shares[name])
             if end is not None:
                 ends[name] = offsets.offset(offsets.vector(ends[name]), end)
-                moved = True
+                moved.append(name)
         return moved
 
 

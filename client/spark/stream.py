@@ -21,7 +21,7 @@ from .loss import check_loss, lost_entries
 from .offsets import Area, Offset, Unread
 from .options import ReadOptions
 from .pace import Pace
-from .planning import Task, positions
+from .planning import KeySpan, Task, hull, positions
 from .reader import read_piece
 from .session import Session
 from .wanted import wanted
@@ -75,7 +75,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end is None:
             return start
         self._pace.began()
-        return offsets.offset(begin, end)
+        with self._session() as session:
+            uncut = offsets.offset(begin, end)
+            return self.cut(session, begin, uncut, self._options.partitions_min)
 
     def reportLatestOffset(self) -> Offset | None:
         """Return the latest offset for the progress of the query, with the backlog behind the
@@ -92,7 +94,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         tasks read."""
         begin, until = offsets.vector(start), offsets.vector(end)
         with self._session() as session:
-            return [InputPartition(task) for task in self.tasks(session, begin, until)]
+            tasks = self.tasks(session, begin, until, offsets.cuts(end))
+        return [InputPartition(task) for task in tasks]
 
     def commit(self, end: Offset) -> None:
         """Keep in the cursor that everything up to `end` is done: Spark has stored this, and has
@@ -129,10 +132,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         edges: list[Position] = [(b"", None, 0)] if most is None else session.positions("earliest")
         return offsets.areas(begin, latest, wanted(session, self._options).spans, edges)
 
-    def tasks(self, session: Session, begin: Vector, until: Vector) -> list[Task]:
-        """Return the tasks between two offsets. Raises InvalidArgument and NotFound."""
+    def cut(self, session: Session, begin: Vector, end: Offset, tasks_min: int) -> Offset:
+        """Return the end of a micro-batch with cuts, if the tasks would be fewer than
+        `tasks_min`."""
+        spans = wanted(session, self._options).spans
+        if tasks_min == 1 or len(offsets.tasks(begin, offsets.vector(end), spans)) >= tasks_min:
+            return end
+        return offsets.with_cuts(end, begin, spans, session.layout(hull(spans)), tasks_min)
+
+    def tasks(
+        self, session: Session, begin: Vector, until: Vector, between: Sequence[KeySpan]
+    ) -> list[Task]:
+        """Return the tasks between two offsets, cut between these spans. Raises InvalidArgument and
+        NotFound."""
         session.check(begin)
-        tasks = offsets.tasks(begin, until, *wanted(session, self._options))
+        tasks = offsets.tasks(begin, until, *wanted(session, self._options), between)
         if tasks:
             self._check_loss(session, tasks)
         return tasks

@@ -57,6 +57,27 @@ def test_patterns_choose_the_rows_of_batches_and_streams(
     assert run(frame, tmp_path / "check") == sorted([*range(100)] * 3)
 
 
+def test_a_micro_batch_has_as_many_tasks_as_asked_for(
+    spark: SparkSession, cluster: Cluster, log: lognode.Log, tmp_path: Path
+) -> None:
+    found: list[int] = []
+    tasks: list[int] = []
+
+    def take(batch: DataFrame, number: int) -> None:
+        tasks.append(batch.rdd.getNumPartitions())
+        found.extend(row["seq"] for row in batch.select("seq").collect())
+
+    checkpoint = str(tmp_path / "check")
+    for end, least in ((1, 6), (2, 1)):
+        log.append_many([(b"%04d" % at, b"x" * 500) for at in range(2_000)])
+        frame = stream(spark, cluster, log.name, minPartitions=str(least))
+        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
+        query.trigger(availableNow=True).start().awaitTermination(120)
+        assert len(found) == len(set(found)) == 2_000 * end
+    assert tasks[0] >= 6
+    assert tasks[1:] == [1], "only the keys below b'm' have entries"
+
+
 def test_trap_2_S5_a_stream_from_the_latest_entry_loses_nothing_when_its_first_batch_fails(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, log: lognode.Log, tmp_path: Path
 ) -> None:

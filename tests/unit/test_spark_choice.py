@@ -111,6 +111,27 @@ def test_batches_and_streams_have_the_keys_that_match(
     assert sorted(found) == due
 
 
+def test_a_micro_batch_is_cut_into_more_tasks_which_stay_the_same(cluster: FakeCluster) -> None:
+    keys = [b"k%02d" % number for number in range(40)]
+    fill(cluster, 5, keys)
+    reader = stream(cluster, minPartitions="8")
+    start = reader.initialOffset()
+    due, end = step(reader, start)
+    assert due == sorted((entry.key, entry.seq) for entry in cluster.entries())
+    parts = [rows(reader, [task]) for task in reader.partitions(start, end)]
+    assert len(parts) >= 8
+    assert max(map(len, parts)) <= 200 / 4
+    # The query starts again with other options, after a split and more entries.
+    cluster.split(b"k11")
+    fill(cluster, 3, keys)
+    again = stream(cluster)
+    assert [rows(again, [task]) for task in again.partitions(start, end)] == parts
+    more, last = step(again, end)
+    assert len(more) == 120
+    assert len(again.partitions(end, last)) == 2
+    assert reader.latestOffset(last, ReadAllAvailable()) == last
+
+
 def test_a_pattern_that_the_log_has_not_is_refused_on_the_driver(cluster: FakeCluster) -> None:
     fill(cluster, 1)
     for options, error, said in (

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fake_cluster import FakeCluster, Stored
 from fake_thread import fake_cluster_thread
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from lognode.client.protocol.errors import InvalidArgument, LogNotFound, NotFound
 from lognode.client.spark import logs
@@ -97,6 +98,15 @@ def test_too_many_logs_of_a_prefix_are_refused(
 
 
 # Streams.
+
+
+def test_the_logs_of_a_stream_share_the_partitions(cluster: FakeCluster) -> None:
+    reader = stream(cluster, logPrefix="eu/", minPartitions="4")
+    start = json.loads(json.dumps(reader.initialOffset()))
+    end = json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
+    tasks = reader.partitions(start, end)
+    assert len(tasks) >= 4
+    assert sorted(rows(reader, tasks)) == expected(("eu/orders", 1), ("eu/returns", 2))
 
 
 def stream(cluster: FakeCluster, **options: str) -> SeveralReader:

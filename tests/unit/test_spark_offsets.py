@@ -8,7 +8,16 @@ import pytest
 from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.span_positions import Position
 from lognode.client.spark import offsets
-from lognode.client.spark.offsets import Area, admitted, advanced, areas, lost, shares, tasks
+from lognode.client.spark.offsets import (
+    Area,
+    Offset,
+    admitted,
+    advanced,
+    areas,
+    lost,
+    shares,
+    tasks,
+)
 from lognode.client.spark.planning import positions as read_up_to
 from lognode.client.vector import Vector
 
@@ -109,6 +118,27 @@ def test_tasks_follow_from_the_offsets_alone() -> None:
     assert tasks(at((b"", 5)), at((b"", 5)), ALL) == []
 
 
+def test_cuts_make_more_tasks_of_the_same_entries() -> None:
+    weights = [(b"%c" % letter, 10) for letter in b"abcdefgh"]
+    start, end = at((b"", 5), (b"m", 50)), offsets.offset(LOG, positions((b"", 9), (b"m", 50)))
+    made = offsets.with_cuts(end, start, ALL, weights, 4)
+    assert made == {**end, "cuts": ["c", "e", "g"]}
+    between = offsets.cuts(json.loads(json.dumps(made)))
+    found = tasks(start, offsets.vector(made), ALL, None, between)
+    assert [[piece.span[:4] for piece in task.pieces] for task in found] == [
+        [(b"", b"c", 5, 9)], [(b"c", b"e", 5, 9)], [(b"e", b"g", 5, 9)], [(b"g", b"m", 5, 9)],
+    ]  # fmt: skip
+    assert offsets.with_cuts(end, start, ALL, [], 4) == end, "nobody knows where to cut"
+    assert offsets.with_cuts(end, start, ((b"a", b"a\0"),), weights, 4) == end, "one key"
+    assert offsets.cuts(end) == list(ALL)
+
+
+@pytest.mark.parametrize("given", ["a", 5, ["b", "a"], ["a", "a"], [""], [1], [{"b64": "?"}]])
+def test_damaged_cuts_are_refused(given: object) -> None:
+    with pytest.raises(InvalidArgument, match=r"the cuts .* not ascending keys: the checkpoint"):
+        offsets.cuts({**offsets.offset(LOG, positions((b"", 5))), "cuts": given})
+
+
 def test_a_micro_batch_that_goes_back_is_refused_in_one_line() -> None:
     with pytest.raises(InvalidArgument, match="from seq 50 back to 49, for keys from b'm' on"):
         tasks(at((b"", 5), (b"m", 50)), at((b"", 9), (b"m", 49)), ALL)
@@ -151,10 +181,11 @@ class Log:
     def latest(self) -> list[Position]:
         return positions(*sorted(self.ranges.items()))
 
-    def between(self, begin: Vector, end: Vector) -> list[tuple[bytes, int]]:
+    def between(self, begin: Vector, end: Offset) -> list[tuple[bytes, int]]:
+        found = tasks(begin, offsets.vector(end), ALL, None, offsets.cuts(end))
         return [
             (key, seq)
-            for task in tasks(begin, end, ALL) for piece in task.pieces
+            for task in found for piece in task.pieces
             for key, seq in self.written
             if key >= piece.span.start and (piece.span.end is None or key < piece.span.end)
             and piece.span.from_seq <= seq < piece.span.to_seq
@@ -175,9 +206,12 @@ def test_random_streams_read_each_key_and_seq_once() -> None:
             most = None if step == 59 else rng.choice([None, 1, 3])
             end = moved(areas(begin, log.latest(), ALL, edges), most)
             if end is not None:
-                after = offsets.vector(offsets.offset(LOG, end))
-                some = log.between(begin, after)
+                cut = offsets.with_cuts(
+                    offsets.offset(LOG, end), begin, ALL, [(key, 1) for key in log.keys],
+                    rng.choice([1, 2, 9]),
+                )  # fmt: skip
+                some = log.between(begin, cut)
                 assert most is None or len(some) <= most, f"seed={seed}"
                 read += some
-                begin = after
+                begin = offsets.vector(cut)
         assert sorted(read) == sorted(log.written), f"seed={seed}"

@@ -160,7 +160,6 @@ def test_a_bad_option_is_refused_with_the_allowed_values(given: dict[str, str], 
     [
         ({"endingSeq": "5"}, "endingSeq: is an option of a batch, but this is a stream"),
         ({"asOf": "5"}, "asOf: is an option of a batch"),
-        ({"minPartitions": "5"}, "minPartitions: is an option of a batch"),
         ({"mode": "snapshot"}, "a stream has mode=changes"),
         ({"startingSeq": "Latest"}, "lost without an error.*give the option cursor too"),
         ({"startingSeq": VECTOR.to_json(), "cursor": "c"}, "a new cursor begins at earliest"),

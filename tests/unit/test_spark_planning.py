@@ -8,7 +8,6 @@ from itertools import pairwise
 import pytest
 
 from lognode.client.span_positions import overlay
-from lognode.client.spark import planning
 from lognode.client.spark.planning import Task, hull, overlaps, plan_batch
 from lognode.client.vector import Part, Vector
 
@@ -76,12 +75,11 @@ def test_tasks_are_of_about_even_weight(wanted: int) -> None:
     assert all(one[1] == other[0] for one, other in pairwise(edges))
 
 
-def test_a_large_range_is_cut_though_nobody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "partition_bytes", 1_000)
+def test_a_large_range_is_cut_though_nobody_asks_for_it() -> None:
     weights = [(b"", 100), *((b"%04d" % at, 100) for at in range(99))]
-    assert (
-        len(plan_batch(vector((b"", 9)), ALL, begins=EARLIEST, weights=weights, lease=None)) == 10
-    )
+    of = vector((b"", 9))
+    found = plan_batch(of, ALL, begins=EARLIEST, weights=weights, task_bytes=1_000, lease=None)
+    assert len(found) == 10
 
 
 def test_a_key_heavier_than_a_task_is_not_cut() -> None:
