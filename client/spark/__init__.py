@@ -6,7 +6,8 @@
     logs          the logs of a query; no pyspark
     wanted        the keys of a query: patterns need the hierarchy of the log; no pyspark
     cursors       kept cursors: where a query begins, the progress of a stream; no pyspark
-    session       one blocking connection for drivers and for tasks that read; no pyspark
+    connection    a connection on a thread of its own, for blocking code; no pyspark
+    session       the connection of drivers and of tasks that read; no pyspark
     delivery      the appends of a task that writes, a producer per log; no pyspark
     leases        a planner's leases of snapshots, which the renewer of its driver keeps; no pyspark
     renewer       the process that renews the leases of a driver; no pyspark

@@ -2,10 +2,8 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from ..loop_thread import LoopThread
 from ..producer import AsyncProducer
 from ..protocol.errors import (
     InvalidArgument,
@@ -17,7 +15,7 @@ from ..protocol.errors import (
 )
 from ..protocol.types import Expect
 from ..window import Delivery
-from .session import close_timeout_s, cluster_of
+from .connection import Connection
 
 Record = tuple[bytes, bytes | None, dict[bytes, bytes] | None, bool, Expect, str]
 """Key, value, headers, whether the record is a logical snapshot of its key, the condition, and the
@@ -30,30 +28,17 @@ _UNACKED_BYTES_OF_MORE: Final = 2 << 20
 """Unacknowledged bytes in the first log of a task, and in each further log."""
 
 
-class Appender:
-    """The producers of a task, all with one name; use it as a context manager.
+class Appender(Connection):
+    """The producers of a task, all with one name.
 
     In each log the name is taken over from older holders when the first record of the log comes.
-    The constructor raises InvalidArgument for files that are missing on this machine.
     """
 
     def __init__(self, servers: str, name: str, *, timeout: float) -> None:
-        self._cluster = cluster_of(servers)
-        self._loop = LoopThread()
+        super().__init__(servers)
         self._name = name
         self._timeout = timeout
         self._producers: dict[str, AsyncProducer] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._loop.close(self._cluster.close(), close_timeout_s)
 
     def deliver(self, batches: Iterable[Sequence[Record]], first_number: int) -> int:
         """Append the records with consecutive numbers from `first_number` on, and return their
@@ -77,10 +62,11 @@ class Appender:
                 raise _refused(log, producer.last_error)
         undelivered = sum(delivery.undelivered for delivery in closed)
         if undelivered:
-            errors = [str(p.last_error) for p in self._producers.values() if p.last_error]
+            errors = [p.last_error for p in self._producers.values() if p.last_error is not None]
+            why = f"; the last error: {errors[-1]}" if errors else ""
             raise PartialFailure(
                 f"{undelivered} of {count} records were not acknowledged within "
-                f"{self._timeout:g} s; the last error: {errors[-1]}",
+                f"{self._timeout:g} s{why}",
                 outcome=common_outcome(delivery.outcome for delivery in closed),
             )
         return count

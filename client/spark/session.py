@@ -11,20 +11,14 @@ from collections.abc import (
     Generator,
     Sequence,
 )
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from .. import tokens
 from ..ahead import ahead
-from ..cluster import Cluster
 from ..cursor import AsyncKeptCursor
-from ..loop_thread import LoopThread
-from ..protocol import address
 from ..protocol.cluster import METADATA
 from ..protocol.errors import LognodeError
 from ..protocol.patterns import Patterns, patterns_of
 from ..protocol.reads import LAYOUT, READ_SPAN, RESOLVE
-from ..protocol.tls import ClientTls
 from ..protocol.types import Consistency, CursorStart
 from ..retry import Attempts
 from ..routing import Range
@@ -32,48 +26,26 @@ from ..snapshot import AsyncSnapshot, check_log, take
 from ..span_pages import Span, SpanPage, span_pages
 from ..span_positions import Position, least, overlay, span_positions
 from ..vector import Vector
+from .connection import Connection
 from .options import ReadOptions
 from .planning import KeySpan, Mark, Weight
 
 asks_at_once: Final = 16
-close_timeout_s: Final = 5.0
 _EVERYTHING: Final[tuple[KeySpan, ...]] = ((b"", None),)
 Found = TypeVar("Found")
 
 
-def cluster_of(servers: str) -> Cluster:
-    """Return the cluster, with the TLS and the token of the address."""
-    seeds, files, token = address.parse(servers), address.tls_of(servers), None
-    token_file = address.token_file_of(servers)
-    if token_file is not None:
-        token = tokens.read_token(token_file)
-    return Cluster(seeds, None if files is None else ClientTls(files), token)
+class Session(Connection):
+    """A connection that reads a log.
 
-
-class Session:
-    """A client on its own thread, until it is closed; use it as a context manager.
-
-    `servers` may name the files for TLS and of a token. `log` may be empty until `of_log` names a
-    log. `timeout`: seconds, for each call. All raise LogNotFound, Unavailable, Timeout; the
-    constructor raises InvalidArgument for files that are missing on this machine.
+    `log` may be empty until `of_log` names a log. `timeout`: seconds, for each call. All raise
+    LogNotFound, Unavailable, Timeout; the constructor raises InvalidArgument.
     """
 
     def __init__(self, servers: str, log: str, *, timeout: float) -> None:
-        self._cluster = cluster_of(servers)
-        self._loop = LoopThread()
+        super().__init__(servers)
         self._routes = self._cluster.log(log)
         self._timeout = timeout
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._loop.close(self._cluster.close(), close_timeout_s)
 
     def of_log(self, name: str) -> Self:
         """Return a session of another log of the cluster, which is open as long as this one."""
