@@ -145,8 +145,6 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None) -> ReadO
         raise _wrong("includeHeaders", "is true, and columns does not name headers")
     _exclusive(options, "startingSeq", "startingTimestamp")
     _exclusive(options, "endingSeq", "endingTimestamp", "asOf")
-    if streaming:
-        _exclusive(options, "cursor", "logs", "logPrefix")
     if streaming is False:
         _exclusive(options, "cursor", "startingSeq", "startingTimestamp")
     renews = "lease_s" not in values

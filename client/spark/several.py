@@ -18,6 +18,7 @@ from ..protocol.errors import InvalidArgument, LogNotFound, NotFound
 from ..vector import Vector
 from . import offsets
 from .backlog import Backlog
+from .cursors import StreamCursor
 from .logs import logs_of
 from .offsets import Area, Offset, Unread
 from .options import ReadOptions
@@ -39,6 +40,8 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offset | None = None
         self._available: dict[str, StreamReader] | None = None
         """The logs of a run that reads only what is available now, each with its end."""
+        self._cursors: dict[str, StreamCursor] = {}
+        """The cursors of the logs, if the query has a cursor."""
         self._backlog = Backlog()
         self._seen: tuple[Offset, dict[str, list[Unread]]] | None = None
         """The latest offset, and what is unread behind the last planned micro-batch."""
@@ -115,7 +118,15 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: Offset) -> None:
-        """Do nothing: the checkpoint alone has the progress."""
+        """Keep in the cursor of each log that is still there what is done; see
+        `StreamReader.commit`."""
+        if self._options.cursor is None:
+            return
+        with self._session() as session:
+            for name, given in _logs(end).items():
+                done = offsets.vector(given)
+                if _is_there(session, name, done):
+                    self._of(name).keep(session.of_log(name), done)
 
     # In tasks.
 
@@ -136,9 +147,15 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _of(self, name: str) -> StreamReader:
         available = None if self._available is None else self._available.get(name)
-        return available or StreamReader(self._options.of_log(name), self._schema)
+        if available is not None:
+            return available
+        options = self._options.of_log(name)
+        if options.cursor is not None and name not in self._cursors:
+            self._cursors[name] = StreamCursor(options)
+        return StreamReader(options, self._schema, self._cursors.get(name))
 
     def _begin(self, session: Session, name: str) -> Offset:
+        self._cursors.pop(name, None)  # that of a deleted log with this name
         return self._of(name).begin(session.of_log(name))
 
     def _going(
@@ -149,12 +166,9 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         going: dict[str, Vector] = {}
         for name, given in begins.items():
             begin = offsets.vector(given)
-            try:
-                if name in names and session.of_log(name).log().log_id == begin.log_id:
-                    going[name] = begin
-            except LogNotFound:
-                pass
-            if name not in going and self._options.fail_on_data_loss:
+            if name in names and _is_there(session, name, begin):
+                going[name] = begin
+            elif self._options.fail_on_data_loss:
                 raise NotFound(
                     f"log {name!r}, which this stream has read, was deleted; its unread entries "
                     "are gone. Give failOnDataLoss=false to continue without them"
@@ -185,6 +199,14 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends[name] = offsets.offset(offsets.vector(ends[name]), end)
                 moved.append(name)
         return moved
+
+
+def _is_there(session: Session, name: str, of: Vector) -> bool:
+    """Whether the log of an offset exists, and was not created anew."""
+    try:
+        return session.of_log(name).log().log_id == of.log_id
+    except LogNotFound:
+        return False
 
 
 def _stored(session: Session, names: Mapping[str, Any]) -> tuple[int, int]:

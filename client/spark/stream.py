@@ -30,10 +30,14 @@ from .wanted import wanted
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of one run of a query. Each call opens its own connection, and closes it."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: StructType, cursor: StreamCursor | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
-        self._cursor = None if options.cursor is None else StreamCursor(options)
+        if cursor is None and options.cursor is not None:
+            cursor = StreamCursor(options)
+        self._cursor = cursor
         self._initial: Offset | None = None
         self._target: list[Position] | None = None
         """The end of a run that reads only what is available now."""
@@ -101,10 +105,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Keep in the cursor that everything up to `end` is done: Spark has stored this, and has
         begun the next micro-batch. Raises Fenced when another reader has opened the cursor."""
         if self._cursor is not None:
-            done = offsets.vector(end)
             with self._session() as session:
-                session.check(done)
-                self._cursor.commit(session, positions(done))
+                self.keep(session, offsets.vector(end))
 
     # In tasks.
 
@@ -150,6 +152,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if tasks:
             self._check_loss(session, tasks)
         return tasks
+
+    def keep(self, session: Session, done: Vector) -> None:
+        """Keep in the cursor that everything up to `done` is done."""
+        session.check(done)
+        if self._cursor is not None:
+            self._cursor.commit(session, positions(done))
 
     def rows(self, session: Session, task: Task) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task."""

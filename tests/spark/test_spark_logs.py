@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from feature_level import raise_level
 from pyspark.sql import SparkSession
 from spark_logs import filled
 
@@ -28,7 +29,8 @@ def test_a_batch_and_a_stream_read_the_logs_of_a_prefix(
     for name in ("eu-orders", "eu-returns", "us-orders"):
         filled(client, name, 100)
     options = {"servers": cluster.servers, "logPrefix": "eu-", "columns": "log,key,seq"}
-    limited, backlogs = {**options, "maxEntriesPerTrigger": "150"}, []
+    limited, backlogs = {**options, "maxEntriesPerTrigger": "150", "cursor": "tail"}, []
+    raise_level(client)
     batch = spark.read.format("lognode").options(**options).load()
     assert sorted((r.log, bytes(r.key), r.seq) for r in batch.collect()) == entries(
         client, "eu-orders", "eu-returns"
@@ -52,5 +54,10 @@ def test_a_batch_and_a_stream_read_the_logs_of_a_prefix(
 
     assert run() == entries(client, "eu-orders", "eu-returns")
     assert backlogs.pop()[:2] == [50, 0]
+    # The first of two micro-batches is in the cursor of each log.
+    done = [
+        client.log(name).cursor("tail").position().spans for name in ("eu-orders", "eu-returns")
+    ]
+    assert all(any(next_ > 1 for *_, next_ in spans) for spans in done), done
     filled(client, "eu-visits", 50)
     assert run() == entries(client, "eu-orders", "eu-returns", "eu-visits")

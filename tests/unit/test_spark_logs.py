@@ -10,7 +10,7 @@ from fake_cluster import FakeCluster, Stored
 from fake_thread import fake_cluster_thread
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from lognode.client.protocol.errors import InvalidArgument, LogNotFound, NotFound
+from lognode.client.protocol.errors import Fenced, InvalidArgument, LogNotFound, NotFound
 from lognode.client.spark import logs
 from lognode.client.spark.several import SeveralReader
 from lognode.client.spark.source import LognodeSource
@@ -213,5 +213,50 @@ def test_a_checkpoint_of_one_log_is_not_one_of_several(cluster: FakeCluster) -> 
     start = one.streamReader(one.schema()).initialOffset()
     with pytest.raises(InvalidArgument, match="Give each query a checkpoint of its own"):
         stream(cluster, logPrefix="eu/").latestOffset(start, None)
-    with pytest.raises(InvalidArgument, match="cursor: and logPrefix are both given"):
-        stream(cluster, logPrefix="eu/", cursor="c")
+
+
+# Cursors.
+
+
+def position(cluster: FakeCluster, name: str, key: bytes) -> int:
+    (known,) = (
+        each for each in cluster.ranges
+        if each.log_id == cluster.logs[name] and each.start <= key
+        and (each.end is None or key < each.end)
+    )  # fmt: skip
+    return known.cursors.found["tail"].position(key)
+
+
+def test_G3_a_stream_keeps_a_cursor_in_each_log(cluster: FakeCluster) -> None:
+    options = {"logPrefix": "eu/", "cursor": "tail", "startingSeq": "latest"}
+    reader = stream(cluster, **options)
+    start = json.loads(json.dumps(reader.initialOffset()))
+    assert batches(reader, start, 5) == ([], start)
+    fill(cluster, "eu/orders", 2)
+    fill(cluster, "eu/returns", 1)
+    due = [("eu/orders", b"a", 2), ("eu/orders", b"a", 3), ("eu/orders", b"m", 2),
+           ("eu/orders", b"m", 3), ("eu/returns", b"a", 3), ("eu/returns", b"m", 3)]  # fmt: skip
+    found, end = batches(reader, start, 5)
+    assert found == [due]
+    # The first micro-batch fails, and the query starts again: it begins where it did.
+    again = stream(cluster, **options)
+    assert json.loads(json.dumps(again.initialOffset())) == start
+    again.commit(end)
+    assert (position(cluster, "eu/orders", b"a"), position(cluster, "eu/returns", b"m")) == (4, 4)
+    with pytest.raises(Fenced):
+        reader.commit(end)
+    fresh = stream(cluster, logPrefix="eu/", cursor="tail")
+    assert batches(fresh, fresh.initialOffset(), 5)[0] == [], "a new checkpoint begins there"
+    fill(cluster, "eu/orders", 1)
+    last = json.loads(json.dumps(fresh.latestOffset(fresh.initialOffset(), None)))
+    fresh.commit(last)
+    fresh.commit(last)
+    assert position(cluster, "eu/orders", b"m") == 5
+
+
+def test_a_deleted_log_does_not_hinder_the_cursors_of_the_others(cluster: FakeCluster) -> None:
+    reader = stream(cluster, logPrefix="eu/", cursor="tail", failOnDataLoss="false")
+    _, end = batches(reader, reader.initialOffset(), 5)
+    del cluster.logs["eu/returns"]
+    reader.commit(end)
+    assert position(cluster, "eu/orders", b"a") == 2
