@@ -419,6 +419,7 @@ def test_bounds_of_a_batch(cluster: FakeCluster) -> None:
         ({"keys": "z1"}, [2, 6, 10]),
         ({"keyPrefix": "a2", "endingSeq": "6"}, [3]),
         ({"keyPrefix": "b"}, []),
+        ({"startingTimestamp": "9999"}, []),
     ):
         made = source(cluster, columns="key,seq", **options)
         reader = made.reader(made.schema())
