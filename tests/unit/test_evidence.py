@@ -1,5 +1,5 @@
-"""docs/evidence.md: a row for each promise and target, and each thing that it names exists. Also the
-tests that docs/spark.md names beside Kafka's connector."""
+"""docs/evidence.md: a row for each promise and target, and each thing that it names exists. So do
+the tests that docs/spark.md names beside Kafka's connector."""
 
 import ast
 import re
