@@ -5,10 +5,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from ..client import AsyncClient
 from ..protocol.errors import LognodeError
+from ..protocol.types import Entry
 from ..snapshot import AsyncSnapshot
 from .claims import Claim
 from .manifest import LogBackup, Manifest, Object, Part
@@ -96,10 +97,9 @@ async def _back_up(
         backup = LogBackup(
             name, described["policy"], None if hierarchy is None else hierarchy.hex(), parts
         )
-        reader = _Reader(snapshot, store, pace, result, backup)
-        for at, part in enumerate(parts):
-            await reader.read(part)
-            told((at + 1) / len(parts))
+        async with _Reader(snapshot, store, pace, result, backup, told) as reader:
+            for part in parts:
+                await reader.read(part)
         return backup, snapshot.vector.cluster
     finally:
         with suppress(LognodeError):
@@ -107,17 +107,33 @@ async def _back_up(
 
 
 class _Reader:
-    """Reads the parts of a snapshot into objects, and renews the lease."""
+    """Reads the parts of a snapshot into objects, and renews the lease; an asynchronous context.
+
+    While an object is stored, the entries of the next object are read.
+    """
 
     def __init__(
-        self, snapshot: AsyncSnapshot, store: Store, pace: Pace, result: Created, log: LogBackup
-    ) -> None:
+        self, snapshot: AsyncSnapshot, store: Store, pace: Pace, result: Created, log: LogBackup,
+        told: Callable[[float], None],
+    ) -> None:  # fmt: skip
         self._snapshot = snapshot
         self._store = store
         self._pace = pace
         self._result = result
         self._log = log
+        self._told = told
+        self._read = 0.0
+        """The part of the snapshot that is stored, 0 to 1."""
         self._renewed = time.monotonic()
+        self._storing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._storing is not None:
+            self._storing.cancel()
+            await asyncio.gather(self._storing, return_exceptions=True)
 
     async def read(self, part: Part) -> None:
         """Store the entries of a part, and note where its spans begin."""
@@ -132,11 +148,30 @@ class _Reader:
                     await self._put(part, cutter)
         if cutter.entries:
             await self._put(part, cutter)
+        await self._stored()
         part.bounds = sorted(bounds - {part.start})
+        self._tell(part, part.through_seq)
 
     async def _put(self, part: Part, cutter: Cutter) -> None:
+        """Begin to store the entries, once the object before is stored."""
         entries = cutter.taken()
+        await self._stored()
+        self._storing = asyncio.create_task(self._store_object(part, entries))
 
+    async def _stored(self) -> None:
+        """Wait until the object is stored. Raises the error of its storing."""
+        storing, self._storing = self._storing, None
+        if storing is not None:
+            await storing
+
+    def _tell(self, part: Part, seq: int) -> None:
+        """Tell how far the snapshot is stored, by the seqs of its parts."""
+        parts = self._log.parts
+        done = parts.index(part) + seq / max(seq, part.through_seq, 1)
+        self._read = max(self._read, done / len(parts))  # seqs fall from one span to the next
+        self._told(self._read)
+
+    async def _store_object(self, part: Part, entries: list[Entry]) -> None:
         def stored() -> tuple[str, int, int]:
             return *self._store.put_object(pack(entries)), sum_of(entries, self._log.sum)
 
@@ -147,6 +182,7 @@ class _Reader:
         self._result.objects += 1
         self._result.new_objects += written > 0
         self._result.new_bytes += written
+        self._tell(part, entries[-1].seq)
         await self._pace.passed(written)
         if time.monotonic() - self._renewed > _RENEW_EVERY_S:
             await self._snapshot.renew()
