@@ -189,8 +189,11 @@ class _Verb:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
             groups = {"verb": process.pid, **{f"node {at}": pid for at, pid in enumerate(pids)}}
-            with _Peaks(groups) as peaks:
-                self._out, self.said = process.communicate()
+            try:
+                with _Peaks(groups) as peaks:
+                    self._out, self.said = process.communicate()
+            finally:
+                process.kill()  # if the benchmark is ended
         self.seconds = time.monotonic() - began
         self.code = process.returncode
         self.memory = {"verb MiB": peaks.mib["verb"]}
