@@ -21,6 +21,8 @@ _CAUSES: Final = (
 _CHARS_MAX: Final = 300
 _STATUSES_THAT_PASS: Final = {0, 408, 409, 425, 429, 500, 502, 503, 504}
 _CODES_THAT_PASS: Final = {"RequestTimeout", "SlowDown"}
+KEYS_ENDED: Final = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
+"""Codes that say that temporary keys are no longer valid."""
 
 
 class Refusal(NamedTuple):
