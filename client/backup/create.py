@@ -19,6 +19,9 @@ from .store import Store
 
 _RENEW_EVERY_S: Final = 600.0
 _CLAIM_EVERY_S: Final = 60.0
+PATIENCE_S: Final = 60.0
+"""How long a range may be unavailable or overloaded: an election on a busy machine takes longer than
+users wait for a single read."""
 Told = Callable[[float, int], None]
 """Called with the part of the work that is done, 0 to 1, and the entries so far."""
 
@@ -91,7 +94,7 @@ async def _back_up(
     log = client.log(name)
     described = await log.describe()
     hierarchy = described["hierarchy"]
-    snapshot = await log.snapshot()
+    snapshot = await log.snapshot(timeout=PATIENCE_S)
     try:
         parts = [Part(*part) for part in snapshot.vector.parts]
         backup = LogBackup(
@@ -138,7 +141,8 @@ class _Reader:
     async def read(self, part: Part) -> None:
         """Store the entries of a part, and note where its spans begin."""
         cutter, bounds = Cutter(), {part.start}
-        async for start, columns in self._snapshot.read_in_order(part.start, part.end):
+        pages = self._snapshot.read_in_order(part.start, part.end, timeout=PATIENCE_S)
+        async for start, columns in pages:
             if start not in bounds:
                 bounds.add(start)
                 if cutter.entries:  # the next span has the same objects in each backup
@@ -185,5 +189,5 @@ class _Reader:
         self._tell(part, entries[-1].seq)
         await self._pace.passed(written)
         if time.monotonic() - self._renewed > _RENEW_EVERY_S:
-            await self._snapshot.renew()
+            await self._snapshot.renew(timeout=PATIENCE_S)
             self._renewed = time.monotonic()

@@ -34,7 +34,7 @@ from ..protocol.errors import (
 from ..protocol.records import encode_batch
 from ..protocol.types import Entry
 from .ahead import ReadAhead
-from .create import Told
+from .create import PATIENCE_S, Told
 from .manifest import LogBackup, Manifest, Part
 from .pace import Pace
 from .pieces import added, sum_of
@@ -44,8 +44,6 @@ from .verify import check_sum, checked
 _REQUEST_BYTES: Final = 1 << 20
 _REQUEST_ENTRIES: Final = 2_000
 _ENTRY_BYTES: Final = 64
-_PATIENCE_S: Final = 60.0
-"""How long a range may be unavailable or overloaded."""
 _PAUSE_S: Final = 0.1
 _PARTS_AT_ONCE: Final = 4
 """How many parts of a log are filled together: a part alone waits most of the time for the disks of
@@ -183,9 +181,9 @@ class _LogRestore:
 
     async def _read_back(self, kept: int) -> None:
         """Raise CorruptData unless the log has exactly the entries that it was given."""
-        snapshot = await self._client.log(self._log.name).snapshot()
+        snapshot = await self._client.log(self._log.name).snapshot(timeout=PATIENCE_S)
         total = count = 0
-        async for columns in snapshot.read_columns():
+        async for columns in snapshot.read_columns(timeout=PATIENCE_S):
             entries = columns.entries()
             total = await asyncio.to_thread(sum_of, entries, total)
             count += len(entries)
@@ -266,7 +264,7 @@ class _Filler:
         self, start: bytes, next_seq: int, rows: list[RestoredRow]
     ) -> tuple[int, bytes | None]:
         restore = self._client.admin.restore_entries
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return await restore(self._log, start, next_seq, rows)
