@@ -20,8 +20,8 @@ from .store import Store
 _RENEW_EVERY_S: Final = 600.0
 _CLAIM_EVERY_S: Final = 60.0
 PATIENCE_S: Final = 60.0
-"""How long a range may be unavailable or overloaded: an election on a busy machine takes longer than
-users wait for a single read."""
+"""How long a range may be unavailable or overloaded: an election on a busy machine takes longer
+than users wait for a single read."""
 Told = Callable[[float, int], None]
 """Called with the part of the work that is done, 0 to 1, and the entries so far."""
 

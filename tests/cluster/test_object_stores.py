@@ -122,7 +122,9 @@ def test_listings_are_in_the_order_of_names(store: ObjectStore) -> None:
     assert [listed.name for listed in store.objects()] == sorted(names)
 
 
-def test_a_listing_that_begins_anew_ends(faults: Faults, bucket: str) -> None:
+def test_a_listing_that_begins_anew_ends(server: S3Server, faults: Faults, bucket: str) -> None:
+    if server.kind == "versitygw":
+        pytest.skip("the server checks signatures, so that no proxy can change a request")
     store = s3(faults.endpoint, bucket)
     store.put("a", b"x")
     faults.same_pages = True
@@ -224,13 +226,21 @@ def test_a_put_and_its_read_back_have_one_time_limit(faults: Faults, bucket: str
     assert [asked.method for asked in faults.asked] == ["PUT", "PUT", "PUT", "GET"]
 
 
-def test_an_upload_that_arrives_damaged_is_found(faults: Faults, bucket: str) -> None:
-    """A server without a check of signatures takes other bytes; the ETag shows the difference."""
+def test_an_upload_that_arrives_damaged_is_found(
+    server: S3Server, faults: Faults, bucket: str
+) -> None:
+    """A server without a check of hashes takes other bytes; the ETag shows the difference. Another
+    server refuses the bytes, and they are sent again."""
     store = s3(faults.endpoint, bucket)
-    faults.change = lambda body: body[:-1] + b"!"
-    with pytest.raises(CorruptData, match="the store has other bytes of object a"):
-        store.put("a", b"content")
-    faults.change = lambda body: body
+    damage = iter((b"!",))
+    faults.change = lambda body: body[:-1] + next(damage, body[-1:])
+    if server.kind == "versitygw":
+        assert store.put("a", b"content")
+        assert store.get("a", 7) == b"content"
+        assert [asked.method for asked in faults.asked] == ["PUT", "PUT", "GET"]
+    else:
+        with pytest.raises(CorruptData, match="the store has other bytes of object a"):
+            store.put("a", b"content")
     faults.tag = '"0123"'  # an ETag that is not the MD5: the object is read back
     assert store.put("b", b"content")
     assert faults.asked[-1][:2] == ("GET", f"/{bucket}/a/prefix/b")
