@@ -6,8 +6,8 @@ claims. So one of the two sees the other: see `sweep`.
 A `create` that was killed leaves its claim. A claim is given up in two cases: its process ran on
 this machine and has ended, or the claim was not renewed for too long. The first case is sure; in
 the second, the `create` may go on later. A request of a killed `create` may also arrive late. So
-whoever gives up a claim first puts a mark in the place of the manifest: then a manifest that comes
-later is refused, and only then is the claim removed.
+the run that gives up a claim first puts a mark in the place of the manifest: then a manifest that
+comes later is refused, and only then is the claim removed.
 """
 
 import json

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from s3_servers import KEYS, SERVERS, S3Server, s3_server, spoiling_proxy
+from s3_servers import KEYS, S3Server, s3_server, spoiling_proxy
 
 import lognode
 from lognode import testing
@@ -42,7 +42,9 @@ class Place:
         return [listed.name for listed in self.objects.objects(folder)]
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+@pytest.fixture(
+    scope="module", params=["moto", pytest.param("versitygw", marks=pytest.mark.by_hand)]
+)
 def server(request: pytest.FixtureRequest, module_path: Path) -> Iterator[S3Server]:
     with s3_server(module_path, request.param) as found:
         yield found

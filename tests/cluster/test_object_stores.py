@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from s3_servers import (
     KEYS,
-    SERVERS,
     Fault,
     Faults,
     S3Server,
@@ -37,7 +36,9 @@ PATIENCE_S = 1.5
 buckets = (f"bucket-{at}" for at in itertools.count())
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+@pytest.fixture(
+    scope="module", params=["moto", pytest.param("versitygw", marks=pytest.mark.by_hand)]
+)
 def server(request: pytest.FixtureRequest, module_path: Path) -> Iterator[S3Server]:
     with s3_server(module_path, request.param) as found:
         yield found

@@ -29,8 +29,6 @@ from lognode import testing
 
 KEYS = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "no secret"}
 Fault = Literal["500", "501", "503", "lost", "cut", "silent", "redirect"]
-SERVERS = ["moto", pytest.param("versitygw", marks=pytest.mark.by_hand)]
-"""Parameters of tests that run with each server."""
 
 
 class Asked(NamedTuple):
