@@ -10,10 +10,12 @@ Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 
-async def each(items: Iterable[Item], ask: Callable[[Item], Awaitable[Found]]) -> list[Found]:
-    """Return the result of `ask` for each item, with bounded concurrency. A failure cancels the
+async def each(
+    items: Iterable[Item], ask: Callable[[Item], Awaitable[Found]], at_once: int = asks_at_once
+) -> list[Found]:
+    """Return the result of `ask` for each item, `at_once` at the same time. A failure cancels the
     other calls."""
-    gate = asyncio.Semaphore(asks_at_once)
+    gate = asyncio.Semaphore(at_once)
 
     async def one(item: Item) -> Found:
         async with gate:

@@ -5,6 +5,7 @@
     manifest     what a backup has: logs, parts, objects, counts and sums
     pieces       entries as objects: where to cut, how they are packed, the sum of entries
     claims       the `create`s that run, and the numbers of sweeps
+    owners       which process has a claim, and whether the process has ended
     sweep        remove backups, and then the objects that no backup names
     create       read snapshots of logs, store the objects that are new, then the manifest
     ahead        read objects before they are needed

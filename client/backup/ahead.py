@@ -1,6 +1,6 @@
 """Reads objects before they are needed, a few at a time and in the given order.
 
-What waits are the stored bytes, at most `AHEAD` objects of a backup: an object has about 4 MiB, and
+What waits are the stored bytes, at most `AHEAD` objects by default: an object has about 4 MiB, and
 none above `CONTENT_BYTES_MAX` is taken. An object is unpacked when its turn comes.
 """
 
@@ -18,9 +18,10 @@ AHEAD: Final = 4
 class ReadAhead:
     """Objects in the order of their names. Use as an asynchronous context."""
 
-    def __init__(self, store: Store, names: Iterable[str]) -> None:
+    def __init__(self, store: Store, names: Iterable[str], at_once: int = AHEAD) -> None:
         self._store = store
         self._names = iter(names)
+        self._at_once = at_once
         self._reads: deque[asyncio.Task[bytes]] = deque()
 
     async def next(self) -> bytes:
@@ -32,7 +33,7 @@ class ReadAhead:
         return found
 
     def _fill(self) -> None:
-        while len(self._reads) < AHEAD:
+        while len(self._reads) < self._at_once:
             name = next(self._names, None)
             if name is None:
                 return

@@ -2,6 +2,12 @@
 
 `create` puts its claim before it looks for objects. A sweep puts its number before it looks for
 claims. So one of the two sees the other: see `sweep`.
+
+A `create` that was killed leaves its claim. A claim is given up in two cases: its process ran on
+this machine and has ended, or the claim was not renewed for too long. The first case is sure; in
+the second, the `create` may go on later. A request of a killed `create` may also arrive late. So
+the run that gives up a claim first puts a mark in the place of the manifest: then a manifest that
+comes later is refused, and only then is the claim removed.
 """
 
 import json
@@ -17,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from ..protocol.errors import Conflict, CorruptData, LognodeError, NotFound
 from .manifest import Manifest
+from .owners import Owners
 from .store import Store, backup_at, is_backup, json_of
 
 STALE_MS: Final = 900_000
@@ -26,6 +33,7 @@ _SWEEP: Final = re.compile("[1-9][0-9]{0,8}")
 _BYTES_MAX: Final = 1 << 16
 _OWNER_CHARS_MAX: Final = 200
 Clock = Callable[[], int]
+OWNERS: Final = Owners()
 
 
 def now_ms() -> int:
@@ -36,30 +44,43 @@ def now_ms() -> int:
 class Claim:
     """The claim of a `create`. All methods block: call them in a thread."""
 
-    def __init__(self, store: Store, created_ms: int, clock: Clock) -> None:
+    def __init__(self, store: Store, created_ms: int, clock: Clock, owners: Owners) -> None:
         self.backup = backup_at(created_ms)
         self.created_ms = created_ms
         self._store = store
         self._clock = clock
+        self._process = owners.told()
         self._token = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._finishes = False
         self._is_released = False
 
     @classmethod
-    def taken(cls, store: Store, clock: Clock = now_ms) -> "Claim":
-        """Claim the id of a new backup, and let the store use no object that a sweep removes."""
+    def taken(cls, store: Store, clock: Clock = now_ms, owners: Owners = OWNERS) -> "Claim":
+        """Claim the id of a new backup, and let the store use no object that a sweep removes.
+
+        What `create`s left that were killed on this machine is removed first: their claims, and
+        files that they did not write to their end.
+        """
         while True:
-            found = cls(store, clock(), clock)
+            found = cls(store, clock(), clock, owners)
             if store.objects.put(found._path, found._content()):
                 break
             time.sleep(0.001)  # another `create` began in the same millisecond
+        with suppress(LognodeError):  # the next run removes what is left
+            found._tidy(owners)
         try:
             store.begin(newest_sweep(store), _Named(store))
         except LognodeError:
             found.release()
             raise
         return found
+
+    def _tidy(self, owners: Owners) -> None:
+        self._store.objects.clear()
+        for claimed in claims(self._store, self._clock, owners):
+            if claimed.is_gone:
+                dismiss(self._store, claimed)
 
     @property
     def _path(self) -> str:
@@ -70,6 +91,7 @@ class Claim:
             "owner": f"{socket.gethostname()}, process {os.getpid()}"[:_OWNER_CHARS_MAX],
             "token": self._token,
             "renewed_ms": self._clock(),
+            "process": self._process,
         }
         return self._store.sealing.seal(self._path, json.dumps(told).encode())
 
@@ -114,19 +136,21 @@ class _Named:
 
 
 class Claimed(NamedTuple):
-    """A claim in a store. `age_ms`: since its last renewal; clocks may differ."""
+    """A claim in a store. `age_ms`: since its last renewal; clocks may differ. `is_gone`: the
+    process has surely ended."""
 
     backup: str
     owner: str
     age_ms: int
+    is_gone: bool = False
 
     @property
     def is_stale(self) -> bool:
-        """Whether the `create` ended."""
-        return abs(self.age_ms) > STALE_MS
+        """Whether the `create` ended, or has stood still for too long."""
+        return self.is_gone or abs(self.age_ms) > STALE_MS
 
 
-def claims(store: Store, clock: Clock = now_ms) -> list[Claimed]:
+def claims(store: Store, clock: Clock = now_ms, owners: Owners = OWNERS) -> list[Claimed]:
     """Return the claims. A damaged claim is stale."""
     found = []
     for listed in store.objects.objects("creating"):
@@ -142,7 +166,8 @@ def claims(store: Store, clock: Clock = now_ms) -> list[Claimed]:
         renewed = told.get("renewed_ms")
         renewed_ms = renewed if type(renewed) is int else 0
         owner = str(told.get("owner"))[:_OWNER_CHARS_MAX]
-        found.append(Claimed(backup, owner, clock() - renewed_ms))
+        is_gone = owners.has_ended(told.get("process"))
+        found.append(Claimed(backup, owner, clock() - renewed_ms, is_gone))
     return found
 
 

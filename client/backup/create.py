@@ -2,13 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Self
 
 from ..client import AsyncClient
+from ..gathering import each
 from ..protocol.errors import LognodeError
+from ..protocol.types import Entry
 from ..snapshot import AsyncSnapshot
 from .claims import Claim
 from .manifest import LogBackup, Manifest, Object, Part
@@ -18,6 +20,11 @@ from .store import Store
 
 _RENEW_EVERY_S: Final = 600.0
 _CLAIM_EVERY_S: Final = 60.0
+_PARTS_AT_ONCE: Final = 4
+"""How many parts of a log are read together: a single page waits for a quorum most of the time."""
+PATIENCE_S: Final = 60.0
+"""How long a range may be unavailable or overloaded: an election on a busy machine takes longer
+than users wait for a single read."""
 Told = Callable[[float, int], None]
 """Called with the part of the work that is done, 0 to 1, and the entries so far."""
 
@@ -90,53 +97,102 @@ async def _back_up(
     log = client.log(name)
     described = await log.describe()
     hierarchy = described["hierarchy"]
-    snapshot = await log.snapshot()
+    snapshot = await log.snapshot(timeout=PATIENCE_S)
     try:
         parts = [Part(*part) for part in snapshot.vector.parts]
         backup = LogBackup(
             name, described["policy"], None if hierarchy is None else hierarchy.hex(), parts
         )
-        reader = _Reader(snapshot, store, pace, result, backup)
-        for at, part in enumerate(parts):
-            await reader.read(part)
-            told((at + 1) / len(parts))
+        reader = _Reader(snapshot, store, pace, result, backup, told)
+        await each(parts, reader.read, _PARTS_AT_ONCE)
         return backup, snapshot.vector.cluster
     finally:
         with suppress(LognodeError):
             await snapshot.release()
 
 
+class _Next:
+    """Stores an object while its caller reads the entries of the next object; an asynchronous
+    context."""
+
+    def __init__(self) -> None:
+        self._storing: asyncio.Task[None] | None = None
+
+    async def begin(
+        self, store: Callable[[Part, list[Entry]], Coroutine[Any, Any, None]], part: Part,
+        entries: list[Entry],
+    ) -> None:  # fmt: skip
+        """Begin to store the entries, once the object before is stored."""
+        await self.end()
+        self._storing = asyncio.create_task(store(part, entries))
+
+    async def end(self) -> None:
+        """Wait until the object is stored. Raises the error of its storing."""
+        storing, self._storing = self._storing, None
+        if storing is not None:
+            await storing
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._storing is not None:
+            self._storing.cancel()
+            await asyncio.gather(self._storing, return_exceptions=True)
+
+
 class _Reader:
-    """Reads the parts of a snapshot into objects, and renews the lease."""
+    """Reads the parts of a snapshot into objects, some parts together, and renews the lease.
+
+    Objects are stored one after the other.
+    """
 
     def __init__(
-        self, snapshot: AsyncSnapshot, store: Store, pace: Pace, result: Created, log: LogBackup
-    ) -> None:
+        self, snapshot: AsyncSnapshot, store: Store, pace: Pace, result: Created, log: LogBackup,
+        told: Callable[[float], None],
+    ) -> None:  # fmt: skip
         self._snapshot = snapshot
         self._store = store
         self._pace = pace
         self._result = result
         self._log = log
+        self._told = told
+        self._read = [0.0] * len(log.parts)
+        """How much of each part is stored, 0 to 1."""
         self._renewed = time.monotonic()
+        self._one = asyncio.Lock()
 
     async def read(self, part: Part) -> None:
         """Store the entries of a part, and note where its spans begin."""
         cutter, bounds = Cutter(), {part.start}
-        async for start, columns in self._snapshot.read_in_order(part.start, part.end):
-            if start not in bounds:
-                bounds.add(start)
-                if cutter.entries:  # the next span has the same objects in each backup
-                    await self._put(part, cutter)
-            for entry in columns.entries():
-                if cutter.add(entry):
-                    await self._put(part, cutter)
-        if cutter.entries:
-            await self._put(part, cutter)
+        pages = self._snapshot.read_in_order(part.start, part.end, timeout=PATIENCE_S)
+        async with _Next() as storing:
+            async for start, columns in pages:
+                if start not in bounds:
+                    bounds.add(start)
+                    if cutter.entries:  # the next span has the same objects in each backup
+                        await storing.begin(self._store_object, part, cutter.taken())
+                for entry in columns.entries():
+                    if cutter.add(entry):
+                        await storing.begin(self._store_object, part, cutter.taken())
+            if cutter.entries:
+                await storing.begin(self._store_object, part, cutter.taken())
+            await storing.end()
         part.bounds = sorted(bounds - {part.start})
+        self._tell(part, part.through_seq)
 
-    async def _put(self, part: Part, cutter: Cutter) -> None:
-        entries = cutter.taken()
+    def _tell(self, part: Part, seq: int) -> None:
+        """Tell how far the snapshot is stored, by the seqs of its parts."""
+        at = self._log.parts.index(part)
+        done = seq / max(seq, part.through_seq, 1)
+        self._read[at] = max(self._read[at], done)  # seqs fall from one span to the next
+        self._told(sum(self._read) / len(self._read))
 
+    async def _store_object(self, part: Part, entries: list[Entry]) -> None:
+        async with self._one:
+            await self._store_one(part, entries)
+
+    async def _store_one(self, part: Part, entries: list[Entry]) -> None:
         def stored() -> tuple[str, int, int]:
             return *self._store.put_object(pack(entries)), sum_of(entries, self._log.sum)
 
@@ -147,7 +203,8 @@ class _Reader:
         self._result.objects += 1
         self._result.new_objects += written > 0
         self._result.new_bytes += written
+        self._tell(part, entries[-1].seq)
         await self._pace.passed(written)
         if time.monotonic() - self._renewed > _RENEW_EVERY_S:
-            await self._snapshot.renew()
+            await self._snapshot.renew(timeout=PATIENCE_S)
             self._renewed = time.monotonic()

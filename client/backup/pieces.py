@@ -18,6 +18,7 @@ _CUT_EVERY: Final = 4_096
 _BYTES_MAX: Final = 4 << 20
 _ENTRY_BYTES: Final = 32
 _SUM_BYTES: Final = 32
+_MODULUS: Final = 1 << 8 * _SUM_BYTES
 
 
 class Cutter:
@@ -81,4 +82,9 @@ def sum_of(entries: list[Entry], before: int = 0) -> int:
             (key, seq, ms, sorted(headers.items()) if headers else None, value, snapshot)
         )
         total += int.from_bytes(blake2b(row, digest_size=_SUM_BYTES).digest())
-    return total % (1 << (8 * _SUM_BYTES))
+    return total % _MODULUS
+
+
+def added(one: int, other: int) -> int:
+    """Return the sum of all entries of two sums."""
+    return (one + other) % _MODULUS

@@ -1,8 +1,9 @@
 """Put the logs of a backup into a cluster, with the seqs and timestamps of all entries.
 
 A log is created with the ranges of the backup and without rules that split ranges or remove
-entries. Its ranges take the entries in the order of seq. The log gets its policy at the end. An
-interrupted restore continues when the call is made again: each range says how far it is.
+entries. A range takes its entries in the order of seq; some ranges are filled at the same time. The
+log gets its policy at the end. An interrupted restore continues when the call is made again: each
+range says how far it is.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from typing import Final
 
 from ..admin import RestoredRow
 from ..client import AsyncClient
+from ..gathering import each
 from ..protocol import limits, log_names
 from ..protocol.errors import (
     BatchSpansRanges,
@@ -32,19 +34,22 @@ from ..protocol.errors import (
 from ..protocol.records import encode_batch
 from ..protocol.types import Entry
 from .ahead import ReadAhead
-from .create import Told
+from .create import PATIENCE_S, Told
 from .manifest import LogBackup, Manifest, Part
 from .pace import Pace
-from .pieces import sum_of
+from .pieces import added, sum_of
 from .store import Store
-from .verify import ahead_of, check_sum, checked
+from .verify import check_sum, checked
 
 _REQUEST_BYTES: Final = 1 << 20
 _REQUEST_ENTRIES: Final = 2_000
 _ENTRY_BYTES: Final = 64
-_PATIENCE_S: Final = 60.0
-"""How long a range may be unavailable or overloaded."""
 _PAUSE_S: Final = 0.1
+_PARTS_AT_ONCE: Final = 4
+"""How many parts of a log are filled together: a part alone waits most of the time for the disks of
+its members."""
+_AHEAD: Final = 2
+"""How many objects of a part are read ahead."""
 _POLICY: Final = (
     "retention_ms", "retention_bytes", "cleanup", "delete_retention_ms", "snapshot_delay_ms",
     "split_bytes", "split_rate",
@@ -131,24 +136,28 @@ class _LogRestore:
         """Create the log, fill it, read it back, and give it its policy."""
         log = self._log
         await self._create()
-        async with ahead_of(self._store, log) as ahead:
-            for part in log.parts:
-                await self._fill(part, ahead, told)
+        await each(log.parts, lambda part: self._fill(part, told), _PARTS_AT_ONCE)
         check_sum(self._manifest, log, self._count, self._total)
         self._result.left_out += self._count - self._kept
         await self._read_back(self._kept)
         policy = {name: log.policy[name] for name in _POLICY if name in log.policy}
         await self._client.alter_log(log.name, **policy)
 
-    async def _fill(self, part: Part, ahead: ReadAhead, told: Callable[[int], None]) -> None:
+    async def _fill(self, part: Part, told: Callable[[int], None]) -> None:
         filler = await _Filler.begun(self._client, self._log.name, part)
-        async with aclosing(checked(self._store, ahead, part, self._pace)) as found:
+        names = (found.name for found in part.objects)
+        async with (
+            ReadAhead(self._store, names, _AHEAD) as ahead,
+            aclosing(checked(self._store, ahead, part, self._pace)) as found,
+        ):
             async for entries in found:
-                self._total = await asyncio.to_thread(sum_of, entries, self._total)
+                own = await asyncio.to_thread(sum_of, entries)
+                self._total = added(self._total, own)
                 self._count += len(entries)
                 if self._at_ms is not None:
                     entries = [e for e in entries if e.timestamp_ms <= self._at_ms]
-                self._sum = await asyncio.to_thread(sum_of, entries, self._sum)
+                    own = await asyncio.to_thread(sum_of, entries)
+                self._sum = added(self._sum, own)
                 self._kept += len(entries)
                 await filler.put(entries)
                 self._result.entries += len(entries)
@@ -172,9 +181,9 @@ class _LogRestore:
 
     async def _read_back(self, kept: int) -> None:
         """Raise CorruptData unless the log has exactly the entries that it was given."""
-        snapshot = await self._client.log(self._log.name).snapshot()
+        snapshot = await self._client.log(self._log.name).snapshot(timeout=PATIENCE_S)
         total = count = 0
-        async for columns in snapshot.read_columns():
+        async for columns in snapshot.read_columns(timeout=PATIENCE_S):
             entries = columns.entries()
             total = await asyncio.to_thread(sum_of, entries, total)
             count += len(entries)
@@ -255,7 +264,7 @@ class _Filler:
         self, start: bytes, next_seq: int, rows: list[RestoredRow]
     ) -> tuple[int, bytes | None]:
         restore = self._client.admin.restore_entries
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return await restore(self._log, start, next_seq, rows)

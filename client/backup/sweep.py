@@ -21,8 +21,9 @@ from difflib import get_close_matches
 from typing import Final
 
 from ..protocol.errors import CorruptData, InvalidArgument, NotFound
-from .claims import Claimed, Clock, begin_sweep, claims, dismiss, now_ms
+from .claims import OWNERS, Claimed, Clock, begin_sweep, claims, dismiss, now_ms
 from .manifest import Manifest
+from .owners import Owners
 from .store import Store, path_of, sweep_of
 
 AT_ONCE: Final = 16
@@ -48,19 +49,22 @@ class Removed:
 class Removal:
     """Backups that go, and those that stay. All methods block: call them in a thread."""
 
-    def __init__(self, store: Store, clock: Clock = now_ms) -> None:
+    def __init__(self, store: Store, clock: Clock, owners: Owners) -> None:
         self.doomed: list[str] = []
         self._store = store
         self._clock = clock
+        self._owners = owners
         self._left: dict[str, set[str]] = {}
         """The backups that stay, with the objects that each names."""
 
     @classmethod
-    def of_names(cls, store: Store, names: Iterable[str], clock: Clock = now_ms) -> "Removal":
+    def of_names(
+        cls, store: Store, names: Iterable[str], clock: Clock = now_ms, owners: Owners = OWNERS
+    ) -> "Removal":
         """Choose the backups of these ids; their manifests may be damaged. Raises NotFound for an
         unknown id, InvalidArgument if no backup would stay, CorruptData for a damaged manifest of a
         backup that stays."""
-        found = cls(store, clock)
+        found = cls(store, clock, owners)
         there, doomed = store.backups(), set(names)
         for name in sorted(doomed.difference(there)):
             near = get_close_matches(name, there, n=1)
@@ -82,11 +86,12 @@ class Removal:
 
     @classmethod
     def of_rule(
-        cls, store: Store, keep: int, within_ms: int | None, clock: Clock = now_ms
-    ) -> "Removal":
+        cls, store: Store, keep: int, within_ms: int | None, clock: Clock = now_ms,
+        owners: Owners = OWNERS,
+    ) -> "Removal":  # fmt: skip
         """Choose the backups that are, for each of their logs, neither among the newest `keep` nor
         within `within_ms` before the newest. Raises CorruptData for a damaged manifest."""
-        found = cls(store, clock)
+        found = cls(store, clock, owners)
         newest: dict[tuple[str, str], int] = {}
         counts: dict[tuple[str, str], int] = {}
         for backup in reversed(store.backups()):
@@ -127,22 +132,24 @@ class Removal:
     def preview(self) -> Removed:
         """Return what `run` would remove now."""
         found = self._unnamed()
-        running = [each for each in claims(self._store, self._clock) if not each.is_stale]
+        running = [each for each in self._claims() if not each.is_stale]
         return self._result(found, running)
 
     def run(self, told: Told, at_once: int = AT_ONCE) -> Removed:
         """Remove the backups, and then the objects that no backup names.
 
-        While a `create` runs, the objects stay, and a later removal removes them.
+        While a `create` runs, the objects stay, and a later removal removes them. Files that killed
+        writers did not write to their end go too.
         """
         store = self._store
+        store.objects.clear()
         for backup in self.doomed:
             store.delete_manifest(backup)
         if not self._unnamed():
             return self._result({}, [])  # without a sweep, a `create` need not read manifests
         number = begin_sweep(store)
         running = []
-        for claimed in claims(store, self._clock):
+        for claimed in self._claims():
             if claimed.is_stale:
                 dismiss(store, claimed)
             else:
@@ -153,6 +160,9 @@ class Removal:
         found = {n: size for n, size in self._unnamed().items() if sweep_of(n) < number}
         self._delete(list(found), told, at_once)
         return self._result(found, [])
+
+    def _claims(self) -> list[Claimed]:
+        return claims(self._store, self._clock, self._owners)
 
     def _read_new(self) -> None:
         """Read the manifests of backups that were made since the first look."""

@@ -2,6 +2,9 @@
 
 import argparse
 import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +25,7 @@ from .verb import Call, Verb
 from .verbs_logs import confirm
 
 _SECRET_BYTES_MIN = 8
+_TERMINATED = 128 + signal.SIGTERM
 _AT_ONCE = 8
 """How many manifests are read together."""
 _CREATED = ("backup", "logs", "entries", "objects", "new_objects", "new_bytes")
@@ -160,12 +164,46 @@ async def _opened(call: Call, *, create_store: bool = False) -> Store:
     return await asyncio.to_thread(opened)
 
 
-async def _create(call: Call) -> None:
+async def _create(call: Call) -> int | None:
     store, progress = await _opened(call, create_store=True), Progress("backup")
     pace = Pace(call.options.limit_rate)
-    result = await create(call.client, store, call.options.log, pace, progress.update)
+    work = asyncio.create_task(
+        create(call.client, store, call.options.log, pace, progress.update)
+    )  # fmt: skip
+    with _cancelled_by_sigterm(work) as sent:
+        try:
+            result = await work
+        except asyncio.CancelledError:
+            if not sent:
+                raise
+            progress.leave()
+            call.note("ended by SIGTERM; the next `create` uses the objects that are stored")
+            return _TERMINATED
     progress.end(1.0, result.entries)
     call.printer.record(asdict(result), _CREATED)
+    return None
+
+
+@contextmanager
+def _cancelled_by_sigterm(work: "asyncio.Task[Any]") -> Iterator[list[int]]:
+    """Cancel the work at the first SIGTERM, so that the work gives its claim and its lease back;
+    the second ends the process at once. Yield a list that has the signal from then on."""
+    loop, sent = asyncio.get_running_loop(), list[int]()
+
+    def cancel() -> None:
+        sent.append(signal.SIGTERM)
+        loop.remove_signal_handler(signal.SIGTERM)
+        work.cancel()
+
+    try:
+        loop.add_signal_handler(signal.SIGTERM, cancel)
+    except (NotImplementedError, RuntimeError, ValueError):  # not the main thread
+        yield sent
+        return
+    try:
+        yield sent
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def _list(call: Call) -> None:

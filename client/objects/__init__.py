@@ -1,11 +1,12 @@
 """client/objects: stores for objects outside of a cluster, a directory or a bucket in S3.
 
-    store        the interface `ObjectStore`, and what names and answers are allowed
-    directory    a directory of files
-    s3           a bucket of an S3-compatible store, by the library obstore
-    s3_errors    what an error of obstore means, and whether the request is worth a repetition
-    s3_settings  region, endpoint and credentials: from flags, the environment and files of AWS
-    places       the store that a text names, as `s3://bucket/prefix` or a path
+    store           the interface `ObjectStore`, and what names and answers are allowed
+    directory       a directory of files
+    s3              a bucket of an S3-compatible store, by the library obstore
+    s3_credentials  the keys: from the environment, a profile, a program, the machine
+    s3_errors       what an error of obstore means, and whether the request is worth a repetition
+    s3_settings     region and endpoint: from flags, the environment and files of AWS
+    places          the store that a text names, as `s3://bucket/prefix` or a path
 
 The contract:
 

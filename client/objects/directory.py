@@ -2,11 +2,18 @@
 
 A file appears whole or not at all: it is written beside its place under a name that begins with
 `.`, synced, and linked to its place. The directory is synced before `put` returns.
+
+A writer that is killed leaves the file beside the place. `clear` removes such files. A writer holds
+a lock (flock) on the file while it writes, and the kernel ends the lock with the writer, so `clear`
+removes only files whose lock it gets. Between the creation of the file and its lock, and on file
+systems without locks or with locks of one machine only, `clear` may take the file of a living
+writer: then the writer does not find the file when it links the file, and writes the file again.
 """
 
 import errno
+import fcntl
 import os
-import threading
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +24,9 @@ from .store import Listed, ObjectStore, check_name, check_range, is_name
 
 _WITHOUT_LINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 """Errors with which a file system refuses hard links."""
+_BESIDE: Final = re.compile(r"[.].+[.]part")
+_TRIES: Final = 3
+"""How often a file is written whose place another process has cleared."""
 
 
 class DirectoryStore(ObjectStore):
@@ -31,21 +41,10 @@ class DirectoryStore(ObjectStore):
         with self._errors():
             if not replace and path.exists():
                 return False
-            _make(path.parent)
-            beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
-            try:
-                with beside.open("wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                if replace:
-                    beside.replace(path)
-                elif not _linked(beside, path):
-                    return False
-            finally:
-                beside.unlink(missing_ok=True)
-            _sync(path.parent)
-            return True
+            for _ in range(_TRIES - 1):
+                with suppress(FileNotFoundError):  # `clear` has taken the file
+                    return _written(path, content, replace=replace)
+            return _written(path, content, replace=replace)
 
     def get(self, name: str, bytes_max: int) -> bytes | None:
         with self._errors():
@@ -104,6 +103,16 @@ class DirectoryStore(ObjectStore):
             path.unlink()
             _sync(path.parent)
 
+    def clear(self) -> int:
+        count = 0
+        for folder, _, names in os.walk(self._root):
+            for name in filter(_BESIDE.fullmatch, names):
+                with suppress(OSError), Path(folder, name).open("r+b") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    Path(folder, name).unlink()
+                    count += 1
+        return count
+
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Turn errors of the disk into Unavailable."""
@@ -112,6 +121,28 @@ class DirectoryStore(ObjectStore):
         except OSError as error:
             text = f"{error.strerror or error}. Check the disk and the rights of the directory"
             raise self.failed(Unavailable, text) from None
+
+
+def _written(path: Path, content: bytes, *, replace: bool) -> bool:
+    """Write a file beside the path, and give the file its name. Return False for a path that
+    exists, without `replace`."""
+    _make(path.parent)
+    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
+    try:
+        with beside.open("wb") as file:
+            with suppress(OSError):  # a file system without locks, or `clear` is at the file
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            if replace:
+                beside.replace(path)
+            elif not _linked(beside, path):
+                return False
+    finally:
+        beside.unlink(missing_ok=True)
+    _sync(path.parent)
+    return True
 
 
 def _make(folder: Path) -> None:

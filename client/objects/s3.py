@@ -24,8 +24,16 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from ..protocol.errors import CorruptData, InvalidArgument, NotFound, Unauthorized, Unavailable
-from .s3_errors import Refusal, refusal
+from ..protocol.errors import (
+    CorruptData,
+    InvalidArgument,
+    LognodeError,
+    NotFound,
+    Unauthorized,
+    Unavailable,
+)
+from .s3_credentials import CredentialProcess, Keys
+from .s3_errors import KEYS_ENDED, Refusal, refusal
 from .s3_settings import S3Settings
 from .store import Listed, ObjectStore, check_name, check_range, is_name
 
@@ -50,6 +58,29 @@ class _Unsupported(Exception):
     """The store knows no conditional put."""
 
 
+class _Keys:
+    """Gives obstore keys; obstore asks again before the keys end."""
+
+    def __init__(self, credentials: Keys | CredentialProcess | None) -> None:
+        self._credentials = credentials
+        self._refused: LognodeError | None = None
+
+    def __call__(self) -> Keys:
+        credentials = self._credentials
+        if not isinstance(credentials, CredentialProcess):
+            return dict(credentials or {})
+        try:
+            return credentials.keys()
+        except LognodeError as error:
+            self._refused = error
+            raise
+
+    def refused(self) -> LognodeError | None:
+        """Return the error of the program that should have printed keys since the last call."""
+        found, self._refused = self._refused, None
+        return found
+
+
 class S3ObjectStore(ObjectStore):
     """Objects whose names in the bucket begin with a prefix. The contract is that of the folder."""
 
@@ -68,6 +99,7 @@ class S3ObjectStore(ObjectStore):
         self._settings = settings
         self._where = settings.endpoint or f"AWS in {settings.region}"
         self._conditional = True
+        self._keys = _Keys(settings.credentials)
         self._store = self._opened(bucket)
 
     def _opened(self, bucket: str) -> "Bucket":
@@ -90,7 +122,8 @@ class S3ObjectStore(ObjectStore):
             options["root_certificate"] = settings.ca
         given: dict[str, Any] = {"region": settings.region}
         if settings.credentials is not None:
-            given["credential_provider"] = partial(dict, settings.credentials)
+            given["credential_provider"] = self._keys
+        given |= settings.identity
         if settings.endpoint is not None:
             given["endpoint"] = given["aws_endpoint_url_s3"] = settings.endpoint
         return S3Store(
@@ -271,6 +304,9 @@ class S3ObjectStore(ObjectStore):
                 return call()
             except _Failed as failed:
                 told: Refusal = failed.args[0]
+            refused = self._keys.refused()
+            if refused is not None:
+                raise self.failed(type(refused), refused.message)
             if not told.passes:
                 raise self._error(told)
             left = begun + room - time.monotonic()
@@ -305,6 +341,12 @@ class S3ObjectStore(ObjectStore):
                 f"the bucket is not in the region {self._settings.region}. Give the region of the "
                 "bucket with --region",
                 what="region",
+            )
+        if told.code in KEYS_ENDED:
+            return self.failed(
+                Unauthorized,
+                f"{self._where} refused the credentials: {told.text}. The keys have ended: ask for "
+                "new keys, and repeat the command",
             )
         if told.status in (401, 403):
             return self.failed(

@@ -6,6 +6,7 @@ patience ends, and the user then sees the text.
 """
 
 import re
+from html import unescape
 from typing import Final, NamedTuple
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
@@ -20,7 +21,10 @@ _CAUSES: Final = (
 """Where the dump of an error names its cause, the most exact cause first."""
 _CHARS_MAX: Final = 300
 _STATUSES_THAT_PASS: Final = {0, 408, 409, 425, 429, 500, 502, 503, 504}
-_CODES_THAT_PASS: Final = {"RequestTimeout", "SlowDown"}
+_CODES_THAT_PASS: Final = {"RequestTimeout", "SlowDown", "BadDigest", "XAmzContentSHA256Mismatch"}
+"""The last two say that an upload was damaged on its way."""
+KEYS_ENDED: Final = {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"}
+"""Codes that say that temporary keys are no longer valid."""
 
 
 class Refusal(NamedTuple):
@@ -66,7 +70,8 @@ def refusal(error: Exception) -> Refusal:
     status, code = _STATUS.search(line), _CODE.search(line)
     message = _MESSAGE.search(line)
     if code is not None:
-        text = f"{code[1]} ({message[1].rstrip('.')})" if message is not None else code[1]
+        said = unescape(message[1]).rstrip(".") if message is not None else ""
+        text = f"{code[1]} ({said})" if said else code[1]
     else:
         text = line.rpartition(" - ")[2] or line
         causes = (cause.search(rest) for cause in _CAUSES if status is None)

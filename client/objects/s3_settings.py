@@ -1,8 +1,7 @@
 """Region, endpoint and credentials of an S3-compatible store.
 
 Flags come first, then the environment, then the profile in the files of AWS (`AWS_PROFILE`, else
-`default`). Without keys in any of them, obstore asks the machine for credentials: a web identity, a
-container's role or an instance's role.
+`default`). `s3_credentials` says which keys a store gets.
 """
 
 import configparser
@@ -13,46 +12,53 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ..protocol.errors import InvalidArgument
+from .s3_credentials import (
+    CredentialProcess,
+    Keys,
+    in_environment,
+    refuse_log_ins,
+    static_keys,
+    web_identity,
+)
 
 PATIENCE_S: Final = 90.0
 """How long a request and its repetitions may take together."""
 _REGION: Final = "us-east-1"
-_KEYS: Final = {
-    "access_key_id": "aws_access_key_id",
-    "secret_access_key": "aws_secret_access_key",
-    "token": "aws_session_token",
-}
-"""Names in obstore, and in the files of AWS."""
 
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
     """How to reach a store. `endpoint` None: AWS itself. `ca`: certificates in PEM. `credentials`:
-    as obstore takes them; None: those of the machine."""
+    keys as obstore takes them, or a program that prints keys; None: a web identity or the role of
+    the machine. `identity`: the web identity of the profile as obstore takes it."""
 
     region: str = _REGION
     endpoint: str | None = None
     ca: bytes | None = None
     patience_s: float = PATIENCE_S
-    credentials: Mapping[str, str | None] | None = field(default=None, repr=False)
+    credentials: Keys | CredentialProcess | None = field(default=None, repr=False)
+    identity: Mapping[str, str] = field(default_factory=dict)
 
 
 def settings(
     environment: Mapping[str, str], *, endpoint: str | None = None, region: str | None = None,
     patience_s: float = PATIENCE_S,
 ) -> S3Settings:  # fmt: skip
-    """Return the settings. Raises InvalidArgument for a bad endpoint, and for a file or a profile
-    that is named and cannot be used."""
-    files = _profile(environment)
+    """Return the settings. Raises InvalidArgument for a bad endpoint, for a file or a profile that
+    is named and cannot be used, and for a profile that only the tools of AWS can follow."""
+    name = environment.get("AWS_PROFILE") or "default"
+    files = _profile(environment, name)
     found = endpoint or _first(environment, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     found = found or files.get("endpoint_url")
+    credentials, identity = _credentials(environment, name, files)
     return S3Settings(
         region or _first(environment, "AWS_REGION", "AWS_DEFAULT_REGION")
         or files.get("region") or _REGION,
         None if found is None else _endpoint(found),
         _certificates(environment),
         patience_s,
-        _credentials(environment, files),
+        credentials,
+        identity,
     )  # fmt: skip
 
 
@@ -61,23 +67,22 @@ def _first(environment: Mapping[str, str], *names: str) -> str | None:
 
 
 def _credentials(
-    environment: Mapping[str, str], files: Mapping[str, str]
-) -> dict[str, str | None] | None:
-    """Return the keys of one source: keys of two sources never mix."""
-    lower = {name.lower(): value for name, value in environment.items()}
-    source = lower if lower.get("aws_access_key_id") else files
-    if not source.get("aws_access_key_id"):
-        return None
-    if not source.get("aws_secret_access_key"):
-        raise InvalidArgument(
-            "aws_access_key_id has no aws_secret_access_key beside it. Give both", what="store"
-        )
-    return {name: source.get(key) or None for name, key in _KEYS.items()} | {"expires_at": None}
+    environment: Mapping[str, str], name: str, files: Mapping[str, str]
+) -> tuple[Keys | CredentialProcess | None, dict[str, str]]:
+    """Return what gives the keys, and the web identity."""
+    if not in_environment(environment):
+        refuse_log_ins(name, files)
+        identity = web_identity(name, files)
+        if identity:
+            return None, identity
+    keys = static_keys(environment, files)
+    if keys is None and files.get("credential_process"):
+        return CredentialProcess(name, files["credential_process"]), {}
+    return keys, {}
 
 
-def _profile(environment: Mapping[str, str]) -> dict[str, str]:
+def _profile(environment: Mapping[str, str], name: str) -> dict[str, str]:
     """Return the entries of the profile in both files; the file of credentials comes first."""
-    name = environment.get("AWS_PROFILE")
     home = Path(environment["HOME"]) if environment.get("HOME") else Path.home()
     places = (
         (environment.get("AWS_CONFIG_FILE") or home / ".aws" / "config", "profile "),
@@ -94,10 +99,10 @@ def _profile(environment: Mapping[str, str]) -> dict[str, str]:
                 f"{place} is not a readable file of AWS settings: {why}. Correct the file",
                 what="store",
             ) from None
-        section = "default" if name is None or name == "default" else prefix + name
+        section = name if name == "default" else prefix + name
         if parser.has_section(section):
             found |= dict(parser.items(section))
-    if name is not None and name != "default" and not found:
+    if name != "default" and not found:
         raise InvalidArgument(
             f"AWS_PROFILE names the profile {name!r}; neither {places[0][0]} nor {places[1][0]} "
             "has this profile. Name another profile",

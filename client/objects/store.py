@@ -62,6 +62,11 @@ class ObjectStore(ABC):
     def delete(self, name: str) -> None:
         """Remove an object, if there is one."""
 
+    def clear(self) -> int:
+        """Remove what killed writers left beside the objects. Return how many files were removed;
+        most stores have none."""
+        return 0
+
     def failed(self, kind: type[LognodeError], text: str, **fields: Any) -> LognodeError:
         """Return an error of this store."""
         return kind(f"{self.place}: {text}", outcome="not_applied", store=self.place, **fields)

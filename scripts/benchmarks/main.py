@@ -8,6 +8,7 @@ from collections.abc import Sequence
 NAMES = {
     "abuse": "abuse",
     "amplification": "amplification",
+    "backup": "backup",
     "build": "build_phases",
     "contention": "contention",
     "fetch": "peers.fetch",

@@ -42,9 +42,11 @@ class Place:
         return [listed.name for listed in self.objects.objects(folder)]
 
 
-@pytest.fixture(scope="module")
-def server(module_path: Path) -> Iterator[S3Server]:
-    with s3_server(module_path) as found:
+@pytest.fixture(
+    scope="module", params=["moto", pytest.param("versitygw", marks=pytest.mark.by_hand)]
+)
+def server(request: pytest.FixtureRequest, module_path: Path) -> Iterator[S3Server]:
+    with s3_server(module_path, request.param) as found:
         yield found
 
 
@@ -58,9 +60,13 @@ def s3_place(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 @pytest.fixture(params=["directory", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, s3_place: Place) -> Place:
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, server: S3Server, s3_place: Place
+) -> Place:
     if request.param == "s3":
         return s3_place
+    if server.kind == "versitygw":
+        pytest.skip("a directory needs no server")
     where = str(tmp_path / "store")
     return Place((where,), places.opened(where))
 
@@ -259,9 +265,30 @@ def test_a_create_that_was_killed_is_made_again_without_its_objects(
     assert store.names("backups") == []
     assert run("list", *store.arguments) == []
     assert "no whole backup" in run("verify", *store.arguments, code=4)
+    assert len(store.names("creating")) == 1
     made = run("create", *where)
     assert made["objects"] - there <= made["new_objects"] < made["objects"]
+    assert store.names("creating") == [], "the process of the claim has ended"
     assert run("verify", *store.arguments)["entries"] == made["entries"]
+
+
+def test_a_create_that_gets_sigterm_gives_its_claim_back(
+    source: LocalCluster, store: Place
+) -> None:
+    program = Path(sys.executable).with_name("lognode")
+    where = (*store.arguments, "--log", "plain", "--server", source.servers)
+    with subprocess.Popen(
+        [program, "backup", "create", *where, "--limit-rate", "40KiB/s"],
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        testing.eventually(lambda: len(store.names("objects")) > 1)
+        assert len(store.names("creating")) == 1
+        process.terminate()
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 143, said
+    assert said == "ended by SIGTERM; the next `create` uses the objects that are stored\n"
+    assert store.names("creating") == []
+    assert store.names("backups") == []
 
 
 def test_a_restore_that_was_killed_continues(

@@ -49,10 +49,17 @@ class Gate(Pace):
         super().__init__(None)
         self._free = asyncio.Semaphore(0)
         self._reached = asyncio.Event()
+        self._waiting = 0
+        self._passed = asyncio.Event()
 
     async def passed(self, count: int) -> None:
+        self._waiting += 1
         self._reached.set()
         await self._free.acquire()
+        self._waiting -= 1
+        self._passed.set()
+        if not self._waiting:
+            self._reached.clear()
 
     async def around(self, work: Any, steps: Sequence[Step]) -> Any:
         """Do the work with the faults in its middle; return its result."""
@@ -61,14 +68,18 @@ class Gate(Pace):
             await self._at_gate(task)
             if step.held is not None:
                 await asyncio.to_thread(step.held)
-            self._reached.clear()
-            self._free.release()
+            await self._let_through()
             if step.beside is not None:
                 await asyncio.to_thread(step.beside)
         await self._at_gate(task)
         for _ in range(1_000):
             self._free.release()
         return await task
+
+    async def _let_through(self) -> None:
+        self._passed.clear()
+        self._free.release()
+        await self._passed.wait()
 
     async def _at_gate(self, task: "asyncio.Future[Any]") -> None:
         reached = asyncio.ensure_future(self._reached.wait())

@@ -246,3 +246,18 @@ def test_ranges_change_under_load_and_every_record_is_read_back(tmp_path: Path) 
         assert row["producer pause max ms"] > 0
         assert row["follower pause max ms"] > 0
         assert len(row["each"]["producer pause ms"]) == row["count"]
+
+
+@pytest.mark.by_hand
+def test_a_backup_under_load_is_restored_into_one_node_and_into_five(tmp_path: Path) -> None:
+    json_path = tmp_path / "figures.json"
+    run("bench", "backup", "--quick", "--data", str(tmp_path), "--json", str(json_path))
+    rows = json.loads(json_path.read_text())["results"]
+    assert [row["step"] for row in rows] == [
+        "fill", "writer alone", "writer during create", "create", "verify", "restore", "restore",
+        "verify, a bit flipped", "restore, a bit flipped",
+    ]  # fmt: skip
+    one, five = rows[5:7]
+    assert (one["nodes"], five["nodes"]) == (1, 5)
+    assert one["verified"] == five["verified"] == rows[3]["entries"] > rows[0]["entries"]
+    assert one["hash"] == five["hash"]

@@ -1,21 +1,29 @@
-"""A real S3 server on this machine for tests, and a proxy that spoils chosen requests to it."""
+"""Real S3 servers on this machine for tests, and a proxy that spoils chosen requests to them.
+
+moto comes with the extra `dev`. Tests by hand also use versitygw, whose program is on PATH or in
+the environment variable `LOGNODE_VERSITYGW`: docs/testing.md says how to build the program.
+"""
 
 import contextlib
 import http.client
 import json
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import boto3
+import pytest
 
 from lognode import testing
 
@@ -32,6 +40,7 @@ class Asked(NamedTuple):
     conditional: bool
 
 
+_ALL_OF_S3 = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
 _CODES = {"500": b"InternalError", "501": b"NotImplemented", "503": b"SlowDown"}
 
 
@@ -40,43 +49,79 @@ class S3Server:
     """A running server; `endpoint` has no `/` at its end."""
 
     endpoint: str
+    kind: str
 
     def bucket(self, name: str) -> str:
         """Create a bucket, and return its name."""
-        self.ask("PUT", f"/{name}")
+        self.client("s3").create_bucket(Bucket=name)
         return name
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """Send a request without a signature, which the server takes."""
-        headers = {"Content-Type": "application/octet-stream"}
-        request = urllib.request.Request(self.endpoint + path, body, headers, method=method)
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            found: bytes = answer.read()
-            return found
+    def client(self, service: str) -> Any:
+        """A client of boto3, with the keys of the first user."""
+        return _client(self.endpoint, service)
 
     def refuse_strangers(self) -> None:
-        """From now on only users of the server may ask."""
-        self.ask("POST", "/moto-api/reset-auth", b"0")
+        """From now on only users of moto's server may ask."""
+        headers = {"Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(f"{self.endpoint}/moto-api/reset-auth", b"0", headers)
+        with urllib.request.urlopen(request, timeout=20):
+            pass
+
+
+@cache
+def _client(endpoint: str, service: str) -> Any:
+    return boto3.client(
+        service, endpoint_url=endpoint, region_name="us-east-1",
+        aws_access_key_id=KEYS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=KEYS["AWS_SECRET_ACCESS_KEY"],
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
-def s3_server(place: Path) -> Iterator[S3Server]:
-    """Run moto's server. Environment `LOGNODE_S3`: use the server of this address instead."""
+def s3_server(place: Path, kind: str = "moto") -> Iterator[S3Server]:
+    """Run a server. Environment `LOGNODE_S3`: use the server of this address instead of moto's."""
     other = os.environ.get("LOGNODE_S3")
-    if other:
-        yield S3Server(other.rstrip("/"))
+    if kind == "moto" and other:
+        yield S3Server(other.rstrip("/"), "other")
         return
-    log = place / "s3.log"
+    log = place / f"{kind}.log"
     with log.open("wb") as out:
+        command, endpoint = _versitygw(place) if kind == "versitygw" else (_MOTO, None)
         process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-p", "0"],
-            stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **KEYS},
-        )  # fmt: skip
+            command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **KEYS}
+        )
     try:
-        yield S3Server(_address(process, log))
+        if endpoint is None:
+            endpoint = _address(process, log)
+        else:
+            testing.eventually(partial(_listens, process, endpoint, log), timeout_s=30)
+        yield S3Server(endpoint, kind)
     finally:
         process.kill()
         process.wait()
+
+
+_MOTO = (sys.executable, "-m", "moto.server", "-p", "0")
+
+
+def _versitygw(place: Path) -> tuple[list[str], str]:
+    """The command of versitygw with an empty directory, and its address."""
+    program = os.environ.get("LOGNODE_VERSITYGW") or shutil.which("versitygw")
+    if program is None:
+        pytest.skip("no versitygw on PATH or in LOGNODE_VERSITYGW; docs/testing.md builds it")
+    (place / "versitygw").mkdir()
+    (port,) = testing.free_ports(1)
+    keys = "--access", KEYS["AWS_ACCESS_KEY_ID"], "--secret", KEYS["AWS_SECRET_ACCESS_KEY"]
+    command = [program, "--port", f"127.0.0.1:{port}", *keys, "posix", str(place / "versitygw")]
+    return command, f"http://127.0.0.1:{port}"
+
+
+def _listens(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> bool:
+    assert process.poll() is None, log.read_text()
+    host, _, port = endpoint.rpartition("/")[2].partition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
+        return True
+    return False
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
@@ -208,16 +253,29 @@ def made_user(server: S3Server, *, allowed: bool) -> dict[str, str]:
 
     Call this before `refuse_strangers`. Without `allowed` the user may do nothing.
     """
-    iam = boto3.client(
-        "iam", endpoint_url=server.endpoint, region_name="us-east-1",
-        aws_access_key_id="tests", aws_secret_access_key="no secret",
-    )  # fmt: skip
+    iam = server.client("iam")
     name = "allowed" if allowed else "idle"
     iam.create_user(UserName=name)
     if allowed:
-        statement = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [_ALL_OF_S3]})
         iam.put_user_policy(UserName=name, PolicyName="all", PolicyDocument=policy)
     key = iam.create_access_key(UserName=name)["AccessKey"]
     return {"AWS_ACCESS_KEY_ID": key["AccessKeyId"],
             "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}  # fmt: skip
+
+
+def made_role(server: S3Server) -> dict[str, str]:
+    """Create a role of moto's server that may do all in S3, and return the environment with keys of
+    the role, which have a session token. Call this before `refuse_strangers`."""
+    iam, name = server.client("iam"), "backups"
+    trust = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"AWS": "*"}}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+    arn = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [_ALL_OF_S3]})
+    iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=policy)
+    found = server.client("sts").assume_role(RoleArn=arn, RoleSessionName="tests")["Credentials"]
+    return {
+        "AWS_ACCESS_KEY_ID": found["AccessKeyId"],
+        "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"],
+        "AWS_SESSION_TOKEN": found["SessionToken"],
+    }

@@ -9,11 +9,13 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lognode.client.backup.claims import STALE_MS, Claim, begin_sweep, claims, sweeps
 from lognode.client.backup.manifest import LogBackup, Manifest, Object, Part
+from lognode.client.backup.owners import Owners
 from lognode.client.backup.sealing import Sealing
 from lognode.client.backup.store import Store, path_of
 from lognode.client.backup.sweep import Removal
@@ -99,10 +101,10 @@ class Seat(Memory):
 
     def __init__(self, memory: Memory, actor: Actor) -> None:
         self.contents = memory.contents
-        self._actor = actor
+        self.actor = actor
 
     def _once(self, operation: Callable[[], object]) -> object:
-        actor = self._actor
+        actor = self.actor
         if actor.killed is None:
             actor.stands.release()
             actor.go.acquire()
@@ -131,12 +133,35 @@ class Seat(Memory):
         self._once(lambda: super(Seat, self).delete(name))
 
 
+class Actors(Owners):
+    """The actors as processes of one machine, where everybody sees which actor was killed."""
+
+    def __init__(self, world: "World", seat: Seat) -> None:
+        self._world = world
+        self._actor = seat.actor
+
+    def told(self) -> dict[str, Any]:
+        return {"actor": self._actor.name}
+
+    def has_ended(self, told: Any) -> bool:
+        (actor,) = (each for each in self._world.actors if each.name == told["actor"])
+        return actor.killed is not None
+
+
+class Nobody(Owners):
+    """Processes of machines that tell nothing."""
+
+    def told(self) -> None:
+        return None
+
+
 class World:
     """A store, a clock, and the actors."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.now_ms = BEGIN_MS
+        self.is_one_machine = rng.random() < 0.5
         self.memory = Memory()
         self.actors: list[Actor] = []
         self.store = Store(self.memory, Sealing())
@@ -145,10 +170,14 @@ class World:
     def clock(self) -> int:
         return self.now_ms
 
+    def _owners(self, seat: Seat) -> Owners:
+        """Half of the worlds are one machine; in the others nobody knows who was killed."""
+        return Actors(self, seat) if self.is_one_machine else Nobody()
+
     def create(self, seat: Seat) -> None:
         """Do to the store what `create.create` does."""
         store = Store(seat, Sealing())
-        claim = Claim.taken(store, self.clock)
+        claim = Claim.taken(store, self.clock, self._owners(seat))
         try:
             names = []
             for content in self.rng.sample(range(8), self.rng.randint(1, 4)):
@@ -162,11 +191,14 @@ class World:
     def delete(self, seat: Seat) -> None:
         there = self.store.backups()
         names = self.rng.sample(there, min(len(there), self.rng.randint(0, 2)))
-        Removal.of_names(Store(seat, Sealing()), names, self.clock).run(lambda *_: None, 1)
+        store = Store(seat, Sealing())
+        removal = Removal.of_names(store, names, self.clock, self._owners(seat))
+        removal.run(lambda *_: None, 1)
 
     def prune(self, seat: Seat) -> None:
         store, keep = Store(seat, Sealing()), self.rng.randint(1, 3)
-        Removal.of_rule(store, keep, None, self.clock).run(lambda *_: None, 1)
+        removal = Removal.of_rule(store, keep, None, self.clock, self._owners(seat))
+        removal.run(lambda *_: None, 1)
 
     def run(self, steps: int) -> None:
         """Let the actors act, check after each operation that no backup lacks an object, and kill

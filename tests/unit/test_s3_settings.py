@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lognode.client.objects import places
+from lognode.client.objects.s3_credentials import CredentialProcess
 from lognode.client.objects.s3_errors import refusal
 from lognode.client.objects.s3_settings import settings
 from lognode.client.protocol.errors import InvalidArgument
@@ -81,6 +82,40 @@ def test_files_of_other_places_are_read(tmp_path: Path, home: dict[str, str]) ->
 
 def test_without_keys_the_machine_is_asked(tmp_path: Path) -> None:
     assert settings({"HOME": str(tmp_path)}).credentials is None
+
+
+def profile(tmp_path: Path, text: str) -> dict[str, str]:
+    """An environment whose default profile has these settings."""
+    (tmp_path / "config").write_text(f"[default]\n{text}\n")
+    return {"HOME": str(tmp_path), "AWS_CONFIG_FILE": str(tmp_path / "config")}
+
+
+def test_keys_come_before_a_program_and_a_web_identity_before_keys(tmp_path: Path) -> None:
+    program = "credential_process = print-keys"
+    own = "aws_access_key_id = a\naws_secret_access_key = s"
+    assert isinstance(settings(profile(tmp_path, program)).credentials, CredentialProcess)
+    assert settings(profile(tmp_path, f"{program}\n{own}")).credentials == keys("a", "s")
+    pod = "web_identity_token_file = /token\nrole_arn = arn"
+    found = settings(profile(tmp_path, f"{pod}\n{own}"))
+    assert found.credentials is None
+    assert found.identity == {"aws_web_identity_token_file": "/token", "aws_role_arn": "arn"}
+    found = settings(profile(tmp_path, pod) | ENV_KEYS)
+    assert (found.credentials, found.identity) == (keys("env", "env secret"), {})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('credential_process = say "no end', "is not a command .* with quotes around words"),
+        ('credential_process = ""', "is empty. Write the program"),
+        ("web_identity_token_file = /token", "and no role_arn. Give both"),
+        ("sso_session = a b", "has sso_session: .* export-credentials --profile default --format"),
+    ],
+)
+def test_an_unusable_profile_is_named(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"profile 'default'.* {said}"):
+        settings(profile(tmp_path, text))
+    settings(profile(tmp_path, text) | ENV_KEYS)
 
 
 def test_unusable_settings_are_named(tmp_path: Path) -> None:
