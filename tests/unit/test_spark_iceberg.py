@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from lognode.client.protocol.errors import Conflict, InvalidArgument, Unavailable, Unsupported
-from lognode.client.spark.jobs import iceberg
+from lognode.client.spark.jobs import iceberg, iceberg_files
 from lognode.client.spark.jobs.manifest import Manifest
 from lognode.client.vector import Part, Vector
 
@@ -103,7 +103,8 @@ def test_each_manifest_is_added_once(catalog: Catalog, tmp_path: Path) -> None:
     table = catalog.load_table(NAME)
     summaries = [snapshot.summary for snapshot in table.snapshots()]
     assert len(summaries) == 2
-    vectors = [Vector.from_json(each[iceberg.vector_property] or "") for each in summaries if each]
+    name = iceberg_files.vector_property
+    vectors = [Vector.from_json(each[name] or "") for each in summaries if each]
     assert vectors == [made[0].snapshot, made[2].snapshot]
     days = {str(task.file.partition[0]) for task in table.scan().plan_files()}
     assert len(days) == 2
