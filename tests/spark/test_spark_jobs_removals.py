@@ -176,7 +176,7 @@ def test_a_run_with_removals_that_is_killed_is_made_whole_by_the_next(
         before = count()
         running = started(*run("killed", cluster, tmp_path, "--keep-files", "0s"),
                           "--master", "local[1]")  # fmt: skip
-        killed = killed_when(running, lambda: count() > before, 180)  # noqa: B023
+        killed = killed_when(running, lambda: count() > before, 600)  # noqa: B023
         assert killed or turn % 3 == 2
         gone = set(table("killed", tmp_path))
         kept = set(entries(log))

@@ -34,6 +34,7 @@ from lognode.client.spark.jobs.removal import Removal
 from lognode.client.vector import Vector
 
 _TASKS_MAX: Final = 200
+_ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 
 
 def remove(
@@ -45,6 +46,8 @@ def remove(
     `vector`: a snapshot with a lease that is later than the export. Raises Conflict when another
     run removed entries meanwhile.
     """
+    # The sizes of these tasks may follow the data, unlike those of the other jobs.
+    spark.conf.set(_ADAPTIVE, "true")
     visible = _visible(spark, options, vector).persist()
     try:
         gone = _affected(spark, contents, visible)
@@ -53,6 +56,7 @@ def remove(
         made = _rewritten(spark, contents, visible, gone, vector)
     finally:
         visible.unpersist()
+        spark.conf.set(_ADAPTIVE, "false")
     removal.commit(contents.place, made)
     removal.tidy(contents.place, [*contents.removals, made])
     return made
