@@ -188,6 +188,14 @@ def write_options(options: Mapping[str, str], *, streaming: bool = False) -> Wri
     return found
 
 
+def age_s(text: str, option: str) -> float:
+    """Return the seconds of a time like 90s or 1h, which may be 0. Raises InvalidArgument."""
+    try:
+        return 0.0 if text in ("0", "0s") else _seconds(text)
+    except ValueError as error:
+        raise InvalidArgument(f"{option} is {text!r}; {error}", what=option.lstrip("-")) from None
+
+
 def _parsed(options: Mapping[str, str], letters: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if any(name.lower().startswith(_OF_TABLES) for name in options):

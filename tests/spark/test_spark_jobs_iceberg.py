@@ -1,5 +1,7 @@
 """Exports to an Iceberg table with real Spark: each entry is a row once, however a run ends."""
 
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,12 @@ from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 from spark_jobs import attempts, job, killed_when, started
 from spark_logs import append, entries, filled
+from spark_logs import rows as spark_rows
 
 import lognode
 from lognode import testing
 from lognode.client.spark.jobs import manifest
+from lognode.client.spark.jobs.export import exported
 from lognode.client.spark.jobs.place import Place
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
@@ -62,6 +66,74 @@ def test_a_table_has_every_entry_of_the_log_once(
     ]  # fmt: skip
     assert job(*run("iced", cluster, tmp_path), "--iceberg", "iced") == 2
     assert "give NAMESPACE.TABLE" in capfd.readouterr().err
+
+
+def typed_rows(table: str, tmp_path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    with load_catalog("default", **properties(tmp_path)) as catalog:
+        found = catalog.load_table(table).scan().to_arrow().to_pylist()
+    return sorted((row["key"], *(row[name] for name in columns)) for row in found)
+
+
+def test_values_become_columns_and_what_does_not_fit_has_a_table_of_its_own(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log, file = client.create_log("typed", split_at=[b"c"]), tmp_path / "schema.json"
+    fields = {"delay": {"type": "integer"}, "at": {"type": "string", "format": "date-time"}}
+    schema = {"type": "object", "properties": fields, "required": ["delay"]}
+    file.write_text(json.dumps(schema))
+    for key, value in (
+        (b"a", b'{"delay":1,"at":"2026-01-01T00:00:00Z"}'), (b"b", b"no JSON"),
+        (b"c", b'{"delay":"late"}'), (b"d", None), (b"e", b'{"delay":5}'),
+    ):  # fmt: skip
+        log.append(key, value)
+    more = ("--removals", "--keep-files", "0s")
+    assert job(*run("typed", cluster, tmp_path), "--schema", file, *more) == 0
+    said = capfd.readouterr()
+    assert "2 entries do not fit the schema" in said.err
+    assert "table lake.typed_rejected: 1 new manifests" in said.out
+    assert typed_rows("lake.typed", tmp_path, "delay", "at") == [
+        (b"a", 1, datetime(2026, 1, 1, tzinfo=UTC)), (b"d", None, None), (b"e", 5, None)
+    ]  # fmt: skip
+    assert typed_rows("lake.typed_rejected", tmp_path, "value", "reason") == [
+        (b"b", b"no JSON", "the value is not JSON: Expecting value at character 0"),
+        (b"c", b'{"delay":"late"}', "$.delay is a string; the schema has an integer"),
+    ]
+    # A later schema adds a column, and both tables get the removals.
+    fields["gate"] = {"type": "string"}
+    file.write_text(json.dumps(schema))
+    log.append(b"g", b'{"delay":7,"gate":"A1"}')
+    for key in (b"a", b"b"):
+        log.delete_key(key)
+    assert job(*run("typed", cluster, tmp_path), *more, "--schema", file) == 0
+    assert typed_rows("lake.typed", tmp_path, "delay", "gate") == [
+        (b"d", None, None), (b"e", 5, None), (b"g", 7, "A1")
+    ]  # fmt: skip
+    assert [key for key, _ in typed_rows("lake.typed_rejected", tmp_path, "seq")] == [b"c"]
+    place = Place(spark, str(tmp_path / "lake"))
+    assert spark_rows(exported(spark, place, manifest.all_of(place))) == entries(log)
+    assert len(list((tmp_path / "lake/data").glob("*-rejected/**/*.parquet"))) == 1
+
+
+@pytest.mark.by_hand
+def test_a_run_without_a_schema_has_that_of_the_last_run(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    log, file = client.create_log("again"), tmp_path / "schema.json"
+    fields = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    file.write_text(json.dumps({"type": "object", "properties": fields}))
+    log.append(b"k", b'{"a":1}')
+    assert job(*run("again", cluster, tmp_path), "--schema", file) == 0
+    log.append(b"l", b'{"a":2}')
+    assert job(*run("again", cluster, tmp_path)) == 0
+    assert typed_rows("lake.again", tmp_path, "a") == [(b"k", 1), (b"l", 2)]
+    del fields["b"]
+    file.write_text(json.dumps({"type": "object", "properties": fields}))
+    log.append(b"m", b'{"a":3}')
+    capfd.readouterr()
+    assert job(*run("again", cluster, tmp_path), "--schema", file) == 2
+    assert "lacks the column 'b', which the export has" in capfd.readouterr().err
 
 
 @pytest.mark.by_hand

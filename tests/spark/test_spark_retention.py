@@ -134,6 +134,8 @@ def test_an_export_behind_retention_is_refused_or_goes_on_when_it_is_allowed_to(
     assert job(*run, "--allow-loss") == 0
     place = Place(spark, str(tmp_path))
     assert rows(exported(spark, place, manifest.all_of(place))) == sorted([*first, *left])
+    assert job(*run, "--removals") == 0
+    assert rows(exported(spark, place, manifest.all_of(place))) == left == entries(log)
 
 
 def test_a_stream_fails_where_retention_has_removed_what_it_has_not_read_or_goes_on(

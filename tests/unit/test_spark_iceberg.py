@@ -2,8 +2,10 @@
 
 import argparse
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from lognode.client.protocol.errors import Conflict, InvalidArgument, Unavailable, Unsupported
-from lognode.client.spark.jobs import iceberg
+from lognode.client.spark.jobs import iceberg, iceberg_files
 from lognode.client.spark.jobs.manifest import Manifest
 from lognode.client.vector import Part, Vector
 
@@ -103,7 +105,8 @@ def test_each_manifest_is_added_once(catalog: Catalog, tmp_path: Path) -> None:
     table = catalog.load_table(NAME)
     summaries = [snapshot.summary for snapshot in table.snapshots()]
     assert len(summaries) == 2
-    vectors = [Vector.from_json(each[iceberg.vector_property] or "") for each in summaries if each]
+    name = iceberg_files.vector_property
+    vectors = [Vector.from_json(each[name] or "") for each in summaries if each]
     assert vectors == [made[0].snapshot, made[2].snapshot]
     days = {str(task.file.partition[0]) for task in table.scan().plan_files()}
     assert len(days) == 2
@@ -171,3 +174,37 @@ def test_a_catalog_that_cannot_be_used_is_named(
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
     with pytest.raises(Unsupported, match=r"Run pip install 'lognode\[iceberg\]'"):
         iceberg.opened(options(tmp_path))
+
+
+def test_properties_reach_a_rest_catalog(tmp_path: Path) -> None:
+    """A server that knows only the first requests of a REST catalog, and keeps these requests."""
+    seen: list[tuple[str, str | None]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            seen.append((f"{self.command} {self.path}", self.headers.get("Authorization")))
+            body = b'{"defaults": {}, "overrides": {}, "namespace": ["lake"], "properties": {}}'
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = answer  # noqa: N815
+
+        def log_message(self, *given: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            given = ["type=rest", f"uri=http://127.0.0.1:{server.server_port}", "warehouse=w",
+                     "token=secret"]  # fmt: skip
+            iceberg.opened(options(tmp_path, catalog_property=given)).close()
+        finally:
+            server.shutdown()
+            thread.join()
+    assert seen[0] == ("GET /v1/config?warehouse=w", "Bearer secret")
+    assert ("POST /v1/namespaces", "Bearer secret") in seen

@@ -2,8 +2,13 @@
 
     main, cli   the verb; the command line that all jobs share, which starts and ends Spark
     iceberg     the files of an export as an Iceberg table
+    iceberg_files   the commits to the table
     place       small files beside the data, on any file system that Spark knows
     manifest    the exports of a place: a manifest each, which names a vector and a directory
+    removal     what was taken out of an export since, and which tables still have the files
+    removing    finds the removed entries, and writes the remaining entries of their files
+    contents    the files of an export after its removals
+    declared    typed columns from a JSON schema: which values fit; no pyspark
     histories   what an incremental fold reads
     export, aggregate, replay, fold    one job each; each can be given to spark-submit too
 

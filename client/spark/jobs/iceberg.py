@@ -4,22 +4,40 @@ Each manifest is one commit, which adds the files of the manifest, and sets the 
 the number of the manifest among the table's properties. So a manifest is in the table whole or not
 at all. A later run adds the manifests that the table does not have, also after maintenance has
 removed snapshots of the table. The properties of the snapshot have the vector too.
+
+The removals that the table does not have are one commit before that, which replaces files. Then the
+manifests are added as they are after the removals. A run that ends between the two commits leaves a
+table without the newer manifests, and without the removed entries.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from lognode.client.protocol.errors import Conflict, InvalidArgument, Unavailable, Unsupported
+import pyarrow as pa
+
+from lognode.client.protocol.errors import (
+    Conflict,
+    InvalidArgument,
+    LognodeError,
+    Unavailable,
+    Unsupported,
+)
+from lognode.client.spark.jobs import iceberg_files
+from lognode.client.spark.jobs.contents import Swap
+from lognode.client.spark.jobs.iceberg_files import (
+    export_property,
+    manifest_property,
+    removal_property,
+)
 from lognode.client.spark.jobs.manifest import Manifest
+from lognode.client.spark.jobs.removal import Removal
 
 if TYPE_CHECKING:  # an optional library
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-export_property: Final = "lognode.export"
-manifest_property: Final = "lognode.manifest"
-vector_property: Final = "lognode.vector"
 Files = Callable[[Manifest], Sequence[str]]
 """Returns the locations of the Parquet files of a manifest."""
 
@@ -72,46 +90,67 @@ def opened(options: argparse.Namespace) -> "Catalog":
     return catalog
 
 
-def add(catalog: "Catalog", name: str, manifests: Sequence[Manifest], files: Files) -> int:
-    """Commit each manifest that the table does not have; return how many these are.
+def add(
+    catalog: "Catalog", name: str, manifests: Sequence[Manifest], files: Files, *,
+    removals: Sequence[Removal] = (), swap: Callable[[Removal], Swap] | None = None,
+    columns: pa.Schema | None = None,
+    register: Callable[[str], object] = lambda uuid: None,
+) -> int:  # fmt: skip
+    """Commit the removals, and each manifest, that the table does not have; return how many
+    manifests these are.
 
-    Raises InvalidArgument for a table of something else, Conflict when another program changed the
-    table meanwhile, and Unavailable.
+    `removals`: all removals of the export, in order; `swap` tells their files. `columns`: those
+    of the files beside the columns of entries; the table gets what it lacks. `register` is
+    called with the table's UUID before the table gets files. Raises InvalidArgument for a table of
+    something else, Conflict when another program changed the table meanwhile, and Unavailable.
     """
     if not manifests:
         return 0
+    with _errors(name, f"the export is complete, and table {name!r} has not got all of the export"):
+        table = _table(catalog, name, manifests[0].export)
+        register(str(table.metadata.table_uuid))
+        iceberg_files.widen(table, columns)
+        done = iceberg_files.has(table, removal_property)
+        if done > len(removals):
+            raise Conflict(
+                f"another run removed entries from table {name!r} meanwhile. Run the export again"
+            )
+        if swap is not None and removals[done:]:
+            iceberg_files.swap(table, [swap(made) for made in removals[done:]])
+        last = iceberg_files.has(table, manifest_property)
+        for made in manifests[last:]:
+            iceberg_files.append(table, made, files(made))
+    return len(manifests[last:])
+
+
+def leave(catalog: "Catalog", name: str, export: str, swaps: Sequence[Swap]) -> str:
+    """Make the table leave the files that these removals replaced: no snapshot names them any
+    more. Return the table's UUID.
+
+    Raises the errors of `add`.
+    """
+    with _errors(name, f"old snapshots of table {name!r} may still have removed entries"):
+        table = _table(catalog, name, export)
+        iceberg_files.leave(table, {location for each in swaps for location in each.gone})
+    return str(table.metadata.table_uuid)
+
+
+@contextmanager
+def _errors(name: str, state: str) -> Iterator[None]:
+    """Turn the errors of libraries into errors of lognode, in one line."""
     from pyiceberg.exceptions import CommitFailedException
 
     try:
-        table = _table(catalog, name, manifests[0].export)
-        last = int(table.properties[manifest_property])
-        for made in manifests[last:]:
-            _commit(table, made, files(made))
+        yield
     except CommitFailedException as error:
         raise Conflict(
             f"another program changed table {name!r} meanwhile: {_line(error)}. Run the export "
             "again"
         ) from None
-    except InvalidArgument:
+    except LognodeError:
         raise
     except Exception as error:  # each kind of catalog and of store has its own errors
-        raise Unavailable(
-            f"the export is complete, and table {name!r} has not got all of the export: "
-            f"{_line(error)}. Run the export again"
-        ) from None
-    return len(manifests[last:])
-
-
-def _commit(table: "Table", made: Manifest, files: Sequence[str]) -> None:
-    own = {export_property: made.export, manifest_property: str(made.number)}
-    vector = made.snapshot.to_json()
-    # PyIceberg repeats a commit that another commit has overtaken, on top of the other: the same
-    # files would be added twice. This property of the copy in memory is not stored.
-    table.metadata.properties["commit.retry.num-retries"] = "0"
-    with table.transaction() as changes:
-        if files:
-            changes.add_files(list(files), snapshot_properties={**own, vector_property: vector})
-        changes.set_properties(own)
+        raise Unavailable(f"{state}: {_line(error)}. Run the export again") from None
 
 
 def _table(catalog: "Catalog", name: str, export: str) -> "Table":
@@ -122,7 +161,8 @@ def _table(catalog: "Catalog", name: str, export: str) -> "Table":
         table = catalog.load_table(name)
     except NoSuchTableError:
         schema, partitions = _layout()
-        own = {export_property: export, manifest_property: "0", "format-version": "2"}
+        own = {export_property: export, manifest_property: "0", "format-version": "2",
+               removal_property: "0"}  # fmt: skip
         table = catalog.create_table(name, schema, partition_spec=partitions, properties=own)
     found = table.properties.get(export_property)
     if found != export:

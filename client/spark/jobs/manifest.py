@@ -34,6 +34,8 @@ class Manifest:
     """The directory of the Parquet files, relative to the place."""
     entries: int
     snapshot: Vector
+    schema: str = ""
+    """The declared schema of the typed columns, as JSON; empty: no typed columns."""
 
     def to_json(self) -> str:
         """Return the JSON for `from_json`."""
@@ -73,6 +75,12 @@ def attempt(number: int, mark: str) -> str:
     return f"{_DATA}/{number:08}-{mark}"
 
 
+def rejected_of(data: str) -> str:
+    """Return the directory of the entries that do not fit the schema, beside the directory `data`
+    of the entries that fit."""
+    return f"{data}-rejected"
+
+
 def commit(place: Place, made: Manifest) -> None:
     """Publish the export. Raises Conflict when another export was first."""
     place.create(f"{_FOLDER}/{made.number:08}.json", made.to_json())
@@ -80,7 +88,7 @@ def commit(place: Place, made: Manifest) -> None:
 
 def tidy(place: Place, manifests: Sequence[Manifest]) -> int:
     """Remove the remains of attempts at these exports; attempts at later exports stay."""
-    named = {made.data for made in manifests}
+    named = {name for made in manifests for name in (made.data, rejected_of(made.data))}
     left = [
         f"{_DATA}/{name}" for name in place.names(_DATA)
         if f"{_DATA}/{name}" not in named and name[:8].isdigit() and int(name[:8]) <= len(manifests)

@@ -39,18 +39,23 @@ class Place:
         return sorted(status.getPath().getName() for status in self._files.listStatus(path))
 
     def files(self, folder: str, suffix: str) -> list[str]:
-        """Return the locations of the files below a folder whose names end with the suffix, in
-        order; an empty list when there is no folder."""
+        """Return the names of the files below a folder that end with the suffix, in order; an empty
+        list when there is no folder."""
         path = self._path(folder)
         if not self._files.exists(path):
             return []
+        root = self._location("")
         found, each = [], self._files.listFiles(path, True)
         while each.hasNext():
             location = str(each.next().getPath().toString())
             if location.endswith(suffix):
-                # Java writes file:/x; other programs read only file:///x.
-                found.append(re.sub(r"^file:/(?!/)", "file:///", location))
+                found.append(location.removeprefix(root).lstrip("/"))
         return sorted(found)
+
+    def location(self, name: str) -> str:
+        """Return the location of a file for other programs."""
+        # Java writes file:/x; other programs read only file:///x.
+        return re.sub(r"^file:/(?!/)", "file:///", self._location(name))
 
     def read(self, name: str) -> str:
         """Return the text of a file."""
@@ -91,3 +96,7 @@ class Place:
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.path(name))
+
+    def _location(self, name: str) -> str:
+        path = self._path(name) if name else self._jvm.org.apache.hadoop.fs.Path(self.root)
+        return str(self._files.makeQualified(path).toString())

@@ -3,8 +3,9 @@
 Manifests are appended in order, by producers whose names follow from the export, the manifest and
 the partition. A partition always has the rows of the same keys in the order of key and seq, so each
 row has the same number in every run. A range remembers the numbers of a producer for 24 hours. So
-the place of the export records when the replay of a manifest began and that it ended: a manifest
-whose replay ended is skipped, and a replay that began longer ago than ranges remember is refused.
+the place of the export records when the replay of a manifest began and that it ended. A manifest
+whose replay ended is skipped. A replay that began longer ago than ranges remember is refused, as
+is a replay that began before a removal changed the manifest: its rows have other numbers now.
 """
 
 import argparse
@@ -19,7 +20,8 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from lognode.client.protocol.errors import Conflict, InvalidArgument
-from lognode.client.spark.jobs import cli, manifest
+from lognode.client.spark.jobs import cli
+from lognode.client.spark.jobs.contents import Contents
 from lognode.client.spark.jobs.export import exported
 from lognode.client.spark.jobs.manifest import Manifest
 from lognode.client.spark.jobs.place import Place
@@ -51,7 +53,8 @@ def producer(made: Manifest, partition: int) -> str:
 
 def _job(spark: SparkSession, options: argparse.Namespace) -> None:
     place = Place(spark, options.source)
-    found = manifest.all_of(place)
+    contents = Contents(place)
+    found = contents.manifests
     if not found:
         raise InvalidArgument(
             f"--source {options.source} has no manifest; give a directory that the export "
@@ -69,23 +72,30 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
         if f"{made.number:08}.ended" in receipts:
             cli.note(f"log {options.log!r} has manifest {made.number} already")
             continue
-        _begin(place, f"{folder}/{made.number:08}.begun", receipts, made)
+        _begin(contents, f"{folder}/{made.number:08}.begun", receipts, made)
         count = _replay(spark, target, place, made)
         place.create(f"{folder}/{made.number:08}.ended", json.dumps({"entries": count}) + "\n")
         sys.stdout.write(f"manifest {made.number}: {count} entries\n")
 
 
-def _begin(place: Place, name: str, receipts: set[str], made: Manifest) -> None:
+def _begin(contents: Contents, name: str, receipts: set[str], made: Manifest) -> None:
     """Record the start of the replay. Raises Conflict when an earlier run began too long ago to
-    continue."""
+    continue, or a removal has changed the manifest since: its rows have other numbers then."""
+    place, removal = contents.place, contents.changed(made)
     if name.rpartition("/")[2] not in receipts:
-        place.create(name, json.dumps({"unix_s": int(time.time())}) + "\n")
+        place.create(name, json.dumps({"unix_s": int(time.time()), "removal": removal}) + "\n")
         return
-    ago = time.time() - json.loads(place.read(name))["unix_s"]
+    begun = json.loads(place.read(name))
+    ago = time.time() - begun["unix_s"]
+    why = None
     if ago > remembered_s:
+        why = "ranges no longer know its appends"
+    elif begun.get("removal", 0) != removal:
+        why = f"removal {removal} of the export has changed the manifest since"
+    if why is not None:
         raise Conflict(
             f"a replay of manifest {made.number} began {ago / 3600:.0f} hours ago and did "
-            "not end; ranges no longer know its appends, and a second run could append them "
+            f"not end; {why}, and a second run could append entries "
             f"twice. Replay into a new log, or remove {place.path(name)} if the replay "
             "appended nothing"
         )
