@@ -40,7 +40,7 @@ class DirectoryStore(ObjectStore):
                     os.fsync(file.fileno())
                 if replace:
                     beside.replace(path)
-                elif not _linked(beside, path):
+                elif not self._linked(beside, path):
                     return False
             finally:
                 beside.unlink(missing_ok=True)
@@ -113,6 +113,21 @@ class DirectoryStore(ObjectStore):
             text = f"{error.strerror or error}. Check the disk and the rights of the directory"
             raise self.failed(Unavailable, text) from None
 
+    def _linked(self, beside: Path, path: Path) -> bool:
+        """Give the file its name, unless a file has the name."""
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _WITHOUT_LINKS:
+                raise
+            self.conditional = False
+            if path.exists():
+                return False
+            beside.replace(path)
+        return True
+
 
 def _make(folder: Path) -> None:
     """Create the folder and its parents, durably."""
@@ -121,21 +136,6 @@ def _make(folder: Path) -> None:
     _make(folder.parent)
     folder.mkdir(exist_ok=True)
     _sync(folder.parent)
-
-
-def _linked(beside: Path, path: Path) -> bool:
-    """Give the file its name, unless a file has the name."""
-    try:
-        os.link(beside, path)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in _WITHOUT_LINKS:
-            raise
-        if path.exists():  # such a file system cannot tell two writers of one name apart
-            return False
-        beside.replace(path)
-    return True
 
 
 def _sync(folder: Path) -> None:
