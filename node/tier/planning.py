@@ -94,26 +94,31 @@ def first(own: Own, closed: Iterable[Manifest]) -> Manifest:
     return Manifest(own.chain, 1, own.log, own.span, held)
 
 
+def next_of(head: Manifest) -> Manifest:
+    """Return the manifest after the head, which says the same."""
+    return replace(head, number=head.number + 1)
+
+
 def with_file(own: Own, head: Manifest, content_id: str, stored: Held) -> Manifest:
     """Return the manifest after the upload of a file; the base stays that of the head."""
     known = {**head.held, content_id: stored}
     needed = dict.fromkeys((*head.files, *own.files))
     held = {name: known[name] for name in needed if name in known}
-    return replace(head, number=head.number + 1, span=own.span, held=held)
+    return replace(next_of(head), span=own.span, held=held)
 
 
-def whole(own: Own, head: Manifest, base: bytes) -> Manifest:
-    """Return the manifest with the leader's base, whose files the head holds."""
-    held = {name: head.held[name] for name in own.files}
+def is_complete(own: Own, following: Manifest) -> bool:
+    """Whether the manifest holds all files of the leader's base."""
+    return own.files.keys() <= following.held.keys()
+
+
+def based(own: Own, following: Manifest, base: bytes) -> Manifest:
+    """Return the manifest with the leader's base, whose files the manifest holds."""
+    held = {name: following.held[name] for name in own.files}
     return replace(
-        head, number=head.number + 1, log=own.log, span=own.span, held=held,
-        files=tuple(own.files), applied=own.applied, base=base,
+        following, log=own.log, span=own.span, held=held, files=tuple(own.files),
+        applied=own.applied, base=base,
     )  # fmt: skip
-
-
-def restated(own: Own, head: Manifest) -> Manifest:
-    """Return the head's base with the present facts of the log."""
-    return replace(head, number=head.number + 1, log=own.log)
 
 
 def closing(own: Own, chain: Chain, head: Manifest | None) -> Manifest:

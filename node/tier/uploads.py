@@ -233,11 +233,15 @@ class Uploads:
         match step:
             case planning.Upload(content_id, size):
                 stored = await self._upload(own, content_id, size, head.number)
-                return planning.with_file(own, head, content_id, stored)
+                following = planning.with_file(own, head, content_id, stored)
+                if not planning.is_complete(own, following):
+                    return following
+                return planning.based(own, following, await base_pieces.pack(_kept(base)))
             case planning.Restate():
-                return planning.restated(own, head)
+                return replace(planning.next_of(head), log=own.log)
             case _:
-                return planning.whole(own, head, await base_pieces.pack(_kept(base)))
+                packed = await base_pieces.pack(_kept(base))
+                return planning.based(own, planning.next_of(head), packed)
 
     async def _closed(self, own: Own, parent: Chain) -> Manifest:
         closing = partial(planning.closing, own, parent)

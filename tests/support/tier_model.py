@@ -156,9 +156,12 @@ class Member:
                 if self._store.missing_parts(file, size):
                     self._store.objects.put(file.part(0), contents[content_id])
                 following = planning.with_file(own, self.head, content_id, Held(size, file.path))
+                if planning.is_complete(own, following):
+                    following = planning.based(own, following, b"%d" % own.applied[0])
             case planning.Publish():
                 assert self.head is not None
-                following = planning.whole(own, self.head, b"%d" % own.applied[0])
+                following = planning.next_of(self.head)
+                following = planning.based(own, following, b"%d" % own.applied[0])
             case _:
                 self._knows = False
                 return

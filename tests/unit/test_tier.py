@@ -128,7 +128,8 @@ def test_the_first_manifest_names_only_files_of_closed_parents_that_it_needs() -
 
 
 def test_a_file_that_a_head_drops_is_named_by_no_later_manifest() -> None:
-    head = planning.whole(own(1, index=10), manifest(), b"new")
+    head = planning.based(own(1, index=10), planning.next_of(manifest()), b"new")
+    assert head.number == 5
     assert head.held == held(1)
     later = planning.with_file(own(1, 2, 3, index=11), head, IDS[3], held(3, label=5)[IDS[3]])
     assert later.held == held(1) | held(3, label=5)
