@@ -216,7 +216,8 @@ def test_a_restore_at_any_moment_of_splits_and_merges_gives_each_entry_once(
             client.admin.split("orders", at="k4")
             before = entries(source, "orders")
             testing.eventually(lambda: tier.has("orders", before), what="all is in the tier")
-            changes = threading.Thread(target=_change, args=(source, "orders"))
+            assert len(tier.through("orders")) == 2
+            changes = threading.Thread(target=_change, args=(source, "orders", place))
             changes.start()
             looks = 0
             while changes.is_alive():
@@ -236,13 +237,18 @@ def test_a_restore_at_any_moment_of_splits_and_merges_gives_each_entry_once(
         )
 
 
-def _change(cluster: LocalCluster, name: str) -> None:
+def _change(cluster: LocalCluster, name: str, place: str) -> None:
+    """Split and merge; the tier follows each change before the next change."""
+    tier = Tier.at(place)
     with lognode.Client(cluster.servers, timeout=60) as client:
-        for _ in range(2):
-            client.admin.split(name, at="k2")
-            client.admin.merge(name, at="k2")
-        client.admin.merge(name, at="k4")
-        client.admin.split(name, at="k5")
+        for change, at in (
+            (client.admin.split, "k2"), (client.admin.merge, "k2"), (client.admin.merge, "k4"),
+            (client.admin.split, "k5"),
+        ):  # fmt: skip
+            change(name, at=at)
+            testing.eventually(
+                lambda: _newest(tier) >= _generations(cluster, name), what="the tier follows"
+            )
 
 
 @pytest.fixture(scope="module")

@@ -257,7 +257,8 @@ class World:
     def _change(self, member: Member) -> None:
         """Change what a member has, within what its generation has committed."""
         if any(member.chain in each.parents for each in self.members):
-            return  # sealed: its state changes no more
+            member.files.merge(self.rng)  # sealed: it applies nothing more
+            return
         choice = self.rng.random()
         if choice < 0.4:
             # All members of a generation apply the same entries, each at its own pace.

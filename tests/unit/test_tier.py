@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +293,23 @@ def test_a_damaged_head_is_replaced_by_a_later_manifest_and_stops_sweeps() -> No
     assert [each.newest.number for each in logs_of(store, ["orders"])] == [5]
     with pytest.raises(LogNotFound, match="does not have log 'bills'; the tier has orders"):
         logs_of(store, ["bills"])
+
+
+def test_a_parent_publishes_nothing_more_once_a_child_has_its_files() -> None:
+    """Otherwise a member that wakes up could drop a file, and a sweep remove the file, after the
+    child has read which files there are and before its first manifest."""
+    store, parent = TierStore(MemoryObjects()), manifest(Chain(7, 1))
+    store.publish(parent)
+    closing = partial(planning.closing, own(1, 2), parent.chain)
+    closed = store.close(parent.chain, own(1, 2), closing)
+    assert closed == replace(parent, number=5, closed=True)
+    assert not store.publish(planning.based(own(1), planning.next_of(parent), b"later"))
+    assert planning.next_step(own(1), store.head(parent.chain, own(1))) == planning.Ended()
+    assert store.close(parent.chain, own(1, 2), closing) == closed
+    absent = Chain(9, 1)
+    empty = store.close(absent, own(1), partial(planning.closing, own(1), absent))
+    assert (empty.number, empty.held, empty.closed, empty.is_whole) == (1, {}, True, False)
+    assert not store.publish(planning.first(replace(own(1), chain=absent), []))
 
 
 def test_a_sweep_waits_for_the_grace_time() -> None:
