@@ -49,7 +49,7 @@ class Restored:
 def logs_of(store: TierStore, names: Sequence[str] = ()) -> list[LogPieces]:
     """Return the logs of these names, all logs for an empty sequence. Blocks.
 
-    Of several logs of one name, which were deleted but for one, the newest counts. Raises
+    The newest of several logs of one name counts: the others were deleted. Raises
     LogNotFound, NotFound without a tier, CorruptData.
     """
     store.cluster()

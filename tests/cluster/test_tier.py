@@ -124,7 +124,7 @@ def restored(place: str, path: Path, name: str, *arguments: str) -> list[lognode
         return entries(target, name)
 
 
-def test_what_is_sealed_is_uploaded_once_and_restored_with_equal_entries(tmp_path: Path) -> None:
+def test_sealed_segments_are_uploaded_once_and_restored_with_equal_entries(tmp_path: Path) -> None:
     place = str(tmp_path / "tier")
     with testing.cluster(
         tmp_path / "source", 3, flags=("--tier", place, "--balance", "off", *SMALL_WAL)

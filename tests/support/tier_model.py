@@ -36,7 +36,7 @@ class MemoryObjects(ObjectStore):
         self.found: dict[str, bytes] = {}
         self.before: Callable[[], None] = lambda: None
         self.loses: Callable[[], str] = lambda: ""
-        """What becomes of a put: "" or "answer" or "request"."""
+        """Which message of a put is lost: "" or "answer" or "request"."""
         self.age: Callable[[], int] = lambda: 0
         """How many requests ago a listing is from."""
         self._past: list[dict[str, bytes]] = []
