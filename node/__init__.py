@@ -17,6 +17,7 @@ The other files are in rooms. A room uses only rooms below it, never in a circle
     links                    connections between nodes
     control                  heartbeats, reports, and the work of the controller's leader
     upkeep                   background work on files
+    tier                     sealed segments in an object store
     lifecycle                how replicas begin and end
     access, audit            rights of principals; records of their actions
     load                     load and size of ranges

@@ -25,6 +25,9 @@ _LEASE_MIN_S = 5.0
 _PATHS = frozenset(
     {"data", "secret_file", "dial_map", "invitation", "tls_cert", "tls_key", "tls_ca"}
 )
+_AGES = frozenset(
+    {"join_timeout", "repair_after", "split_rest", "merge_after", "idle_timeout", "tier_grace"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,15 @@ class Config:
     """Rate of the scrub; 0: never scrub."""
     disk_reserve_bytes: int = limits.disk_reserve_bytes
     """With less free space, appends are refused (`disk_room.py`). At least two WAL files."""
+    tier: str = ""
+    """The object store for segments: a directory or s3://BUCKET/PREFIX; empty: none."""
+    tier_endpoint: str = ""
+    """The address of an S3-compatible store; empty: see `client.objects.s3_settings`."""
+    tier_region: str = ""
+    tier_bytes_per_s: int = limits.tier_bytes_per_s
+    """Limit for uploads to the tier; 0: no limit."""
+    tier_grace: float = 3600.0
+    """Seconds that the tier keeps what no manifest needs any more."""
     repair_after: float = 300.0
     """Seconds that a node may be DEAD before other nodes get its replicas. 0: no limit."""
     split_rest: float = 600.0
@@ -250,6 +262,38 @@ _FLAGS = {
             "files (default 512 MiB)"
         ),
     ),
+    "tier": (
+        "DIR|s3://BUCKET/PREFIX",
+        (
+            "object store to which this node uploads the sealed segments of the ranges that the "
+            "node leads; give all nodes the same store (default: none)"
+        ),
+    ),
+    "tier_endpoint": (
+        "URL",
+        (
+            "address of an S3-compatible store of --tier (default: AWS_ENDPOINT_URL_S3, "
+            "AWS_ENDPOINT_URL, the files of AWS, then AWS itself)"
+        ),
+    ),
+    "tier_region": (
+        "REGION",
+        (
+            "region of the bucket of --tier (default: AWS_REGION, AWS_DEFAULT_REGION, the files of "
+            "AWS, then us-east-1)"
+        ),
+    ),
+    "tier_bytes_per_s": (
+        "N",
+        "bytes per second that the node uploads to --tier; 0: no limit (default 32 MiB)",
+    ),
+    "tier_grace": (
+        "SECONDS",
+        (
+            "seconds that the tier keeps files which no manifest needs any more, for readers that "
+            "have begun (default 3600)"
+        ),
+    ),
     "repair_after": (
         "SECONDS",
         (
@@ -401,7 +445,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             for address in addresses:
                 split_address(address, "join")
             return addresses
-        if name in ("join_timeout", "repair_after", "split_rest", "merge_after", "idle_timeout"):
+        if name in _AGES:
             return _seconds(value)
         if name == "auth_lease":
             return _lease(value)
@@ -411,7 +455,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             return _level(value)
         if name == "wal_file_bytes":
             return _bytes(value)
-        if name in ("transfer_bytes_per_s", "scrub_bytes_per_s"):
+        if name in ("transfer_bytes_per_s", "scrub_bytes_per_s", "tier_bytes_per_s"):
             return _rate(value)
         if name == "disk_reserve_bytes":
             return _reserve(value)

@@ -88,6 +88,9 @@ from .serving.node_reports import NodeReports
 from .serving.server import PeerHandler, Server
 from .serving.status import Status
 from .serving.view_service import ViewService
+from .tier import node_tier
+from .tier.node_tier import NodeTier
+from .tier.tier_store import TierStore
 from .upkeep.cluster_gauges import ClusterGauges
 from .upkeep.disk_watch import DiskWatch
 from .upkeep.group_states import GroupStates
@@ -175,6 +178,7 @@ class Node:
         asyncio.get_running_loop().set_exception_handler(self.shutdown.unhandled)
         self._plan = descriptors.plan(descriptors.raise_limit(), config.http_streams)
         self._secret = read_secret(config.secret_file)
+        tier = node_tier.opened(config)
         self._tls = NodeTls.of(config, self._metrics)
         self._dial_map = DialMap(config.dial_map)
         self._meta = self._ends.enter_context(contextlib.closing(LmdbMeta(self._directory.meta)))
@@ -209,6 +213,7 @@ class Node:
         self._memory = Memory()
         self._assemble()
         self._assemble_work()
+        self._assemble_tier(tier)
         self._assemble_control()
         self._assemble_cluster()
         self._view.load()
@@ -251,7 +256,7 @@ class Node:
             ("heartbeat", self._heartbeat.run), ("registration", self._membership.register),
             ("loads", self._loads.run), ("large", self._large.run), ("hot", self._hot.run),
             ("draining", self._draining.run), ("producers", self._cluster.producers.expire),
-            ("stored", self._stored.run),
+            ("stored", self._stored.run), *(() if self._tier is None else self._tier.parts()),
         ):  # fmt: skip
             self.parts.begin(supervised(name, begin, self._metrics))
         if self._config.balance == "on":
@@ -407,6 +412,17 @@ class Node:
             on_end=self.shutdown.fail, metrics=self._metrics,
         )  # fmt: skip
 
+    def _assemble_tier(self, store: TierStore | None) -> None:
+        """Make the part that uploads segments, if the settings name a tier."""
+        self._tier: NodeTier | None = None
+        if store is not None:
+            self._tier = NodeTier(
+                store, config=self._config, identity=self.identity, host=self._host,
+                files=self._store, view=self._view, wall_ms=self._clocks.wall_ms,
+                doubt=self._repair.doubt, metrics=self._metrics,
+            )  # fmt: skip
+            self._ends.callback(self._tier.stop)
+
     def _assemble_control(self) -> None:
         """Make the parts that report to the controller, and the work of its leader."""
         node_id, host, view = self.identity.node_id, self._host, self._view
@@ -453,6 +469,7 @@ class Node:
             heartbeat=self._heartbeat, room=self._room, repair=self._repair, loads=self._loads,
             budgets=self._budgets, descriptors=lambda: self._doors.row(),
             consumer_groups=lambda: self._groups.numbers(),
+            tier=lambda: None if self._tier is None else self._tier.row(),
         )  # fmt: skip
         self._cluster = ClusterService(
             node_id=lambda: identity.node_id, host=self._host, view=self._view,

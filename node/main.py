@@ -32,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run_ca(arguments[1:])
         if arguments[0] == "completion":
             return _complete(arguments[1:])
+        if arguments[0] == "tier":
+            return _run_tier(arguments)
         if arguments[0] == "verify":
             return _run_verify(arguments[1:])
         if arguments[:2] == ["token", "recover"]:
@@ -81,6 +83,7 @@ def _run_node(arguments: Sequence[str]) -> int:
 def _complete(arguments: Sequence[str]) -> int:
     from ..client.cli import completion
     from . import config
+    from .tier import tier_verbs
 
     parser = Parser(
         prog="lognode completion",
@@ -92,14 +95,16 @@ def _complete(arguments: Sequence[str]) -> int:
     node = Parser(prog="lognode")
     config.add_flags(node)
     table = {"": completion.flags(node), **{name: [] for name, _ in _LOCAL}}
-    table |= {name: completion.flags(verb.parser()) for name, verb in verbs.VERBS.items()}
+    of_cluster = {**verbs.VERBS, **tier_verbs.VERBS}
+    table |= {name: completion.flags(verb.parser()) for name, verb in of_cluster.items()}
     sys.stdout.write(completion.script(shell, table))
     return 0
 
 
 def _verbs() -> str:
     lines = ["verbs (each has --help):"]
-    for name, text in (*_LOCAL, *((verb.name, verb.help) for verb in verbs.VERBS.values())):
+    of_client = ((verb.name, verb.help) for verb in verbs.VERBS.values())
+    for name, text in (*_LOCAL, *of_client, *_OF_TIER):
         lines.append(f"  {name:<14} {text}")
     return "\n".join(lines)
 
@@ -119,6 +124,12 @@ _LOCAL = (
     ("verify", "check the data directory of a stopped node"),
 )
 """The verbs that talk to no cluster."""
+_OF_TIER = (
+    ("tier list", "list the logs that a tier can restore"),
+    ("tier verify", "fetch all files that a restore from a tier needs, and check them"),
+    ("tier restore", "restore logs from a tier into a cluster, with their seqs"),
+)
+"""The verbs of `tier.tier_verbs`, so that the help of a node loads no storage."""
 
 
 def _run_dev(arguments: Sequence[str]) -> int:
@@ -153,6 +164,12 @@ def _run_ca(arguments: Sequence[str]) -> int:
     from .certificates import ca_verbs  # the only verbs that load the cryptography package
 
     return ca_verbs.run(arguments)
+
+
+def _run_tier(arguments: Sequence[str]) -> int:
+    from .tier import tier_verbs  # the only verbs that load the storage
+
+    return verbs.run(arguments, tier_verbs.VERBS)
 
 
 def _run_verify(arguments: Sequence[str]) -> int:

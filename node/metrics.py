@@ -109,6 +109,48 @@ class Metrics:
         self._of_connections(registry)
         self._of_ranges(registry)
         self._of_storage(registry)
+        self._of_tier(registry)
+
+    def _of_tier(self, registry: CollectorRegistry) -> None:
+        self.tier_waiting_files = Gauge(
+            "lognode_tier_waiting_files", "Segment files of ranges led here that the tier does "
+                                          "not have yet.",
+            registry=registry,
+        )  # fmt: skip
+        self.tier_waiting_bytes = Gauge(
+            "lognode_tier_waiting_bytes", "Bytes of these files.", registry=registry
+        )
+        self.tier_waiting_seconds = Gauge(
+            "lognode_tier_waiting_seconds",
+            "Longest time for which a range led here has had such files without any upload; 0 "
+            "without such files.",
+            registry=registry,
+        )  # fmt: skip
+        self.tier_uploaded_files = Counter(
+            "lognode_tier_uploaded_files", "Segment files that this node has uploaded to the tier.",
+            registry=registry,
+        )  # fmt: skip
+        self.tier_uploaded_bytes = Counter(
+            "lognode_tier_uploaded_bytes", "Bytes of these files.", registry=registry
+        )
+        self.tier_removed_objects = Counter(
+            "lognode_tier_removed_objects", "Objects that sweeps of this node have removed from "
+                                            "the tier.",
+            registry=registry,
+        )  # fmt: skip
+        self.tier_removed_bytes = Counter(
+            "lognode_tier_removed_bytes", "Bytes of the removed parts of files.", registry=registry
+        )
+        self.tier_errors = Counter(
+            "lognode_tier_errors", "Uploads and sweeps of the tier that failed on this node and "
+                                   "are tried again.",
+            registry=registry,
+        )  # fmt: skip
+        self.tier_success_time = Gauge(
+            "lognode_tier_last_success_timestamp_seconds",
+            "Unix time of the last manifest that this node has published in the tier; 0: none.",
+            registry=registry,
+        )  # fmt: skip
 
     def _of_program(self, registry: CollectorRegistry) -> None:
         # The times of creation would be a second series for each counter.

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Final
@@ -108,63 +109,71 @@ async def restore(
     whole = max(1, sum(log.entries for log in wanted))
 
     def entries_told(count: int) -> None:
-        told(count / whole, count)
+        result.entries += count
+        told(result.entries / whole, result.entries)
 
     for log in wanted:
-        await _LogRestore(client, store, manifest, log, at_ms, pace, result).run(entries_told)
+        one = LogRestore(client, log, at_ms)
+        await one.create()
+        await each(log.parts, partial(_fill, one, store, pace, entries_told), _PARTS_AT_ONCE)
+        check_sum(manifest, log, one.count, one.total)
+        result.left_out += one.count - one.kept
+        await one.finish()
     return result
 
 
-class _LogRestore:
-    def __init__(
-        self, client: AsyncClient, store: Store, manifest: Manifest, log: LogBackup,
-        at_ms: int | None, pace: Pace, result: Restored,
-    ) -> None:  # fmt: skip
+async def _fill(
+    one: "LogRestore", store: Store, pace: Pace, told: Callable[[int], None], part: Part
+) -> None:
+    names = (found.name for found in part.objects)
+    async with ReadAhead(store, names, _AHEAD) as ahead:
+        await one.fill(part, checked(store, ahead, part, pace), told)
+
+
+class LogRestore:
+    """Restores one log: `create`, then `fill` for each of its parts, then `finish`."""
+
+    def __init__(self, client: AsyncClient, log: LogBackup, at_ms: int | None) -> None:
+        """`at_ms`: leave out entries with a later timestamp."""
         self._client = client
-        self._store = store
-        self._manifest = manifest
         self._log = log
         self._at_ms = at_ms
-        self._pace = pace
-        self._result = result
-        self._count = self._total = 0
-        """The entries of the backup so far, and their sum."""
-        self._kept = self._sum = 0
-        """The entries that the log gets, and their sum."""
+        self.count = self.total = 0
+        """The entries so far, and their sum."""
+        self.kept = 0
+        """The entries that the log gets."""
+        self._sum = 0
+        """The sum of the entries that the log gets."""
 
-    async def run(self, told: Callable[[int], None]) -> None:
-        """Create the log, fill it, read it back, and give it its policy."""
-        log = self._log
-        await self._create()
-        await each(log.parts, lambda part: self._fill(part, told), _PARTS_AT_ONCE)
-        check_sum(self._manifest, log, self._count, self._total)
-        self._result.left_out += self._count - self._kept
-        await self._read_back(self._kept)
-        policy = {name: log.policy[name] for name in _POLICY if name in log.policy}
-        await self._client.alter_log(log.name, **policy)
-
-    async def _fill(self, part: Part, told: Callable[[int], None]) -> None:
+    async def fill(
+        self, part: Part, entries_of_part: AsyncGenerator[list[Entry], None],
+        told: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        """Put the entries of a part into the log. `told` is called with how many were kept. Parts
+        may be filled at the same time."""
         filler = await _Filler.begun(self._client, self._log.name, part)
-        names = (found.name for found in part.objects)
-        async with (
-            ReadAhead(self._store, names, _AHEAD) as ahead,
-            aclosing(checked(self._store, ahead, part, self._pace)) as found,
-        ):
+        async with aclosing(entries_of_part) as found:
             async for entries in found:
                 own = await asyncio.to_thread(sum_of, entries)
-                self._total = added(self._total, own)
-                self._count += len(entries)
+                self.total = added(self.total, own)
+                self.count += len(entries)
                 if self._at_ms is not None:
                     entries = [e for e in entries if e.timestamp_ms <= self._at_ms]
                     own = await asyncio.to_thread(sum_of, entries)
                 self._sum = added(self._sum, own)
-                self._kept += len(entries)
+                self.kept += len(entries)
                 await filler.put(entries)
-                self._result.entries += len(entries)
-                told(self._result.entries)
+                told(len(entries))
         await filler.end()
 
-    async def _create(self) -> None:
+    async def finish(self) -> None:
+        """Read the log back, and give the log its policy. Raises CorruptData."""
+        await self._read_back(self.kept)
+        policy = {name: self._log.policy[name] for name in _POLICY if name in self._log.policy}
+        await self._client.alter_log(self._log.name, **policy)
+
+    async def create(self) -> None:
+        """Create the log with the ranges of its parts. Raises Conflict."""
         log, bounds = self._log, _bounds(self._log)
         hierarchy = None if log.hierarchy is None else bytes.fromhex(log.hierarchy)
         await self._client.create_log(

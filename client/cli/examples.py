@@ -75,6 +75,9 @@ EXAMPLES: Final = {
     "bench poll": "trial --seconds 10s --keys 1000",
     "bench follow": "trial --seconds 10s --followers 100",
     "bench mixed": "trial --seconds 10s --rate 1000",
+    "tier list": "s3://bucket/tier --endpoint https://s3.example.org",
+    "tier verify": "/tier --log orders",
+    "tier restore": "/tier --log orders --server 10.0.0.9:4600",
     # Verbs that talk to no cluster.
     "dev": "-n 3 --tls",
     "init": "node.toml --data ./n1 --zone a",

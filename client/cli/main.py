@@ -8,7 +8,7 @@ import asyncio
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..protocol.errors import Conflict, LognodeError, NotFound
 from . import (
@@ -49,10 +49,10 @@ VERBS = {
 }  # fmt: skip
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the verb that the arguments begin with; return the exit code."""
+def run(arguments: Sequence[str], known: Mapping[str, Verb] = VERBS) -> int:
+    """Run the verb of `known` that the arguments begin with; return the exit code."""
     try:
-        verb, rest = _find(arguments)
+        verb, rest = _find(arguments, known)
         options = verb.parser().parse(rest)
     except UsageError as error:
         _note(f"lognode: {error}")
@@ -60,19 +60,19 @@ def run(arguments: Sequence[str]) -> int:
     return asyncio.run(_run(verb, options))
 
 
-def _find(arguments: Sequence[str]) -> tuple[Verb, Sequence[str]]:
+def _find(arguments: Sequence[str], known: Mapping[str, Verb]) -> tuple[Verb, Sequence[str]]:
     for words in (2, 1):
-        verb = VERBS.get(" ".join(arguments[:words]))
+        verb = known.get(" ".join(arguments[:words]))
         if verb is not None:
             return verb, arguments[words:]
     first, second = (*arguments, "")[:2]
-    actions = [name.split()[1] for name in VERBS if name.startswith(first + " ")]
+    actions = [name.split()[1] for name in known if name.startswith(first + " ")]
     if actions:
         near = hint(second, actions) if second and not second.startswith("-") else ""
         needed = f"`lognode {first}` needs a second word: {' or '.join(actions)}"
         raise UsageError(needed + near)
-    known = hint(" ".join(arguments[:2]), VERBS) or hint(first, VERBS)
-    raise UsageError(f"there is no verb {first!r}{known or '; see `lognode --help`'}")
+    near = hint(" ".join(arguments[:2]), known) or hint(first, known)
+    raise UsageError(f"there is no verb {first!r}{near or '; see `lognode --help`'}")
 
 
 async def _run(verb: Verb, options: Namespace) -> int:

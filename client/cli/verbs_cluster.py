@@ -12,6 +12,7 @@ from .verbs_logs import RANGE, confirm
 from .verbs_nodes import NODE
 
 _HEALTH_EVERY_S = 0.2
+_TIER = ("place", "waiting_files", "waiting_bytes", "waiting_s", "last_success_ms", "last_error")
 _ASK = "start a node, or give the address of a running node with --server"
 
 
@@ -38,12 +39,12 @@ async def _status(call: Call) -> None:
         ("logs", ("id", "name", "replicas", "ranges", "retention_ms", "retention_bytes",
                   "cleanup")),
         ("ranges", RANGE), ("operations", ("id", "kind", "phase", "ranges", "reason")),
-        ("damaged", ("node", "range", "generation", "reason")),
+        ("damaged", ("node", "range", "generation", "reason")), ("tier", _TIER),
     ):  # fmt: skip
         part: Any = status.get(name)
-        if columns is None:
-            call.printer.rows([part], tuple(part))
-        elif part:
+        if type(part) is dict:
+            call.printer.rows([part], columns or tuple(part))
+        elif part and columns:
             call.printer.rows(part, columns)
     await _note_trouble(call)
 

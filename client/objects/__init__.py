@@ -22,5 +22,5 @@ The contract:
   useful answer in time, and the same call may succeed later. A `put` that raised may have stored
   the object; calling `put` again is safe.
 
-Backups use stores today. Files of a tier may use the same stores: `get_range` is for them.
+Backups and the tier of a cluster use stores.
 """

@@ -43,8 +43,8 @@ class DirectoryStore(ObjectStore):
                 return False
             for _ in range(_TRIES - 1):
                 with suppress(FileNotFoundError):  # `clear` has taken the file
-                    return _written(path, content, replace=replace)
-            return _written(path, content, replace=replace)
+                    return self._written(path, content, replace=replace)
+            return self._written(path, content, replace=replace)
 
     def get(self, name: str, bytes_max: int) -> bytes | None:
         with self._errors():
@@ -122,27 +122,41 @@ class DirectoryStore(ObjectStore):
             text = f"{error.strerror or error}. Check the disk and the rights of the directory"
             raise self.failed(Unavailable, text) from None
 
+    def _written(self, path: Path, content: bytes, *, replace: bool) -> bool:
+        """Write a file beside the path, and give the file its name. Return False for a path that
+        exists, without `replace`."""
+        _make(path.parent)
+        beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
+        try:
+            with beside.open("wb") as file:
+                with suppress(OSError):  # a file system without locks, or `clear` is at the file
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                if replace:
+                    beside.replace(path)
+                elif not self._linked(beside, path):
+                    return False
+        finally:
+            beside.unlink(missing_ok=True)
+        _sync(path.parent)
+        return True
 
-def _written(path: Path, content: bytes, *, replace: bool) -> bool:
-    """Write a file beside the path, and give the file its name. Return False for a path that
-    exists, without `replace`."""
-    _make(path.parent)
-    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.part")
-    try:
-        with beside.open("wb") as file:
-            with suppress(OSError):  # a file system without locks, or `clear` is at the file
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            if replace:
-                beside.replace(path)
-            elif not _linked(beside, path):
+    def _linked(self, beside: Path, path: Path) -> bool:
+        """Give the file its name, unless a file has the name."""
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _WITHOUT_LINKS:
+                raise
+            self.conditional = False
+            if path.exists():
                 return False
-    finally:
-        beside.unlink(missing_ok=True)
-    _sync(path.parent)
-    return True
+            beside.replace(path)
+        return True
 
 
 def _make(folder: Path) -> None:
@@ -152,21 +166,6 @@ def _make(folder: Path) -> None:
     _make(folder.parent)
     folder.mkdir(exist_ok=True)
     _sync(folder.parent)
-
-
-def _linked(beside: Path, path: Path) -> bool:
-    """Give the file its name, unless a file has the name."""
-    try:
-        os.link(beside, path)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in _WITHOUT_LINKS:
-            raise
-        if path.exists():  # such a file system cannot tell two writers of one name apart
-            return False
-        beside.replace(path)
-    return True
 
 
 def _sync(folder: Path) -> None:

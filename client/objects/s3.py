@@ -98,7 +98,6 @@ class S3ObjectStore(ObjectStore):
         self._prefix = prefix
         self._settings = settings
         self._where = settings.endpoint or f"AWS in {settings.region}"
-        self._conditional = True
         self._keys = _Keys(settings.credentials)
         self._store = self._opened(bucket)
 
@@ -138,11 +137,11 @@ class S3ObjectStore(ObjectStore):
     def put(self, name: str, content: bytes, *, replace: bool = False) -> bool:
         check_name(name)
         begun = time.monotonic()
-        if not replace and self._conditional:
+        if not replace and self.conditional:
             try:
                 return self._put_new(name, content, begun)
             except _Unsupported:
-                self._conditional = False
+                self.conditional = False
         if not replace and self._repeated(lambda: self._exists(name), begun):
             return False
         tag = self._repeated(lambda: self._put_once(name, content, "overwrite"), begun)

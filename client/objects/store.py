@@ -28,6 +28,9 @@ class ObjectStore(ABC):
 
     place: str
     """Where the store is, for people."""
+    conditional: bool = True
+    """Whether the store tells two writers of one name apart; known only after a `put` without
+    `replace`."""
 
     @abstractmethod
     def put(self, name: str, content: bytes, *, replace: bool = False) -> bool:

@@ -408,6 +408,8 @@ base_bytes_max: Final = 512 * MIB
 with a full window has 10 MB."""
 base_chunk_bytes: Final = 4 * MIB
 """The largest piece of a segment file in a base transfer."""
+tier_bytes_per_s: Final = 32 * MIB
+"""Uploads cost about 4 s of processor time a GB: at this rate an eighth of a core."""
 disk_reserve_bytes: Final = 512 * MIB
 """Default free space below which a node refuses appends. At least two WAL files."""
 disk_reserve_bytes_max: Final = 1 << 50

@@ -370,6 +370,8 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> segments_in_doubt": "Files of this node that are read again.",
         "> damaged": "Replicas that found damage.",
         "> consumer_groups": "Numbers of the consumer groups that this node serves.",
+        "> tier": "In the first page, if the node has a tier: what waits for the tier, and how the "
+        "last request to its store ended.",
         "> next": "The `after` of the next page; nil: the last page.",
         "> next.section": "The number of the section.",
         "> next.position": "Where in the section the next page begins.",

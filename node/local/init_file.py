@@ -27,6 +27,7 @@ _SECTIONS: Final = {
     "secret_file": "Security",
     "dial_map": "Addresses of other nodes, and the log",
     "wal_file_bytes": "The disk",
+    "tier": "The tier",
     "repair_after": "Repair, splits, merges and balance",
     "idle_timeout": "Clients",
 }
@@ -44,6 +45,9 @@ _EXAMPLES: Final[dict[str, Any]] = {
     "tls_key": "/etc/lognode/db1.key",
     "tls_ca": "/etc/lognode/ca.crt",
     "dial_map": "/etc/lognode/dial.toml",
+    "tier": "s3://bucket/cluster-a",
+    "tier_endpoint": "https://s3.example.org",
+    "tier_region": "eu-central-1",
 }
 """Values of settings that are unset by default, to show their form."""
 

@@ -53,8 +53,10 @@ class Status:
         budgets: NodeBudgets,
         descriptors: Callable[[], Row],
         consumer_groups: Callable[[], Row],
+        tier: Callable[[], Row | None],
     ) -> None:
         self._consumer_groups = consumer_groups
+        self._tier = tier
         self._budgets = budgets
         self._descriptors = descriptors
         self._node_id = node_id
@@ -119,6 +121,7 @@ class Status:
         metadata, view, room = self._view.metadata, self._view, self._room
         alive = self._heartbeat.shown_alive()
         silent_s = time.monotonic() - self._heartbeat.last_answer_at
+        tier = self._tier()
         return {
             "cluster": {
                 "id": metadata.cluster_id,
@@ -135,6 +138,7 @@ class Status:
             "consumer_groups": self._consumer_groups(),
             "disk": {"free": room.free, "reserve": room.reserve, "level": room.level.name},
             "descriptors": self._descriptors(),
+            **({} if tier is None else {"tier": tier}),
             "budgets": {
                 "answers": _budget(self._budgets.clients.answers),
                 "requests": _budget(self._budgets.clients.requests),

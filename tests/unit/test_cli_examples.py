@@ -8,6 +8,7 @@ import pytest
 from lognode.client.cli.examples import EXAMPLES
 from lognode.client.cli.main import VERBS
 from lognode.node import main as node_main
+from lognode.node.tier import tier_verbs
 
 DOING = {"dev", "verify", "completion"}
 """Verbs without a cluster whose example would do something here."""
@@ -15,8 +16,9 @@ DOING = {"dev", "verify", "completion"}
 
 def test_every_verb_has_an_example_that_parses() -> None:
     local = {name for name, _ in node_main._LOCAL}
-    assert EXAMPLES.keys() == {*VERBS, *local}
-    for name, verb in VERBS.items():
+    every = {**VERBS, **tier_verbs.VERBS}
+    assert EXAMPLES.keys() == {*every, *local}
+    for name, verb in every.items():
         parser = verb.parser()
         parser.parse(shlex.split(EXAMPLES[name]))
         last = " ".join(parser.format_help().split()).rpartition("example: ")[2]

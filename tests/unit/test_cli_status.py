@@ -16,6 +16,8 @@ STATUS: dict[str, Any] = {
                "replicas": 4, "alive": True, "disk_short": True,
                "insecure": True, "version": "9.9", "levels": [1, 2]}],
     "damaged": [{"node": 3, "range": 7, "generation": 2, "reason": "its log is not in the WAL"}],
+    "tier": {"place": "s3://b/p", "waiting_files": 2, "waiting_bytes": 30, "waiting_s": 1.5,
+             "last_success_ms": None, "last_error": "no answer"},
 }  # fmt: skip
 
 
@@ -34,6 +36,6 @@ def test_the_table_names_nodes_that_are_short_of_disk_or_insecure_and_damaged_re
     asyncio.run(VERBS["status"].run(call))  # type: ignore[arg-type]
     assert out.getvalue().splitlines() == [
         "c", "1\th:1\th:2\t-\tACTIVE\t4\tyes\tyes\tyes\t9.9\t1,2",
-        "3\t7\t2\tits log is not in the WAL",
+        "3\t7\t2\tits log is not in the WAL", "s3://b/p\t2\t30\t1.5\t-\tno answer",
     ]  # fmt: skip
     assert notes == ["not healthy: node 1 is short of disk", "next: free some space"]

@@ -50,8 +50,8 @@ OBJECTS_OF_OTHERS = {
 ROOMS = (
     "local", "verify", "reactions", "joining", "listeners", "serving", "web", "door", "links",
     "control",
-    "upkeep", "lifecycle", "access", "audit", "load", "replicas", "dispatch", "rules", "quota",
-    "metadata", "certificates", "directory", "runtime",
+    "upkeep", "tier", "lifecycle", "access", "audit", "load", "replicas", "dispatch", "rules",
+    "quota", "metadata", "certificates", "directory", "runtime",
 )  # fmt: skip
 """Of node/: each uses only those that follow it, and `config` and `metrics`."""
 

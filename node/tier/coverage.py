@@ -1,0 +1,142 @@
+"""Which keys belong to which manifest, and which objects of a tier nothing needs. No I/O.
+
+The docstring of the folder has the contract.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...statemachine.spans import EVERYTHING, Span, common
+from .manifest import Manifest
+from .names import Chain, StoredFile, manifest_name
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The manifests of one moment: the numbers of each chain, and the heads."""
+
+    numbers: Mapping[Chain, Sequence[int]]
+    heads: Mapping[Chain, Manifest]
+
+
+def without(span: Span, taken: Iterable[Span]) -> list[Span]:
+    """Return the parts of a span that no taken span has, in order."""
+    found = [span]
+    for each in taken:
+        rest: list[Span] = []
+        for part in found:
+            both = common(part, each)
+            if both is None:
+                rest.append(part)
+                continue
+            if part[0] < both[0]:
+                rest.append((part[0], both[0]))
+            if both[1] is not None and (part[1] is None or both[1] < part[1]):
+                rest.append((both[1], part[1]))
+        found = rest
+    return found
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Return the union of spans as few spans, in order."""
+    found: list[Span] = []
+    for start, end in sorted(spans, key=lambda span: span[0]):
+        if found and (found[-1][1] is None or start <= found[-1][1]):
+            last = found[-1]
+            later = None if end is None or last[1] is None else max(end, last[1])
+            found[-1] = (last[0], later)
+        else:
+            found.append((start, end))
+    return found
+
+
+def own_spans(heads: Iterable[Manifest]) -> dict[Chain, list[Span]]:
+    """Return the keys of each chain of one log that no whole head of a later generation has.
+
+    An empty list: the chain is covered.
+    """
+    by_generation: defaultdict[int, list[Manifest]] = defaultdict(list)
+    for head in heads:
+        by_generation[head.chain.generation].append(head)
+    taken: list[Span] = []
+    found: dict[Chain, list[Span]] = {}
+    for generation in sorted(by_generation, reverse=True):
+        for head in by_generation[generation]:
+            found[head.chain] = without(head.span, taken)
+        spans = [head.span for head in by_generation[generation] if head.is_whole]
+        taken = _joined([*taken, *spans])
+    return found
+
+
+def by_log(heads: Iterable[Manifest]) -> dict[int, list[Manifest]]:
+    """Return the heads of each log, by the id of the log."""
+    found: defaultdict[int, list[Manifest]] = defaultdict(list)
+    for head in heads:
+        found[head.log.log_id].append(head)
+    return dict(found)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPieces:
+    """A log in a tier: which keys a restore reads from which whole head, in the order of keys.
+
+    `gaps`: keys that no whole head has. The facts are those of the newest manifest.
+    """
+
+    newest: Manifest
+    pieces: Sequence[tuple[Span, Manifest]]
+    gaps: Sequence[Span] = field(default_factory=list)
+
+
+def logs(heads: Iterable[Manifest]) -> Iterator[LogPieces]:
+    """Yield the logs of a tier, by name."""
+    found = []
+    for some in by_log(heads).values():
+        spans = own_spans(some)
+        pieces = [(span, head) for head in some if head.is_whole for span in spans[head.chain]]
+        pieces.sort(key=lambda piece: piece[0][0])
+        gaps = without(EVERYTHING, (span for span, _ in pieces))
+        newest = max(some, key=lambda head: head.written_ms)
+        found.append(LogPieces(newest, pieces, gaps))
+    yield from sorted(found, key=lambda each: (each.newest.log.name, each.newest.log.log_id))
+
+
+class Needs:
+    """What is needed of a snapshot. `is_gone`: whether a log was deleted, by its id."""
+
+    def __init__(self, snapshot: Snapshot, is_gone: Callable[[int], bool]) -> None:
+        self._snapshot = snapshot
+        self._covered = {
+            chain
+            for log_id, heads in by_log(snapshot.heads.values()).items()
+            for chain, spans in own_spans(heads).items()
+            if not spans or is_gone(log_id)
+        }
+        self._held = {
+            held.path
+            for chain, head in snapshot.heads.items()
+            if chain not in self._covered
+            for held in head.held.values()
+        }
+
+    def may_go(self, file: StoredFile) -> bool:
+        """Whether no manifest of this snapshot, and none that comes later, names the file."""
+        head = self._snapshot.heads.get(file.chain)
+        if head is None or file.path in self._held:
+            return False  # a chain without manifests: the snapshot may be from before its begin
+        return file.chain in self._covered or file.label < head.number
+
+    def manifests_that_may_go(self, with_files: Callable[[Chain], bool]) -> Iterator[str]:
+        """Yield the names of manifests that nobody needs.
+
+        `with_files`: whether the tier has files of the chain. The head of a covered chain stays
+        until they are gone: it keeps a member that wakes up from taking an earlier number for the
+        newest.
+        """
+        for chain, numbers in self._snapshot.numbers.items():
+            head = self._snapshot.heads[chain].number
+            ends = chain in self._covered and not with_files(chain)
+            for number in numbers:
+                if number < head or ends:
+                    yield manifest_name(chain, number)

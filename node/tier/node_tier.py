@@ -1,0 +1,93 @@
+"""The tier of a node: opened by the settings, and its parts together."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
+
+from ...client.objects import places
+from ...client.protocol.errors import CorruptData, InvalidArgument
+from ...raft.types import GroupId
+from ...statemachine.segments import SegmentStore
+from ..config import Config
+from ..directory.data_directory import Identity
+from ..metadata.view import View
+from ..metrics import Metrics
+from ..replicas.host import Host
+from .sweeps import Sweeps
+from .tier_progress import TierProgress
+from .tier_store import TierStore
+from .uploads import Uploads
+
+_PATIENCE_S: Final = 30.0
+"""How long a request and its repetitions take. The node itself tries again afterwards."""
+
+
+def opened(config: Config) -> TierStore | None:
+    """Return the tier of the settings, None without one. Nothing is read or written yet.
+
+    Raises InvalidArgument for settings that contradict each other, and for a place that no tier can
+    have.
+    """
+    place = config.tier
+    is_s3 = place.startswith("s3://")
+    for name in ("tier_endpoint", "tier_region"):
+        if getattr(config, name) and not is_s3:
+            raise InvalidArgument(
+                f"{name} was given ({config.sources.get(name)}), and tier is {place or 'not set'}; "
+                "the setting is for s3://BUCKET/PREFIX. Leave the setting out, or give such a tier",
+                what=name,
+            )
+    if not place:
+        return None
+    if not is_s3 and "://" not in place:
+        data, tier = config.data.resolve(), Path(place).resolve()
+        if tier.is_relative_to(data) or data.is_relative_to(tier):
+            raise InvalidArgument(
+                f"tier is {place} ({config.sources.get('tier')}), and the data directory is "
+                f"{config.data}; neither may contain the other. Give --tier a directory of another "
+                "disk",
+                what="tier",
+            )
+    try:
+        objects = places.opened(
+            place, endpoint=config.tier_endpoint or None, region=config.tier_region or None,
+            patience_s=_PATIENCE_S if is_s3 else None,
+        )  # fmt: skip
+    except InvalidArgument as error:
+        raise InvalidArgument(f"tier: {error.message}", what="tier") from None
+    return TierStore(objects)
+
+
+class NodeTier:
+    """Uploads and sweeps of a node."""
+
+    def __init__(
+        self, store: TierStore, *, config: Config, identity: Identity, host: Host,
+        files: SegmentStore, view: View, wall_ms: Callable[[], int],
+        doubt: Callable[[GroupId, str | None, CorruptData], None], metrics: Metrics,
+    ) -> None:  # fmt: skip
+        node_id, cluster = identity.node_id, identity.cluster_id
+        self._progress = TierProgress(store.place, metrics)
+        self._uploads = Uploads(
+            node_id=node_id, cluster=cluster, host=host, files=files, store=store,
+            bytes_per_s=config.tier_bytes_per_s, metadata=lambda: view.metadata, wall_ms=wall_ms,
+            doubt=doubt, progress=self._progress,
+        )  # fmt: skip
+        self._sweeps = Sweeps(
+            store=store, cluster=cluster, grace_s=config.tier_grace,
+            is_chosen=lambda: view.controller_leader() == node_id,
+            metadata=lambda: view.metadata, progress=self._progress,
+        )  # fmt: skip
+
+    def parts(self) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+        """Return the parts that run until the node stops, by name."""
+        return [("tier", self._uploads.run), ("tier_sweeps", self._sweeps.run)]
+
+    def row(self) -> dict[str, Any]:
+        """Return the part of the node's status."""
+        return self._progress.row()
+
+    def stop(self) -> None:
+        """Stop, without a wait for the store."""
+        self._uploads.stop()
+        self._sweeps.stop()
