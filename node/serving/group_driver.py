@@ -41,6 +41,8 @@ from .dead_letters import DeadLetters, Post
 Body = dict[str, Any]
 _IDLE_S: Final = 1.0
 """How often a driver looks at the time and at the floor while nothing else happens."""
+_ASLEEP_S: Final = 60.0
+"""The same for a group without consumers, since a node may have thousands of these."""
 _NODE_BYTES_MAX: Final = 128 * limits.MIB
 """Entries in the memory of all drivers of a node. At the limit a driver reads only if it has none.
 """
@@ -204,7 +206,9 @@ class GroupDriver:
     async def _rest(self) -> None:
         """Wait until something happens, or until it is time to look."""
         at, now = self.dispatcher.next_tick_ms(now_ms()), now_ms()
-        rest_s = _IDLE_S if at is None else min(_IDLE_S, max(1, at - now) / 1000)
+        rest_s = _IDLE_S if self._is_awake else _ASLEEP_S
+        if at is not None:
+            rest_s = min(rest_s, max(1, at - now) / 1000)
         timer = asyncio.get_running_loop().call_later(rest_s, self._stirred.set)
         try:
             await self._stirred.wait()
@@ -228,8 +232,17 @@ class GroupDriver:
         self.dispatcher.take_page(read, page, now_ms())
         self._count()
 
+    @property
+    def _is_awake(self) -> bool:
+        """Whether somebody asks or has a key, or the floor may rise over rows. A consumer that
+        joins stirs the driver."""
+        dispatcher = self.dispatcher
+        rows = len(self._group.rows) - dispatcher.parked
+        return bool(dispatcher.consumers or dispatcher.in_flight or rows > 0)
+
     def _on_news(self, keys: Any, seq: int) -> None:
-        self._stirred.set()
+        if self._is_awake:
+            self._stirred.set()
 
     def _look(self) -> None:
         """Forget what was read of entries that were removed since."""

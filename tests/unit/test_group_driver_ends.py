@@ -14,6 +14,7 @@ from lineages import KEYS
 
 from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed
 from lognode.node.dispatch.batches import Batches
+from lognode.node.serving import group_driver
 from lognode.node.serving.dead_letters import Post
 from lognode.node.serving.group_driver import GroupDriver, Held, now_ms
 from lognode.node.serving.view_service import seen_by_group
@@ -184,6 +185,41 @@ def test_G5_a_consumer_that_waits_gets_the_key_of_a_consumer_that_does_not_ask(
         async with asyncio.timeout(20):
             await waiting
         assert driver.take({"consumer": BEN, **take}).keys == found.keys
+        driver.end()
+
+    asyncio.run(run())
+
+
+def test_G5_a_driver_without_consumers_sleeps_until_a_consumer_joins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 groups that nobody consumes, each looking at its floor once a second, took half a
+    processor."""
+    monkeypatch.setattr(group_driver, "_IDLE_S", 0.01)
+
+    async def run() -> None:
+        model = DispatchModel(tmp_path / "log", 7)
+        (state,) = model.log.ranges
+        model.lead(state)
+        group = model.group(state)
+        assert group is not None
+        driver = GroupDriver(
+            cast("Any", Replica(model)), RECORD, group, reclaims=False, held=Held(), post=POST,
+            on_broken=lambda _: None,
+        )  # fmt: skip
+        looks = []
+        tick = driver.dispatcher.tick
+        monkeypatch.setattr(driver.dispatcher, "tick", lambda now: (looks.append(now), tick(now)))
+        await asyncio.sleep(0.2)  # time for twenty looks
+        model.log.append(state, KEYS[:1])
+        driver._on_news(KEYS[:1], 1)
+        await asyncio.sleep(0.05)
+        assert len(looks) <= 1
+        driver.join(ANN)
+        async with asyncio.timeout(20):
+            await driver.until_ready(ANN, now_ms() + 60_000)
+            while len(looks) < 5:  # noqa: ASYNC110  # a look of the dispatcher has no event
+                await asyncio.sleep(0.01)
         driver.end()
 
     asyncio.run(run())
