@@ -18,6 +18,7 @@
     verbs_reports            the cluster
     verbs_tokens, verbs_quotas    who may do what, and how much
     verbs_backup             backups, by `client/backup/`
+    object_stores            the flags of verbs with an object store
     verbs_bench              load, by `client/bench/`
 
 The contract: verbs use only the async SDK. Results go to stdout, everything else to stderr.

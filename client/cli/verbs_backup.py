@@ -16,9 +16,9 @@ from ..backup.restore import chosen, restore
 from ..backup.store import Store
 from ..backup.sweep import Removal
 from ..backup.verify import manifest_of, verify
-from ..objects import places
 from ..protocol.errors import InvalidArgument, NotFound
-from .parser import Parser, UsageError, age_ms, age_s, rate, whole
+from . import object_stores
+from .parser import Parser, UsageError, age_ms, rate, whole
 from .progress import Progress
 from .quantities import age, moment
 from .verb import Call, Verb
@@ -41,21 +41,7 @@ def _store_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--key-file", metavar="FILE", help="file with the secret by which backups are encrypted"
     )
-    parser.add_argument(
-        "--endpoint",
-        metavar="URL",
-        help="address of an S3-compatible store (default: AWS_ENDPOINT_URL_S3, "
-        "AWS_ENDPOINT_URL, the files of AWS, then AWS itself)",
-    )
-    parser.add_argument(
-        "--region",
-        metavar="REGION",
-        help="region of the bucket (default: AWS_REGION, AWS_DEFAULT_REGION, the "
-        "files of AWS, then us-east-1)",
-    )
-    parser.add_argument("--store-timeout", type=_patience, metavar="AGE",
-                        help="time limit of one request to S3 with its repetitions "
-                             "(default 90s)")  # fmt: skip
+    object_stores.arguments(parser)
 
 
 def _pace_arguments(parser: Parser) -> None:
@@ -112,14 +98,6 @@ def _positive(text: str) -> int:
     return found
 
 
-def _patience(text: str) -> float:
-    """Return an age of at least a second, in seconds."""
-    found = age_s(text)
-    if found < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is below a second; give 1s or more")
-    return found
-
-
 def _time(text: str) -> int:
     """Return a time in ISO 8601 as Unix time in milliseconds; UTC without a zone."""
     try:
@@ -134,8 +112,8 @@ def _time(text: str) -> int:
 
 
 async def _opened(call: Call, *, create_store: bool = False) -> Store:
-    """Open the store that the arguments name. Raises the errors of `places.opened` and
-    `Store.opened`."""
+    """Open the store that the arguments name. Raises the errors of `object_stores.opened` and
+    of `Store.opened`."""
     options = call.options
     secret = None
     if options.key_file is not None:
@@ -155,10 +133,7 @@ async def _opened(call: Call, *, create_store: bool = False) -> Store:
             )
 
     def opened() -> Store:
-        objects = places.opened(
-            options.store, endpoint=options.endpoint, region=options.region,
-            patience_s=options.store_timeout,
-        )  # fmt: skip
+        objects = object_stores.opened(options.store, options)
         return Store.opened(objects, secret, create=create_store)
 
     return await asyncio.to_thread(opened)

@@ -1,15 +1,14 @@
 """`lognode tier list`, `tier verify` and `tier restore`: what the object store of a cluster has."""
 
-import argparse
 import asyncio
 from pathlib import Path
 from typing import Final
 
-from ...client.cli.parser import Parser, age_s
+from ...client.cli import object_stores
+from ...client.cli.parser import Parser
 from ...client.cli.progress import Progress
 from ...client.cli.quantities import moment
 from ...client.cli.verb import Call, Verb
-from ...client.objects import places
 from ...partitions.spans import printable
 from . import restoring
 from .coverage import LogPieces
@@ -25,19 +24,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument(
         "tier", metavar="TIER", help="directory or s3://BUCKET/PREFIX that nodes have as --tier"
     )
-    parser.add_argument(
-        "--endpoint", metavar="URL",
-        help="address of an S3-compatible store (default: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, "
-             "the files of AWS, then AWS itself)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--region", metavar="REGION",
-        help="region of the bucket (default: AWS_REGION, AWS_DEFAULT_REGION, the files of AWS, "
-             "then us-east-1)",
-    )  # fmt: skip
-    parser.add_argument("--store-timeout", type=_patience, metavar="AGE",
-                        help="time limit of one request to S3 with its repetitions "
-                             "(default 90s)")  # fmt: skip
+    object_stores.arguments(parser)
 
 
 def _fetch_arguments(parser: Parser) -> None:
@@ -49,21 +36,8 @@ def _fetch_arguments(parser: Parser) -> None:
                              "directory for temporary files)")  # fmt: skip
 
 
-def _patience(text: str) -> float:
-    found = age_s(text)
-    if found < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is below a second; give 1s or more")
-    return found
-
-
 def _opened(call: Call) -> TierStore:
-    options = call.options
-    return TierStore(
-        places.opened(
-            options.tier, endpoint=options.endpoint, region=options.region,
-            patience_s=options.store_timeout,
-        )
-    )  # fmt: skip
+    return TierStore(object_stores.opened(call.options.tier, call.options))
 
 
 def _note_gaps(call: Call, logs: list[LogPieces]) -> None:
