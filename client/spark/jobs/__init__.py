@@ -4,6 +4,7 @@
     iceberg     the files of an export as an Iceberg table
     iceberg_files   the commits to the table
     place       small files beside the data, on any file system that Spark knows
+    series      numbered records of a place, each written once
     manifest    the exports of a place: a manifest each, which names a vector and a directory
     removal     what was taken out of an export since, and which tables still have the files
     removing    finds the removed entries, and writes the remaining entries of their files

@@ -8,16 +8,14 @@ A directory that no manifest names does not count: it is the rest of a killed ex
 has its own directory, so it cannot contain files of another attempt.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from dataclasses import dataclass
+from typing import Final, Self
 
-from lognode.client.protocol.errors import CorruptData, InvalidArgument
+from lognode.client.spark.jobs import series
 from lognode.client.spark.jobs.place import Place
 from lognode.client.vector import Vector
 
-_VERSION: Final = 1
 _FOLDER: Final = "manifests"
 _DATA: Final = "data"
 
@@ -39,35 +37,21 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the JSON for `from_json`."""
-        body = asdict(self) | {"v": _VERSION, "snapshot": self.snapshot.to_document()}
-        return json.dumps(body, ensure_ascii=False, indent=2) + "\n"
+        return series.to_json(self, self.snapshot)
 
     @classmethod
     def from_json(cls, text: str, name: str) -> Self:
         """Undo `to_json`. Raises CorruptData."""
-        try:
-            body: dict[str, Any] = json.loads(text)
-            if body.pop("v") != _VERSION:
-                raise ValueError("the manifest has another version")
-            body["snapshot"] = Vector.from_json(json.dumps(body["snapshot"]))
-            return cls(**body)
-        except (ValueError, KeyError, TypeError, AttributeError, InvalidArgument) as error:
-            raise CorruptData(f"{name} is not a manifest of an export: {error}") from None
+        return series.from_json(text, name, "manifest", lambda fields: cls(**fields))
 
 
 def all_of(place: Place) -> list[Manifest]:
     """Return the manifests in order. Raises CorruptData for an invalid manifest and for gaps."""
-    found = []
-    for name in place.names(_FOLDER):
-        if name.startswith("."):
-            continue
-        whole = f"{_FOLDER}/{name}"
-        found.append(Manifest.from_json(place.read(whole), place.path(whole)))
-        if found[-1].number != len(found) or found[-1].export != found[0].export:
-            raise CorruptData(
-                f"{place.path(whole)} does not follow the manifest before it; a manifest is missing"
-            )
-    return found
+    names = (
+        f"{_FOLDER}/{name}" for name in place.names(_FOLDER)
+        if not name.startswith(".")
+    )  # fmt: skip
+    return series.in_order(place, names, "manifest", Manifest.from_json)
 
 
 def attempt(number: int, mark: str) -> str:

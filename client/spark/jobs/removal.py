@@ -12,17 +12,16 @@ with the remaining entries of each manifest. As with manifests, a directory that
 the rest of a killed run. The replaced files are deleted after every table has left them.
 """
 
-import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from dataclasses import dataclass
+from typing import Final, Self
 
-from lognode.client.protocol.errors import Conflict, CorruptData, InvalidArgument
+from lognode.client.protocol.errors import Conflict
+from lognode.client.spark.jobs import series
 from lognode.client.spark.jobs.manifest import rejected_of
 from lognode.client.spark.jobs.place import Place
 from lognode.client.vector import Vector
 
-_VERSION: Final = 1
 _FOLDER: Final = "removals"
 _TABLES: Final = "tables"
 _DATA: Final = "data"
@@ -49,35 +48,23 @@ class Removal:
 
     def to_json(self) -> str:
         """Return the JSON for `from_json`."""
-        body = asdict(self) | {"v": _VERSION, "snapshot": self.snapshot.to_document()}
-        return json.dumps(body, ensure_ascii=False, indent=2) + "\n"
+        return series.to_json(self, self.snapshot)
 
     @classmethod
     def from_json(cls, text: str, name: str) -> Self:
         """Undo `to_json`. Raises CorruptData."""
-        try:
-            body: dict[str, Any] = json.loads(text)
-            if body.pop("v") != _VERSION:
-                raise ValueError("the removal has another version")
-            body["snapshot"] = Vector.from_json(json.dumps(body["snapshot"]))
-            return cls(**body | {"gone": tuple(body["gone"])})
-        except (ValueError, KeyError, TypeError, AttributeError, InvalidArgument) as error:
-            raise CorruptData(f"{name} is not a removal of an export: {error}") from None
+        return series.from_json(
+            text, name, "removal", lambda fields: cls(**fields | {"gone": tuple(fields["gone"])})
+        )
 
 
 def all_of(place: Place) -> list[Removal]:
     """Return the removals in order. Raises CorruptData for an invalid removal and for gaps."""
-    found: list[Removal] = []
-    for name in place.names(_FOLDER):
-        if name.startswith(".") or not name.endswith(".json"):
-            continue
-        whole = f"{_FOLDER}/{name}"
-        found.append(Removal.from_json(place.read(whole), place.path(whole)))
-        if found[-1].number != len(found) or found[-1].export != found[0].export:
-            raise CorruptData(
-                f"{place.path(whole)} does not follow the removal before it; a removal is missing"
-            )
-    return found
+    names = (
+        f"{_FOLDER}/{name}" for name in place.names(_FOLDER)
+        if name.endswith(".json") and not name.startswith(".")
+    )  # fmt: skip
+    return series.in_order(place, names, "removal", Removal.from_json)
 
 
 def attempt(number: int, mark: str) -> str:
