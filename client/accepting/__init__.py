@@ -1,7 +1,9 @@
 """Accepting connections: for a node, and for any other server of the protocol.
 
     listener, listening      a port, and how fast it accepts
-    acceptor                 one connection: its handshake, its requests, its answers
+    server_handshake         one connection: hello, welcome, proofs
+    acceptor                 and after its handshake: requests and answers
+    handler                  what a listener needs of the program that serves
     request, access          what a handler gets; the rights of the sender
     handshake_turns          the loop's time for handshakes, shared between hosts
     meter, budget, readers, incomplete

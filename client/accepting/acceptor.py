@@ -1,10 +1,10 @@
-"""The accepting side of a connection: handshake, dispatch, answers, streams with credit.
+"""The accepting side of a connection: dispatch, answers, streams with credit.
 
-A node implements `Handler`; this module takes over the needs of every handler. It checks each body
-by its operation's row of the table, bounds the requests in flight, cancels a request when its
-sender gives up or leaves, and sends exactly one last answer to each request. Requests over the
-bounds wait in the kernel's buffers: the acceptor stops reading, and says every second that it is
-alive.
+A node implements `Handler`; this module takes over the needs of every handler. When the handshake
+is done (`server_handshake`), it checks each body by its operation's row of the table, bounds the
+requests in flight, cancels a request when its sender gives up or leaves, and sends exactly one last
+answer to each request. Requests over the bounds wait in the kernel's buffers: the acceptor stops
+reading, and says every second that it is alive.
 
 The rights of a connection are its `Access`. Each request and message is authorised here, by its
 operation's row of the table, and nowhere else.
@@ -15,13 +15,13 @@ A `Meter` counts the memory of each connection, `FairTurns` the time of clients.
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final
 
 from ..fair_turns import OWN_TURNS, Share, Turns
 from ..loopback import is_loopback
-from ..protocol import Operation, frames, limits, name_of, wire
+from ..protocol import Operation, frames, limits, name_of
 from ..protocol.certificate import Certificate
 from ..protocol.errors import (
     InvalidArgument,
@@ -35,85 +35,21 @@ from ..protocol.errors import (
 )
 from ..protocol.frame import Frame
 from ..protocol.principal import Principal, anonymous
-from ..protocol.tls import Channel
-from ..protocol.wire import Hello, Welcome
+from ..protocol.wire import Hello
 from ..transport import FrameTransport
 from .abandoned import Abandoned
 from .access import Access
+from .handler import Body, Handler, ListenTls, Refused
 from .handshake_turns import HandshakeTurns
 from .listener import Accepted, Closed, Listener
 from .meter import Meter, NodeBudgets
 from .request import Request
 from .seats import Bounds
+from .server_handshake import ServerHandshake
 
-handshake_timeout_s: Final = 5.0
 alive_every_s: Final = 1.0
 UNREAD: Final = "unread"
 """The reason with which a connection ends when its peer does not read."""
-
-Body = dict[str, Any]
-Believed = Awaitable[Access] | Access | None
-
-
-class Handler(Protocol):
-    """The handler of a listener's connections. All calls run on the loop's thread."""
-
-    def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
-        """Answer a hello, which may come from anybody: have no other effect. Raise a
-        LognodeError to refuse it."""
-
-    def believe(self, connection: "ServerConnection", hello: Hello) -> Believed:
-        """Accept a dialler that has shown its certificate and proved that it holds the secret, as
-        far as this listener requires. Return its rights, None for all, or for a client a coroutine
-        that returns its rights. Raise a LognodeError to refuse it."""
-
-    def operation(self, connection: "ServerConnection", number: int) -> Operation:
-        """Return the operation with this number, if the dialler may send it.
-
-        Raises Unsupported for an unknown number, Unauthorized.
-        """
-
-    def opened(self, connection: "ServerConnection") -> Principal | None:
-        """Open a connection after its handshake. Return the principal whose budget pays for the
-        connection; None: its address pays."""
-
-    def request(self, request: "Request") -> "Awaitable[Body | None] | Body | None":
-        """Serve a request: return the answer, or a coroutine that returns it.
-
-        None means that the handler answers, or has answered, through `request` itself. An error
-        that the handler raises is the answer; an exception other than a LognodeError goes to
-        `failed` as well.
-        """
-
-    def message(self, connection: "ServerConnection", operation: Operation, body: Body) -> None:
-        """Take a one-way message."""
-
-    def refused(self, connection: "ServerConnection", number: int, error: LognodeError) -> None:
-        """Note a request that was refused before `request`: the operation with this number is
-        unknown or forbidden to the dialler, or its body violates the table."""
-
-    def closed(self, connection: "ServerConnection", error: LognodeError) -> None:
-        """Note the end of the connection; called once for each `opened`."""
-
-    def failed(self, number: int, error: Exception) -> None:
-        """Note an unexpected exception of a handler: a bug or a broken invariant."""
-
-
-class ListenTls(Protocol):
-    """The TLS of a listener. All calls run on the loop's thread."""
-
-    def channel(self) -> Channel:
-        """Return a channel for one accepted connection."""
-
-    def check(self, hello: Hello, certificate: Certificate | None) -> None:
-        """Raise Unauthorized for a hello that the dialler's certificate does not allow. Only a
-        hello that passes goes any further."""
-
-    def refused(self, address: str, error: LognodeError) -> None:
-        """Note a connection that ended before its handshake was done."""
-
-
-Refused = Callable[["ServerConnection", LognodeError], None]
 
 
 class ServerConnection:
@@ -132,7 +68,7 @@ class ServerConnection:
         handshakes: HandshakeTurns,
         sit: Callable[[], None],
         on_late: Callable[[], None],
-        on_refused: "Refused",
+        on_refused: Refused,
     ) -> None:
         """Take the listener's parts: `abandoned` ends abandoned requests; `handshakes` gives the
         handshake its turns; `sit` takes a seat among the connections whose handshake is done, or
@@ -140,25 +76,19 @@ class ServerConnection:
         for a connection that ended before its handshake was done."""
         self.hello: Hello | None = None
         self._tls = tls
-        self._sit = sit
-        self._on_late = on_late
         self._on_refused = on_refused
         self._handler = handler
         self._budgets = budgets
         self._abandoned = abandoned
         self._handshakes = handshakes
-        self._secret = secret
-        self._entropy = entropy
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._welcome: Welcome | None = None
         self._open = False
         self.share: Share | None = None
         """The principal's share of the loop's time; None for a node, and during the handshake."""
         self.access: Access | None = None
         """The rights of the other side; None: all."""
         self._principal: Principal | None = None
-        self._believing: asyncio.Future[Access] | None = None
         self._requests: dict[int, Request] = {}
         self._given_up: set[Request] = set()
         """Abandoned requests whose work has not ended."""
@@ -168,8 +98,13 @@ class ServerConnection:
         """Received messages that wait for room, with their memory."""
         self._meter: Meter
         self._alive: asyncio.TimerHandle | None = None
-        self._too_late = self._loop.call_later(handshake_timeout_s, self._late)
-        transport.on_frame = self._shake_hands
+        handshake = ServerHandshake(
+            self, transport, handler, secret=secret, tls=tls, entropy=entropy, sit=sit,
+            admit=self._admit, on_late=on_late,
+        )  # fmt: skip
+        self._handshake: ServerHandshake | None = handshake
+        """None once the handshake is done, or the connection is lost: leave no cycle."""
+        transport.on_frame = handshake.take
         transport.on_lost = self._lost
         transport.on_writable = self._drained
         transport.on_decoded = self._decoded
@@ -290,92 +225,7 @@ class ServerConnection:
         """Wait until the socket is closed, by force after `timeout_s`."""
         await self._transport.wait_closed(timeout_s)
 
-    # The handshake.
-
-    def _shake_hands(self, message: Frame) -> None:
-        try:
-            if self._believing is not None:
-                raise Unauthorized(
-                    "a frame arrived before the welcome; the dialler must wait for the welcome "
-                    "first"
-                )
-            if self.hello is None or self._welcome is None:
-                self._greet(message)
-            else:
-                self._check_proof(message)
-        except LognodeError as error:
-            self.refuse(error)
-
-    def _greet(self, message: Frame) -> None:
-        if message.kind != frames.HELLO:
-            raise Unauthorized(
-                "the first frame of the connection is not a hello; send a hello first"
-            )
-        hello = Hello.from_body(message.body)
-        hello.agreed_version()
-        if self._tls is not None:
-            self._tls.check(hello, self.certificate)
-        welcome = self._handler.welcome(hello, self._entropy(wire.nonce_bytes))
-        wants_proof = hello.role == "node" and self._secret is not None
-        welcome = welcome._replace(wants_proof=wants_proof)
-        if wants_proof:
-            self._welcomed(hello, welcome)
-            return
-        found = self._handler.believe(self, hello)
-        if isinstance(found, Awaitable):
-            self._believing = asyncio.ensure_future(found)
-            self._believing.add_done_callback(lambda done: self._believed(hello, welcome, done))
-        else:
-            self.access = found
-            self._sit()
-            self._welcomed(hello, welcome)
-            self._admit()
-
-    def _believed(self, hello: Hello, welcome: Welcome, done: "asyncio.Future[Access]") -> None:
-        """Finish the handshake with the dialler's rights, or refuse the dialler."""
-        self._believing = None
-        if done.cancelled() or self.lost is not None:
-            return
-        failed = done.exception()
-        if isinstance(failed, LognodeError):
-            self.refuse(failed)
-            return
-        if isinstance(failed, Exception):
-            self.refuse(Unavailable("internal error; see the node's log", reason="internal"))
-            self._handler.failed(frames.HELLO, failed)
-            return
-        self.access = done.result()
-        try:
-            self._sit()
-        except LognodeError as error:
-            self.refuse(error)
-            return
-        self._welcomed(hello, welcome)
-        self._admit()
-
-    def _welcomed(self, hello: Hello, welcome: Welcome) -> None:
-        self.hello, self._welcome = hello._replace(token=None), welcome
-        self._transport.send(0, frames.WELCOME, welcome.to_body())
-
-    def _check_proof(self, message: Frame) -> None:
-        if self.hello is None or self._welcome is None or self._secret is None:
-            raise Unauthorized("a proof arrived before the hello; send the hello first")
-        proof = message.body.get("proof") if message.kind == frames.PROOF else None
-        channel = self._transport.channel
-        shared = (self.hello, self._welcome)
-        binding = b"" if channel is None else channel.binding
-        wire.check_proof(self._secret, "dialler", *shared, proof, binding)
-        believed = self._handler.believe(self, self.hello)
-        if isinstance(believed, Awaitable):
-            raise TypeError(
-                "believe() returned an awaitable for a dialler with a secret; return the "
-                "decision at once"
-            )
-        self.access = believed
-        self._sit()
-        ours = wire.prove(self._secret, "acceptor", *shared, binding)
-        self._transport.send(0, frames.PROOF, {"proof": ours})
-        self._admit()
+    # Beginning and end.
 
     def begin(self) -> None:
         """Begin once the socket is connected. The address pays until the handshake is done."""
@@ -394,8 +244,10 @@ class ServerConnection:
         else:
             self._meter.close()
 
-    def _admit(self) -> None:
-        self._too_late.cancel()
+    def _admit(self, access: Access | None) -> None:
+        """Serve requests from now on: the handshake is done."""
+        self._handshake = None
+        self.access = access
         self._open = True
         self._transport.trust()
         self._transport.on_frame = self._frame
@@ -416,12 +268,6 @@ class ServerConnection:
     def take_turns(self, turns: Turns) -> None:
         """Use these turns from now on. Only for a node: clients have the turns of their share."""
         self._transport.turns = turns
-
-    def _late(self) -> None:
-        self._on_late()
-        self.refuse(
-            Unauthorized(f"the handshake took over {handshake_timeout_s:g} s; connect again")
-        )
 
     # Requests.
 
@@ -644,9 +490,9 @@ class ServerConnection:
             self._transport.send(0, frames.ALIVE, {})
 
     def _lost(self, error: LognodeError) -> None:
-        self._too_late.cancel()
-        if self._believing is not None:
-            self._believing.cancel()
+        if self._handshake is not None:
+            self._handshake.stop()
+            self._handshake = None
         if self._alive is not None:
             self._alive.cancel()
         for _, size in self._backlog:
@@ -675,7 +521,7 @@ async def serve(
     budgets: NodeBudgets | None = None,
     bounds: Bounds | None = None,
     on_closed: Closed = lambda reason, address: None,
-    on_refused: "Refused" = lambda connection, error: None,
+    on_refused: Refused = lambda connection, error: None,
 ) -> Listener:
     """Listen at `host:port` (0: any free port). Raises OSError when that is impossible.
 

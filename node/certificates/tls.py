@@ -62,7 +62,7 @@ class _Loaded:
 
 
 class NodeTls:
-    """Implements `client.accepting.acceptor.ListenTls`; `dialling` is for the dialling side.
+    """Implements `client.accepting.handler.ListenTls`; `dialling` is for the dialling side.
 
     Raises InvalidArgument for files that cannot be used.
     """
@@ -340,7 +340,7 @@ class NodeTls:
 
 
 class _BetweenNodes:
-    """Implements `client.accepting.acceptor.ListenTls` for the peers' port: always mutual TLS."""
+    """Implements `client.accepting.handler.ListenTls` for the peers' port: always mutual TLS."""
 
     def __init__(self, tls: NodeTls) -> None:
         self.channel = tls.peer_channel

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...client.accepting import acceptor
-from ...client.accepting.acceptor import Handler, ListenTls, ServerConnection
+from ...client.accepting.acceptor import ServerConnection
+from ...client.accepting.handler import Handler, ListenTls
 from ...client.accepting.listener import Listener
 from ...client.accepting.meter import NodeBudgets
 from ...client.accepting.seats import Bounds

@@ -11,7 +11,8 @@ be such a node.
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from ...client.accepting.acceptor import Believed, ServerConnection
+from ...client.accepting.acceptor import ServerConnection
+from ...client.accepting.handler import Believed
 from ...client.accepting.request import Request
 from ...client.fair_turns import OWN_TURNS, STRANGER_TURNS
 from ...client.protocol import Operation, limits
@@ -26,7 +27,7 @@ Body = dict[str, Any]
 
 
 class PeerServer:
-    """Implements `client.accepting.acceptor.Handler`, and passes requests to `server`.
+    """Implements `client.accepting.handler.Handler`, and passes requests to `server`.
 
     `is_known` returns whether the metadata has a node; `address` is this node's address for
     clients; `on_closed` gets the reason and the address of each connection that is closed.

@@ -6,8 +6,9 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final
 
-from ...client.accepting.acceptor import UNREAD, Believed, ServerConnection
+from ...client.accepting.acceptor import UNREAD, ServerConnection
 from ...client.accepting.access import Access
+from ...client.accepting.handler import Believed
 from ...client.accepting.request import Request, Room
 from ...client.fair_turns import Share, next_turn
 from ...client.protocol import OPERATIONS, Operation, Permission, Sender, by_number, limits
@@ -70,7 +71,7 @@ _COMMANDS: Final = frozenset(
 
 
 class Server:
-    """Implements `client.accepting.acceptor.Handler` for the port for clients.
+    """Implements `client.accepting.handler.Handler` for the port for clients.
 
     `peer_address` is the address of the port for peers (`peer_server.py`). `raft_in` takes the
     messages of members. `handlers` and `paid_handlers` serve the operations open to everybody.

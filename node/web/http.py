@@ -12,8 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from ...client.accepting.acceptor import handshake_timeout_s
 from ...client.accepting.listening import Entrance
+from ...client.accepting.server_handshake import handshake_timeout_s
 from ...client.protocol.cluster import STATUS
 from ...client.protocol.errors import LognodeError, Unauthorized, Unavailable
 from ...client.protocol.principal import anonymous

@@ -116,7 +116,7 @@ class Intruder:
         return {"messages": messages or [], "boot": record.boot, "process": record.process,
                 "clock": int(time.time() * 1000), "ping": [0, 0, []], **more}  # fmt: skip
 
-    # Being asked: `client.accepting.acceptor.Handler`.
+    # Being asked: `client.accepting.handler.Handler`.
 
     def welcome(self, hello: Hello, nonce: bytes) -> Welcome:
         return Welcome(

@@ -15,7 +15,7 @@ import pytest
 from loose_operations import LOOSE, by_number
 
 from lognode.client import transport
-from lognode.client.accepting import acceptor
+from lognode.client.accepting import acceptor, server_handshake
 from lognode.client.accepting.acceptor import ServerConnection
 from lognode.client.accepting.listener import Listener
 from lognode.client.accepting.request import Request
@@ -208,7 +208,7 @@ def test_silent_connections_keep_nobody_from_the_door() -> None:
 
 @pytest.mark.parametrize("said", [b"", HELLO[:20]], ids=["nothing", "half a hello"])
 def test_a_handshake_has_to_end_in_time(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptor, "handshake_timeout_s", 0.2)
+    monkeypatch.setattr(server_handshake, "handshake_timeout_s", 0.2)
 
     async def test(made: Rig) -> None:
         opened = await made.connect()
@@ -222,7 +222,7 @@ def test_a_handshake_has_to_end_in_time(said: bytes, monkeypatch: pytest.MonkeyP
 
 
 def test_a_handshake_a_byte_at_a_time_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceptor, "handshake_timeout_s", 0.3)
+    monkeypatch.setattr(server_handshake, "handshake_timeout_s", 0.3)
 
     async def test(made: Rig) -> None:
         opened = await made.connect()

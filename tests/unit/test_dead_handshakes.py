@@ -17,7 +17,7 @@ import pytest
 from aiohttp import web
 from pki import Pki, pki
 
-from lognode.client.accepting import acceptor
+from lognode.client.accepting import acceptor, handler
 from lognode.client.accepting.listener import Accepted
 from lognode.client.accepting.listening import Entrance
 from lognode.client.protocol.errors import LognodeError
@@ -105,7 +105,7 @@ def test_a_dead_handshake_with_the_port_for_clients_leaves_nothing(trust: Pki, s
     async def main() -> int:
         before = alive()
         listener = await acceptor.serve(
-            cast(acceptor.Handler, None), "127.0.0.1", 0, tls=cast(acceptor.ListenTls, NodeTls())
+            cast(handler.Handler, None), "127.0.0.1", 0, tls=cast(handler.ListenTls, NodeTls())
         )
         await come_and_go(listener.port, HALVES[said], listener.entrance)
         left = alive() - before

@@ -15,7 +15,7 @@ from loose_operations import LOOSE, ONE_WAY, by_number
 from pki import Pki, pki
 
 from lognode.client import connection
-from lognode.client.accepting import acceptor
+from lognode.client.accepting import acceptor, server_handshake
 from lognode.client.accepting.acceptor import ServerConnection
 from lognode.client.accepting.listener import Listener
 from lognode.client.accepting.request import Request
@@ -359,7 +359,7 @@ def test_strange_bytes_end_their_connection_and_nothing_else(trust: Pki, data: b
 
 def test_half_a_tls_handshake_ends_in_time(trust: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted among the connections meanwhile."""
-    monkeypatch.setattr(acceptor, "handshake_timeout_s", 0.2)
+    monkeypatch.setattr(server_handshake, "handshake_timeout_s", 0.2)
 
     async def test(listener: Listener, server: Server) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
