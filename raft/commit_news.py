@@ -1,8 +1,9 @@
 """When a leader tells its peers a newer commit index.
 
-Every append tells the commit index. Without another append the leader waits a little before it
-sends the commit index alone: the answers to its clients go first, and under load no message has the
-commit index alone. The library tells a newer commit index at once.
+Every append and heartbeat tells the commit index. Without another append the leader waits a little
+before it sends the commit index alone: the answers to its clients go first, and under load no
+message has the commit index alone. Each such message costs every member a turn of its event loop.
+The library tells a newer commit index at once.
 """
 
 import math

@@ -72,7 +72,7 @@ def test_the_next_leader_tells_what_it_commits() -> None:
     net.run(lambda: net.group(other).commit_index == index, limit_s=OPTIONS.heartbeat_s / 2)
 
 
-@pytest.mark.parametrize("given", [-0.001, 0.151])
+@pytest.mark.parametrize("given", [-0.001, float("nan")])
 def test_a_time_that_cannot_work_is_refused(given: float) -> None:
-    with pytest.raises(InvalidArgument, match=r"give 0 to heartbeat_s, 0\.15 s"):
+    with pytest.raises(InvalidArgument, match="give 0 or more"):
         RaftOptions(tell_commit_s=given)
