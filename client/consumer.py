@@ -28,7 +28,7 @@ from .protocol.key_spans import Span
 from .protocol.types import GroupInfo, GroupStart, Pattern, Timestamp
 from .routing import Range
 
-keys_default: Final = 1_024
+keys_default: Final = 4_096
 bytes_default: Final = 16 * limits.MIB
 hold_s_default: Final = 600.0
 _RANDOM_BITS: Final = 62

@@ -47,7 +47,7 @@ class Plan:
     fails: bool = False
     life_s: float = 0.0
     ranges: int = 4
-    credit: int = 1_024
+    credit: int = 4_096
     timeout_s: float = 60.0
 
     @classmethod

@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, help="appends at the rate (default 60)")
     parser.add_argument("--life", type=float, default=1.0, help="seconds of a consumer in churn")
     parser.add_argument("--processes", type=int, default=2, help="processes of consumers")
-    parser.add_argument("--credit", type=int, default=1_024,
+    parser.add_argument("--credit", type=int, default=4_096,
                         help="most keys that a consumer of lognode has at a time")  # fmt: skip
     parser.add_argument("--value-bytes", type=int, default=128)
     parser.add_argument("--ranges", type=int, default=4)
