@@ -33,10 +33,14 @@ class End(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Pause reading until `out` is set."""
+        """Pause reading until `out` is set.
+
+        The pause comes before the first read, and after the transport has begun to read: CPython
+        3.11.2 begins after this call, whatever was called here.
+        """
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self.read, False)
         self.on_made(self)
 
     def data_received(self, data: bytes) -> None:

@@ -169,3 +169,33 @@ def test_a_connection_accepted_after_the_end_of_the_proxy_is_refused() -> None:
         writer.close()
 
     asyncio.run(body())
+
+
+def test_bytes_that_arrive_before_the_upstream_is_reached_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CPython 3.11.2 undoes a pause in `connection_made`: it begins to read afterwards."""
+
+    def begin(self: Any, fd: int, call: Any, *args: Any) -> None:
+        self._loop._add_reader(fd, call, *args)
+
+    base = asyncio.selector_events._SelectorTransport  # type: ignore[attr-defined]
+    monkeypatch.setattr(base, "_add_reader", begin)
+
+    async def body() -> None:
+        async with (
+            FaultProxy() as server,
+            upstream() as behind,
+            Toxiproxy(server.address) as api,
+        ):
+            listen = (await api.create("p", behind.address))["listen"]
+            host, port = listen.split(":")
+            for _ in range(20):
+                said = socket.create_connection((host, int(port)))
+                said.sendall(b"at once")
+                said.setblocking(False)
+                async with asyncio.timeout(10):
+                    assert await asyncio.get_running_loop().sock_recv(said, 100) == b"at once"
+                said.close()
+
+    asyncio.run(body())
