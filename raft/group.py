@@ -402,9 +402,9 @@ class Group:
         begun, self._read_begun = self._read_begun, False
         return begun
 
-    def read_peers(self) -> list[int]:
-        """The linked peers that have yet to be asked the outstanding round of reads."""
-        return self._reads.targets(self._replicator.linked(), self._engine.leader)
+    def read_peers(self, *, first: bool) -> list[int]:
+        """The linked peers to ask the outstanding round of reads; see `ReadIndex.targets`."""
+        return self._reads.targets(self._replicator.recent(), self._engine.leader, first=first)
 
     def read_question(self) -> ReadQuestion | None:
         """The question for these peers, or None without a round."""

@@ -14,13 +14,15 @@ decides which group may answer yes: a group of the same descriptor that takes pa
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from ..client.protocol import limits
 from ..client.protocol.errors import RemoteProtocolError
 from .readindex import ReadQuestion
 from .types import GroupId, Message
 
+HEDGE_S: Final = 0.02
+"""After this time without a majority, all peers are asked. A round takes a millisecond or two."""
 Answerer = Callable[[GroupId, bytes, int, int], int | None]
 """(group, fingerprint, asker, term): the group's `answer_read`, or None if it is not here."""
 
@@ -31,7 +33,7 @@ class Asker(Protocol):
     gid: GroupId
     fingerprint: bytes
 
-    def read_peers(self) -> list[int]: ...
+    def read_peers(self, *, first: bool) -> list[int]: ...
     def read_question(self) -> ReadQuestion | None: ...
     def read_answered(self, sender: int, question: ReadQuestion, index: int) -> None: ...
 
@@ -74,14 +76,15 @@ class ReadRounds:
     def __init__(self, *, clock: Callable[[], float], retry_s: float, answerer: Answerer) -> None:
         """Create the rounds of a node.
 
-        A round without an answer after `retry_s` seconds is sent again.
+        A round without an answer after `retry_s` seconds is sent again. All peers are asked a
+        question that those asked first have not settled after `HEDGE_S`.
         """
         self._clock = clock
         self._retry_s = retry_s
         self._answerer = answerer
         self._pairs: dict[int, _Pair] = {}
-        self._open: dict[GroupId, Asker] = {}
-        """Groups with a round that may need to be asked again."""
+        self._open: dict[GroupId, tuple[Asker, float]] = {}
+        """Groups with a round that may need to be asked again, and when."""
         self._round = 0
         self._look_at = math.inf
         self._waits = False
@@ -101,10 +104,14 @@ class ReadRounds:
     # Asking.
 
     def ask(self, asker: Asker) -> None:
-        """Put a group's question into the next round with each of its peers."""
-        self._open[asker.gid] = asker
-        self._look_at = min(self._look_at, self._clock() + self._retry_s)
-        for peer in asker.read_peers():
+        """Put a group's question into the next round with as many peers as suffice."""
+        self._put(asker, min(HEDGE_S, self._retry_s), first=True)
+
+    def _put(self, asker: Asker, again_s: float, *, first: bool) -> None:
+        again_at = self._clock() + again_s
+        self._open[asker.gid] = asker, again_at
+        self._look_at = min(self._look_at, again_at)
+        for peer in asker.read_peers(first=first):
             pair = self._pairs.get(peer)
             if pair is not None:
                 pair.waiting[asker.gid] = asker
@@ -151,7 +158,7 @@ class ReadRounds:
         if now < self._look_at:
             return []
         self._look_at = math.inf
-        self._ask_again()
+        self._ask_again(now)
         lost = []
         for peer, pair in self._pairs.items():
             if pair.message is not None and pair.sent_at <= now - self._retry_s:
@@ -163,13 +170,16 @@ class ReadRounds:
                     lost.append((peer, pair.message))
         return lost
 
-    def _ask_again(self) -> None:
-        """Put every open question into the next round with the peers that did not answer yes."""
-        for asker in list(self._open.values()):
+    def _ask_again(self, due_by: float = math.inf) -> None:
+        """Put open questions into the next round with the peers that did not answer yes: those that
+        are due by that time."""
+        for asker, again_at in list(self._open.values()):
             if asker.read_question() is None:
                 del self._open[asker.gid]
+            elif again_at <= due_by:
+                self._put(asker, self._retry_s, first=False)
             else:
-                self.ask(asker)
+                self._look_at = min(self._look_at, again_at)
 
     # The other side.
 

@@ -6,6 +6,9 @@ leader, noted after the read arrived, covers every append acknowledged before th
 knows the index itself, provided that it has committed an entry of its own term. A follower learns
 the index from the leader's answer. One round is outstanding at a time; reads that arrive meanwhile
 join the next round.
+
+As many members are asked at first as suffice. The others are asked when those have not answered for
+a moment (a hedged request: Dean and Barroso, The Tail at Scale, 2013).
 """
 
 from collections.abc import Collection
@@ -72,17 +75,26 @@ class ReadIndex:
             self._index = self._index or index or None
             self._settle()
 
-    def targets(self, linked: Collection[int], leader: int | None) -> list[int]:
-        """Return the linked peers that have yet to be asked the outstanding round."""
+    def targets(
+        self, linked: Collection[int], leader: int | None, *, first: bool = False
+    ) -> list[int]:
+        """Return the linked peers that have yet to be asked the outstanding round.
+
+        `first`: only as many as suffice, the leader before the others, which go in their order.
+        """
         if not self._asked:
             return []
         if self._index is None and self._majority == 2:
             linked = [peer for peer in linked if peer == leader]  # these two are a majority
-        return [
+        found = [
             peer
             for peer in linked
             if peer not in self._confirmed or (peer == leader and self._index is None)
         ]
+        if first:
+            found.sort(key=lambda peer: peer != leader)
+            del found[self._majority - len(self._confirmed) :]
+        return found
 
     def _settle(self) -> None:
         if self._index is not None and len(self._confirmed) >= self._majority:

@@ -41,6 +41,10 @@ class Replicator:
         """Return the peers that we have a link to."""
         return [progress.peer for progress in self._peers.values() if progress.epoch is not None]
 
+    def recent(self) -> list[int]:
+        """Return the peers that we have a link to, the one that was heard last first."""
+        return sorted(self.linked(), key=lambda peer: -self._peers[peer].heard_at)
+
     def connected(self, peer: int, epoch: int, *, at_rest: bool) -> None:
         """Begin a new link and send again: messages on an older link may be lost.
 

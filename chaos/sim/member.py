@@ -187,9 +187,9 @@ class Member:
         self._reads_asked[self.group.request_read()] = settled
         self.host.touch(self)
 
-    def read_peers(self) -> list[int]:
+    def read_peers(self, *, first: bool) -> list[int]:
         """Return the peers, for `ReadRounds`."""
-        return self.group.read_peers()
+        return self.group.read_peers(first=first)
 
     def read_question(self) -> ReadQuestion | None:
         """Return the question, for `ReadRounds`."""

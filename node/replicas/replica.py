@@ -285,9 +285,9 @@ class Replica:
 
     # Asker, of `raft.read_rounds`.
 
-    def read_peers(self) -> list[int]:
+    def read_peers(self, *, first: bool) -> list[int]:
         """Return the peers that a round of reads must ask."""
-        return [] if self.stopped else self.group.read_peers()
+        return [] if self.stopped else self.group.read_peers(first=first)
 
     def read_question(self) -> ReadQuestion | None:
         """Return the question for these peers; None when there is nothing left to ask."""

@@ -193,8 +193,8 @@ class Asking:
     def __init__(self, group: Group) -> None:
         self.group = group
 
-    def read_peers(self) -> list[int]:
-        return self.group.read_peers()
+    def read_peers(self, *, first: bool) -> list[int]:
+        return self.group.read_peers(first=first)
 
     def read_question(self) -> ReadQuestion | None:
         return self.group.read_question()

@@ -136,7 +136,7 @@ def test_L4_rounds_of_reads_that_cannot_be_sent_end_the_node() -> None:
             links=unused, replica=lambda _: None, options=RaftOptions(), on_broken=broken.append
         )
         peer: Any = SimpleNamespace(
-            gid=GroupId(1, 1), fingerprint=b"f", read_peers=lambda: [2],
+            gid=GroupId(1, 1), fingerprint=b"f", read_peers=lambda *, first: [2],
             read_question=lambda: (1, 1),
         )  # fmt: skip
         confirmations.connected(2, 7)

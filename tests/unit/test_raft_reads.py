@@ -2,13 +2,16 @@
 
 import contextlib
 import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from raft_net import Net
 
 from lognode.client.protocol import limits
 from lognode.client.protocol.errors import RemoteProtocolError
-from lognode.raft.read_rounds import ReadRounds
+from lognode.raft.read_rounds import HEDGE_S, ReadRounds
 from lognode.raft.readindex import ReadIndex, ReadQuestion
 from lognode.raft.types import GroupId, Message, NotLeaderError
 
@@ -75,6 +78,24 @@ def test_a_follower_of_three_members_asks_only_the_leader() -> None:
     assert reads.targets([2, 3], 3) == [3]
     assert reads.targets([2], 3) == []
     assert reads.targets([2, 3], None) == []
+
+
+@pytest.mark.parametrize(
+    ("members", "leader", "asked"),
+    [(3, 1, [3]), (5, 1, [3, 5]), (3, 2, [2]), (5, 2, [2, 3]), (5, None, [3, 5])],
+)
+def test_as_many_members_are_asked_at_first_as_suffice(
+    members: int, leader: int | None, asked: list[int]
+) -> None:
+    linked = [3, 5, 2, 4] if members == 5 else [3, 2]
+    reads = ReadIndex(node_id=1, majority=members // 2 + 1)
+    reads.request()
+    question = ask(reads, index=5 if leader == 1 else None)
+    assert reads.targets(linked, leader, first=True) == asked
+    if members == 5:
+        assert set(reads.targets(linked, leader)) == {2, 3, 4, 5}
+        reads.confirmed(asked[0], question, 5)
+        assert len(reads.targets(linked, leader, first=True)) == 1
 
 
 def test_L4_a_lost_lead_settles_every_read() -> None:
@@ -216,6 +237,42 @@ def test_L1_a_follower_that_has_no_link_to_its_leader_serves_no_read(members: in
     assert settled(net, 2, net.group(2).request_read(), 0.5) == net.group(1).commit_index
 
 
+def answerers(net: Net, leader: int) -> Counter[int]:
+    """Count the questions of reads that each other member answers."""
+    found: Counter[int] = Counter()
+
+    def counted(node: int, answer: Callable[[int, int], int | None]) -> Any:
+        def count(sender: int, term: int) -> int | None:
+            found[node] += 1
+            return answer(sender, term)
+
+        return count
+
+    for node in net.ids:
+        if node != leader:
+            group = net.group(node)
+            group.answer_read = counted(node, group.answer_read)  # type: ignore[method-assign]
+    return found
+
+
+def test_a_leader_asks_one_of_two_and_the_other_when_the_first_is_silent() -> None:
+    net = Net(3)
+    group = net.elect(1)
+    net.run(net.settled())
+    asked = answerers(net, 1)
+    for _ in range(10):
+        assert settled(net, 1, group.request_read()) == group.commit_index
+    net.run(1.0)
+    assert asked.total() == 10, "one answer a read, and nobody is asked again"
+    (silent,) = group.read_peers(first=True) or [group._replicator.recent()[0]]
+    net.cut(silent, 1, noticed=False)
+    asked.clear()
+    began = net.now
+    assert settled(net, 1, group.request_read()) == group.commit_index
+    assert HEDGE_S <= net.now - began < 2 * HEDGE_S
+    assert asked.keys() == {2, 3}
+
+
 # The rounds of a pair.
 
 
@@ -253,7 +310,7 @@ class Lone:
         self.round += 1
         return self
 
-    def read_peers(self) -> list[int]:
+    def read_peers(self, *, first: bool) -> list[int]:
         return [2] if self.read_question() else []
 
     def read_question(self) -> ReadQuestion | None:
