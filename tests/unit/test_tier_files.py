@@ -144,7 +144,7 @@ def test_a_disk_that_takes_nothing_only_makes_the_cache_smaller(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("place", range(0, 64, 8))
-def test_damage_is_reported_and_never_read(made: FlushedRange, place: int) -> None:
+def test_S12_damage_in_a_tier_is_reported_and_never_read(made: FlushedRange, place: int) -> None:
     """A byte of each answer is wrong. After a repair the read gives all entries again."""
     expected = in_order(lambda ask: ask(made.state))
     reads = TierReads(made)
