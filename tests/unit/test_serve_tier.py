@@ -10,6 +10,9 @@ from flushed_range import FlushedRange
 from tier_reads import MIB, CountedObjects
 from tier_writes import POLICY, TierWrites
 
+import lognode
+from lognode.client.accepting import acceptor
+from lognode.client.accepting.listener import Listener
 from lognode.client.objects.store import Listed
 from lognode.client.protocol.errors import (
     Conflict,
@@ -23,6 +26,8 @@ from lognode.node.main import main as run_program
 from lognode.node.serve_tier import snapshot_leases
 from lognode.node.serve_tier.following import Following, Served, files_of
 from lognode.node.serve_tier.snapshot_leases import Part, SnapshotLeases
+from lognode.node.serve_tier.tier_service import FilePlaces, TierService
+from lognode.node.serve_tier.tier_status import TierStatus
 from lognode.node.tier.chunk_cache import ChunkCache
 from lognode.node.tier.manifest import LogFacts
 from lognode.node.tier.names import Chain
@@ -54,8 +59,8 @@ class Process:
         self.now = 100.0
         self.leases = SnapshotLeases(lambda: self.now, lambda: 5_000)
         self.held: dict[str, Any] = {}
-        cache = ChunkCache(root / "chunks", memory_bytes_max=MIB, disk_bytes_max=0)
-        self.files = TierFiles(self.objects, cache, lambda name: self.held.get(name))
+        self.cache = ChunkCache(root / "chunks", memory_bytes_max=MIB, disk_bytes_max=0)
+        self.files = TierFiles(self.objects, self.cache, lambda name: self.held.get(name))
         self.store = SegmentStore(root / "none", elsewhere=self.files.open)
 
     def flush(self, times: int = 1) -> None:
@@ -296,3 +301,80 @@ def test_the_command_refuses_what_makes_no_sense(
     ):  # fmt: skip
         assert run_program(["serve-tier", place, *words]) in (1, 2)
         assert told in " ".join(capsys.readouterr().err.split()), words
+
+
+async def _listening(process: Process, following: Following) -> Listener:
+    places, files = FilePlaces(), process.files
+    status = TierStatus(
+        following, process.leases, files, place="here", address=lambda: address,
+        max_stale_s=100.0, wall_ms=lambda: 0,
+    )  # fmt: skip
+    service = TierService(
+        following, process.leases, files, process.store, status, places,
+        address=lambda: address, max_stale_s=100.0, writers="",
+    )  # fmt: skip
+    listener = await acceptor.serve(service, "127.0.0.1", 0)
+    address = f"127.0.0.1:{listener.port}"
+    return listener
+
+
+def test_a_snapshot_is_read_from_old_parts_while_the_log_has_one_range_again(
+    process: Process,
+) -> None:
+    """The lease has moved on to the two ranges of a split. A trim keeps it there, and the ranges
+    were merged since."""
+    made, writes = process.made, process.writes
+    process.flush(2)
+    writes.publish(made, Chain(7, 2), 1)
+
+    def split() -> None:
+        writes.publish(made, Chain(8, 3), 1, (b"", b"20"))
+        writes.publish(made, Chain(9, 3), 1, (b"20", None))
+
+    def merge_and_trim() -> None:
+        made.apply(commands.TRIM_KEYS, [[b"07", 100], [b"33", 100]])
+        process.flush()
+        writes.publish(made, Chain(8, 4), 1)
+
+    async def read() -> None:
+        following = Following(
+            TierStore(process.objects), process.store, "c1", period_s=60.0,
+            on_news=process.news, clock=lambda: process.now,
+        )  # fmt: skip
+        await following.begin()
+        listener = await _listening(process, following)
+        async with lognode.AsyncClient(f"127.0.0.1:{listener.port}", timeout=5) as client:
+            log = client.log("orders")
+            snapshot = await log.snapshot(lease_s=60)
+
+            async def found() -> list[list[Any]]:
+                ordered = [
+                    entry async for _, columns in snapshot.read_in_order()
+                    for entry in columns.entries()
+                ]  # fmt: skip
+                keys = [entry for key in (b"07", b"33") async for entry in snapshot.read(key)]
+                return [sorted([e async for e in snapshot.read()]), sorted(ordered), keys]
+
+            before = await found()
+            assert [len(each) for each in before] == [80, 80, 4]
+            for change in (split, merge_and_trim):
+                await asyncio.to_thread(change)
+                await following.begin()
+            parts = [process.leases.part(snapshot.vector.lease, key) for key in (b"", b"20")]
+            assert [part.range.gid for part in parts] == [(8, 3), (9, 3)]
+            assert await found() == before
+            seen = client._cluster.log("orders").session._seen
+            assert (8, 4) not in seen, "an index of the old ranges is not an index of this range"
+            keys = log.keys()
+            assert [key async for key in keys] == KEYS
+            assert len([entry async for entry in log.scan(b"07")]) == 1, "the trim is seen"
+            assert await found() == before
+            process.now += 200.0
+            with pytest.raises(Unavailable, match="--max-stale"):
+                await log.latest(b"07", timeout=0.5)
+            with pytest.raises(NotFound):
+                await found()
+        following.stop()
+        await listener.close()
+
+    asyncio.run(read())
