@@ -57,15 +57,21 @@ class Served:
     """What one look has found. `looked_at`: monotonic time of its begin."""
 
     logs: Mapping[str, ServedLog] = field(default_factory=dict)
+    """By name, in the order of ids."""
     ranges: Mapping[GroupId, ServedRange] = field(default_factory=dict)
+    order: Sequence[GroupId] = ()
+    """The ranges by id."""
+    held: Mapping[str, Held] = field(default_factory=dict)
+    """Where the files of the ranges are."""
     looked_at: float = float("-inf")
 
     @classmethod
     def of(cls, logs: Iterable[ServedLog], looked_at: float) -> "Served":
-        """Return what these logs have."""
-        found = {each.facts.name: each for each in logs}
-        ranges = {one.gid: one for each in found.values() for one in each.ranges}
-        return cls(found, ranges, looked_at)
+        """Return what these logs have. There may be 100,000 files: call this in a thread."""
+        by_id = sorted(logs, key=lambda each: each.facts.log_id)
+        found = {each.facts.name: each for each in by_id}
+        ranges = {one.gid: one for each in by_id for one in each.ranges}
+        return cls(found, ranges, sorted(ranges), files_of(ranges.values()), looked_at)
 
 
 class Following:
@@ -130,22 +136,20 @@ class Following:
             await self._news.wait()
 
     async def _look(self) -> None:
-        began, before = self._clock(), self.served
-        logs, is_new = await self._workers.run(partial(self._found, before))
-        # A listing that is known to be old says nothing about the present.
-        served = Served.of(logs, began if is_new else before.looked_at)
+        served = await self._workers.run(partial(self._found, self.served))
         self._on_news(served)
         self.served, self.error = served, ""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    def _found(self, before: Served) -> tuple[list[ServedLog], bool]:
-        """Return the logs of the tier, and whether no listing was an old one; in a thread.
+    def _found(self, before: Served) -> Served:
+        """Return what the tier has; in a thread.
 
         The last log of a name counts: the others were deleted. Logs that the cluster writes by
         itself are left out. A place without the tier, as a directory that is not mounted now, is an
         error and not an empty tier.
         """
+        began = self._clock()
         pieces = {
             each.newest.log.name: each
             for each in coverage.logs(self._store.snapshot().heads.values())
@@ -157,7 +161,9 @@ class Following:
         found = [self._log(each, known) for each in pieces.values()]
         kept = self._kept(found, before)
         names = {each.facts.name for each in kept}
-        return [*(each for each in found if each.facts.name not in names), *kept], not kept
+        logs = [*(each for each in found if each.facts.name not in names), *kept]
+        # A listing that is known to be old says nothing about the present.
+        return Served.of(logs, before.looked_at if kept else began)
 
     def _log(self, log: LogPieces, known: Mapping[Source, ServedRange]) -> ServedLog:
         ranges = [self._range(head, span, known) for span, head in log.pieces]

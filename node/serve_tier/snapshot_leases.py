@@ -28,6 +28,8 @@ LEASES_MAX: Final = 256
 """The most leases of a process."""
 _PARTS_MAX: Final = limits.ranges_per_log_max
 """The most parts of a lease."""
+_FLOORS_MAX: Final = 5_000
+"""A removal table with more floors is not compared, which would take long: the lease then stays."""
 
 Body = dict[str, Any]
 
@@ -180,6 +182,8 @@ def _same(old: ServedRange, new: ServedRange, span: Span) -> bool:
     Marks and floors never fall, and a merge drops only what the tables of its base hide. So with
     equal tables both manifests show the same entries up to any seq that both have.
     """
+    if max(len(each.state.removal.floors) for each in (old, new)) > _FLOORS_MAX:
+        return False
     one, other = _removal(old, span), _removal(new, span)
     return one == other
 

@@ -7,6 +7,7 @@ the port (`serve_verb`).
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -71,15 +72,18 @@ class FilePlaces:
     """Where the files are that present manifests and leases name. Any thread may ask."""
 
     def __init__(self) -> None:
-        self._held: Mapping[str, Held] = {}
+        self._present: Mapping[str, Held] = {}
+        self._leased: Mapping[str, Held] = {}
 
     def of(self, content_id: str) -> Held | None:
-        """Return where a file is, or None."""
-        return self._held.get(content_id)
+        """Return where a file is, or None. The place in the present manifests counts first."""
+        return self._present.get(content_id) or self._leased.get(content_id)
 
     def tell(self, served: Served, leases: SnapshotLeases) -> None:
-        """Take the files that these ranges need; where two ranges have a file, the newer counts."""
-        self._held = {**files_of(leases.ranges()), **files_of(served.ranges.values())}
+        """Take the files that these ranges need."""
+        earlier = (each for each in leases.ranges() if served.ranges.get(each.gid) is not each)
+        self._leased = files_of({each.source: each for each in earlier}.values())
+        self._present = served.held
 
 
 class TierService:
@@ -169,7 +173,7 @@ class TierService:
             return self._metadata(body) if operation is METADATA else self._ranges(body)
         if operation is STATUS:
             await request.room()
-            return self._status.page(body)
+            return await self._status.page(body)
         if operation is HEALTH:
             return self._status.health()
         raise self._unsupported(operation)
@@ -333,23 +337,27 @@ class TierService:
             rows = list(map(_described, some))
             return {**answer, "logs": [log_row(found)], "ranges": rows, "next_key": following}
         after, limit = body["after"], min(body["limit"], limits.logs_page_max)
-        logs = sorted(served.logs.values(), key=lambda each: each.facts.log_id)
-        rest = [each for each in logs if each.facts.log_id > after]
+        rest = [each for each in served.logs.values() if each.facts.log_id > after]
         last = rest[limit - 1].facts.log_id if len(rest) > limit else None
         return {**answer, "logs": list(map(log_row, rest[:limit])), "ranges": [], "next": last}
 
     def _ranges(self, body: Body) -> Body:
         """Return a page of all ranges, or one range."""
-        wanted, limit = body["range"], min(int(body["limit"]), limits.ranges_page_max)
-        every = sorted(self._following.served.ranges)
+        served, wanted = self._following.served, body["range"]
+        after, limit = body["after"], min(int(body["limit"]), limits.ranges_page_max)
         if wanted is not None:
-            some, following = [gid for gid in every if gid.range_id == wanted], None
-        else:
-            rest = [gid for gid in every if gid.range_id > body["after"]]
-            some = rest[:limit]
-            following = some[-1].range_id if len(rest) > limit else None
-        found = [self._following.served.ranges[gid].descriptor for gid in some]
+            after, limit = wanted - 1, 1
+        begin = bisect_right(served.order, after, key=_id_of)
+        some = served.order[begin : begin + limit]
+        following = some[-1].range_id if begin + limit < len(served.order) else None
+        if wanted is not None:
+            some, following = [gid for gid in some if gid.range_id == wanted], None
+        found = [served.ranges[gid].descriptor for gid in some]
         return {"version": VERSION, "ranges": list(map(_described, found)), "next": following}
+
+
+def _id_of(gid: GroupId) -> int:
+    return gid.range_id
 
 
 def _described(range_: Descriptor) -> Body:

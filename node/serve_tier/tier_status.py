@@ -1,9 +1,12 @@
 """What `lognode status` shows of a process that serves a tier: logs, ranges, and their age."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from ...client.protocol import limits
+from ..runtime.slices import in_slices
 from ..tier.tier_files import TierFiles
 from .following import Following, ServedLog
 from .served_range import NODE, ServedRange
@@ -31,17 +34,18 @@ class TierStatus:
         self._max_stale_s = max_stale_s
         self._wall_ms = wall_ms
 
-    def page(self, body: Row) -> Row:
+    async def page(self, body: Row) -> Row:
         """Return the next rows of logs and ranges; see the table of operations."""
         limit = min(body["limit"], limits.status_page_max)
         first = 0 if body["after"] is None else body["after"][1]
         answer: Row = {"logs": [], "ranges": [], "operations": [], "replicas": [], "damaged": []}
         if not first:
             answer |= self._head()
-        rows = list(self._rows())
-        for section, row in rows[first : first + limit]:
+        makers = islice(self._rows(), first, first + limit + 1)
+        rows = await in_slices((section, make()) for section, make in makers)
+        for section, row in rows[:limit]:
             answer[section].append(row)
-        more = first + limit < len(rows)
+        more = len(rows) > limit
         return {**answer, "next": [0, first + limit] if more else None}
 
     def health(self) -> Row:
@@ -81,13 +85,14 @@ class TierStatus:
             },
         }  # fmt: skip
 
-    def _rows(self) -> Iterator[tuple[str, Row]]:
-        logs = sorted(self._following.served.logs.values(), key=lambda log: log.facts.log_id)
+    def _rows(self) -> Iterator[tuple[str, Callable[[], Row]]]:
+        """Yield each row's section, and what makes the row."""
+        logs = list(self._following.served.logs.values())
         for log in logs:
-            yield "logs", {**log_row(log), **log.facts.policy, "ranges": len(log.ranges)}
+            yield "logs", partial(_of_log, log)
         for log in logs:
             for each in log.ranges:
-                yield "ranges", self._range(log, each)
+                yield "ranges", partial(self._range, log, each)
 
     def _range(self, log: ServedLog, each: ServedRange) -> Row:
         state = each.state
@@ -106,6 +111,10 @@ class TierStatus:
     def _age_s(self, written_ms: int) -> float:
         """Return the age of a manifest by the clocks of two machines."""
         return max(0.0, (self._wall_ms() - written_ms) / 1_000)
+
+
+def _of_log(log: ServedLog) -> Row:
+    return {**log_row(log), **log.facts.policy, "ranges": len(log.ranges)}
 
 
 def log_row(log: ServedLog) -> Row:
