@@ -673,7 +673,11 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "node that stops; `behind` of a replica or node that does not know enough yet, `mending` "
         "of a replica that is repaired, `starting` of a node that knows no tokens yet, `cut_off` "
         "of a member that hears too few others, `lease` of a node that must not believe tokens any "
-        "more. Others, and none, mean that no leader could be reached.",
+        "more. `lognode serve-tier` says `tier` for a store that gives no answer, `gone` for a "
+        "file that left the tier, and `stale` when its manifests are too old. Others, and none, "
+        "mean that no leader could be reached.",
+        "retry_after": "a number: seconds after which the same read may succeed, where known.",
+        "store": "text: the store that gives no answer.",
         "key": "bytes: the key that the consumer has lost. No node sends it.",
     },
     "CORRUPT_DATA": {"segment": "text: the content id of the damaged file."},
