@@ -208,9 +208,9 @@ class TierFiles:
             return
         left = self._rests_until - self._clock()
         if self._tries or left > 0:
-            raise Unavailable(
-                f"the tier gives no answer: {self._why}", outcome="not_applied", reason="tier",
-                retry_after=round(max(left, _REST_FIRST_S), 3), store=self._objects.place,
+            raise self._objects.failed(
+                Unavailable, f"the tier gives no answer: {self._why}", reason="tier",
+                retry_after=round(max(left, _REST_FIRST_S), 3),
             )  # fmt: skip
         self._tries = True
 
@@ -223,7 +223,7 @@ class TierFiles:
             rest_s = min(_REST_MAX_S, _REST_FIRST_S * 2 ** min(self._failures, 10))
             self._failures += 1
             self._rests_until = self._clock() + rest_s
-            self._why = error.message
+            self._why = error.message.removeprefix(f"{self._objects.place}: ")
 
 
 class TierFile:
