@@ -8,6 +8,7 @@ The other files are in rooms. A room uses only rooms below it, never in a circle
 (`tests/unit/test_tidy.py`).
 
     local, verify            a local cluster; checks of a stopped node
+    serve_tier               reads from a tier, without a cluster
     reactions                events that concern several rooms
     joining                  how a node joins a cluster
     listeners                the ports

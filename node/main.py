@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _complete(arguments[1:])
         if arguments[0] == "tier":
             return _run_tier(arguments)
+        if arguments[0] == "serve-tier":
+            return _serve_tier(arguments[1:])
         if arguments[0] == "verify":
             return _run_verify(arguments[1:])
         if arguments[:2] == ["token", "recover"]:
@@ -122,6 +124,7 @@ _LOCAL = (
     ("config show", "print the settings of a node and their sources"),
     ("completion", "print the script with which bash, zsh or fish completes verbs and flags"),
     ("verify", "check the data directory of a stopped node"),
+    ("serve-tier", "answer reads of a cluster's logs from its tier, without the cluster"),
 )
 """The verbs that talk to no cluster."""
 _OF_TIER = (
@@ -170,6 +173,12 @@ def _run_tier(arguments: Sequence[str]) -> int:
     from .tier import tier_verbs  # the only verbs that load the storage
 
     return verbs.run(arguments, tier_verbs.VERBS)
+
+
+def _serve_tier(arguments: Sequence[str]) -> int:
+    from .serve_tier import serve_verb
+
+    return serve_verb.run(arguments)
 
 
 def _run_verify(arguments: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ tries again.
 import errno
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from ..client.protocol.errors import CorruptData
 from .block_cache import BlockCache
@@ -20,8 +20,24 @@ _NO_SUCH_READ: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 """Errors of a file system that does not know the flag."""
 
 
+class SegmentBytes(Protocol):
+    """The bytes of one segment file, wherever the file is.
+
+    `cache`: as in `SegmentFile`.
+    """
+
+    size: int
+    cache: BlockCache | None
+
+    def read(self, offset: int, count: int) -> memoryview:
+        """Return these bytes. Raises CorruptData, OSError, and NotPrepared when the loop reads."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
 class SegmentFile:
-    """An open file. Raises OSError when the file cannot be opened or read.
+    """An open file of this machine. Raises OSError when the file cannot be opened or read.
 
     A file that is cut or deleted while it is open does no harm: the reads of cut bytes raise
     CorruptData.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ..client.protocol.errors import CorruptData
-from .segment_file import SegmentFile
+from .segment_file import SegmentBytes
 from .segment_format import ORDINAL, POSITION, Stored
 
 _PAGE: Final = 4096
@@ -108,7 +108,7 @@ class Page:
 class Pages:
     """The pages of a file. Raises CorruptData, OSError, and NotPrepared as `SegmentFile` does."""
 
-    def __init__(self, file: SegmentFile) -> None:
+    def __init__(self, file: SegmentBytes) -> None:
         self._file = file
         self._count = file.size // _PAGE
         if file.size % _PAGE or self._count <= _METAS:

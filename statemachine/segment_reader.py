@@ -19,7 +19,7 @@ from ..client.protocol.types import Entry
 from . import bloom
 from .block_cache import BlockCache
 from .segment_block import PLAIN, WITH_DICTIONARY, Block, Codec
-from .segment_file import SegmentFile
+from .segment_file import SegmentBytes, SegmentFile
 from .segment_format import (
     BLOCK,
     BLOOM,
@@ -91,15 +91,18 @@ class Segment:
     and the pages of LMDB have no checksum of their own (x28).
     """
 
-    def __init__(self, path: Path, content_id: str, cache: BlockCache) -> None:
+    def __init__(self, source: Path | SegmentBytes, content_id: str, cache: BlockCache) -> None:
         """Open the file and read its footer, a few pages, on any thread: this waits for the disk.
 
-        Raises Overloaded when there is no descriptor for the file.
+        `source`: the path of the file, or a file that is open. Raises Overloaded when there is no
+        descriptor for the file.
         """
         self.content_id = content_id
         self._cache = cache
         with self._reading():
-            self._file = SegmentFile(path, content_id)
+            self._file: SegmentBytes = (
+                SegmentFile(source, content_id) if isinstance(source, Path) else source
+            )
             pages = self._pages = Pages(self._file)
             named = pages.tree(FOOTER)
             footer, dictionary = pages.get(named, FOOTER), pages.get(named, DICTIONARY)

@@ -6,7 +6,7 @@ A file is opened once, and removed when no manifest names it.
 import itertools
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakSet
@@ -17,7 +17,7 @@ from ..client.protocol.invariants import DiskFailure
 from .block_cache import BlockCache
 from .column_cache import ColumnCache
 from .file_hash import hash_file
-from .segment_file import SegmentFile
+from .segment_file import SegmentBytes, SegmentFile
 from .segment_reader import Segment, check_lack
 from .turn_limits import NotPrepared, Turns
 
@@ -69,12 +69,19 @@ class SegmentStore:
     kernel does not have in memory, raise NotPrepared instead. Then a thread calls `prepare`, and
     the loop calls `admit`.
 
+    `elsewhere` opens a file that is not in the directory, on any thread, and returns None for a
+    file that it does not know.
+
     `open_max` segments stay open. A segment that others push out stays open as long as a read holds
     it; at most as many again are open so.
     """
 
-    def __init__(self, directory: Path, *, open_max: int = _OPEN_MAX) -> None:
+    def __init__(
+        self, directory: Path, *, open_max: int = _OPEN_MAX,
+        elsewhere: Callable[[str], SegmentBytes | None] | None = None,
+    ) -> None:  # fmt: skip
         self._directory = directory
+        self._elsewhere = elsewhere
         self._open_max = open_max
         self._open: OrderedDict[str, Segment] = OrderedDict()
         self._alive: WeakSet[Segment] = WeakSet()
@@ -111,6 +118,11 @@ class SegmentStore:
         """The content ids of all files here."""
         return frozenset(self._files)
 
+    @property
+    def open_ids(self) -> list[str]:
+        """The content ids of the open files."""
+        return list(self._open)
+
     def on_hand(self, turns: Turns) -> "_OnHand":
         """Return the context of one turn of a read.
 
@@ -135,22 +147,25 @@ class SegmentStore:
         if self._blocks.turns is not None:
             self._blocks.turns.kept.clear()
 
-    def prepare(self, missing: NotPrepared) -> Prepared | None:
+    def prepare(self, missing: NotPrepared, turns: Turns | None = None) -> Prepared | None:
         """Open the missing file or read the missing place of the file, on any thread.
 
-        Return the opened file for `admit`. It releases the interpreter while it reads. Raises
-        CorruptData, Overloaded.
+        Return the opened file for `admit`. It releases the interpreter while it reads. `turns`: of
+        the read, which keep the bytes of a file elsewhere. Raises CorruptData, Overloaded, and the
+        errors of `elsewhere`.
         """
-        path, place = self.path(missing.content_id), missing.place
+        place = missing.place
         if place is None:
             before = self._changed.get(missing.content_id)
             return Prepared(self._opened(missing.content_id), before)
         try:
-            file = SegmentFile(path, place.content_id)
+            file = self._bytes(place.content_id)
             try:
-                file.read(place.offset, place.size)
+                data = file.read(place.offset, place.size)
             finally:
                 file.close()
+            if turns is not None and not isinstance(file, SegmentFile):
+                turns.fetched[place] = data
         except CorruptData as error:
             raise _damaged(place.content_id, f"is damaged: {error.message}") from None
         except FileNotFoundError:
@@ -167,18 +182,32 @@ class SegmentStore:
         """
         segment, name = prepared.segment, prepared.segment.content_id
         changed = prepared.changed != self._changed.get(name)
-        if changed or name in self._open or name not in self._files:
+        is_gone = self._elsewhere is None and name not in self._files
+        if changed or is_gone or name in self._open:
             segment.close()
         else:
             self._keep(segment)
 
     def _opened(self, content_id: str) -> Segment:
         """Open a file; on any thread. Raises CorruptData, Overloaded."""
-        if content_id in self._doubted:
-            self.verify(content_id)
-        if not self.path(content_id).exists():
+        if self.path(content_id).exists():
+            if content_id in self._doubted:
+                self.verify(content_id)
+            return Segment(self.path(content_id), content_id, self._blocks)
+        found = None if self._elsewhere is None else self._elsewhere(content_id)
+        if found is None:
             raise _damaged(content_id, "is missing")
-        return Segment(self.path(content_id), content_id, self._blocks)
+        return Segment(found, content_id, self._blocks)
+
+    def _bytes(self, content_id: str) -> SegmentBytes:
+        """Open the bytes of a file. Raises OSError, and the errors of `elsewhere`."""
+        try:
+            return SegmentFile(self.path(content_id), content_id)
+        except FileNotFoundError:
+            found = None if self._elsewhere is None else self._elsewhere(content_id)
+            if found is None:
+                raise
+            return found
 
     def _keep(self, segment: Segment) -> None:
         if len(self._alive) >= 2 * self._open_max:

@@ -54,9 +54,10 @@ class Turns:
 
     def __init__(self) -> None:
         self.kept: dict[Part, Any] = {}
-        self.fetched: set[Place] = set()
-        """The places that a thread has read for this read. If the kernel has dropped their bytes
-        again, the read waits for the disk, so that it finishes however short memory is."""
+        self.fetched: dict[Place, memoryview | None] = {}
+        """The places that a thread has read for this read, and the bytes of a file that is not on
+        this machine. None: a local file. If the kernel has dropped its bytes again, the read waits
+        for the disk, so that it finishes however short memory is."""
         self._left = 0
 
     def begin(self) -> None:

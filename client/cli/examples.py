@@ -88,6 +88,7 @@ EXAMPLES: Final = {
     "verify": "./lognode-data",
     "completion": "bash > lognode.bash",
     "token recover": "--data ./lognode-data",
+    "serve-tier": "/tier --listen 127.0.0.1:4700",
 }
 """Arguments by verb."""
 

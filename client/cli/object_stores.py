@@ -7,8 +7,8 @@ from ..objects.store import ObjectStore
 from .parser import Parser, age_s
 
 
-def arguments(parser: Parser) -> None:
-    """Add the flags that `opened` uses."""
+def address_arguments(parser: Parser) -> None:
+    """Add the flags that say where a store in S3 is."""
     parser.add_argument(
         "--endpoint",
         metavar="URL",
@@ -21,6 +21,11 @@ def arguments(parser: Parser) -> None:
         help="region of the bucket (default: AWS_REGION, AWS_DEFAULT_REGION, the "
         "files of AWS, then us-east-1)",
     )
+
+
+def arguments(parser: Parser) -> None:
+    """Add the flags that `opened` uses."""
+    address_arguments(parser)
     parser.add_argument("--store-timeout", type=_patience, metavar="AGE",
                         help="time limit of one request to S3 with its repetitions "
                              "(default 90s)")  # fmt: skip

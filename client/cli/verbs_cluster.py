@@ -43,7 +43,8 @@ async def _status(call: Call) -> None:
     ):  # fmt: skip
         part: Any = status.get(name)
         if type(part) is dict:
-            call.printer.rows([part], columns or tuple(part))
+            fits = columns is not None and part.keys() >= set(columns)
+            call.printer.rows([part], columns if columns and fits else tuple(part))
         elif part and columns:
             call.printer.rows(part, columns)
     await _note_trouble(call)

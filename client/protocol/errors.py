@@ -190,7 +190,8 @@ class Overloaded(LognodeError):
 
 
 class Unavailable(LognodeError):
-    """No node or leader can be reached. Field: `reason`."""
+    """No node or leader can be reached, or a store gives no answer. Fields: `reason`;
+    `retry_after`, seconds, where known; `store`, the place of the store."""
 
     code = "UNAVAILABLE"
     retryable = True

@@ -420,9 +420,8 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "and LOG_NOT_FOUND tells its id; nil: whichever log has the name.",
     },
     "alter_log": {
-        "changes": "The rules to change: `retention_ms`, `retention_bytes`, `cleanup`, "
-        "`delete_retention_ms`, `snapshot_delay_ms`, `split_bytes`, `split_rate`. nil takes a rule "
-        "away.",
+        "changes": "The changed rules, nil: no rule: `retention_ms`, `retention_bytes`, `cleanup`, "
+        "`delete_retention_ms`, `snapshot_delay_ms`, `split_bytes`, `split_rate`.",
         "> log": "The id of the log.",
     },
     "producer_open": {
@@ -664,8 +663,7 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     "OUT_OF_ORDER": {"number": "an integer: the number that the range has not seen."},
     "OVERLOADED": {
         "retry_after": "a number: seconds after which the request may be sent again.",
-        "quota": "text: what is used up, one of the limits of `quota_set`; missing: no quota is "
-        "the reason.",
+        "quota": "text: the limit of `quota_set` that is used up; missing: another reason.",
         "reason": "text: `disk` where the disk is full, `follows` where there are too many.",
     },
     "UNAVAILABLE": {
@@ -673,7 +671,9 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "node that stops; `behind` of a replica or node that does not know enough yet, `mending` "
         "of a replica that is repaired, `starting` of a node that knows no tokens yet, `cut_off` "
         "of a member that hears too few others, `lease` of a node that must not believe tokens any "
-        "more. Others, and none, mean that no leader could be reached.",
+        "more; of `lognode serve-tier`, `tier`: the store gives no answer, `gone`: a file left the "
+        "tier, `stale`: the manifests are too old. Others, and none: no leader could be reached.",
+        "retry_after": "a number: seconds after which the same read may succeed, where known.",
         "key": "bytes: the key that the consumer has lost. No node sends it.",
     },
     "CORRUPT_DATA": {"segment": "text: the content id of the damaged file."},

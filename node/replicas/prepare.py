@@ -18,7 +18,7 @@ async def prepare(state: RangeState, missing: NotPrepared, turns: Turns) -> None
     """
     info = next((row for row in state.manifest if row.content_id == missing.content_id), None)
     try:
-        prepared = await asyncio.to_thread(state.store.prepare, missing)
+        prepared = await asyncio.to_thread(state.store.prepare, missing, turns)
         if prepared is not None:
             if info is not None:
                 prepared.segment.check_row(info)
@@ -27,7 +27,7 @@ async def prepare(state: RangeState, missing: NotPrepared, turns: Turns) -> None
         if any(row.content_id == missing.content_id for row in state.manifest):
             raise
     if missing.place is not None:
-        turns.fetched.add(missing.place)
+        turns.fetched.setdefault(missing.place, None)
 
 
 async def open_ahead(store: SegmentStore, content_id: str) -> None:

@@ -2,17 +2,39 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ...client.protocol.errors import CorruptData, NotLeader
+from ...partitions.model import Descriptor
+from ...raft.types import GroupId
+from ...statemachine.range_state import RangeState
 from ...statemachine.turn_limits import NotPrepared, TurnOver, Turns
 from .prepare import prepare
-from .range_replica import RangeReplica
 
 T = TypeVar("T")
 
 
-async def in_turns(replica: RangeReplica, read: Callable[[], T]) -> T:
+class Readable(Protocol):
+    """What reads need of a range: a replica, or a copy of the range elsewhere."""
+
+    @property
+    def gid(self) -> GroupId:
+        """The range and its generation."""
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """The keys of the range."""
+
+    @property
+    def state(self) -> RangeState:
+        """The applied entries."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing can be read here any more."""
+
+
+async def in_turns(replica: Readable, read: Callable[[], T]) -> T:
     """Return what `read` returns; begin it again until one turn is enough for it.
 
     Nothing else runs between the end of `read` and the end of this call. Raises what `read` raises,

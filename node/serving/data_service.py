@@ -47,10 +47,10 @@ from ..replicas.range_replica import RangeReplica
 from ..runtime import fields
 from ..runtime.slices import InOrder
 from . import cursor_service, lease
-from .cursor_service import CursorChanges
+from .cursor_service import CursorChanges, Read
 from .floor_shares import FloorShares
 from .read_wait import BARRIER, wait_before
-from .reads import READS, Read, show
+from .reads import READS, show
 from .restores import Restores
 from .trims import that_hide
 

@@ -40,7 +40,7 @@ from ...statemachine.page import Page
 from ...statemachine.split_key import SplitKey
 from ...statemachine.turn_limits import ENTRIES_A_TURN
 from ..replicas.range_replica import RangeReplica
-from ..replicas.read_turns import in_turns
+from ..replicas.read_turns import Readable, in_turns
 from ..runtime import fields
 
 _PARTS_MAX: Final = 32
@@ -51,10 +51,10 @@ _KEY_BYTES: Final = limits.key_bytes_max + _KEY_HEAD_BYTES
 """The most bytes of a key in a frame."""
 
 Body = dict[str, Any]
-Read = Callable[[RangeReplica, Body], Awaitable[Body]]
+Read = Callable[[Readable, Body], Awaitable[Body]]
 
 
-async def scan(replica: RangeReplica, body: Body) -> Body:
+async def scan(replica: Readable, body: Body) -> Body:
     """Return a page of a key's entries."""
     key, state = _own_key(replica, body), replica.state
     start, end = body["start"], body["end"]
@@ -80,7 +80,7 @@ async def scan(replica: RangeReplica, body: Body) -> Body:
     return {**page.to_wire(), "applied": applied}
 
 
-async def latest(replica: RangeReplica, body: Body) -> Body:
+async def latest(replica: Readable, body: Body) -> Body:
     """Return a page with the key's last entry, or an empty page."""
     read = partial(
         replica.state.scan, _own_key(replica, body), 1, None,
@@ -90,7 +90,7 @@ async def latest(replica: RangeReplica, body: Body) -> Body:
     return (await in_turns(replica, read)).to_wire()
 
 
-async def count(replica: RangeReplica, body: Body) -> Body:
+async def count(replica: Readable, body: Body) -> Body:
     """Return how many entries of the key lie in [start, end)."""
     read = partial(
         replica.state.count, _own_key(replica, body), body["start"], body["end"],
@@ -99,7 +99,7 @@ async def count(replica: RangeReplica, body: Body) -> Body:
     return {"count": await in_turns(replica, read)}
 
 
-async def keys(replica: RangeReplica, body: Body) -> Body:
+async def keys(replica: Readable, body: Body) -> Body:
     """Return some of the range's keys, in order, maybe none; with `more`, go on after `after`.
 
     The keys of a page have at most `page_bytes_max` bytes in a frame. With patterns a page ends
@@ -139,7 +139,7 @@ async def keys(replica: RangeReplica, body: Body) -> Body:
     return answer if patterns is None else {**answer, "matched": True}
 
 
-async def read_span(replica: RangeReplica, body: Body) -> Body:
+async def read_span(replica: Readable, body: Body) -> Body:
     """Return a page of the entries of a span of keys, in the order of seq."""
     state, span = replica.state, (body["start_key"], body["end_key"])
     as_of = body["as_of"]
@@ -160,7 +160,7 @@ async def read_span(replica: RangeReplica, body: Body) -> Body:
     return {**page.to_wire(), "applied": applied}
 
 
-async def export(replica: RangeReplica, body: Body) -> Body:
+async def export(replica: Readable, body: Body) -> Body:
     """Return a page of the entries of a span of keys, in the order of the files."""
     state, span = replica.state, (body["start_key"], body["end_key"])
     as_of, at = body["as_of"], fields.position(body["position"])
@@ -184,7 +184,7 @@ async def export(replica: RangeReplica, body: Body) -> Body:
     return Spliced(answer if patterns is None else {**answer, "matched": True})
 
 
-async def resolve(replica: RangeReplica, body: Body) -> Body:
+async def resolve(replica: Readable, body: Body) -> Body:
     """Return the seq of a start position: `["ts", ms]`, `["tail", n]`, `"earliest"`, `"latest"` or
     `"snapshot"`."""
     key, start = body["key"], body["start"]
@@ -209,7 +209,7 @@ async def resolve(replica: RangeReplica, body: Body) -> Body:
     return {"seq": await in_turns(replica, partial(replica.state.tail, key, value))}
 
 
-async def _snapshot(replica: RangeReplica, body: Body) -> Body:
+async def _snapshot(replica: Readable, body: Body) -> Body:
     """Return the key's newest logical snapshot below `end`, within the entries of one turn."""
     read = partial(
         replica.state.scan, _own_key(replica, body), 1, body["end"],
@@ -221,7 +221,7 @@ async def _snapshot(replica: RangeReplica, body: Body) -> Body:
     return {"seq": page.next if page.more else 1, "more": page.more}
 
 
-async def layout(replica: RangeReplica, body: Body) -> Body:
+async def layout(replica: Readable, body: Body) -> Body:
     """Return where the bytes of a span of keys lie, so that several readers can share the span."""
     span = body["start_key"], body["end_key"]
     search = SplitKey(replica.state)
@@ -230,7 +230,7 @@ async def layout(replica: RangeReplica, body: Body) -> Body:
     return {"weights": [list(row) for row in search.layout(*span)]}
 
 
-async def producer_number(replica: RangeReplica, body: Body) -> Body:
+async def producer_number(replica: Readable, body: Body) -> Body:
     """Return whether a producer's number was applied here, and its seq (x17)."""
     row = replica.state.producers.rows.get(body["producer"])
     number = body["number"]
@@ -269,7 +269,7 @@ def show(replica: RangeReplica, body: Body) -> None:
         replica.sample.read(key, key + b"\0")
 
 
-async def _in_parts(replica: RangeReplica, part: Callable[[int], bool]) -> int:
+async def _in_parts(replica: Readable, part: Callable[[int], bool]) -> int:
     """Call `part`, once in each turn, until it returns True or something was removed since the
     first call. Return the applied index at the first call.
 
@@ -293,7 +293,7 @@ async def _in_parts(replica: RangeReplica, part: Callable[[int], bool]) -> int:
     return state.applied_index if moment is None else moment[0]
 
 
-def _own_key(replica: RangeReplica, body: Body) -> bytes:
+def _own_key(replica: Readable, body: Body) -> bytes:
     key: bytes | None = body["key"]
     if key is None:
         raise InvalidArgument("a search for a snapshot needs a `key`; add a `key`", what="key")

@@ -7,6 +7,8 @@
     local_file               a segment file of this node, read in parts and checked
     tier_store               the objects of a tier, by calls that block
     workers                  threads that wait for the store
+    chunk_cache              chunks of files that were read, in memory and on the local disk
+    tier_files               segment files that are read from the tier, by range requests
     uploads                  the leaders' work: upload files, publish manifests
     sweeps                   remove what no manifest needs
     tier_progress            what waits, for status and metrics
@@ -17,8 +19,8 @@
 The objects. `tier.json` names the cluster. `manifests/RANGE.GENERATION/NUMBER` are the chain of one
 generation of a range; the highest number is its head. `files/RANGE.GENERATION/ID.LABEL/PART` is a
 part of the segment file with the content id ID. A head is whole when it has the base of a replica
-and names all of its files. No node reads old entries from a tier, and no node deletes a local file
-because a tier has the file.
+and names all of its files. `lognode serve-tier` reads entries from a tier (`node.serve_tier`); no
+node does, and no node deletes a local file because a tier has the file.
 
 The contract, which needs neither clocks nor leases:
 

@@ -10,6 +10,7 @@ NAMES = {
     "amplification": "amplification",
     "backup": "backup",
     "build": "build_phases",
+    "coldreads": "cold_reads",
     "contention": "contention",
     "fetch": "peers.fetch",
     "follow": "follow.run",

@@ -11,11 +11,11 @@ def make_ready(store: SegmentStore, missing: NotPrepared | str, turns: Turns | N
     """
     if isinstance(missing, str):
         missing = NotPrepared(missing)
-    prepared = store.prepare(missing)
+    prepared = store.prepare(missing, turns)
     if prepared is not None:
         store.admit(prepared)
     elif turns is not None and missing.place is not None:
-        turns.fetched.add(missing.place)
+        turns.fetched.setdefault(missing.place, None)
 
 
 def forget_read(store: SegmentStore) -> None:

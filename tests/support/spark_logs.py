@@ -1,14 +1,20 @@
 """Logs for the tests with real Spark, and what Spark and the SDK see of them."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
 import lognode
-from lognode import testing
 
 Row = tuple[bytes, int, bytes | None]
+
+
+class Served(Protocol):
+    """A cluster, or a process that serves a tier."""
+
+    @property
+    def servers(self) -> str: ...
 
 
 def filled(client: lognode.Client, name: str, count: int, **options: Any) -> lognode.Log:
@@ -41,15 +47,13 @@ def histories(log: lognode.Log) -> dict[bytes, list[bytes | None]]:
     return {key: [entry.value for entry in log.scan(key)] for key in list(log.keys())}
 
 
-def reader(spark: SparkSession, cluster: testing.LocalCluster, log: str, /, **options: str) -> Any:
+def reader(spark: SparkSession, cluster: Served, log: str, /, **options: str) -> Any:
     """`spark.read` of a log."""
     made = spark.read.format("lognode").option("servers", cluster.servers).option("log", log)
     return made.options(**options)
 
 
-def stream(
-    spark: SparkSession, cluster: testing.LocalCluster, log: str, /, **options: str
-) -> DataFrame:
+def stream(spark: SparkSession, cluster: Served, log: str, /, **options: str) -> DataFrame:
     """`spark.readStream` of a log, loaded."""
     made = spark.readStream.format("lognode").option("servers", cluster.servers)
     return made.option("log", log).options(**options).load()

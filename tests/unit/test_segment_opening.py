@@ -169,14 +169,14 @@ def test_S7_bytes_that_only_the_disk_has_are_read_by_a_thread(
     waited: list[tuple[int, int]] = []
     fetch, look = filled.store.prepare, SegmentFile._in_memory
 
-    def fetched(missing: NotPrepared) -> Any:
+    def fetched(missing: NotPrepared, turns: Turns) -> Any:
         assert threading.current_thread() is not threading.main_thread()
         if missing.place is not None:
             waited.append(missing.place[1:])
             assert len(waited) < 1_000, "it does not come to its end"
             if not drops:
                 in_memory.add(missing.place[1:])
-        return fetch(missing)
+        return fetch(missing, turns)
 
     def looked(self: SegmentFile, offset: int, data: memoryview) -> bool:
         return (offset, len(data)) in in_memory and look(self, offset, data)

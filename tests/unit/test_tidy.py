@@ -48,10 +48,9 @@ OBJECTS_OF_OTHERS = {
 }
 
 ROOMS = (
-    "local", "verify", "reactions", "joining", "listeners", "serving", "web", "door", "links",
-    "control",
-    "upkeep", "tier", "lifecycle", "access", "audit", "load", "replicas", "dispatch", "rules",
-    "quota", "metadata", "certificates", "directory", "runtime",
+    "local", "verify", "serve_tier", "reactions", "joining", "listeners", "serving", "web", "door",
+    "links", "control", "upkeep", "tier", "lifecycle", "access", "audit", "load", "replicas",
+    "dispatch", "rules", "quota", "metadata", "certificates", "directory", "runtime",
 )  # fmt: skip
 """Of node/: each uses only those that follow it, and `config` and `metrics`."""
 
