@@ -6,7 +6,6 @@
     coverage                 which manifests and files are needed, without I/O
     local_file               a segment file of this node, read in parts and checked
     tier_store               the objects of a tier, by calls that block
-    workers                  threads that wait for the store
     uploads                  the leaders' work: upload files, publish manifests
     sweeps                   remove what no manifest needs
     tier_progress            what waits, for status and metrics
