@@ -11,6 +11,8 @@ product's code on virtual time.
   or be slow;
 - `credentials`: certificates and tokens of a secured cluster; `strangers`: clients without them;
 - `links`, over `proxyserver` and `toxiproxy`: the network between the nodes, and its faults;
+- `tier_under_test`: the object store of the cluster's tier, over `tier_server` and `tier_proxy`;
+  `tier_watch`: restores of the log from the store;
 - `nemeses/`: packages of faults; `nemesis`: when faults begin and end;
 - `process`, `clients`: the clients, and `workloads/`: their operations;
 - `upgrades`: nodes that change their build, and the end of an upgrade;

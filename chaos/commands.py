@@ -121,6 +121,11 @@ def _add_common(verb: argparse.ArgumentParser) -> None:
         help="use TLS, and tokens for clients; nodes must refuse strangers",
     )  # fmt: skip
     verb.add_argument(
+        "--tier", action="store_true",
+        help="give the nodes a tier, an S3 server on this machine; restore the log from the tier "
+        "during the test. The nemesis `tier` implies --tier",
+    )  # fmt: skip
+    verb.add_argument(
         "--proxy", choices=PROXIES, default="auto",
         help="the real Toxiproxy, or the built-in proxy (default: the real one if installed)",
     )  # fmt: skip
@@ -189,17 +194,23 @@ def _plan(
             "the nemesis upgrade and --earlier DIR need each other; give both or neither",
             what="earlier",
         )
+    tier = arguments.tier or "tier" in nemesis
+    for name, given in (("secure", arguments.secure), ("earlier", arguments.earlier)):
+        if tier and given:
+            raise InvalidArgument(
+                f"a test has either a tier or --{name}; leave one of them out", what="tier"
+            )
     return Plan(
         workload=workload, nemesis=nemesis, nodes=nodes, seed=seed, rate=arguments.rate,
         time_limit_s=arguments.time_limit, nemesis_interval_s=arguments.nemesis_interval,
-        clients=arguments.clients, source=arguments.source, secure=arguments.secure,
+        clients=arguments.clients, source=arguments.source, secure=arguments.secure, tier=tier,
         earlier=None if arguments.earlier is None else arguments.earlier.absolute(),
     )  # fmt: skip
 
 
 def _one(plan: Plan, arguments: argparse.Namespace, say: Say) -> dict[str, Any]:
     """Run one test and print its verdict; a test that cannot run here is unknown, by name."""
-    if reasons := missing(plan.nemesis):
+    if reasons := missing(plan):
         why = "; ".join(reasons)
         say(f"{plan.name} unknown: the test cannot run on this machine: {why}")
         return {"verdict": "unknown", "why": why, "counts": {"ok": 0, "faults": 0}}

@@ -40,12 +40,15 @@ class Plan:
     """Additional flags of every node."""
     secure: bool = False
     """Whether the cluster has TLS and tokens, and strangers try to get in during the test."""
+    tier: bool = False
+    """Whether the nodes have a tier, from which the log is restored during the test."""
 
     @property
     def name(self) -> str:
-        """The name: `append-kill+pause-3`, or `append-kill+pause-3-secure` with TLS and tokens."""
-        secure = "-secure" if self.secure else ""
-        return f"{self.workload}-{'+'.join(self.nemesis) or 'none'}-{self.nodes}{secure}"
+        """The name: `append-kill+pause-3`, or `append-kill+pause-3-secure` with TLS and tokens, or
+        `append-kill+pause-3-tier` with a tier."""
+        more = ("-secure" if self.secure else "") + ("-tier" if self.tier else "")
+        return f"{self.workload}-{'+'.join(self.nemesis) or 'none'}-{self.nodes}{more}"
 
     def described(self) -> dict[str, Any]:
         """Return the content of `test.json`."""

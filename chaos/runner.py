@@ -27,6 +27,7 @@ from .nodes import Nodes
 from .plan import NEED_LEVEL, Plan
 from .process import Pace, Process
 from .strangers import Strangers
+from .tier_under_test import TierUnderTest
 from .upgrades import change_build, finalize, finalized
 from .watch import healthy, watch_leaders
 from .workloads.named import workload_of
@@ -54,9 +55,10 @@ async def run_test(plan: Plan, folder: Path, links: Links, say: Say) -> dict[str
     return results
 
 
-def missing(nemesis: tuple[str, ...]) -> list[str]:
-    """Return why packages cannot run on this machine, one reason each; empty if they can."""
-    reasons = ((name, PACKAGES[name]().missing()) for name in nemesis)
+def missing(plan: Plan) -> list[str]:
+    """Return why parts of a test cannot run on this machine, one reason each; empty if they can."""
+    parts = dict.fromkeys((*plan.nemesis, *(("tier",) if plan.tier else ())))
+    reasons = ((name, PACKAGES[name]().missing()) for name in parts)
     return [f"{name}: {reason}" for name, reason in reasons if reason is not None]
 
 
@@ -77,12 +79,16 @@ class Test:
         }
         began = time.monotonic_ns()
         self._recorder = Recorder(folder / store.HISTORY, lambda: time.monotonic_ns() - began)
+        self._tier = TierUnderTest(plan, self._nodes, folder, self._recorder) if plan.tier else None
 
     async def run(self) -> None:
         """Run the whole test; nodes and proxies are gone afterwards in any case."""
         self._describe()
         try:
-            await self._nodes.start(self._plan.flags)
+            flags = self._plan.flags
+            if self._tier is not None:
+                flags = (*flags, *await self._tier.start())
+            await self._nodes.start(flags)
             self._describe(proxy=self._links.description)
             async with AsyncClient(self._nodes.servers, timeout=_START_S) as client:
                 await self._prepare(client)
@@ -92,6 +98,8 @@ class Test:
             self._recorder.close()
             await self._nodes.stop()
             await self._links.close()
+            if self._tier is not None:
+                await self._tier.stop()
 
     def _describe(self, **more: Any) -> None:
         self._described |= more
@@ -114,11 +122,14 @@ class Test:
         packages: dict[str, Package] = {name: PACKAGES[name]() for name in plan.nemesis}
         rng = random.Random(f"{plan.seed}/nemesis")
         target = Target(self._nodes, self._links, client, LOG, rng, clients)
+        if self._tier is not None:
+            target.tier = self._tier.proxy
         nemesis = Nemesis(packages, target, recorder, interval_s=plan.nemesis_interval_s, rng=rng)
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watch_leaders(client, recorder))
             running = group.create_task(clients.run())
             trying = group.create_task(self._let_strangers_try())
+            restoring = group.create_task(self._restore())
             await self._break_things(nemesis)
             self._say("all faults have ended; the test waits until the cluster is healthy")
             why = await healthy(client, plan.nodes, _CONVERGE_S)
@@ -136,6 +147,16 @@ class Test:
             await asyncio.wait([running])
             watching.cancel()
             trying.cancel()
+            restoring.cancel()
+        if self._tier is not None:
+            self._say("the test waits until the tier has everything, and restores the log")
+            settled = await self._tier.settled()
+            self._describe(settled=settled, spoiled=self._tier.proxy.spoiled)
+
+    async def _restore(self) -> None:
+        """Restore the log until cancelled; return at once where the cluster has no tier."""
+        if self._tier is not None:
+            await self._tier.watch()
 
     async def _let_strangers_try(self) -> None:
         """Let strangers try until cancelled; return at once where the cluster refuses no client."""

@@ -69,6 +69,7 @@ from .reactions.signals import react_to_signals
 from .replicas.clocks import Clocks
 from .replicas.flush import Flusher
 from .replicas.host import Host
+from .replicas.range_replica import RangeReplica
 from .replicas.replica import Memory, Services
 from .replicas.rounds import Rounds
 from .replicas.traces import Traces, exporting
@@ -178,7 +179,7 @@ class Node:
         asyncio.get_running_loop().set_exception_handler(self.shutdown.unhandled)
         self._plan = descriptors.plan(descriptors.raise_limit(), config.http_streams)
         self._secret = read_secret(config.secret_file)
-        tier = node_tier.opened(config)
+        tier = node_tier.opened(config, self._around)
         self._tls = NodeTls.of(config, self._metrics)
         self._dial_map = DialMap(config.dial_map)
         self._meta = self._ends.enter_context(contextlib.closing(LmdbMeta(self._directory.meta)))
@@ -419,7 +420,7 @@ class Node:
             self._tier = NodeTier(
                 store, config=self._config, identity=self.identity, host=self._host,
                 files=self._store, view=self._view, wall_ms=self._clocks.wall_ms,
-                doubt=self._repair.doubt, metrics=self._metrics,
+                doubt=self._repair.doubt, metrics=self._metrics, around=self._around,
             )  # fmt: skip
             self._ends.callback(self._tier.stop)
 
@@ -659,6 +660,14 @@ class Node:
                     await self._rounds.durable()
                     await self._store_rows({meta_keys.CLEAN: True})
         self._ends.close()
+
+    def ranges(self) -> tuple[RangeReplica, ...]:
+        """Return the replicas of ranges, for the simulator."""
+        return self._host.ranges()
+
+    def waiting_files(self) -> int:
+        """Return how many files wait for the tier, for the simulator."""
+        return 0 if self._tier is None else self._tier.row()["waiting_files"]
 
     def abandon(self) -> None:
         """Close all files and write nothing, as the kernel does when a process is killed."""

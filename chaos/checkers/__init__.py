@@ -10,6 +10,7 @@ for searches. The common input of all checkers is gathered once, in an `Account`
   register, set, exactly-once, snapshot, group; `group_account` has the facts for the last, and
   `group_outputs` the rules for outputs and dead letters;
 - `views`: the rules of the workload view, beside those of groups;
+- `restored`: whether restores from the cluster's tier gave what was there;
 - `access`: whether only authorised clients got in, where the cluster has TLS and tokens;
 - `enough`: whether enough happened for a verdict;
 - `wgl`, `models`: whether the operations on one object have a linear order, by search.
@@ -35,6 +36,7 @@ from .once import once
 from .order import order
 from .reads import reads
 from .register import conditions, linearizable
+from .restored import restored
 from .snapshots import snapshots
 from .views import views
 
@@ -97,6 +99,8 @@ def judge(history: History, test: Mapping[str, Any]) -> list[Result]:
     """Return all results of a test, as test.json describes it; `enough` is the last."""
     account = Account(history)
     found = [checker.of(account) for checker in for_workload(test["workload"])]
+    if test.get("tier"):
+        found.append(restored(account, test))
     if test.get("secure"):
         found.append(access(history, test))
     return [*found, enough(history, test)]

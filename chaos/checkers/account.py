@@ -14,7 +14,7 @@ from ..history import History, Operation
 
 _NO_VIEW: Final = frozenset({
     "append", "settle", "decide", "group", "hold", "letters", "register", "unregister", "open",
-    "commit", "positions",
+    "commit", "positions", "restored",
 })  # fmt: skip
 """Operations that show no entries."""
 Entries = Sequence[Sequence[Any]]

@@ -17,9 +17,11 @@ _OK_MIN: Final = 20
 _OK_SHARE: Final = 0.05
 """The required share of the operations that the rate asks for: a test includes whole seconds
 without a majority."""
-_NOT_AT_NODES: Final = frozenset({"none", "range", "client"})
+_NOT_AT_NODES: Final = frozenset({"none", "range", "client", "tier"})
 """Packages whose faults hit no node."""
-_SELDOM: Final = frozenset({"final", "unregister"})
+_NOT_COUNTED: Final = frozenset({"final", "follow", "take", "restored"})
+"""Operations that do not count as work at the rate of the test."""
+_SELDOM: Final = frozenset({"final", "unregister", "restored"})
 """Operations that need not succeed: final reads have a rule of their own, others are too few."""
 _TRIES_MIN: Final = {"decide": 5}
 """The tries from which on one must succeed, if not 1. An operator decides about parked keys, and
@@ -56,7 +58,7 @@ def _operations(history: History, test: Mapping[str, Any]) -> Iterator[str]:
         asked[one.f] += 1
         done[one.f] += one.outcome == "ok"
     least = max(_OK_MIN, int(_OK_SHARE * float(test["rate"]) * float(test["time_limit_s"])))
-    count = sum(count for f, count in done.items() if f not in ("final", "follow", "take"))
+    count = sum(count for f, count in done.items() if f not in _NOT_COUNTED)
     if count < least:
         yield f"{count} operations succeeded; a verdict needs at least {least}"
     for f in sorted(asked):

@@ -24,6 +24,7 @@ from .power import PartKill, PauseKill, Power
 from .processes import Kill, Pause
 from .ranges import Range
 from .slow_disk import SlowDisk
+from .tier import Tier
 from .upgrade import Upgrade
 
 __all__ = ["MOUNTED", "PACKAGES", "Begun", "Package", "Pair", "Target"]
@@ -42,6 +43,7 @@ PACKAGES: Final[Mapping[str, Callable[[], Package]]] = {
     "power": Power,
     "range": Range,
     "slow-disk": SlowDisk,
+    "tier": Tier,
     "upgrade": Upgrade,
 }
 

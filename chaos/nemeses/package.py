@@ -47,6 +47,16 @@ class Crashing(Protocol):
         ...
 
 
+class Spoiled(Protocol):
+    """The way to the object store of the cluster's tier."""
+
+    def spoil(self, fault: str, share: float) -> None:
+        """Let a share of the requests meet this fault."""
+
+    def heal(self) -> None:
+        """End the fault."""
+
+
 @dataclass
 class Target:
     """A running cluster, and all that packages need to break it."""
@@ -60,6 +70,8 @@ class Target:
     clients: Crashing
     damage: Damage = field(default_factory=Damage)
     """The record that packages that damage disks share."""
+    tier: Spoiled | None = None
+    """None for a cluster without a tier."""
 
 
 class Package(Protocol):

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...client.protocol.errors import InvalidArgument
 from ..plan import WORKLOADS
 from ..whole import command as whole
+from ..whole.additions import NAMES as ADDITIONS
 from ..whole.options import FAULTS as FAULTS_OF_WHOLE
 from . import boundaries, runner, trace
 from .faults import Fault
@@ -36,6 +37,15 @@ def _faults(text: str) -> tuple[str, ...]:
     if unknown:
         raise argparse.ArgumentTypeError(
             f"unknown fault: {', '.join(unknown)}; the allowed names are none, {', '.join(FAULTS)}"
+        )
+    return names
+
+
+def _with(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := [name for name in names if name not in ADDITIONS]:
+        raise argparse.ArgumentTypeError(
+            f"unknown addition: {', '.join(unknown)}; the allowed names are {', '.join(ADDITIONS)}"
         )
     return names
 
@@ -135,6 +145,14 @@ def _add_drawn(sim: argparse.ArgumentParser) -> None:
         "--workload", choices=WORKLOADS, help="with --whole; default: drawn from the seed"
     )
     sim.add_argument(
+        "--with",
+        type=_with,
+        default=(),
+        dest="with_",
+        metavar="A,...",
+        help=f"with --whole: what each run has besides what its seed draws: {', '.join(ADDITIONS)}",
+    )
+    sim.add_argument(
         "--faults",
         type=_faults,
         metavar="F,...",
@@ -172,11 +190,11 @@ def run(arguments: argparse.Namespace, say: Say) -> int:
     """Run the verb; return the exit code."""
     if arguments.whole:
         return whole.run(arguments, say)
-    if arguments.workload is not None:
-        raise InvalidArgument(
-            "--workload is an option of --whole. Add --whole or leave out --workload",
-            what="workload",
-        )
+    for flag, given in (("workload", arguments.workload), ("with", arguments.with_)):
+        if given:
+            raise InvalidArgument(
+                f"--{flag} is an option of --whole. Add --whole or leave out --{flag}", what=flag
+            )
     _check_faults(arguments.faults)
     if arguments.boundaries:
         return _boundaries(say)

@@ -11,6 +11,8 @@ The surroundings of the product are simulated:
 - `loop`: asyncio's event loop with virtual time, which draws the process that runs next;
 - `network`, `sockets`: links between machines, and connections with delays, cuts and resets;
 - `threads`: work of threads and of child processes, done in the loop at drawn times;
+- `far_store`: the object store of the cluster's tier, and the faults of requests to the store;
+  `store_threads`: the threads of nodes that wait for the store; `memory_store`: a store in memory;
 - `clock`: time, entropy and free space of the machine, replaced while a run lasts;
 - `trace`: the events of a run, and their hash;
 - `disk`: the WAL's real files, which a loss of power cuts back to what was synced;
@@ -18,8 +20,8 @@ The surroundings of the product are simulated:
 - `options`, `additions`: what a seed draws; `founding`: how the cluster begins;
 - `run`: one seed, judged by the checkers of the live tests;
 - `sides`: clients with a judgement of their own, beside the workload: `guests` with tokens that
-  end, `pages` over HTTP, `removed` entries of other logs, `restores` of backups, `renewals` of
-  certificates;
+  end, `pages` over HTTP, `removed` entries of other logs, `restores` of backups, a `tiered` log
+  that is restored from a copy of the store, `renewals` of certificates;
 - `recovered_token`, `rot`, `lost_nodes`, `directories`: what is done after the faults, to a healthy
   cluster;
 - `credentials`, `certificates`, `sealed`: files of a secured run, and TLS over simulated sockets;

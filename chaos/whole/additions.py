@@ -1,12 +1,14 @@
 """What a seed adds to its test, apart from workload and faults: tokens, TLS, HTTP and the like."""
 
 import random
-from dataclasses import dataclass, fields
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 _NODES_MIN: Final = 3
 """A cluster keeps this number of nodes to the end."""
 _RESTORES: Final = 0.15
+_TIER: Final = 0.08
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Additions:
     """At the end all nodes are killed, and `lognode verify` checks their directories."""
     restores: bool = False
     """Backups are restored into new logs, which are split meanwhile."""
+    tier: bool = False
+    """The nodes upload their segments to an object store, from which logs are restored."""
 
     @classmethod
     def of(cls, seed: int, nodes: int) -> "Additions":
@@ -52,11 +56,17 @@ class Additions:
             idle=has(0.05), loss=has(0.5) and has_spare_nodes, verified=has(0.15),
             # Drawn apart: the other draws of a seed stay as they were before there were restores.
             restores=random.Random(f"{seed}/restored").random() < _RESTORES,
+            tier=random.Random(f"{seed}/tiered").random() < _TIER,
         )  # fmt: skip
+
+    def also(self, names: Collection[str]) -> "Additions":
+        """Return these additions and those with the names."""
+        return replace(self, **dict.fromkeys(names, True))
 
     def __str__(self) -> str:
         return "+".join(each.name for each in fields(self) if getattr(self, each.name)) or "none"
 
 
+NAMES: Final = tuple(each.name for each in fields(Additions))
 NONE: Final = Additions()
 """A run with workload and faults only."""

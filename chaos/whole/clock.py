@@ -1,4 +1,4 @@
-"""Replaces the machine while a run lasts: clocks, entropy, sockets, limits, free space.
+"""Replaces the machine while a run lasts: clocks, entropy, sockets, limits, free space, parts.
 
 The product reads time as any program does, by `time.monotonic()` and its like. Passing a clock to
 each of a hundred readers would change the product for the simulator only, and would not reach the
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ...client.accepting.handshake_turns import wanted_s
+from ...node.tier import local_file
 from .loop import SimLoop
 from .network import server_of
 from .process import OWNER
@@ -32,6 +33,7 @@ _CREEP_NS: Final = 1_000
 _listdir: Final = os.listdir
 _preadv: Final = os.preadv
 _DISK_BYTES: Final = 1 << 40
+_PART_BYTES: Final = 48 << 10
 _BLOCK_BYTES: Final = 4096
 _FOLDERS: Final = ("lognode.client", "lognode.node", "lognode.raft", "lognode.statemachine",
                    "lognode.partitions")  # fmt: skip
@@ -135,6 +137,8 @@ def replaced_machine(loop: SimLoop) -> Iterator[None]:
         web = sys.modules["aiohttp.web_app"]
         _set(undo, web, "_cached_build_middleware", vars(web)["_build_middlewares"])
         _set(undo, random, "_urandom", machine.entropy)
+        # The segments of a run are small: uploads to a tier have several parts all the same.
+        _set(undo, local_file, "PART_BYTES", _PART_BYTES)
         _set(undo, random.Random, "seed", seeded)
         state = random.getstate()
         undo.callback(random.setstate, state)

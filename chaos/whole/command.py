@@ -34,9 +34,10 @@ def run(arguments: argparse.Namespace, say: Say) -> int:
     from . import runner
     from .run import run_seed
 
-    choice = Choice(arguments.workload, arguments.faults)
+    choice = Choice(arguments.workload, arguments.faults, arguments.with_)
     if arguments.seed is not None:
-        outcome = run_seed(choice.plan(arguments.seed), say if arguments.trace else None)
+        plan = choice.plan(arguments.seed)
+        outcome = run_seed(plan, say if arguments.trace else None, choice.additions(plan))
         runner.tell(outcome, say)
         return EXIT_CODES[outcome.verdict]
     first, end = arguments.seeds

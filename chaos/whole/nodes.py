@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from ...client.objects.store import ObjectStore
 from ...client.protocol.errors import LognodeError
 from ...node.config import Config, add_flags, load
 from ...node.daemon import Node
 from ...node.replicas.clocks import Clocks
+from ...node.replicas.range_replica import RangeReplica
 from ...node.runtime.surroundings import Alarm, OnFailure, Surroundings
 from ...node.runtime.sync_thread import SyncThread
 from ...node.runtime.wal_writer import WalWriter
+from ...node.runtime.workers import Workers
 from ...raft.os_disk import OsDisk
 from ...raft.wal import Wal
 from ...statemachine.builder import Builder
@@ -27,13 +30,16 @@ from ...statemachine.merge_process import Merger
 from .additions import NONE, Additions
 from .credentials import Credentials
 from .disk import PowerDisk
+from .far_store import PLACE, FarStore
 from .loop import SimLoop
 from .process import Ended, Process
+from .store_threads import SimObjects, StoreThreads
 from .threads import SimBuilder, SimMerger, SimThread
 
 _FIRST_PORT: Final = 4600
 _WAL_FILE_BYTES: Final = 64 * 1024
 _AGAIN_S: Final = 1.0
+_GRACES_S: Final = (0.0, 0.0, 3.0)
 _ALONE: Final = 0.5
 """The share of turns of a node's loop that end with the messages of another node."""
 
@@ -68,6 +74,18 @@ class _Around(Surroundings):
     def merger(self) -> Merger:
         return SimMerger()
 
+    def objects(
+        self, place: str, *, endpoint: str | None, region: str | None, patience_s: float | None
+    ) -> ObjectStore:
+        assert self._machine.tier is not None, place
+        return SimObjects(self._machine.tier)
+
+    def workers(self, name: str, count: int) -> Workers:
+        assert self._machine.tier is not None, name
+        made = StoreThreads(count, self._machine.tier, self._machine.loop.rng)
+        self._machine.store_threads.append(made)
+        return made
+
     def alarm(self, seconds: float, call: Callable[[], None]) -> Alarm:
         return self._machine.loop.call_later(seconds, call)
 
@@ -81,12 +99,17 @@ class Machine:
     """One machine, with a data directory and a node that may be killed and started again."""
 
     def __init__(
-        self, number: int, config: Config, loop: SimLoop, rng: random.Random, bugs: list[str]
-    ) -> None:
+        self, number: int, config: Config, loop: SimLoop, rng: random.Random, bugs: list[str],
+        tier: FarStore | None = None,
+    ) -> None:  # fmt: skip
         self.number = number
         self.loop = loop
         self.disk: PowerDisk | None = None
         self.process: Process | None = None
+        self.node: Node | None = None
+        """The node of the last process."""
+        self.tier = tier
+        self.store_threads: list[StoreThreads] = []
         self.starts = 0
         self.lost_bytes = 0
         self.address = config.listen
@@ -192,6 +215,28 @@ class Machine:
         else:
             self.loop.end(process)
 
+    def ranges(self) -> tuple[RangeReplica, ...]:
+        """Return the replicas of the node; none while the node starts or is down."""
+        node = self._serving()
+        return () if node is None else node.ranges()
+
+    def waiting_files(self) -> int:
+        """Return how many files the node says wait for the tier."""
+        node = self._serving()
+        return 0 if node is None else node.waiting_files()
+
+    def _serving(self) -> Node | None:
+        process = self.process
+        is_up = process is not None and process.alive and signal.SIGTERM in process.signals
+        return self.node if is_up else None
+
+    def forget(self) -> None:
+        """End the threads of all processes, and let go of the node, after the run."""
+        for threads in self.store_threads:
+            threads.end()
+        self.store_threads.clear()
+        self.node = None
+
     def tell(self, number: int) -> None:
         """Send a signal, if the process runs and handles it."""
         if self.process is not None and self.process.alive:
@@ -215,7 +260,7 @@ class Machine:
         clocks = Clocks(
             wall_ms=lambda: time.time_ns() // 1_000_000, monotonic=lambda: self.loop.time()
         )
-        node = Node(self._config, clocks, _Around(self, process))
+        node = self.node = Node(self._config, clocks, _Around(self, process))
         process.on_end.insert(0, node.abandon)
         try:
             code = await node.run()
@@ -243,17 +288,26 @@ class Machines:
         self, count: int, root: Path, loop: SimLoop, rng: random.Random,
         additions: Additions = NONE,
     ) -> None:  # fmt: skip
+        self.root = root
         self.bugs: list[str] = []
         """What no fault explains."""
         self.credentials = Credentials(
             root, root / "node1", tokens=additions.tokens, tls=additions.tls
         )
         loop.network.is_sealed = additions.tls
+        self.tier = FarStore(loop, random.Random(rng.getrandbits(64))) if additions.tier else None
+        """The object store to which all nodes upload."""
+        grace_s = rng.choice(_GRACES_S) if additions.tier else None
         everybody = range(1, count + 1)
         together = [_address(number) for number in everybody] if additions.together else []
         self._all = {
             number: Machine(
-                number, _config(number, root, together, self.credentials), loop, rng, self.bugs
+                number,
+                _config(number, root, together, self.credentials, grace_s),
+                loop,
+                rng,
+                self.bugs,
+                self.tier,
             )
             for number in everybody
         }
@@ -292,6 +346,7 @@ class Machines:
         for machine in self:
             if machine.process is not None:
                 machine.loop.end(machine.process)
+            machine.forget()
 
 
 def _port(number: int) -> int:
@@ -302,10 +357,13 @@ def _address(number: int) -> str:
     return f"127.0.0.1:{_port(number)}"
 
 
-def _config(number: int, root: Path, together: list[str], credentials: Credentials) -> Config:
+def _config(
+    number: int, root: Path, together: list[str], credentials: Credentials, grace_s: float | None
+) -> Config:
     """Return the settings of a node, read from flags as the daemon reads them.
 
-    `together`: the addresses of all nodes that found the cluster together.
+    `together`: the addresses of all nodes that found the cluster together. `grace_s`: of the tier,
+    None without a tier.
     """
     flags = [
         "--data", str(root / f"node{number}"), "--listen", _address(number),
@@ -313,6 +371,8 @@ def _config(number: int, root: Path, together: list[str], credentials: Credentia
         "--disk-reserve-bytes", str(2 * _WAL_FILE_BYTES), "--repair-after", "0",
         *credentials.flags(number),
     ]  # fmt: skip
+    if grace_s is not None:
+        flags += ["--tier", PLACE, "--tier-grace", str(grace_s)]
     if together:
         flags += ["--join", ",".join(together), "--bootstrap-expect", str(len(together))]
     elif number > 1:

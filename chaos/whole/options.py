@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..plan import WORKLOADS, Plan
+from .additions import Additions
 
 FAULTS: Final = {
     "client": "a client crashes in the middle of a call",
@@ -42,6 +43,8 @@ class Choice:
 
     workload: str | None = None
     faults: tuple[str, ...] | None = None
+    with_: tuple[str, ...] = ()
+    """Names of additions that each seed has, besides those that it draws."""
 
     def plan(self, seed: int) -> Plan:
         """Return the plan of a seed: a function of the seed and of the choice."""
@@ -62,11 +65,17 @@ class Choice:
             return replace(plan, workload=VIEW)
         return plan
 
+    def additions(self, plan: Plan) -> Additions:
+        """Return the additions of a plan."""
+        return Additions.of(plan.seed, plan.nodes).also(self.with_)
+
     def to_args(self) -> list[str]:
         """Return the part of the command line that makes this choice again."""
         args = [] if self.workload is None else ["--workload", self.workload]
         if self.faults is not None:
             args += ["--faults", ",".join(self.faults) or "none"]
+        if self.with_:
+            args += ["--with", ",".join(self.with_)]
         return args
 
 

@@ -23,11 +23,11 @@ from ...client.backup.sealing import Sealing
 from ...client.backup.store import Store
 from ...client.client import AsyncClient
 from ...client.cluster import Cluster
-from ...client.objects.store import Listed, ObjectStore
 from ...client.protocol.errors import Conflict, CorruptData, LognodeError, Unavailable
 from ...client.protocol.types import Entry
 from ..verdict import Anomaly
 from .clock import EPOCH_MS
+from .memory_store import MemoryStore
 from .nodes import Machines
 
 _LOGS: Final = ("restored-1", "restored-2", "restored-3")
@@ -238,34 +238,15 @@ def _seen(entry: Entry) -> tuple[bytes, int, int, bytes | None]:
     return entry.key, entry.seq, entry.timestamp_ms, entry.value
 
 
-class _Objects(ObjectStore):
+class _Objects(MemoryStore):
     """A store in memory that is away now and then."""
 
     def __init__(self, rng: random.Random) -> None:
-        self.place = "memory"
+        super().__init__()
         self.is_steady = False
         self._rng = rng
-        self._contents: dict[str, bytes] = {}
-
-    def put(self, name: str, content: bytes, *, replace: bool = False) -> bool:
-        if name in self._contents and not replace:
-            return False
-        self._contents[name] = content
-        return True
 
     def get(self, name: str, bytes_max: int) -> bytes | None:
         if not self.is_steady and self._rng.random() < _AWAY:
             raise self.failed(Unavailable, "the store is away. Try again")
-        return self._contents.get(name)
-
-    def get_range(self, name: str, begin: int, end: int) -> bytes | None:
-        content = self.get(name, end)
-        return None if content is None else content[begin:end]
-
-    def objects(self, folder: str = "") -> Iterator[Listed]:
-        for name, content in sorted(self._contents.items()):
-            if name.startswith(f"{folder}/" if folder else ""):
-                yield Listed(name, len(content))
-
-    def delete(self, name: str) -> None:
-        self._contents.pop(name, None)
+        return super().get(name, bytes_max)

@@ -34,7 +34,8 @@ class Seeds:
         gc.collect()
         gc.freeze()  # each run ends with a collection, of what the run has made
         for seed in range(self.first + number, self.end, count):
-            yield run_seed(self.choice.plan(seed))
+            plan = self.choice.plan(seed)
+            yield run_seed(plan, additions=self.choice.additions(plan))
 
     def to_args(self) -> list[str]:
         """Return the command line that names these seeds."""

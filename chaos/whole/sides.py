@@ -13,6 +13,7 @@ from .pages import Pages
 from .removed import Removed
 from .renewals import Renewals
 from .restores import Restores
+from .tiered import Tiered
 
 
 class Side(Protocol):
@@ -49,4 +50,7 @@ def sides_of(plan: Plan, additions: Additions, machines: Machines) -> list[Side]
         found.append(Removed(machines, rng("removed")))
     if additions.restores:
         found.append(Restores(machines, rng("restores")))
+    if machines.tier is not None:
+        spread = plan.nodes > 1 and not additions.loss
+        found.append(Tiered(machines, machines.tier, rng("tier"), is_spread=spread))
     return found

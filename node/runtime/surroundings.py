@@ -1,4 +1,4 @@
-"""What a node takes from its process: threads, child processes, disks, and its own end.
+"""What a node takes from its process: threads, child processes, disks, stores, and its own end.
 
 A node has the surroundings of a real process by default. The simulator gives a node others
 (`chaos/whole/`).
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from ...client.objects import places
+from ...client.objects.store import ObjectStore
 from ...raft.os_disk import OsDisk
 from ...raft.wal import Wal
 from ...statemachine.builder import Builder
@@ -18,6 +20,7 @@ from ...statemachine.merge_process import Merger
 from .sync_thread import SyncThread
 from .turn_time import of_running_loop
 from .wal_writer import CompiledWriter, WalWriter, compiled
+from .workers import Workers
 
 OnFailure = Callable[[BaseException], None]
 
@@ -61,6 +64,16 @@ class Surroundings:
     def merger(self) -> Merger:
         """Return the merger of segments."""
         return Merger()
+
+    def objects(
+        self, place: str, *, endpoint: str | None, region: str | None, patience_s: float | None
+    ) -> ObjectStore:
+        """Return the object store of a place. Raises InvalidArgument."""
+        return places.opened(place, endpoint=endpoint, region=region, patience_s=patience_s)
+
+    def workers(self, name: str, count: int) -> Workers:
+        """Begin threads that wait for an object store."""
+        return Workers(name, count)
 
     def alarm(self, seconds: float, call: Callable[[], None]) -> Alarm:
         """Make the call after some time, even when the event loop hangs."""

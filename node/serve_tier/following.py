@@ -20,12 +20,12 @@ from ...raft.types import GroupId
 from ...statemachine.segments import SegmentStore
 from ...statemachine.spans import Span
 from ..lifecycle import base_pieces
+from ..runtime.workers import Workers
 from ..tier import coverage
 from ..tier.coverage import LogPieces
 from ..tier.manifest import Held, LogFacts, Manifest
 from ..tier.names import Chain
 from ..tier.tier_store import TierStore
-from ..tier.workers import Workers
 from .served_range import ServedRange, Source, source_of
 
 _AGAIN_S: Final = 1.0

@@ -1,6 +1,6 @@
 """Serves the requests of clients from a tier. Only reads; every other request is refused by name.
 
-Implements `client.accepting.acceptor.Handler`. Clients need no token: who may connect is decided by
+Implements `client.accepting.handler.Handler`. Clients need no token: who may connect is decided by
 the port (`serve_verb`).
 """
 
@@ -11,7 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from ...client.accepting.acceptor import Believed, ServerConnection
+from ...client.accepting.acceptor import ServerConnection
+from ...client.accepting.handler import Believed
 from ...client.accepting.request import Request
 from ...client.protocol import Operation, Sender, by_number, limits
 from ...client.protocol.appends import LEASE_RELEASE, LEASE_TAKE

@@ -6,7 +6,6 @@
     coverage                 which manifests and files are needed, without I/O
     local_file               a segment file of this node, read in parts and checked
     tier_store               the objects of a tier, by calls that block
-    workers                  threads that wait for the store
     chunk_cache              chunks of files that were read, in memory and on the local disk
     tier_files               segment files that are read from the tier, by range requests
     uploads                  the leaders' work: upload files, publish manifests

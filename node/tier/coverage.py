@@ -81,7 +81,8 @@ def by_log(heads: Iterable[Manifest]) -> dict[int, list[Manifest]]:
 class LogPieces:
     """A log in a tier: which keys a restore reads from which whole head, in the order of keys.
 
-    `gaps`: keys that no whole head has. The facts are those of the newest manifest.
+    `gaps`: keys that no whole head has. The facts are those of the newest manifest that is not
+    covered: wall clocks may be wrong, and a covered manifest has the facts of an earlier time.
     """
 
     newest: Manifest
@@ -97,7 +98,7 @@ def logs(heads: Iterable[Manifest]) -> Iterator[LogPieces]:
         pieces = [(span, head) for head in some if head.is_whole for span in spans[head.chain]]
         pieces.sort(key=lambda piece: piece[0][0])
         gaps = without(EVERYTHING, (span for span, _ in pieces))
-        newest = max(some, key=lambda head: head.written_ms)
+        newest = max(some, key=lambda head: (bool(spans[head.chain]), head.written_ms))
         found.append(LogPieces(newest, pieces, gaps))
     yield from sorted(found, key=lambda each: (each.newest.log.name, each.newest.log.log_id))
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-from ...client.objects import places
 from ...client.protocol.errors import CorruptData, InvalidArgument
 from ...raft.types import GroupId
 from ...statemachine.segments import SegmentStore
@@ -13,16 +12,17 @@ from ..directory.data_directory import Identity
 from ..metadata.view import View
 from ..metrics import Metrics
 from ..replicas.host import Host
+from ..runtime.surroundings import Surroundings
 from .sweeps import Sweeps
 from .tier_progress import TierProgress
 from .tier_store import TierStore
-from .uploads import Uploads
+from .uploads import AT_ONCE, Uploads
 
 _PATIENCE_S: Final = 30.0
 """How long a request and its repetitions take. The node itself tries again afterwards."""
 
 
-def opened(config: Config) -> TierStore | None:
+def opened(config: Config, around: Surroundings) -> TierStore | None:
     """Return the tier of the settings, None without one. Nothing is read or written yet.
 
     Raises InvalidArgument for settings that contradict each other, and for a place that no tier can
@@ -49,7 +49,7 @@ def opened(config: Config) -> TierStore | None:
                 what="tier",
             )
     try:
-        objects = places.opened(
+        objects = around.objects(
             place, endpoint=config.tier_endpoint or None, region=config.tier_region or None,
             patience_s=_PATIENCE_S if is_s3 else None,
         )  # fmt: skip
@@ -65,18 +65,20 @@ class NodeTier:
         self, store: TierStore, *, config: Config, identity: Identity, host: Host,
         files: SegmentStore, view: View, wall_ms: Callable[[], int],
         doubt: Callable[[GroupId, str | None, CorruptData], None], metrics: Metrics,
+        around: Surroundings,
     ) -> None:  # fmt: skip
         node_id, cluster = identity.node_id, identity.cluster_id
         self._progress = TierProgress(store.place, metrics)
         self._uploads = Uploads(
             node_id=node_id, cluster=cluster, host=host, files=files, store=store,
             bytes_per_s=config.tier_bytes_per_s, metadata=lambda: view.metadata, wall_ms=wall_ms,
-            doubt=doubt, progress=self._progress,
+            doubt=doubt, progress=self._progress, workers=around.workers("lognode-tier", AT_ONCE),
         )  # fmt: skip
         self._sweeps = Sweeps(
             store=store, cluster=cluster, grace_s=config.tier_grace,
             is_chosen=lambda: view.controller_leader() == node_id,
             metadata=lambda: view.metadata, progress=self._progress,
+            workers=around.workers("lognode-tier-sweep", 1),
         )  # fmt: skip
 
     def parts(self) -> list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:

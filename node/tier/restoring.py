@@ -112,6 +112,20 @@ async def _restore_log(
     await one.finish()
 
 
+async def entries_of(
+    store: TierStore, log: LogPieces, directory: Path
+) -> AsyncGenerator[list[Entry], None]:
+    """Yield the entries that a restore of the log gives. `directory`: as `restore` has.
+
+    The entries of a key come in their order. Raises the errors of `restore`.
+    """
+    for span, head in log.pieces:
+        piece = await _piece(store, span, head)
+        with tempfile.TemporaryDirectory(prefix="lognode-tier-", dir=directory) as made:
+            async for entries in piece.entries(store, Path(made)):
+                yield entries
+
+
 async def _piece(store: TierStore, span: Span, head: Manifest) -> "_Piece":
     manifest = await asyncio.to_thread(store.manifest, head.chain, head.number)
     if manifest is None or manifest.base is None:

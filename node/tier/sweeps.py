@@ -14,12 +14,12 @@ from typing import Final
 
 from ...client.protocol.errors import LognodeError
 from ...partitions.metadata import Metadata
+from ..runtime.workers import Workers
 from . import names
 from .coverage import Needs
 from .names import Chain
 from .tier_progress import TierProgress
 from .tier_store import TierStore
-from .workers import Workers
 
 _PERIOD_S: Final = 600.0
 _PERIOD_MIN_S: Final = 2.0
@@ -76,7 +76,7 @@ class Sweeps:
 
     def __init__(
         self, *, store: TierStore, cluster: str, grace_s: float, is_chosen: Callable[[], bool],
-        metadata: Callable[[], Metadata], progress: TierProgress,
+        metadata: Callable[[], Metadata], progress: TierProgress, workers: Workers,
     ) -> None:  # fmt: skip
         self._store = store
         self._cluster = cluster
@@ -85,7 +85,7 @@ class Sweeps:
         self._is_chosen = is_chosen
         self._metadata = metadata
         self._progress = progress
-        self._workers = Workers("lognode-tier-sweep", 1)
+        self._workers = workers
 
     def stop(self) -> None:
         """Stop. A sweep under way ends by itself, and nobody waits for it."""

@@ -27,6 +27,7 @@ from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
 from ..runtime.rate import TokenBucket
 from ..runtime.slices import one_by_one
+from ..runtime.workers import Workers
 from . import planning
 from .local_file import LocalFile, part_size
 from .manifest import Held, LogFacts, Manifest
@@ -34,10 +35,9 @@ from .names import Chain, StoredFile
 from .planning import Own
 from .tier_progress import TierProgress
 from .tier_store import TierStore
-from .workers import Workers
 
 AT_ONCE: Final = 2
-"""Ranges that are served together, and threads for them."""
+"""Ranges that are served together, and threads that `workers` needs for them."""
 _PERIOD_S: Final = 1.0
 _AGAIN_S: Final = 15.0
 """How long a range rests whose replica is behind the head, or whose file is gone or damaged."""
@@ -57,6 +57,8 @@ class _Range:
 
     served: tuple[Base, LogRecord] | None = None
     """The base and the log's record that the tier has."""
+    behind: Base | None = None
+    """A base that is behind the head: nothing of it waits, and the leader looks again later."""
     held: Container[str] = ()
     """The content ids of files that the tier has, as far as known."""
     head: Manifest | None = None
@@ -83,6 +85,7 @@ class Uploads:
         wall_ms: Callable[[], int],
         doubt: Callable[[GroupId, str | None, CorruptData], None],
         progress: TierProgress,
+        workers: Workers,
     ) -> None:
         self._node_id = node_id
         self._cluster = cluster
@@ -94,7 +97,7 @@ class Uploads:
         self._wall_ms = wall_ms
         self._doubt = doubt
         self._progress = progress
-        self._workers = Workers("lognode-tier", AT_ONCE)
+        self._workers = workers
         self._ranges: dict[GroupId, _Range] = {}
         self._tasks: dict[GroupId, asyncio.Task[None]] = {}
         self._news = asyncio.Event()
@@ -153,7 +156,7 @@ class Uploads:
         served, base = known.served, replica.state.durable_base
         if served is not None and served[0] is base and served[1] == record:
             return False
-        if replica.gid not in self._tasks:
+        if replica.gid not in self._tasks and known.behind is not base:
             own = self._own(replica, record)
             self._progress.waits(replica.gid, *planning.waiting(own, known.held))
         return True
@@ -204,16 +207,16 @@ class Uploads:
                 known.head = await self._workers.run(look)
                 known.looked_at = time.monotonic()
             known.held = frozenset(known.head.held if known.head is not None else ())
-            self._progress.waits(replica.gid, *planning.waiting(own, known.held))
             step = planning.next_step(own, known.head)
             if isinstance(step, planning.Wait | planning.Done | planning.Ended):
                 self._failures = 0
                 self._progress.waits(replica.gid, 0, 0)
                 if isinstance(step, planning.Wait):
-                    known.rests_until = time.monotonic() + _AGAIN_S
+                    known.behind, known.rests_until = base, time.monotonic() + _AGAIN_S
                 else:
                     known.served = base, record
                 return
+            self._progress.waits(replica.gid, *planning.waiting(own, known.held))
             following = await self._following(own, base, step, known.head)
             following = replace(following, node=self._node_id, written_ms=self._wall_ms())
             if await self._workers.run(partial(self._store.publish, following)):

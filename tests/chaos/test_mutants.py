@@ -26,11 +26,22 @@ UNIT = {
         "test_dead_letters.py::test_G2_no_position_passes_an_entry_before_its_copy_is_acknowledged",
         "the copy is not acknowledged yet",
     ),
+    "tier-manifest-replaced": ("test_tier_model.py", "went back"),
+    "tier-parents-not-closed": (
+        "test_tier.py::test_a_parent_publishes_nothing_more_once_a_child_has_its_files",
+        "closed=True",
+    ),
 }
 """The unit tests that find these, and what the tests say. The simulator has its own order of steps
 for dead letters, and its leaders propose no acknowledgement that does not fit."""
-WHOLE = {"restored-twice": 39}
-"""The seeds of the whole mode that find these: the fast mode has no restores."""
+WHOLE = {
+    "restored-twice": ["--seed", "39"],
+    "tier-children-upload-again": ["--with", "tier", "--seed", "0"],
+    "tier-manifest-before-file": ["--with", "tier", "--seed", "0"],
+    "tier-sweep-forgets-children": ["--with", "tier", "--seed", "7"],
+    "tier-sweep-ignores-labels": ["--with", "tier", "--seed", "3"],
+}
+"""The seeds of the whole mode that find these: the fast mode has no restores and no tier."""
 _CASE = "from lognode.chaos.whole.cut_off import cut_off_follow; print(cut_off_follow(0))"
 
 
@@ -56,8 +67,10 @@ def test_there_is_one_for_each_row_of_the_list() -> None:
         "merge-keeps-one-parent", "no-read-barrier", "no-read-index", "no-term-check",
         "passed-before-copied", "restored-twice", "seen-before-durable", "seen-though-removed",
         "session-token-ignored", "slow-key-stops-range", "split-forgets-cursors",
-        "split-forgets-producers", "split-forgets-rows", "unknown-becomes-not-applied",
-        "vote-never-written",
+        "split-forgets-producers", "split-forgets-rows", "tier-children-upload-again",
+        "tier-manifest-before-file", "tier-manifest-replaced", "tier-parents-not-closed",
+        "tier-sweep-forgets-children", "tier-sweep-ignores-labels",
+        "unknown-becomes-not-applied", "vote-never-written",
     ]  # fmt: skip
 
 
@@ -87,7 +100,7 @@ def test_a_mutant_still_applies_and_is_found_by_the_simulator(tmp_path: Path, pa
     if not every and patch.stem not in QUICK:
         return
     if patch.stem in WHOLE:
-        seeds = ["--whole", "--seed", str(WHOLE[patch.stem])]
+        seeds = ["--whole", *WHOLE[patch.stem]]
     else:
         seeds = ["--seeds", f"0..{200 if every else 30}"]
     done = subprocess.run(

@@ -25,6 +25,7 @@ from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
         (["test", "--source", "/nowhere"], "contains no package lognode"),
         (["test", "--earlier", "/nowhere"], "contains no package lognode"),
         (["test", "--nemesis", "kill,upgrade"], "the nemesis upgrade and --earlier DIR need each"),
+        (["test", "--tier", "--secure"], "either a tier or --secure; leave one of them out"),
         (["analyze", "/nowhere"], "is not the folder of a test"),
     ],
 )
@@ -52,6 +53,15 @@ def test_both_verbs_take_secure(verb: str) -> None:
     arguments = build_parser().parse_args([verb, "--secure"])
     plan = commands._plan(arguments, "append", ("kill",), 3, seed=1)
     assert (plan.secure, plan.name) == (True, "append-kill-3-secure")
+    assert Plan.from_described(plan.described()) == plan
+
+
+@pytest.mark.parametrize("given", [["--tier"], ["--nemesis", "kill,tier"]])
+def test_the_nemesis_of_the_store_implies_a_tier(given: list[str]) -> None:
+    arguments = build_parser().parse_args(["test", *given])
+    plan = commands._plan(arguments, "append", arguments.nemesis, 3, seed=1)
+    assert plan.tier
+    assert plan.name.endswith("-3-tier")
     assert Plan.from_described(plan.described()) == plan
 
 

@@ -1,11 +1,13 @@
 """The parts of the tier without a node: manifests, names, coverage, local files, the store."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +24,8 @@ from lognode.client.protocol.errors import (
 from lognode.node import config
 from lognode.node import main as node_main
 from lognode.node.metrics import Metrics
+from lognode.node.runtime.surroundings import Surroundings
+from lognode.node.runtime.workers import Workers
 from lognode.node.tier import coverage, local_file, names, node_tier, planning, tier_verbs
 from lognode.node.tier.coverage import Needs, Snapshot
 from lognode.node.tier.local_file import LocalFile, part_size, parts_of
@@ -32,6 +36,7 @@ from lognode.node.tier.restoring import logs_of
 from lognode.node.tier.sweeps import Sweep
 from lognode.node.tier.tier_progress import TierProgress
 from lognode.node.tier.tier_store import TierStore
+from lognode.node.tier.uploads import Uploads
 from lognode.raft.types import GroupId
 
 IDS = [hashlib.sha256(b"%d" % at).hexdigest() for at in range(9)]
@@ -155,6 +160,16 @@ def test_a_key_belongs_to_the_whole_head_of_the_latest_generation() -> None:
     assert coverage.own_spans(heads)[Chain(1, 1)] == []
     (log,) = coverage.logs(heads[1:2])
     assert log.gaps == [(b"m", None)]
+
+
+def test_a_covered_manifest_with_a_wrong_clock_does_not_decide_the_policy() -> None:
+    """The clock of the parent's leader was days ahead; its manifest stays for the grace time."""
+    old = manifest(Chain(7, 1), log=replace(FACTS, policy={"replicas": 1}), written_ms=9_000)
+    new = manifest(CHAIN, log=replace(FACTS, policy={"replicas": 5}), written_ms=1_000)
+    (log,) = coverage.logs([old, new])
+    assert log.newest.log.policy == {"replicas": 5}
+    (log,) = coverage.logs([old, replace(new, base=None)])
+    assert log.newest.log.policy == {"replicas": 1}, "the parent still has all keys"
 
 
 def test_a_file_goes_only_below_the_head_or_with_a_covered_chain() -> None:
@@ -328,6 +343,45 @@ def test_a_sweep_waits_for_the_grace_time() -> None:
     assert store.head(CHAIN, own(1, 2)) is not None
 
 
+def test_nothing_waits_of_a_leader_whose_base_is_behind_the_head() -> None:
+    """The leader before had flushed more: the status counted a file that nobody uploads, and the
+    alert of a tier that is behind could fire."""
+    store, progress = TierStore(MemoryObjects()), TierProgress("place", Metrics())
+    store.publish(manifest(files=(1, 2)))
+    base = SimpleNamespace(
+        manifest=[SimpleNamespace(content_id=IDS[3], size=3)], applied_index=5, applied_term=2,
+        tables={},
+    )  # fmt: skip
+    replica = SimpleNamespace(
+        gid=GroupId(*CHAIN), leads=True, state=SimpleNamespace(durable_base=base),
+        descriptor=SimpleNamespace(log_id=3, span=SimpleNamespace(start=b"", end=None), lineage=()),
+    )  # fmt: skip
+    policy = SimpleNamespace(to_body=lambda: dict(FACTS.policy))
+    record = SimpleNamespace(log_id=3, name="orders", policy=policy, hierarchy=b"/")
+    given: Any = {
+        "node_id": 1, "cluster": "c1", "host": SimpleNamespace(ranges=lambda: (replica,)),
+        "files": None, "store": store, "bytes_per_s": 0, "wall_ms": lambda: 0, "doubt": print,
+        "metadata": lambda: SimpleNamespace(logs={3: record}), "progress": progress,
+    }  # fmt: skip
+
+    async def run() -> None:
+        store.objects.put(names.TIER, b'{"version": 1, "cluster": "c1"}')
+        workers = Workers("test", 1)
+        uploads = Uploads(**given, workers=workers)
+        await uploads._look()
+        assert progress.total().files == 1, "the node has not looked yet"
+        await asyncio.gather(*uploads._tasks.values())
+        for _ in range(2):
+            await uploads._look()
+            assert progress.total().files == 0
+        replica.state.durable_base = SimpleNamespace(**{**vars(base), "applied_index": 30})
+        await uploads._look()
+        assert progress.total().files == 1, "a later base waits again"
+        uploads.stop()
+
+    asyncio.run(run())
+
+
 def test_progress_counts_what_waits_and_for_how_long() -> None:
     now = [100.0]
     progress = TierProgress("place", Metrics(), lambda: now[0], lambda: 5_000)
@@ -370,12 +424,12 @@ def test_settings_of_a_tier_that_make_no_sense_are_refused(
     flags: dict[str, str], said: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=said):
-        node_tier.opened(config.load(flags, {}))
+        node_tier.opened(config.load(flags, {}), Surroundings())
 
 
 def test_a_node_without_a_tier_has_none(tmp_path: Path) -> None:
-    assert node_tier.opened(config.load({}, {})) is None
-    found = node_tier.opened(config.load({"tier": str(tmp_path)}, {}))
+    assert node_tier.opened(config.load({}, {}), Surroundings()) is None
+    found = node_tier.opened(config.load({"tier": str(tmp_path)}, {}), Surroundings())
     assert found is not None
     assert found.place == str(tmp_path)
 

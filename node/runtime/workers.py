@@ -1,7 +1,7 @@
-"""Threads that wait for the store, so that the event loop does not.
+"""Threads that wait for an object store, so that the event loop does not.
 
-A request to a store may last as long as the store's patience. So the node's end does not wait for
-these threads: what they do is whole at any moment.
+A request to a store may last as long as the patience of the store. So the node's end does not wait
+for these threads: what they do is whole at any moment.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from ..runtime.futures import settle
+from .futures import settle
 
 T = TypeVar("T")
 _Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
