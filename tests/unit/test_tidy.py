@@ -48,8 +48,8 @@ OBJECTS_OF_OTHERS = {
 }
 
 ROOMS = (
-    "local", "verify", "reactions", "joining", "listeners", "serving", "web", "door", "links",
-    "control",
+    "local", "verify", "reactions", "joining", "listeners", "serving", "web", "door", "kafka",
+    "links", "control",
     "upkeep", "tier", "lifecycle", "access", "audit", "load", "replicas", "dispatch", "rules",
     "quota", "metadata", "certificates", "directory", "runtime",
 )  # fmt: skip
