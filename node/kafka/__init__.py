@@ -2,7 +2,8 @@
 
     server                   the port: connections, and bounds on requests and answers
     door                     the way of a request; answers in their order
-    producing, fetching      appends; reads and offsets
+    producing, idempotent    appends; appends with sequence numbers
+    fetching                 reads and offsets
     describing               metadata; topics that are created and deleted; settings
     topics, partition_news   logs in use; where their partitions end, and news of it
     room                     memory for requests and answers

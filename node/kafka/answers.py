@@ -248,6 +248,16 @@ def delete_topics(rows: Sequence[Done], version: int) -> bytes:
     return writer.done()
 
 
+def init_producer_id(error: int, producer: int) -> bytes:
+    """Return the answer to a request for a producer id; its epoch is 0."""
+    writer = Writer()
+    writer.int32(0)  # throttle_time_ms
+    writer.int16(error)
+    writer.int64(producer)
+    writer.int16(NO_EPOCH if error else 0)
+    return writer.done()
+
+
 def describe_configs(rows: Sequence[Settings], version: int) -> bytes:
     """Return the answer to a request for configurations. All of them are read-only."""
     writer = Writer()

@@ -17,6 +17,7 @@ METADATA: Final = 3
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
+INIT_PRODUCER_ID: Final = 22
 DESCRIBE_CONFIGS: Final = 32
 
 VERSIONS: Final = {
@@ -27,6 +28,7 @@ VERSIONS: Final = {
     API_VERSIONS: (0, 2),
     CREATE_TOPICS: (0, 3),
     DELETE_TOPICS: (0, 3),
+    INIT_PRODUCER_ID: (0, 1),
     DESCRIBE_CONFIGS: (0, 2),
 }
 """The first and the last version of each request."""

@@ -81,6 +81,10 @@ class KafkaDoor:
         elif head.api == api.LIST_OFFSETS:
             asked = requests.list_offsets(reader, version)
             body = answers.list_offsets(await self._fetching.offsets(asked), version)
+        elif head.api == api.INIT_PRODUCER_ID:
+            transactional = requests.init_producer_id(reader, version)
+            told = await self._producing.new_id(transactional=transactional)
+            body = answers.init_producer_id(*told)
         elif head.api == api.CREATE_TOPICS:
             created = await self._describing.create(requests.create_topics(reader, version))
             body = answers.create_topics(created, version)

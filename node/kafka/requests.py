@@ -191,6 +191,13 @@ def delete_topics(reader: Reader, _: int) -> tuple[list[str], int]:
     return reader.array(reader.text, 2), reader.int32()
 
 
+def init_producer_id(reader: Reader, _: int) -> bool:
+    """Return whether the producer wants transactions."""
+    transactional = reader.nullable_text() is not None
+    reader.int32()  # transaction_timeout_ms
+    return transactional
+
+
 def describe_configs(reader: Reader, version: int) -> list[Resource]:
     """Return the resources whose configurations are asked for."""
 

@@ -23,6 +23,8 @@ import lognode
 from lognode import testing
 from lognode.client.ports import free_ports
 from lognode.client.protocol.errors import Unsupported
+from lognode.node import config
+from lognode.node.daemon import Node
 from lognode.node.kafka import api, codes
 
 pytestmark = pytest.mark.cluster
@@ -543,12 +545,11 @@ def test_clients_that_never_read_cost_a_bounded_amount(
 
 
 def test_a_node_refuses_kafka_clients_beside_tls_and_tokens(tmp_path: Path) -> None:
-    command = [*LOGNODE, "--data", str(tmp_path), "--kafka", "127.0.0.1:1"]
-    for more, told in ((["--auth"], "--auth"), (["--tls-cert", "x", "--tls-key", "x",
-                                                "--tls-ca", "x"], "--tls-cert")):  # fmt: skip
-        done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
-        assert done.returncode != 0
-        assert f"--kafka and {told} are given" in done.stderr
+    own = {"data": str(tmp_path), "kafka": "127.0.0.1:1"}
+    tls = dict.fromkeys(("tls_cert", "tls_key", "tls_ca"), "x")
+    for more, told in (({"auth": "on"}, "--auth"), (tls, "--tls-cert")):
+        with pytest.raises(lognode.InvalidArgument, match=f"--kafka and {told} are given"):
+            Node(config.load({**own, **more}, {}))
 
 
 def test_a_backup_keeps_partitions_and_offsets(
@@ -591,3 +592,56 @@ def test_many_idle_consumers_share_the_requests_of_a_node(
         return answers
 
     assert len(set(asyncio.run(run()))) == 1
+
+
+def test_S8_an_idempotent_producer_appends_each_record_once_through_kills(
+    kafka: testing.LocalCluster, client: lognode.Client
+) -> None:
+    create(client, "once", 3)
+    records = Records(kafka, **{"linger.ms": 5, "enable.idempotence": True})
+    for n in range(COUNT):
+        records.send("once", b"%d" % (n % 9), b"%d" % n)
+        if n in (COUNT // 3, 2 * COUNT // 3):
+            for node in kafka.nodes:
+                node.start()
+                node.wait_ready()
+            kafka.nodes[testing.leader_of(client, "once") - 1].kill()
+        time.sleep(0.0005)
+    records.flush()
+    assert not records.failed
+    found = read_all(kafka, "once", 3)
+    assert sorted(int(m.value()) for m in found) == list(range(COUNT))
+    assert {(m.partition(), m.offset()): m.value() for m in found} == records.acked
+    for partition in range(3):
+        values = [int(m.value()) for m in found if m.partition() == partition]
+        assert values == sorted(values)
+
+
+def test_S8_a_batch_that_is_sent_again_gets_the_offset_of_the_first(
+    raw: Raw, client: lognode.Client
+) -> None:
+    log = create(client, "again", 2)
+    answer = raw.ask(wire.request(api.INIT_PRODUCER_ID, 1, wire.text(None) + bytes(4)))
+    _, _, error, producer, epoch = struct.unpack(">iihqh", answer)
+    assert (error, epoch) == (codes.NONE, 0)
+
+    def send(value: bytes, sequence: int, *, epoch: int = 0, count: int = 2) -> tuple[int, int]:
+        rows = [(b"k", value)] * count
+        batch = wire.batch(rows, producer=producer, epoch=epoch, sequence=sequence)
+        return outcome(raw.ask(wire.produce("again", 1, batch)))
+
+    assert send(b"a", 0) == (codes.NONE, 1)
+    assert send(b"b", 2) == (codes.NONE, 3)
+    assert send(b"a", 0) == (codes.NONE, 1)
+    assert send(b"b", 2) == (codes.NONE, 3)
+    assert send(b"gap", 9)[0] == codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    client.admin.split("again", at=b"\0\1")
+    assert send(b"b", 2) == (codes.NONE, 3)
+    assert send(b"c", 4) == (codes.NONE, 5)
+    assert send(b"epoch", 0, epoch=1) == (codes.NONE, 7)
+    assert send(b"c", 4)[0] == codes.INVALID_PRODUCER_EPOCH
+    assert send(b"far", (1 << 31) - 1, epoch=1)[0] == codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    found = [entry.value for entry in log.snapshot().read()]
+    assert found == [b"a"] * 2 + [b"b"] * 2 + [b"c"] * 2 + [b"epoch"] * 2
+    other = wire.batch([(b"k", b"v")], producer=1 << 60, epoch=0, sequence=0)
+    assert outcome(raw.ask(wire.produce("again", 1, other)))[0] == codes.UNKNOWN_PRODUCER_ID

@@ -532,6 +532,7 @@ KAFKA_REQUESTS: dict[int, Callable[[Reader, int], Any]] = {
     kafka_api.METADATA: kafka_requests.metadata,
     kafka_api.CREATE_TOPICS: kafka_requests.create_topics,
     kafka_api.DELETE_TOPICS: kafka_requests.delete_topics,
+    kafka_api.INIT_PRODUCER_ID: kafka_requests.init_producer_id,
     kafka_api.DESCRIBE_CONFIGS: kafka_requests.describe_configs,
 }
 _KAFKA_ROWS: list[Any] = [

@@ -145,7 +145,7 @@ def test_a_restored_range_has_the_tails_of_its_entries(tmp_path: Path) -> None:
 
 
 def test_keys_without_a_partition_do_no_harm(tmp_path: Path) -> None:
-    """A client of another version may append a key that is no stored key."""
+    """A client of another version may append a key without the bytes of a partition."""
     own = Range(tmp_path)
     own.append(b"a")
     own.append(prefix(1) + b"k", b"b")
