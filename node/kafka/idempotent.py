@@ -18,6 +18,7 @@ begin at 0 again after 2^31 records, say. So such a batch is OUT_OF_ORDER_SEQUEN
 """
 
 import asyncio
+from functools import partial
 from typing import Final, NamedTuple
 
 from ...client.appends import Columns
@@ -43,6 +44,8 @@ _SEQUENCES_END: Final = 1 << 31
 _KEPT: Final = 5 * limits.batch_records_max
 """Numbers below the first of a batch that a range remembers at least: those of five batches."""
 
+_INLINE_BYTES: Final = 64 * limits.KIB
+"""A batch of this size is packed at once, within a millisecond; a larger batch takes up to ten."""
 _UNDER_WAY_BYTES: Final = 64 * limits.MIB
 """Bytes of all batches whose outcome is not known yet."""
 
@@ -85,12 +88,15 @@ class Idempotent:
     ) -> "asyncio.Task[Place]":
         """Send a batch, once there is room; the result of the task is its place. Raises Refused."""
         first = _first_number(batch)
-        data = encode_batch(
+        pack = partial(
+            encode_batch,
             columns.keys, columns.values, headers=columns.headers, atomic=True,
             producer=_IDS_FROM + (batch.producer << _PARTITION_BITS) + partition,
             epoch=batch.epoch, low=max(first - batch.sequence, first - _KEPT), numbers=first,
             prevs=None if not batch.sequence else [first - 1] + [0] * (batch.count - 1),
         )  # fmt: skip
+        is_large = sum(columns.sizes) > _INLINE_BYTES
+        data = await asyncio.to_thread(pack) if is_large else pack()
         await self._room.take(len(data))
         key = topic.routes.name, partition, batch.producer
         before = self._last.get(key)
