@@ -27,6 +27,8 @@ Modules of these layers. In the SDK:
     batches; tickets; the previous record of each key
   session, pages, progress: the positions that reads have seen; pages of entries; checks that a read
     makes progress
+  stored_keys, partition_tails: keys of logs with Kafka partitions, as users see them and as ranges
+    store them; where the partitions end
   span_positions, span_pages, ahead: reads of whole spans of keys: where the ranges begin and end,
     page by page, the next page ahead
   key_reads: reads of one key

@@ -56,6 +56,7 @@ class AppendBatch:
         "expects",
         "first_key",
         "headers",
+        "hidden",
         "keys",
         "last_key",
         "numbers",
@@ -81,6 +82,8 @@ class AppendBatch:
         self.headers: list[Headers | None] | None = None
         self.expects: list[int] | None = None
         self.snapshots: list[int] | None = None
+        self.hidden = 0
+        """Bytes in front of each key that users do not see (`stored_keys`)."""
         self.atomic = False
         self.settles: AppendAcks | None = None
         """What the append of the batch acknowledges. Such a batch is atomic, and travels alone."""
@@ -189,6 +192,7 @@ class AppendBatch:
         if self.snapshots is not None:
             marked = frozenset(self.snapshots)
             new.snapshots = [at for at, i in enumerate(positions) if i in marked]
+        new.hidden = self.hidden
         new.close()
         return new
 
@@ -282,7 +286,7 @@ class AppendBatch:
         actual, expected = self.refused[position], (self.expects or ())[position]
         error = SequenceMismatch(
             f"the key's last seq is {actual}, not {expected}",
-            key=self.keys[position], expected=expected, actual=actual,
+            key=self.keys[position][self.hidden :], expected=expected, actual=actual,
         )  # fmt: skip
         return self.attempts.settle(error)
 

@@ -16,9 +16,11 @@ from .cluster import LogRoutes
 from .lanes import Lane
 from .last_numbers import LastNumbers
 from .protocol import limits
+from .protocol.key_partitions import PREFIX_BYTES
 from .protocol.records import EXPECT_ANY
 from .protocol.types import Headers
 from .retry import Attempts
+from .stored_keys import stored
 from .window import Window
 
 UNROUTED = 0
@@ -39,12 +41,15 @@ class Batcher:
         linger_s: float,
         loop: asyncio.AbstractEventLoop,
         on_ready: Callable[[Lane], None],
+        raw: bool = False,
     ) -> None:
         self._log = log
         self._window = window
         self._linger_s = linger_s
         self._loop = loop
         self._on_ready = on_ready
+        self._raw = raw
+        """Whether keys are given as the ranges store them."""
         self._lanes: dict[int, Lane] = {}
         self._last = LastNumbers()
         self._seen = log.table.ranges
@@ -78,7 +83,7 @@ class Batcher:
         `number`: a number above all before, for all records of this producer or for none. Without
         numbers, the records of a batch get consecutive numbers when the batch closes.
         """
-        lane = self._lane_of(key)
+        lane = self._lane_of(key := self._stored(key) if self._log.partitions is not None else key)
         batch = lane.open
         if (
             batch is None
@@ -106,6 +111,7 @@ class Batcher:
     ) -> AppendBatch:  # fmt: skip
         """Add records of one range that are applied all or not at all; they travel as their own
         batch. `expect` is the condition of the first record; `settles` is applied with them."""
+        self._store(columns)
         batch = self._new_batch(deadline)
         columns.fill(batch, range(len(columns)))
         self._window.reserve(len(columns))
@@ -133,12 +139,21 @@ class Batcher:
         The records join the open batch of their range, so that calls with few records per range
         share batches while requests are in flight.
         """
+        self._store(columns)
         batches: list[tuple[AppendBatch, int, Sequence[int]]] = []
         self._window.reserve(len(columns))
         for group in columns.by_start(self._log.table.starts):
             for positions in columns.cut(group):
                 batches.append((*self._join(columns, positions, deadline), positions))
         return batches
+
+    def _stored(self, key: bytes) -> bytes:
+        return key if self._raw else stored(self._log, key)
+
+    def _store(self, columns: Columns) -> None:
+        """Put the partition in front of each key, in a log with Kafka partitions."""
+        if self._log.partitions is not None and not self._raw:
+            columns.keys = [stored(self._log, key) for key in columns.keys]
 
     def _join(
         self, columns: Columns, positions: Sequence[int], deadline: float
@@ -205,7 +220,10 @@ class Batcher:
 
     def _new_batch(self, deadline: float) -> AppendBatch:
         attempts = Attempts(f"append to log {self._log.name!r}", deadline, writes=True)
-        return AppendBatch(attempts, self._loop.create_future())
+        batch = AppendBatch(attempts, self._loop.create_future())
+        if self._log.partitions is not None and not self._raw:
+            batch.hidden = PREFIX_BYTES
+        return batch
 
     def _open_batch(self, lane: Lane, deadline: float) -> AppendBatch:
         if lane.open is not None:

@@ -118,6 +118,7 @@ class AsyncClient:
         split_bytes: int | None = limits.split_bytes_default,
         split_rate: int | None = limits.split_rate_default,
         hierarchy: bytes | str | None = None,
+        kafka_partitions: int | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> AsyncLog:
@@ -134,11 +135,14 @@ class AsyncClient:
         `split_bytes`: a range with more bytes of segments is split automatically; None: never.
         `split_rate`: a range that handles more appended records and reads a second than this, for
         ten seconds, is split at the key that halves the load; at least 100. None: never.
+        `kafka_partitions`: the fixed number of partitions that Kafka clients see. Keys then have
+        478 bytes at most, and ranges begin at partitions. Needs feature level 4.
         `hierarchy`: the separator of the levels of keys, 1 to 8 bytes, by which patterns choose
         keys; it never changes. None: a key is one level. Needs feature level 4.
         A retry after a lost answer recognises the log that the same call created.
-        Raises LogExists unless `exist_ok`, Conflict for a log that exists with another hierarchy,
-        Unsupported at a lower feature level, LimitExceeded, InvalidArgument.
+        Raises LogExists unless `exist_ok`, Conflict for a log that exists with another hierarchy or
+        another number of partitions, Unsupported at a lower feature level, LimitExceeded,
+        InvalidArgument.
         """
         log = self.log(name)
         _check_shape(ranges, split_at, replicas)
@@ -161,8 +165,11 @@ class AsyncClient:
         if separator is not None:
             check_separator(separator)
             body["hierarchy"] = separator
+        if kafka_partitions is not None:
+            body["kafka_partitions"] = kafka_partitions
         answer = await self._ask(CREATE_LOG, body, timeout)
         _check_hierarchy(name, answer["hierarchy"], separator)
+        _check_partitions(name, answer["kafka_partitions"], kafka_partitions)
         return log
 
     async def alter_log(
@@ -313,5 +320,15 @@ def _check_hierarchy(name: str, found: bytes | None, wanted: bytes | None) -> No
         raise Conflict(
             f"the log {name!r} has the hierarchy {found!r}, and {wanted!r} was asked for; a "
             "hierarchy never changes. Use another name, or delete the log and create it again at "
+            "feature level 4"
+        )
+
+
+def _check_partitions(name: str, found: int | None, wanted: int | None) -> None:
+    """Raise Conflict for a log that has not the wanted Kafka partitions; None: any log fits."""
+    if wanted is not None and found != wanted:
+        raise Conflict(
+            f"the log {name!r} has {found or 'no'} Kafka partitions, and {wanted} were asked for; "
+            "the number never changes. Use another name, or delete the log and create it again at "
             "feature level 4"
         )

@@ -39,6 +39,7 @@ from .protocol.tls import ClientTls
 from .retry import Attempts, Next
 from .routing import Range, RangeTable
 from .session import Session
+from .stored_keys import of_request
 
 if TYPE_CHECKING:
     from .follow_ends import RangeEnds
@@ -81,6 +82,10 @@ class LogRoutes:
         """The positions that reads of the log have seen."""
         self.hierarchy = b""
         """The separator of the levels of keys; empty: no hierarchy. Known with the log's id."""
+        self.partitions: int | None = None
+        """The number of Kafka partitions; None: no partitions. Known with the log's id."""
+        self.compacts = False
+        """Whether the log is compacted by keys, as of the newest metadata that name the log."""
         self.spans: KeySpans | None = None
         """The keys that this client may use, from a node's newest answer; None: every key. Nodes
         do not report the ranges of other keys, so the table has holes there."""
@@ -289,6 +294,8 @@ class Cluster:
         if log.log_id != log_id:
             log.begin(log_id)
         log.hierarchy = rows[name].get("hierarchy") or b""
+        log.partitions = rows[name]["policy"].get("kafka_partitions")
+        log.compacts = rows[name]["policy"].get("cleanup") == "compact"
         told = answer.get("keys")
         log.spans = None if told is None else KeySpans(map(_span_of, told))
         log.table.insert_all(
@@ -479,13 +486,15 @@ class Cluster:
         node: int | None = None,
         any_replica: bool = False,
         waits: bool = False,
+        is_shown: bool = False,
         attempts: Attempts | None = None,
     ) -> tuple[Body, Range]:
         """Ask the range of `key`, wherever it is; return the answer and the range that gave it.
 
         `any_replica`: a prefix read. It goes to the member that this client prefers until that
         member fails; other calls go to the leader, which answers with one hop less than the other
-        members. `waits`: the answer may take until the deadline.
+        members. `waits`: the answer may take until the deadline. `is_shown`: the key is as users
+        see it (`stored_keys`).
         `attempts` of this call, for a caller that asks for their outcome afterwards.
         """
         loop = asyncio.get_running_loop()
@@ -495,6 +504,9 @@ class Cluster:
             known, tried = None, 0
             try:
                 known = await self.locate(log, key, deadline)
+                if is_shown and log.partitions is not None:
+                    (key, body), is_shown = of_request(log, key, body), False
+                    known = await self.locate(log, key, deadline)
                 anyone = any_replica and node is None
                 tried = self._any_member(known) if anyone else self.target(known, node)
                 full = body

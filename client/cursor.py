@@ -39,6 +39,7 @@ from .protocol.types import (
 )
 from .routing import Range
 from .span_positions import Position, least, span_positions
+from .stored_keys import check_plain
 
 keys_max: Final = 1_024
 """Keys of one cursor of keys: each is a span of its own in its range."""
@@ -117,6 +118,7 @@ class AsyncKeptCursor:
         when a range has too many cursors.
         """
         deadline = self._deadline(timeout)
+        await check_plain(self._cluster, self._routes, "kept cursors", deadline)
         await self._find_spans(deadline)
         if self._holder:
             return

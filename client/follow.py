@@ -31,6 +31,7 @@ from .protocol.patterns import Patterns
 from .protocol.reads import RESOLVE
 from .protocol.types import Cursor, Entry, FollowBatch, FollowStart, Pattern, Tail, Timestamp
 from .routing import Range
+from .stored_keys import shown_entries, shown_positions, stored
 
 
 class AsyncFeed:
@@ -122,6 +123,9 @@ class AsyncFeed:
         elif self._keys is not None:
             self._start = self._start if kept is None else kept
             ranges = await self._cluster.ranges_of(self._log, self._keys, deadline)
+            if self._log.partitions is not None:
+                self._keys = tuple(stored(self._log, key) for key in self._keys)
+                ranges = await self._cluster.ranges_of(self._log, self._keys, deadline)
             await self._begin_keys(self._keys, ranges, deadline)
         else:
             choice = await chosen(self._cluster, self._log, self._prefix, self._pattern, deadline)
@@ -156,7 +160,7 @@ class AsyncFeed:
     def cursor(self) -> Cursor:
         """The position after every batch taken so far."""
         if self._keys is not None:
-            return Cursor(keys=self._positions.view())
+            return Cursor(keys=shown_positions(self._log, self._positions.view()))
         spans = sorted(self._spans, key=lambda span: span.start)
         return Cursor(spans=tuple(piece for span in spans for piece in span.pieces))
 
@@ -215,7 +219,10 @@ class AsyncFeed:
                 self._join(push.span)
             if push.entries or self.caught_up != was:
                 return FollowBatch(
-                    tuple(push.entries), self.caught_up, self.cursor, self._staleness_ms(push)
+                    tuple(shown_entries(self._log, push.entries)),
+                    self.caught_up,
+                    self.cursor,
+                    self._staleness_ms(push),
                 )
             if self._kept is not None and push.span.reached > reached:
                 self._kept.done(self.cursor)  # no entry matches up to here
@@ -265,7 +272,7 @@ class AsyncFeed:
     ) -> None:
         start = self._start
         if isinstance(start, Mapping):
-            given = {to_key(key): seq for key, seq in start.items()}
+            given = {stored(self._log, to_key(key)): seq for key, seq in start.items()}
             positions = {key: given.get(key, 1) for key in keys}
         elif isinstance(start, Tail):
             positions = await self._resolve_keys(keys, ["tail", start.n], deadline)

@@ -8,6 +8,7 @@ from .protocol.errors import InvalidArgument
 from .protocol.key_spans import Span, prefix_span
 from .protocol.patterns import Patterns, patterns_of
 from .protocol.types import Pattern
+from .stored_keys import check_plain
 
 
 class KeyChoice(NamedTuple):
@@ -30,9 +31,11 @@ async def chosen(
     """Return the keys of a read. The levels of patterns are those of the log's hierarchy.
 
     Raises InvalidArgument for a pattern that is not valid, and for a prefix beside patterns;
-    LimitExceeded, LogNotFound, Unavailable, Timeout.
+    LimitExceeded, LogNotFound, Unavailable, Timeout, Unsupported for a log with Kafka partitions.
     """
     check_one_choice(prefix, pattern)
+    if prefix or pattern is not None:
+        await check_plain(cluster, routes, "prefixes and patterns of keys", deadline)
     if pattern is None:
         return KeyChoice((to_key(prefix or b""),))
     await cluster.routed(routes, deadline)

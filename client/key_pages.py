@@ -11,6 +11,7 @@ from .protocol import limits
 from .protocol.errors import LogNotFound
 from .protocol.reads import KEYS
 from .protocol.types import Consistency
+from .stored_keys import check_plain
 
 
 async def key_pages(
@@ -19,8 +20,10 @@ async def key_pages(
 ) -> AsyncGenerator[list[bytes], None]:  # fmt: skip
     """Yield the chosen keys behind `after`, in byte order; the first `limit` of them.
 
-    `timeout` is for each page, in seconds. Raises LogNotFound, Unavailable, Timeout.
+    `timeout` is for each page, in seconds. Raises LogNotFound, Unavailable, Timeout, and
+    Unsupported for a log with Kafka partitions.
     """
+    await check_plain(cluster, routes, "lists of keys", cluster.now() + timeout)
     log_id, left = routes.log_id, limit
     for prefix in choice.prefixes:
         part = choice._replace(prefixes=(prefix,))

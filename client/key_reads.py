@@ -12,6 +12,7 @@ from .protocol.reads import RESOLVE, SCAN
 from .protocol.types import Consistency, End, Start, Timestamp
 from .span_columns import check_consistency
 from .span_pages import How
+from .stored_keys import shown_answer
 
 
 class KeyReads:
@@ -84,6 +85,6 @@ class KeyReads:
         answer, _ = await self._cluster.call(
             self._routes, key, operation, full, node=node,
             deadline=self._cluster.now() + (self._timeout if timeout is None else timeout),
-            any_replica=consistency == "prefix", waits=through is not None,
+            any_replica=consistency == "prefix", waits=through is not None, is_shown=True,
         )  # fmt: skip
-        return answer
+        return shown_answer(self._routes, answer, key)

@@ -655,8 +655,9 @@ class AsyncLog:
         await self._remove(DELETE_KEYS, wanted, before, deadline)
 
     async def _remove(self, operation: Operation, key: bytes, before: int, deadline: float) -> None:
+        body = {"keys": [[key, before]]}
         await self._cluster.call(
-            self._routes, key, operation, {"keys": [[key, before]]}, deadline=deadline
+            self._routes, key, operation, body, deadline=deadline, is_shown=True
         )
 
     # The log itself.

@@ -43,10 +43,14 @@ class Sender:
         name: str | None = None,
         linger_s: float = 0.0,
         unacked_bytes_max: int = limits.producer_unacked_bytes_default,
+        raw: bool = False,
     ) -> None:
+        """`raw`: keys are given as the ranges store them (`stored_keys`)."""
         loop = asyncio.get_running_loop()
         self.window = Window(named=name is not None, unacked_bytes_max=unacked_bytes_max, loop=loop)
-        self.batcher = Batcher(log, self.window, linger_s=linger_s, loop=loop, on_ready=self._pump)
+        self.batcher = Batcher(
+            log, self.window, linger_s=linger_s, loop=loop, on_ready=self._pump, raw=raw
+        )
         self.identity = Identity(cluster, log, name)
         self._name = name
         self._cluster = cluster

@@ -34,6 +34,7 @@ from .routing import Range
 from .span_columns import check_one_of, columns_of_spans
 from .span_pages import How, Span, lease_ended
 from .span_positions import least, overlay, span_positions
+from .stored_keys import shown_answer, stored
 from .vector import Part, Vector
 
 lease_s_default: Final = 3_600.0
@@ -105,6 +106,7 @@ class AsyncSnapshot:
 
         Seqs are unrelated between ranges, and between the keys of two ranges that were merged. The
         first keys cut [start, end) into spans, and the entries of a span come in the order of seq.
+        In a log with Kafka partitions, all these keys are as the ranges store them.
         A later first key may cut a span whose entries came before. Raises the errors of `read`.
         """
         for low, high, through, _ in overlay(self._vector.parts, [(start, end, 0)]):
@@ -192,6 +194,8 @@ class AsyncSnapshot:
     async def _columns_of_key(
         self, key: bytes, timeout: float | None
     ) -> AsyncGenerator[EntryColumns, None]:
+        await self._cluster.routed(self._routes, self._deadline(timeout))
+        shown, key = key, stored(self._routes, key)
         part = next(p for p in self._vector.parts if p.end is None or key < p.end)
         at, more = 1, part.through_seq > 0
         while more:
@@ -200,7 +204,7 @@ class AsyncSnapshot:
                 "limit": limits.page_entries_max, "bytes": limits.page_bytes_default,
             }  # fmt: skip
             page, _ = await self._ask(key, SCAN, body, timeout)
-            columns = columns_of(page)
+            columns = columns_of(shown_answer(self._routes, page, shown))
             if columns is not None:
                 yield columns
             more = page["more"]

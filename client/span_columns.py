@@ -13,6 +13,7 @@ from .protocol.patterns import Patterns
 from .protocol.types import End, Start, Timestamp
 from .span_pages import How, Span, ordered_pages
 from .span_positions import Position, overlay, span_positions
+from .stored_keys import shown_chunk
 
 
 async def columns_of_spans(
@@ -29,7 +30,7 @@ async def columns_of_spans(
         async for found in pages:
             check()
             for chunk in found:
-                yield EntryColumns(chunk)
+                yield EntryColumns(shown_chunk(routes, chunk))
 
 
 async def scan_span(

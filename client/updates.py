@@ -47,7 +47,7 @@ async def read_turn(
         "key": key, "turn": turn, "consistency": "linearizable",
         "timeout_ms": max(1, milliseconds(deadline - cluster.now())),
     }  # fmt: skip
-    answer, _ = await cluster.call(log, key, LATEST, body, deadline=deadline)
+    answer, _ = await cluster.call(log, key, LATEST, body, deadline=deadline, is_shown=True)
     entries = read_page(answer).entries
     return entries[-1] if entries else None
 

@@ -15,6 +15,7 @@ The other files are in rooms. A room uses only rooms below it, never in a circle
     serving                  handlers of requests
     web                      HTTP
     door                     REST and server-sent events
+    kafka                    the port for Kafka clients
     links                    connections between nodes
     control                  heartbeats, reports, and the work of the controller's leader
     upkeep                   background work on files

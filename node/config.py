@@ -22,6 +22,9 @@ from .runtime.logs import FORMATS as LOG_FORMATS
 _PORT_MAX = 65_535
 _LEASE_MIN_S = 5.0
 """Longer than an election of the controller takes, so that a change of leaders ends no rights."""
+_ADDRESSES = frozenset(
+    {"listen", "advertise", "peer_listen", "peer_advertise", "http", "kafka", "kafka_advertise"}
+)
 _PATHS = frozenset(
     {"data", "secret_file", "dial_map", "invitation", "tls_cert", "tls_key", "tls_ca"}
 )
@@ -47,6 +50,10 @@ class Config:
     """Further names by which clients may reach this node over HTTP."""
     http_streams: int = limits.http_streams
     """Event streams over HTTP that this node serves at a time."""
+    kafka: str = ""
+    """Where this node listens for Kafka clients; empty: nowhere."""
+    kafka_advertise: str = ""
+    """Where Kafka clients reach `kafka`; when empty, that address at the host of `advertise`."""
     join: tuple[str, ...] = ()
     join_timeout: float = 60.0
     invitation: Path | None = None
@@ -121,6 +128,15 @@ class Config:
         return f"{self.advertised.rpartition(':')[0]}:{self.http.rpartition(':')[2]}"
 
     @property
+    def advertised_kafka(self) -> str | None:
+        """The address that Kafka clients are told; None: the node does not serve them."""
+        if not self.kafka:
+            return None
+        if self.kafka_advertise or not _is_unspecified(self.kafka, "kafka"):
+            return self.kafka_advertise or self.kafka
+        return f"{self.advertised.rpartition(':')[0]}:{self.kafka.rpartition(':')[2]}"
+
+    @property
     def peer_listened(self) -> str:
         """The address at which this node listens for other nodes. Raises InvalidArgument."""
         if self.peer_listen:
@@ -175,6 +191,11 @@ _FLAGS = {
             "event streams over HTTP that the node serves at a time, up to "
             f"{limits.http_streams_max} (default {limits.http_streams})"
         ),
+    ),
+    "kafka": ("H:P", "address for Kafka clients (default: the node does not serve Kafka clients)"),
+    "kafka_advertise": (
+        "H:P",
+        "address that Kafka clients dial (default: the address of --kafka); not 0.0.0.0 or [::]",
     ),
     "join": ("H:P,...", "nodes of the cluster to join; none: found a cluster"),
     "join_timeout": ("SECONDS", "seconds after which the node gives up joining (default 60)"),
@@ -399,6 +420,28 @@ def _check_advertised(config: Config) -> None:
         )  # fmt: skip
 
 
+def check_kafka(config: Config) -> None:
+    """Raise InvalidArgument for settings with which a node cannot serve Kafka clients."""
+    if not config.kafka:
+        return
+    for name in ("tls_cert", "auth"):
+        if getattr(config, name) not in (None, "off"):
+            flag = "--" + name.replace("_", "-")
+            raise InvalidArgument(
+                f"--kafka and {flag} are given; the port for Kafka clients has neither TLS nor "
+                "SASL yet. Leave one of the two out",
+                what="kafka",
+            )
+    if config.kafka_advertise and _is_unspecified(config.kafka_advertise, "kafka_advertise"):
+        raise InvalidArgument(
+            f"kafka_advertise is {config.kafka_advertise} "
+            f"({config.sources['kafka_advertise']}): this address means every interface, and no "
+            "client can dial this address. Give a host name or the address of one interface with "
+            "--kafka-advertise HOST:PORT",
+            what="kafka_advertise",
+        )
+
+
 def _is_unspecified(address: str, what: str) -> bool:
     """Whether the host means every interface: `0.0.0.0` or `::`, in any spelling."""
     host, _ = split_address(address, what)
@@ -432,7 +475,7 @@ def _convert(name: str, value: Any, source: str) -> Any:
             if not str(value):
                 raise ValueError("give a path")
             return Path(str(value))
-        if name in ("listen", "advertise", "peer_listen", "peer_advertise", "http"):
+        if name in _ADDRESSES:
             split_address(str(value), name)
             return str(value)
         if name == "http_host":

@@ -24,7 +24,7 @@ from .access.entrance import Entrance
 from .access.exposure import Exposure
 from .audit.auditing import Auditing
 from .certificates.tls import NodeTls
-from .config import Config
+from .config import Config, check_kafka
 from .control.controller_changes import ControllerChanges
 from .control.controller_driver import ControllerDriver
 from .control.heartbeat import Heartbeat, own_program
@@ -43,6 +43,7 @@ from .joining.joining import registration
 from .joining.membership import Membership, check_not_refused
 from .joining.readiness import Readiness
 from .joining.strangers import Strangers
+from .kafka import server as kafka_server
 from .lifecycle.base_server import BaseServer
 from .lifecycle.base_transfer import BaseFetcher
 from .lifecycle.draining import Draining
@@ -86,6 +87,7 @@ from .serving.cluster_service import ClusterService
 from .serving.data_service import DataService
 from .serving.group_service import GroupService
 from .serving.node_reports import NodeReports
+from .serving.partition_tails import PartitionTails
 from .serving.server import PeerHandler, Server
 from .serving.status import Status
 from .serving.view_service import ViewService
@@ -124,6 +126,7 @@ class Node:
         self._budgets = NodeBudgets()
         self._metrics = Metrics()
         self._metrics.watch(self._budgets)
+        check_kafka(config)
         self._exposure = Exposure.of(config, self._metrics)
         self.shutdown = Shutdown(config.data, self._around)
         self.parts = Parts(self.shutdown.fail)
@@ -177,7 +180,8 @@ class Node:
     async def _start(self) -> None:
         config = self._config
         asyncio.get_running_loop().set_exception_handler(self.shutdown.unhandled)
-        self._plan = descriptors.plan(descriptors.raise_limit(), config.http_streams)
+        limit = descriptors.raise_limit()
+        self._plan = descriptors.plan(limit, config.http_streams, kafka=bool(config.kafka))
         self._secret = read_secret(config.secret_file)
         tier = node_tier.opened(config, self._around)
         self._tls = NodeTls.of(config, self._metrics)
@@ -235,6 +239,7 @@ class Node:
             await self._host.create_controller(controller, Metadata(), (1, 0), campaign=True)
         self._pings.start()
         await self._listen()
+        await self._listen_for_kafka()
         if self._host.controller is not None:
             self._controller_member.began(self._host.controller)
         self._begin_parts()
@@ -440,7 +445,7 @@ class Node:
             large=self._large, handover=self._handover, hot=self._hot, exposure=self._exposure,
             images=self._images, stored=self._stored,
             program=own_program(self.identity.boot, self._process),
-            noted=lambda: self._levels.noted,
+            noted=lambda: self._levels.noted, kafka=self._config.advertised_kafka,
         )  # fmt: skip
         self._driver = ControllerDriver(
             self._facts, self._clocks.wall_ms, self._config.repair_after,
@@ -533,6 +538,7 @@ class Node:
             data=data, metadata=lambda: self._view.metadata, confirmed=cluster.confirmed,
             has_consumers=groups.has_consumers,
         )  # fmt: skip
+        tails = PartitionTails(data)
         self._group_states.look_with(groups.look_after)
         self._auditing.append_with(data.append)
         reports = NodeReports(
@@ -552,7 +558,7 @@ class Node:
             handlers={**cluster.handlers, **groups.handlers, **self._entrance.handlers},
             paid_handlers={
                 **cluster.paid_handlers, **groups.paid_handlers, **views.paid_handlers,
-                **self._entrance.paid_handlers, **reports.paid_handlers,
+                **self._entrance.paid_handlers, **reports.paid_handlers, **tails.paid_handlers,
             },
             accesses=self._entrance.accesses, proves_nodes=self._entrance.proves_nodes,
             visible=self._entrance.visible, join=cluster.join,
@@ -576,6 +582,14 @@ class Node:
         if self._tls is not None:
             self._tls.recheck_with(self._doors.recheck, self._links.recheck)
         await self._doors.open(server, peers, self._http(told))
+
+    async def _listen_for_kafka(self) -> None:
+        """Serve Kafka clients, if the settings say so."""
+        self._kafka = await kafka_server.opened(
+            self._config, node_id=self.identity.node_id, connections_max=self._plan.kafka,
+            view=self._view, alive=self._heartbeat.shown_alive,
+            has_tokens=self._entrance.accesses.is_on,
+        )  # fmt: skip
 
     def _http(self, told: TurnedAway) -> HttpServer:
         """Make what serves HTTP."""
@@ -649,6 +663,8 @@ class Node:
             log.info("handed over the lead", extra={"fields": {"still_led": left}})
         self.parts.cancel()
         await self._disk_watch.stop()  # before another process may use the directory
+        if self._kafka is not None:
+            await self._kafka.close()
         await self._doors.close()
         if self._traces is not None:
             await self._traces.close()

@@ -77,10 +77,12 @@ def _split(state: MetadataState, command: Command) -> Answer:
 
     The split is refused while the range is in another operation.
     """
-    log_id = state.log_named(command["log"]).log_id
-    at = _key(command, "at")
+    log = state.log_named(command["log"])
+    log_id, at = log.log_id, _key(command, "at")
     range_ = state.range_at(log_id, at)
     splits.check_key(range_, at)
+    if log.policy.kafka_partitions is not None:
+        splits.check_bounds([at], log.policy.kafka_partitions)
     locks.check_free(range_)
     locks.check_room(state.operations)
     splits.check_count(state.ranges.count(log_id))

@@ -11,7 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..client.protocol.errors import Conflict, InvalidArgument, Unsupported
-from ..client.protocol.levels import HIERARCHIES_FROM, LEVEL_MAX, LEVEL_MIN, missing, span
+from ..client.protocol.levels import (
+    HIERARCHIES_FROM,
+    KAFKA_FROM,
+    LEVEL_MAX,
+    LEVEL_MIN,
+    missing,
+    span,
+)
 from ..client.protocol.scopes import Scope
 from .command_fields import number
 from .model import NodeRecord
@@ -63,6 +70,16 @@ def check_hierarchy(level: int, hierarchy: bytes) -> None:
             f"the log would have a hierarchy, and the cluster is at feature level {level}; "
             f"hierarchies need level {HIERARCHIES_FROM}. Run `lognode cluster finalize`, or create "
             "the log without a hierarchy"
+        )
+
+
+def check_kafka(level: int, partitions: int | None) -> None:
+    """Raise Unsupported for a log with Kafka partitions in a cluster at a level that has none."""
+    if partitions is not None and level < KAFKA_FROM:
+        raise Unsupported(
+            f"the log would have Kafka partitions, and the cluster is at feature level {level}; "
+            f"partitions need level {KAFKA_FROM}. Run `lognode cluster finalize`, or create the "
+            "log without partitions"
         )
 
 

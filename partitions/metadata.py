@@ -304,6 +304,7 @@ class Metadata(MetadataState):
         policy = of_request(command)
         creation, hierarchy = command.get("creation") or b"", command.get("hierarchy") or b""
         levels.check_hierarchy(self.feature_level, hierarchy)
+        levels.check_kafka(self.feature_level, policy.kafka_partitions)
         if name in self.logs.ids:
             known = self.logs[self.logs.ids[name]]
             if creation and known.creation == creation:
@@ -446,6 +447,8 @@ def _made(record: LogRecord, *, created: bool) -> Answer:
     answer: Answer = {"log": record.log_id, "created": created}
     if record.hierarchy:
         answer["hierarchy"] = record.hierarchy
+    if record.policy.kafka_partitions is not None:
+        answer["kafka_partitions"] = record.policy.kafka_partitions
     return answer
 
 

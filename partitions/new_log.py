@@ -9,8 +9,9 @@ the result is the same.
 from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
+from ..client.protocol import key_partitions
 from ..client.protocol.errors import InvalidArgument, LognodeError
-from . import allocate, placement
+from . import allocate, placement, splits
 from .metadata_state import MetadataState
 from .model import Descriptor, Span
 from .placement import Homes, group_size
@@ -34,10 +35,16 @@ class Ahead(NamedTuple):
 
 def spans_of(command: Command) -> list[Span]:
     """Return the spans of the log's ranges. Raises InvalidArgument or LimitExceeded."""
-    split_at = command.get("split_at")
+    split_at, ranges = command.get("split_at"), command.get("ranges") or 1
+    partitions = command.get("kafka_partitions")
     if split_at is not None:
+        if partitions is not None:
+            splits.check_bounds(split_at, partitions)
         return allocate.spans_at(split_at)
-    return allocate.even_spans(command.get("ranges") or 1)
+    if partitions is not None:
+        allocate.check_count(ranges)
+        return allocate.spans_at(key_partitions.even_bounds(partitions, ranges))
+    return allocate.even_spans(ranges)
 
 
 def homes_of(state: MetadataState) -> Homes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ..client.protocol import key_partitions
 from .locks import OPERATIONS_MAX
 from .metadata import Metadata
 from .model import Descriptor
@@ -191,17 +192,21 @@ def _splits(
         bound = policy.split_rate if told.by_load else policy.split_bytes
         if bound is None or told.size <= bound or told.range_id in resting:
             continue
-        within = told.at in range_.span and told.at != range_.span.start
-        if within and set(range_.members) <= set(alive):
-            reason = _why_split(told, bound)
+        at: bytes | None = told.at
+        if policy.kafka_partitions is not None:
+            at = key_partitions.bound_near(told.at, *range_.span, policy.kafka_partitions)
+        if at is None or at not in range_.span or at == range_.span.start:
+            continue
+        if set(range_.members) <= set(alive):
+            reason = _why_split(told, bound, at)
             gid = (range_.range_id, range_.generation)
-            planned.append(Planned("split", *gid, range_.members, reason, told.at))
+            planned.append(Planned("split", *gid, range_.members, reason, at))
     return planned
 
 
-def _why_split(told: Large, bound: int) -> str:
+def _why_split(told: Large, bound: int, at: bytes) -> str:
     if told.by_load:
-        return f"load: {told.size:,}/s, more than {bound:,}/s: split at key {printable(told.at)}"
+        return f"load: {told.size:,}/s, more than {bound:,}/s: split at key {printable(at)}"
     return f"{told.size} bytes, more than {bound}: split in the middle"
 
 

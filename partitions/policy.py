@@ -42,6 +42,9 @@ class Policy:
     """A range whose leader handles more appended records and answered reads a second is split where
     they halve; None: never for its load."""
     ranges_min: int = 1
+    kafka_partitions: int | None = None
+    """The fixed number of Kafka partitions (`client.protocol.key_partitions`); None: the log has no
+    partitions."""
 
     @property
     def removes(self) -> bool:
@@ -60,7 +63,10 @@ class Policy:
 
     def to_image(self) -> dict[str, Any]:
         """Return all rules by name, as msgpack values."""
-        return {name: getattr(self, name) for name in _RULES}
+        body = {name: getattr(self, name) for name in _RULES}
+        if self.kafka_partitions is None:  # as earlier versions write a policy
+            del body["kafka_partitions"]
+        return body
 
     def to_body(self) -> dict[str, Any]:
         """Return the policy as clients see it."""
@@ -96,7 +102,20 @@ def of_request(body: Mapping[str, Any]) -> Policy:
         )
     given = {name: body[name] for name in ALTERABLE if body.get(name) is not None}
     given |= {name: None for name in _ABSENT_WHEN_NIL if name in body and body[name] is None}
-    return _checked(replace(Policy(replicas=replicas), **given))
+    partitions = check_partitions(body.get("kafka_partitions"))
+    return _checked(replace(Policy(replicas=replicas, kafka_partitions=partitions), **given))
+
+
+def check_partitions(count: object) -> int | None:
+    """Return the number of Kafka partitions of a new log. Raises InvalidArgument."""
+    if count is None:
+        return None
+    if type(count) is not int or not 1 <= count <= limits.kafka_partitions_max:
+        raise InvalidArgument(
+            f"kafka_partitions is {count!r:.100}; 1 to {limits.kafka_partitions_max} are allowed",
+            what="kafka_partitions",
+        )
+    return count
 
 
 def altered(policy: Policy, changes: object) -> Policy:
@@ -136,7 +155,7 @@ def _names(changes: object) -> Mapping[str, Any]:
     if not isinstance(changes, Mapping):
         raise InvalidArgument("`changes` must be a map of names to new values", what="changes")
     for name in changes:
-        if name in ("replicas", "ranges"):
+        if name in ("replicas", "ranges", "kafka_partitions"):
             raise InvalidArgument(
                 f"the {name} of a log cannot change: create another log with the wanted "
                 f"{name}, and append to that log",

@@ -108,6 +108,9 @@ def _is_log(row: Any) -> bool:
     if type(hierarchy) is not bytes or len(hierarchy) > limits.separator_bytes_max:
         return False
     policy = row["policy"]
+    partitions = policy.get("kafka_partitions")
+    if partitions is not None and not (type(partitions) is int and 0 < partitions < 1 << 16):
+        return False
     numbers = {type(policy.get(name)) for name in _RULES}
     return numbers <= {int, type(None)} and _has(
         policy, {"replicas": int, "cleanup": str, "ranges_min": int}

@@ -1,6 +1,8 @@
 """A split: the two ranges that replace one range, or why they cannot."""
 
-from ..client.protocol import limits
+from collections.abc import Sequence
+
+from ..client.protocol import key_partitions, limits
 from ..client.protocol.errors import InvalidArgument, LimitExceeded
 from .model import Descriptor, Output, Span
 from .spans import printable
@@ -37,3 +39,15 @@ def children(range_: Descriptor, at: bytes, new_id: int) -> tuple[Output, Output
         Output(range_.range_id, generation, left, members),
         Output(new_id, generation, right, members),
     )
+
+
+def check_bounds(keys: Sequence[bytes], partitions: int) -> None:
+    """Raise InvalidArgument unless ranges of a log with so many Kafka partitions may begin at these
+    keys."""
+    for key in keys:
+        if not key_partitions.is_bound(key, partitions):
+            raise InvalidArgument(
+                f"a range would begin at key {printable(key)}, which is not the first key of a "
+                f"Kafka partition. Give the two bytes of a partition, 1 to {partitions - 1}",
+                what="at",
+            )

@@ -39,6 +39,7 @@ Modules
 - Removal: `removal_commands`, `removal`, `floors`, `span_map`, `leases`, `visibility` say which
   entries are removed, and which entries that hides.
 - Cursors: `cursors` keeps positions of readers, and `cursor_commands` applies their commands.
+- Kafka partitions: `tails` has the last seq of each.
 - Split and merge of ranges: `split_key` finds where to split; `spans`, `clip` and `shared_files`
   say which data a child of a split begins with, and how much; `unite`, `union_rows` and `chains`
   make the state of a merged range, and order its entries.

@@ -8,7 +8,7 @@ and a merge of segments drops them. `unite` reverses a split.
 from collections.abc import Mapping
 from typing import Any
 
-from . import cursors
+from . import cursors, tails
 from .groups import stored
 from .range_state import Base
 from .removal import Removal
@@ -18,12 +18,12 @@ def clipped(base: Base, start: bytes, end: bytes | None) -> Base:
     """Return the part of a base that concerns the keys in [start, end), at the same index and term.
 
     The manifest keeps the rows of segments that may hold such keys, in their order. A clip that has
-    all of the keys is dropped; any other clip is cut to them. Only the removal state, the cursors
-    and the groups are cut among the tables: floors, marks, leases, positions and rows belong to
-    keys. The child keeps all other tables of the parent, including tables that this function does
-    not know. Extra data in a child does no harm (for producers see
-    docs/design/ranges.md#producers); missing data is lost. A new table that is kept per key and
-    must be cut has to be named here.
+    all of the keys is dropped; any other clip is cut to them. Only the removal state, the cursors,
+    the groups and the tails are cut among the tables: floors, marks, leases, positions and rows
+    belong to keys, and tails to partitions of keys. The child keeps all other tables of the parent,
+    including tables that this function does not know. Extra data in a child does no harm (for
+    producers see docs/design/ranges.md#producers); missing data is lost. A new table that is kept
+    per key and must be cut has to be named here.
 
     Pure, and the same on every replica for the same base. The parent's tables are shared, not
     copied: nobody changes the tables of a base.
@@ -35,6 +35,8 @@ def clipped(base: Base, start: bytes, end: bytes | None) -> Base:
     found = cursors.clipped(tables.pop("cursors", {}), span)
     if found:  # a base without cursors looks as older versions wrote it
         tables["cursors"] = found
+    if tails.TABLE in tables:
+        tables[tails.TABLE] = tails.clipped(tables[tails.TABLE], span)
     if tables.get("groups"):
         tables["groups"] = stored.clipped(tables["groups"], span)
     rows = (info.clipped(span) for info in base.manifest)

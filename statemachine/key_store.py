@@ -5,12 +5,15 @@ A key takes its own bytes and four more, where a bytes object takes 41 more.
 
 from array import array
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ..client.protocol.key_column import KeyColumn
 from .compiled import memtables
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _END_BYTES: Final = 4
 
@@ -43,6 +46,15 @@ class KeyStore:
 
     def __getitem__(self, position: int) -> bytes:
         return bytes(self.data[self.ends[position] : self.ends[position + 1]])
+
+    def prefixes(self, begin: int) -> tuple["NDArray[np.int64]", "NDArray[np.int64]"]:
+        """Return the first two bytes, as a number, and the position of each key from `begin` on.
+        Keys of fewer bytes are left out."""
+        ends = np.array(self.ends[begin:], np.int64)
+        data = np.frombuffer(self.data[int(ends[0]) :], np.uint8)
+        found = np.flatnonzero(np.diff(ends) > 1)
+        at = ends[:-1][found] - ends[0]
+        return data[at].astype(np.int64) * 256 + data[at + 1], found + begin
 
     def between(self, begin: int, end: int) -> list[bytes]:
         """Return the keys at these positions."""

@@ -7,7 +7,7 @@ they are read. `seq_index` finds the positions of a key.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..client.protocol import limits
 from ..client.protocol.entry_rows import entries_in
@@ -17,6 +17,10 @@ from ..client.protocol.types import Entry, Headers
 from .column_cache import ColumnCache
 from .seq_index import SeqIndex
 from .sorted_keys import SortedKeys
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _BYTES_BYTES: Final = 33
 """The overhead of a bytes object in CPython."""
@@ -110,6 +114,12 @@ class Memtable:
         """Return the seq of the key's n-th entry below `end`, counted back; it must exist."""
         run = self._index.run(key, self.first_seq, end)
         return run.seqs[run.high - n]
+
+    def prefixes(self, begin: int) -> tuple["NDArray[np.int64]", "NDArray[np.int64]"]:
+        """Return the first two bytes of the key, as a number, and the seq of each entry from
+        `begin` on. Entries with shorter keys are left out."""
+        found, positions = self._index.keys.prefixes(begin - self.first_seq)
+        return found, positions + self.first_seq
 
     def entry(self, seq: int) -> Entry:
         """Return the entry of a held seq."""

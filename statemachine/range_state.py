@@ -41,6 +41,7 @@ from .segments import SegmentStore
 from .shared_files import Shares
 from .sources import Source
 from .sparse_memtable import SparseMemtable
+from .tails import TABLE, Tails
 from .turn_limits import LOOKUP_COST
 from .unknown import UnknownCommandError
 
@@ -210,6 +211,8 @@ class RangeState(BandReads):
         self.producers = producers or Producers.from_wire(tables.get("producers", {}))
         self.cursors = Cursors.from_wire(tables.get("cursors", {}))
         self.groups = Groups(start, end, tables.get("groups", {}))
+        self.tails = Tails.from_wire(tables)
+        """The last seq of each Kafka partition; None: the log has no partitions."""
         self.position_moves = 0
         """Commands that may have moved positions of groups and cursors, since this process has the
         state."""
@@ -263,6 +266,8 @@ class RangeState(BandReads):
             index == self.applied_index + 1, "an entry would be applied out of order",
             index=index, applied=self.applied_index,
         )  # fmt: skip
+        if self.tails is not None:
+            self.tails.keep_up(self.memtables())
         if self.sealed is None:
             self._check_known(index, ahead.command)
         self.applied_index, self.applied_term = index, term
@@ -655,11 +660,13 @@ class RangeState(BandReads):
         cursors = {"cursors": self.cursors.to_wire()} if self.cursors.found else {}
         groups = {"groups": self.groups.to_wire()} if self.groups else {}
         restoring = {"restoring": True} if self.restoring else {}
+        tails = {TABLE: self.tails.to_wire(self.memtables())} if self.tails is not None else {}
         return {
             **level,
             **cursors,
             **groups,
             **restoring,
+            **tails,
             "next_seq": self.next_seq,
             "last_timestamp_ms": self.last_timestamp_ms,
             "hash": self.state_hash,

@@ -12,6 +12,7 @@ from typing import Any
 from ..client.protocol import limits
 from ..client.protocol.errors import CorruptData, Unsupported
 from ..client.protocol.levels import LEVEL_MIN, missing
+from . import tails
 from .groups import stored
 from .range_state import Base
 
@@ -46,6 +47,7 @@ def received(body: object) -> Base:
         ("removal", _is_removal(tables.get("removal"))),
         ("cursors", _are_cursors(tables.get("cursors", {}))),
         ("groups", stored.are_groups(tables.get("groups", {}), _are_steps)),
+        ("tails", tails.are_rows(tables.get(tails.TABLE, [[], []]))),
         ("restoring", type(tables.get("restoring", False)) is bool),
         ("level", _are_small([tables.get("level", LEVEL_MIN)])),
     ):

@@ -8,13 +8,18 @@ and a column with the seq of each entry. Entries appended later go on from the e
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from ..client.protocol.key_column import KeyColumn
 from ..client.protocol.records import Batch
 from ..client.protocol.types import Entry
 from .column_cache import ColumnCache
 from .memtable import Memtable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _FIRST: Final = 1
 """The first seq of the dense memtable: 0 says that a key has no entry."""
@@ -87,6 +92,12 @@ class SparseMemtable(Memtable):
     def seq_from_end(self, key: bytes, n: int, end: int | None) -> int:
         """Return the seq of the key's n-th entry below `end`, counted back; it must exist."""
         return self._own(self._dense.seq_from_end(key, n, self._bounds(0, end)[1]))
+
+    def prefixes(self, begin: int) -> tuple["NDArray[np.int64]", "NDArray[np.int64]"]:
+        """Return the first two bytes of the key, as a number, and the seq of each entry from
+        `begin` on. Entries with shorter keys are left out."""
+        found, dense = self._dense.prefixes(self._at(begin))
+        return found, np.array(self._seqs, np.int64)[dense - _FIRST]
 
     def entry(self, seq: int) -> Entry:
         """Return the entry of a held seq."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from ..client.protocol.invariants import invariant
 from ..client.protocol.levels import LEVEL_MIN
-from . import cursors
+from . import cursors, tails
 from .floors import Marks
 from .groups import stored
 from .leases import Lease
@@ -86,8 +86,16 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
             "producers": reduce(united_rows, map(_producers, parents)).rows,
             "removal": _removal(parents),
             **({"cursors": found} if found else {}),
+            **_tails(parents),
         },
     )
+
+
+def _tails(parents: Sequence[Parent]) -> dict[str, Any]:
+    """Return the tails of the partitions of all parents, if the log has partitions."""
+    found = [(each.span, each.base.tables.get(tails.TABLE)) for each in parents]
+    rows = [(span, each) for span, each in found if each is not None]
+    return {tails.TABLE: tails.united(rows)} if rows else {}
 
 
 def united_hash(hashes: Iterable[bytes]) -> bytes:

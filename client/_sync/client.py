@@ -73,6 +73,7 @@ class Client:
         split_bytes: int | None = limits.split_bytes_default,
         split_rate: int | None = limits.split_rate_default,
         hierarchy: bytes | str | None = None,
+        kafka_partitions: int | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
     ) -> Log:
@@ -89,11 +90,14 @@ class Client:
         `split_bytes`: a range with more bytes of segments is split automatically; None: never.
         `split_rate`: a range that handles more appended records and reads a second than this, for
         ten seconds, is split at the key that halves the load; at least 100. None: never.
+        `kafka_partitions`: the fixed number of partitions that Kafka clients see. Keys then have
+        478 bytes at most, and ranges begin at partitions. Needs feature level 4.
         `hierarchy`: the separator of the levels of keys, 1 to 8 bytes, by which patterns choose
         keys; it never changes. None: a key is one level. Needs feature level 4.
         A retry after a lost answer recognises the log that the same call created.
-        Raises LogExists unless `exist_ok`, Conflict for a log that exists with another hierarchy,
-        Unsupported at a lower feature level, LimitExceeded, InvalidArgument.
+        Raises LogExists unless `exist_ok`, Conflict for a log that exists with another hierarchy or
+        another number of partitions, Unsupported at a lower feature level, LimitExceeded,
+        InvalidArgument.
         """
         return Log(
             self._loop,
@@ -111,6 +115,7 @@ class Client:
                     split_bytes=split_bytes,
                     split_rate=split_rate,
                     hierarchy=hierarchy,
+                    kafka_partitions=kafka_partitions,
                     exist_ok=exist_ok,
                     timeout=timeout,
                 )

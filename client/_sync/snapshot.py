@@ -64,6 +64,7 @@ class Snapshot:
 
         Seqs are unrelated between ranges, and between the keys of two ranges that were merged. The
         first keys cut [start, end) into spans, and the entries of a span come in the order of seq.
+        In a log with Kafka partitions, all these keys are as the ranges store them.
         A later first key may cut a span whose entries came before. Raises the errors of `read`.
         """
         return self._loop.iterate(lambda: self._twin.read_in_order(start, end, timeout=timeout))

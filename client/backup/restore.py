@@ -10,16 +10,17 @@ import asyncio
 import struct
 import time
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from ..admin import RestoredRow
 from ..client import AsyncClient
+from ..entry_columns import EntryColumns
 from ..gathering import each
 from ..protocol import limits, log_names
 from ..protocol.errors import (
@@ -34,6 +35,7 @@ from ..protocol.errors import (
 )
 from ..protocol.records import encode_batch
 from ..protocol.types import Entry
+from ..snapshot import AsyncSnapshot
 from .ahead import ReadAhead
 from .create import PATIENCE_S, Told
 from .manifest import LogBackup, Manifest, Part
@@ -179,6 +181,7 @@ class LogRestore:
         await self._client.create_log(
             log.name, split_at=bounds, replicas=log.policy["replicas"], hierarchy=hierarchy,
             split_bytes=None, split_rate=None, exist_ok=True,
+            kafka_partitions=log.policy.get("kafka_partitions"),
         )  # fmt: skip
         described = await self._client.log(log.name).describe()
         starts = {range_["start"] for range_ in described["ranges"]}
@@ -192,7 +195,7 @@ class LogRestore:
         """Raise CorruptData unless the log has exactly the entries that it was given."""
         snapshot = await self._client.log(self._log.name).snapshot(timeout=PATIENCE_S)
         total = count = 0
-        async for columns in snapshot.read_columns(timeout=PATIENCE_S):
+        async for columns in _columns(snapshot, self._log.policy):
             entries = columns.entries()
             total = await asyncio.to_thread(sum_of, entries, total)
             count += len(entries)
@@ -203,6 +206,18 @@ class LogRestore:
                 f"restore; {kept} with sum {self._sum:x} were restored. Delete the log and "
                 "restore again"
             )
+
+
+async def _columns(
+    snapshot: AsyncSnapshot, policy: Mapping[str, Any]
+) -> AsyncGenerator[EntryColumns, None]:
+    """Yield all entries of a snapshot, with their keys as the ranges store them."""
+    if policy.get("kafka_partitions") is None:
+        async for columns in snapshot.read_columns(timeout=PATIENCE_S):
+            yield columns
+        return
+    async for _, columns in snapshot.read_in_order(timeout=PATIENCE_S):
+        yield columns
 
 
 class _Filler:

@@ -10,7 +10,14 @@ from .verb import Call, Verb
 from .verbs_read import to_bytes
 
 _LOG = ("id", "name", "hierarchy", "replicas", "retention_ms", "retention_bytes", "cleanup")
-_POLICY = (*_LOG, "delete_retention_ms", "snapshot_delay_ms", "split_bytes", "split_rate")
+_POLICY = (
+    *_LOG,
+    "delete_retention_ms",
+    "snapshot_delay_ms",
+    "split_bytes",
+    "split_rate",
+    "kafka_partitions",
+)
 _FRAGILE = 2
 """Replicas whose majority needs each of them."""
 RANGE = ("id", "log", "start", "end", "generation", "members", "leader", "state")
@@ -51,6 +58,10 @@ def _create_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--hierarchy", metavar="SEP",
         help="separator of the levels of keys, as /, by which patterns choose keys (default none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kafka-partitions", type=whole, metavar="P",
+        help="fixed number of partitions that Kafka clients see (default: not a Kafka topic)",
     )  # fmt: skip
     parser.add_argument(
         "--exist-ok", action="store_true", help="succeed when the log exists already"
@@ -135,6 +146,7 @@ async def _create(call: Call) -> None:
         replicas=options.replicas,
         **_policy(call),
         hierarchy=None if options.hierarchy is None else to_bytes(options.hierarchy),
+        kafka_partitions=options.kafka_partitions,
         exist_ok=options.exist_ok,
     )
     answer = await call.client.metadata(options.name)
@@ -189,7 +201,8 @@ def confirm(call: Call, question: str) -> None:
 
 def _row(log: dict[str, Any]) -> dict[str, Any]:
     return {
-        "id": log["id"], "name": log["name"], "hierarchy": log["hierarchy"], **log["policy"],
+        "id": log["id"], "name": log["name"], "hierarchy": log["hierarchy"],
+        "kafka_partitions": None, **log["policy"],
     }  # fmt: skip
 
 

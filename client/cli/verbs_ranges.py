@@ -6,8 +6,9 @@ from typing import Any
 
 from ..client import AsyncClient
 from ..json_text import to_json
+from ..protocol import key_partitions, limits
 from ..status_rows import ranges_of
-from .parser import Parser, whole
+from .parser import Parser, UsageError, whole
 from .progress import Step, watched
 from .quantities import age, size
 from .verb import Call, Verb
@@ -135,16 +136,36 @@ async def _move(call: Call) -> None:
     )
 
 
-def _split_arguments(parser: Parser) -> None:
+def _at_arguments(parser: Parser, what: str) -> None:
     parser.add_argument("log", metavar="LOG")
-    parser.add_argument("--at", required=True, metavar="KEY",
-                        help="first key of the new range")  # fmt: skip
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--at", metavar="KEY", help=what)
+    place.add_argument(
+        "--at-partition", type=whole, metavar="N",
+        help="the same, as the number of a Kafka partition",
+    )  # fmt: skip
+
+
+def _at(options: Any) -> str | bytes:
+    """Return the key that the options give."""
+    if options.at_partition is None:
+        found: str = options.at
+        return found
+    if options.at_partition >= limits.kafka_partitions_max:
+        raise UsageError(
+            f"partition {options.at_partition}; 1 to {limits.kafka_partitions_max - 1} are allowed"
+        )
+    return key_partitions.prefix(options.at_partition)
+
+
+def _split_arguments(parser: Parser) -> None:
+    _at_arguments(parser, "first key of the new range")
     parser.add_argument("--no-wait", action="store_true", help="return when the split is planned")
 
 
 async def _split(call: Call) -> None:
     options = call.options
-    split = call.client.admin.split(options.log, at=options.at, wait=not options.no_wait)
+    split = call.client.admin.split(options.log, at=_at(options), wait=not options.no_wait)
     answer = await watched("split", split, under_way(call.client, log=options.log))
     if options.no_wait:
         call.note(
@@ -154,15 +175,13 @@ async def _split(call: Call) -> None:
 
 
 def _merge_arguments(parser: Parser) -> None:
-    parser.add_argument("log", metavar="LOG")
-    parser.add_argument("--at", required=True, metavar="KEY",
-                        help="first key of the right one of the two neighbour ranges")  # fmt: skip
+    _at_arguments(parser, "first key of the right one of the two neighbour ranges")
     parser.add_argument("--no-wait", action="store_true", help="return when the merge is planned")
 
 
 async def _merge(call: Call) -> None:
     options = call.options
-    merge = call.client.admin.merge(options.log, at=options.at, wait=not options.no_wait)
+    merge = call.client.admin.merge(options.log, at=_at(options), wait=not options.no_wait)
     answer = await watched("merge", merge, under_way(call.client, log=options.log))
     if options.no_wait:
         call.note(

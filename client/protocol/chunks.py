@@ -104,6 +104,12 @@ class Chunk(NamedTuple):
             return keys
         return list(chain.from_iterable(map(repeat, keys, numbers("I", self.repeats))))
 
+    def without_heads(self, size: int) -> "Chunk":
+        """Return the chunk with `size` bytes less in front of each key."""
+        keys = [key[size:] for key in _cut(self.keys, "H", self.key_lengths)]
+        lengths = array("H", map(len, keys)).tobytes()
+        return self._replace(key_lengths=lengths, keys=b"".join(keys))
+
     def unpacked_values(self) -> list[bytes | None]:
         """Return the value of each entry."""
         lengths = numbers("I", self.value_lengths)

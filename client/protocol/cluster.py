@@ -75,6 +75,7 @@ POLICY: Final = Record(
         "snapshot_delay_ms": Optional(_KEPT_RULE, OMIT),
         "split_bytes": Optional(_KEPT_RULE, OMIT),
         "split_rate": Optional(_KEPT_RULE, OMIT),
+        "kafka_partitions": Optional(Integer(), OMIT),
     },
     loose=True,
 )
@@ -206,11 +207,13 @@ CREATE_LOG: Final = Operation(
         **_RULES,
         "exist_ok": Optional(Flag(), False),
         "creation": Optional(Binary(limits.creation_bytes, limits.creation_bytes)),
+        "kafka_partitions": Optional(Integer(1), OMIT),
         "hierarchy": Optional(_SEPARATOR, OMIT),
         **SINCE,
     }),
     Record({
         "log": Integer(), "created": Optional(Flag(), OMIT), "hierarchy": Optional(_SEPARATOR),
+        "kafka_partitions": Optional(Integer()),
     }, loose=True), SMALL_BYTES,
     subject=Subject.LOG,
 )  # fmt: skip

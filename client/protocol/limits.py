@@ -33,6 +33,10 @@ restored_rows_max: Final = 256
 removal_keys_max: Final = 32
 """Keys or spans of one trim or delete, which is applied in one step."""
 log_name_bytes_max: Final = 128
+kafka_partitions_max: Final = 4_096
+"""Kafka partitions of a log: two bytes in front of its keys. A range has whole partitions."""
+kafka_wait_ms_max: Final = 30_000
+"""How long a member waits for news of partitions before it answers."""
 producer_name_bytes_max: Final = 256
 number_max: Final = (1 << 63) - 1
 """The largest integer in a request, a command or a record. The sum and the difference of two such

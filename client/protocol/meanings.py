@@ -12,6 +12,7 @@ from typing import Final
 from . import limits
 from .cursor_meanings import CURSORS
 from .group_meanings import GROUPS
+from .log_meanings import LOGS
 from .peer_meanings import PEERS, PEERS_SHARED
 from .view_meanings import VIEWS
 
@@ -57,6 +58,7 @@ SHARED: Final[Mapping[str, str]] = {
     "without tokens.",
     "headers": "Headers by the position of their entry in the page; nil: no entry has any.",
     "insecure": "Whether the node runs with `--insecure`; nil: unknown.",
+    "kafka_partitions": "How many Kafka partitions the log has; missing: the log has none.",
     "keys": "The key of each entry; one key in place of the array where all entries have that key.",
     "> leader": "Only of an answer from a member that does not lead: the leader; nil: unknown.",
     "lease": "The name of a lease, which the client draws: 16 random bytes in hexadecimal do.",
@@ -242,6 +244,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
     },
     **CURSORS,
     **GROUPS,
+    **LOGS,
     **VIEWS,
     "latest": {
         "turn": "`take`: the leader answers when the turn of this client begins, or after 1.5 "
@@ -382,47 +385,6 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> reasons": "Why it is not, for people.",
         "> next": "What an operator does next about the worst of these, in one line. Earlier "
         "versions do not send it.",
-    },
-    "create_log": {
-        "creation": "Random bytes, drawn for each log and sent with every attempt: a repetition by "
-        "the same principal gets the answer of the first attempt. nil and missing: a repetition "
-        "gets LOG_EXISTS.",
-        "name": "The name of the log, without blanks. The part up to the first `/` names the "
-        "tenant. `_audit` and `_usage` are logs of the cluster.",
-        "ranges": "How many ranges of equal width the log begins with; nil and no `split_at`: one.",
-        "split_at": "The first key of each range but the first, ascending.",
-        "replicas": "How many replicas each range has; nil: 3. With fewer nodes a range has as "
-        "many as there are, and grows.",
-        "retention_ms": "Entries older than this may go, 1 at least; nil and missing: none go.",
-        "retention_bytes": "Of each range so many bytes of segments stay at least, and older ones "
-        "may go, 1 at least; nil and missing: none go.",
-        "cleanup": "`delete`: old entries go. `compact`: each key keeps its last entry for ever, "
-        "which excludes `retention_ms`, `retention_bytes` and `snapshot_delay_ms`. nil and "
-        "missing: `delete`.",
-        "delete_retention_ms": "With `cleanup` `compact` alone: how long tombstones stay; "
-        "nil and missing: a day.",
-        "snapshot_delay_ms": "What a key had before a logical snapshot goes so long after it; nil "
-        "and missing: it stays.",
-        "split_bytes": "A range with more bytes of segments is split, "
-        f"{limits.split_bytes_min:,} at least; nil: never; missing: "
-        f"{limits.split_bytes_default:,}.",
-        "split_rate": "A range with more appends and reads a second is split, "
-        f"{limits.split_rate_min:,} at least; nil: never; missing: "
-        f"{limits.split_rate_default:,}.",
-        "hierarchy": "The separator of the levels of keys, for ever; nil and missing: none. Needs "
-        "feature level 4.",
-        "exist_ok": "Answer with the log that exists in place of LOG_EXISTS.",
-        "> log": "The id of the log.",
-        "> created": "Whether this request, or the one that it repeats, has created the log.",
-    },
-    "delete_log": {
-        "id": "The id of the log, for a repetition: a log that has the name since is left alone, "
-        "and LOG_NOT_FOUND tells its id; nil: whichever log has the name.",
-    },
-    "alter_log": {
-        "changes": "The changed rules, nil: no rule: `retention_ms`, `retention_bytes`, `cleanup`, "
-        "`delete_retention_ms`, `snapshot_delay_ms`, `split_bytes`, `split_rate`.",
-        "> log": "The id of the log.",
     },
     "producer_open": {
         "name": "The name of the producer; nil: anonymous.",

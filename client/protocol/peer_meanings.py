@@ -108,6 +108,7 @@ PEERS: Final[Mapping[str, Mapping[str, str]]] = {
         "small": "Ranges that this node leads and that may be merged.",
         "insecure": "Whether the sender runs with `--insecure`.",
         "stored": "Bytes that tenants with a quota store in the ranges that this node leads.",
+        "kafka": "Where Kafka clients reach the sender; nil: nowhere.",
         "program": "The program that the sender runs; nil: one that knows the first feature level "
         "alone.",
         "program.boot": "The number of starts of the data directory of the sender.",
@@ -127,6 +128,8 @@ PEERS: Final[Mapping[str, Mapping[str, str]]] = {
         ),
         "> damaged": "Replicas that no longer take part, by node.",
         "> halted": "Replicas that wait for an upgrade of their node, by node.",
+        "> kafka": "Where Kafka clients reach each node that serves them.",
+        "> kafka[].address": "The address, as `host:port`.",
         "> short": "Nodes whose disks are short of space.",
         "> short[].bytes_free": "Free bytes of the disk.",
         "> insecure": "The nodes that run with `--insecure`.",

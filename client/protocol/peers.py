@@ -190,6 +190,7 @@ HEARTBEAT: Final = _between_nodes(
         "insecure": Optional(Flag()),
         "stored": Optional(_STORED),
         "program": Optional(Row(**_PROGRAM)),
+        "kafka": Optional(ADDRESS),
     },
     {
         "page": Optional(_IMAGE_PAGE),
@@ -201,6 +202,7 @@ HEARTBEAT: Final = _between_nodes(
         "insecure": Optional(Array(Row(node=Integer(), insecure=Flag()), limits.nodes_max), ()),
         "stored": Optional(_STORED),
         "programs": Optional(Array(Row(node=Integer(), **_PROGRAM), limits.nodes_max), ()),
+        "kafka": Optional(Array(Row(node=Integer(), address=ADDRESS), limits.nodes_max), ()),
         "alive": Optional(Array(Integer(), limits.nodes_max)),
     },
     WHOLE_BYTES,

@@ -25,6 +25,7 @@ from ..routing import Range
 from ..snapshot import AsyncSnapshot, check_log, take
 from ..span_pages import Span, SpanPage, span_pages
 from ..span_positions import Position, least, overlay, span_positions
+from ..stored_keys import check_plain
 from ..vector import Vector
 from .connection import Connection
 from .options import ReadOptions
@@ -71,6 +72,7 @@ class Session(Connection):
             await self._retried(
                 lambda: self._cluster.refresh(self._routes.name, deadline), deadline
             )
+            await check_plain(self._cluster, self._routes, "reads by Spark", deadline)
             cluster, log_id = self._cluster.pool.cluster or "", self._routes.log_id or 0
             return Vector(cluster, self._routes.name, log_id, "", 0, ())
 

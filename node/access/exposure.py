@@ -24,7 +24,7 @@ from ..directory.data_directory import DataDirectory
 from ..metrics import Metrics
 
 _PEERS: Final = "peer_listen"
-_LISTENERS: Final = ("listen", _PEERS, "http")
+_LISTENERS: Final = ("listen", _PEERS, "http", "kafka")
 """Settings that name an address on which a node listens."""
 _WARN_EVERY_S: Final = 3_600.0
 

@@ -78,8 +78,11 @@ class Heartbeat:
         stored: Stored,
         program: Program,
         noted: Callable[[], int],
+        kafka: str | None = None,
     ) -> None:
         self._own_program = program
+        self._kafka = kafka
+        """Where Kafka clients reach this node."""
         self._noted = noted
         """Returns the feature level that the directory has noted."""
         self._stored = stored
@@ -158,6 +161,7 @@ class Heartbeat:
             "insecure": self._exposure.insecure,
             "stored": self._stored.told(),
             "program": list(self._program),
+            "kafka": self._kafka,
         }
 
     async def _ask(self) -> None:
@@ -223,7 +227,10 @@ class Heartbeat:
         own = self._node_id
         insecure = {**dict(answer["insecure"]), own: self._exposure.insecure}
         programs = {node: Program(*told) for node, *told in answer["programs"] or ()}
-        self._view.learn_nodes(insecure, {**programs, own: self._program})
+        kafka = dict(answer["kafka"] or ())
+        if self._kafka is not None:
+            kafka[own] = self._kafka
+        self._view.learn_nodes(insecure, {**programs, own: self._program}, kafka)
 
     async def serve(self, node: int, body: Body) -> Body:
         """Answer a heartbeat as the leader. Raises NotLeader."""
@@ -253,6 +260,7 @@ class Heartbeat:
         self._view.learn_node(
             node, damaged, halted, insecure=body["insecure"],
             program=program_told(body["program"], replica.metadata.nodes.get(node)),
+            kafka=body["kafka"],
         )  # fmt: skip
         self._facts.learn_short(self._room.short.keys())
         metadata = replica.metadata
@@ -271,6 +279,7 @@ class Heartbeat:
             "insecure": list(self._view.insecure.items()),
             "stored": self._stored_in_all(),
             "programs": self._programs(metadata),
+            "kafka": [[n, at] for n, at in self._view.kafka.items() if n in metadata.nodes],
             "alive": sorted(self._facts.alive(time.monotonic(), _HEARD_S) & metadata.nodes.keys()),
         }
 
@@ -317,7 +326,7 @@ class Heartbeat:
         heartbeats.keep(self._facts, self._node_id, told)
         self._view.learn_node(
             self._node_id, mine, damage_told(self._host.halted),
-            insecure=self._exposure.insecure, program=self._program,
+            insecure=self._exposure.insecure, program=self._program, kafka=self._kafka,
         )  # fmt: skip
         self._facts.learn_short(self._room.short.keys())
         deque(self._keeping(self._handover.wishes(LEAD_RESTS_S)), maxlen=0)

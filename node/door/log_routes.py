@@ -41,6 +41,9 @@ _CREATED: Final = object_of(
         "cleanup": Field(TEXT, "`delete` or `compact`."),
         "delete_retention_ms": Field(_NUMBER, "How long tombstones stay in a compacted log."),
         "hierarchy": Field(BYTES, "The separator of the levels of keys, for patterns."),
+        "kafka_partitions": Field(
+            integer(1, limits.kafka_partitions_max), "The partitions that Kafka clients see."
+        ),
         "exist_ok": Field(FLAG, "Whether a log of this name may exist."),
     }
 )

@@ -259,7 +259,11 @@ class DutyRunner:
             await self._use(duty, late, await self._fetch_any(duty, GroupId(*late)))
             return
         ends = [await self._end_of(parent, duty) for parent in base_fetches.parents_of(duty)]
-        begin = partial(first_base, duty.range_, ends, lost="recovered" in duty.parents)
+        policy = self._view.policy(duty.range_.log_id)
+        begin = partial(
+            first_base, duty.range_, ends, lost="recovered" in duty.parents,
+            has_partitions=policy is not None and policy.kafka_partitions is not None,
+        )  # fmt: skip
         # The tables of several parents may have a million rows, which nothing else changes.
         base = await asyncio.to_thread(begin) if len(ends) > 1 else begin()
         replica = await self._host.create_range(duty.range_, base, campaign=duty.campaign)

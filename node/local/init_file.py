@@ -37,6 +37,8 @@ _EXAMPLES: Final[dict[str, Any]] = {
     "peer_listen": "10.0.0.1:4601",
     "peer_advertise": "db1.example:4601",
     "http_host": ("lognode.example",),
+    "kafka": "127.0.0.1:9092",
+    "kafka_advertise": "db1.example:9092",
     "join": ("db1.example:4600", "db2.example:4600", "db3.example:4600"),
     "invitation": "/etc/lognode/db4.invitation",
     "zone": "a",

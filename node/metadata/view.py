@@ -60,6 +60,8 @@ class View:
         """Whether each node runs with `--insecure`, as last heard."""
         self.programs: dict[int, Program] = {}
         """The program of each node, as last heard."""
+        self.kafka: dict[int, str] = {}
+        """Where Kafka clients reach each node that serves them, as last heard."""
         self.leaders = Leaders()
         self._present = present
         self._meta = meta
@@ -207,14 +209,18 @@ class View:
 
     def learn_node(
         self, node: int, damaged: list[Damage], halted: list[Damage], *, insecure: bool | None,
-        program: Program | None,
+        program: Program | None, kafka: str | None = None,
     ) -> None:  # fmt: skip
-        """Take what a node reports of itself. None leaves what was known."""
+        """Take what a node reports of itself. None leaves what was known, except of `kafka`."""
         self.damaged[node], self.halted[node] = damaged, halted
         if insecure is not None:
             self.insecure[node] = insecure
         if program is not None:
             self.programs[node] = program
+        if kafka is None:
+            self.kafka.pop(node, None)
+        else:
+            self.kafka[node] = kafka
 
     def learn_replicas(
         self, damaged: dict[int, list[Damage]], halted: dict[int, list[Damage]]
@@ -222,9 +228,11 @@ class View:
         """Take the replicas of all nodes that take no part, as the controller's leader tells."""
         self.damaged, self.halted = damaged, halted
 
-    def learn_nodes(self, insecure: dict[int, bool], programs: dict[int, Program]) -> None:
+    def learn_nodes(
+        self, insecure: dict[int, bool], programs: dict[int, Program], kafka: dict[int, str]
+    ) -> None:
         """Take what the controller's leader tells about all nodes."""
-        self.insecure, self.programs = insecure, programs
+        self.insecure, self.programs, self.kafka = insecure, programs, kafka
 
     def learn(self, gid: GroupId, term: int, leader: int) -> None:
         """Learn the leader that a replica of this node knows."""

@@ -61,6 +61,8 @@ class Plan(NamedTuple):
     dials: int
     """Connections of REST to the nodes of the cluster."""
     clients: int
+    kafka: int = 0
+    """Connections of Kafka clients: a quarter of the share of all clients, or none."""
 
     @property
     def over_http(self) -> int:
@@ -118,9 +120,9 @@ def raise_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def plan(limit: int, streams: int = limits.http_streams) -> Plan:
-    """Divide a limit for a node with so many event streams. Raises Unavailable when the limit is
-    below `LEAST`."""
+def plan(limit: int, streams: int = limits.http_streams, *, kafka: bool = False) -> Plan:
+    """Divide a limit for a node with so many event streams, which serves `kafka` clients or does
+    not. Raises Unavailable when the limit is below `LEAST`."""
     if limit < LEAST:
         raise Unavailable(
             f"this process may open {limit} files; a node needs at least {LEAST}, and "
@@ -136,7 +138,9 @@ def plan(limit: int, streams: int = limits.http_streams) -> Plan:
         name: least + int((wanted - least) * share) for name, (least, wanted) in shares.items()
     }
     given["peers"] = min(_PEERS_MAX, given["peers"] + limit - sum(given.values()))
-    return Plan(limit, **given)
+    for_kafka = given["clients"] // 4 if kafka else 0
+    given["clients"] -= for_kafka
+    return Plan(limit, **given, kafka=for_kafka)
 
 
 def _limit_for(nodes: int) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from ...client.accepting.request import Room
-from ...client.protocol import Operation
+from ...client.protocol import Operation, key_partitions
 from ...client.protocol.errors import LogNotFound, Unsupported
 from ...client.protocol.groups import GROUP_CREATE, GROUP_DELETE, GROUP_LIST
 from ...partitions import commands, groups
@@ -49,7 +49,10 @@ class GroupCatalog:
         Raises LogNotFound, Unsupported, InvalidArgument, LimitExceeded; Conflict if the group
         exists with other options.
         """
-        groups.check_new(body, (await self._known_log(body["log"])).hierarchy)
+        record = await self._known_log(body["log"])
+        groups.check_new(body, record.hierarchy)
+        if record.policy.kafka_partitions is not None:
+            raise key_partitions.unsupported("consumer groups of lognode")
         answer = await self._command({"op": commands.CREATE_GROUP, **body})
         if answer["created"]:
             told = {"log": body["log"], "name": body["name"], "group": answer["id"]}

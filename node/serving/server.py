@@ -31,6 +31,7 @@ from ...client.protocol.groups import (
 )
 from ...client.protocol.invariants import DiskFailure, InvariantError
 from ...client.protocol.invites import NODE_INVITE
+from ...client.protocol.partition_reads import TAILS
 from ...client.protocol.peers import JOIN, RAFT
 from ...client.protocol.principal import Principal, of_node
 from ...client.protocol.reads import FOLLOW
@@ -330,7 +331,7 @@ class Server:
         """Serve a request of a client, in its principal's turns."""
         operation = request.operation
         # These last long: what they would reserve in advance would be missing all the time.
-        is_foretold = payer.is_limited and operation not in (FOLLOW, GROUP_TAKE, VIEWS_WAIT)
+        is_foretold = payer.is_limited and operation not in (FOLLOW, GROUP_TAKE, TAILS, VIEWS_WAIT)
         running = self._foretold.begin(operation, payer) if is_foretold else None
         on_spent = payer.ran if running is None else running.ran
         try:

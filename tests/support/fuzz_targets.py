@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import google_crc32c
+import kafka_wire
 import msgpack
 from metadata_log import Controller
 
@@ -44,6 +45,12 @@ from lognode.client.protocol.frame import Broken, Decoder, Frame
 from lognode.client.protocol.kinds import Array, Kind
 from lognode.client.protocol.peers import RAFT
 from lognode.client.protocol.records import check_limits, decode_batch, encode_batch
+from lognode.node.kafka import api as kafka_api
+from lognode.node.kafka import batches as kafka_batches
+from lognode.node.kafka import requests as kafka_requests
+from lognode.node.kafka.compression import unpacked as unpacked_records
+from lognode.node.kafka.refused import Refused
+from lognode.node.kafka.wire import Malformed, Reader
 from lognode.partitions import buckets, grants
 from lognode.partitions import commands as metadata_commands
 from lognode.partitions.metadata import Metadata
@@ -486,6 +493,63 @@ def _errors() -> list[bytes]:
     return framed(*map(errors.to_wire, said))
 
 
+# Kafka's protocol.
+
+
+def run_kafka_request(data: bytes) -> str:
+    """A request of a Kafka client, without its length."""
+    reader = Reader(data)
+    try:
+        head = kafka_api.head_of(reader)
+        decode = KAFKA_REQUESTS.get(head.api)
+        if decode is None:
+            return "versions"
+        decode(reader, head.version)
+    except Malformed as error:
+        return _told(error)
+    return f"taken {head.api}"
+
+
+def run_kafka_batch(data: bytes) -> str:
+    """A batch of a Kafka producer whose checksum is right."""
+    whole = data[:17] + struct.pack(">I", google_crc32c.value(data[21:])) + data[21:]
+    try:
+        batch = kafka_batches.opened(whole)
+        packed = unpacked_records(batch.compression, batch.packed, limits.MIB)
+        steps = kafka_batches.records(packed, min(batch.count, limits.batch_records_max))
+        with contextlib.suppress(StopIteration):
+            while True:
+                next(steps)
+    except Refused as refusal:
+        return f"{refusal.code} {_told(refusal)}"
+    return "taken"
+
+
+KAFKA_REQUESTS: dict[int, Callable[[Reader, int], Any]] = {
+    kafka_api.PRODUCE: kafka_requests.produce,
+    kafka_api.FETCH: kafka_requests.fetch,
+    kafka_api.LIST_OFFSETS: kafka_requests.list_offsets,
+    kafka_api.METADATA: kafka_requests.metadata,
+    kafka_api.CREATE_TOPICS: kafka_requests.create_topics,
+    kafka_api.DELETE_TOPICS: kafka_requests.delete_topics,
+    kafka_api.INIT_PRODUCER_ID: kafka_requests.init_producer_id,
+    kafka_api.DESCRIBE_CONFIGS: kafka_requests.describe_configs,
+}
+_KAFKA_ROWS: list[Any] = [
+    (b"k", b"v"), (None, None), (b"", b"x" * 200, [(b"a", b"1"), (b"a", None)]),
+]  # fmt: skip
+
+
+def _kafka_requests() -> list[bytes]:
+    made = [
+        kafka_wire.produce("orders", 3, b"records"),
+        kafka_wire.fetch("orders", 3, 99),
+        kafka_wire.request(kafka_api.METADATA, 5, kafka_wire.array([kafka_wire.text("a")]) + b"\1"),
+        kafka_wire.request(kafka_api.API_VERSIONS, 3, b"\1"),
+    ]
+    return [each[4:] for each in made]
+
+
 TARGETS: dict[str, Target] = {
     "payload": Target(run_payload, lambda: [msgpack.packb(each) for each in _messages()]),
     "stream": Target(
@@ -506,6 +570,11 @@ TARGETS: dict[str, Target] = {
     "bucket": Target(_reader(_read_bucket), _buckets),
     "raft": Target(_reader(_read_raft), _raft),
     "command": Target(run_command, _commands),
+    "kafka_request": Target(run_kafka_request, _kafka_requests),
+    "kafka_batch": Target(
+        run_kafka_batch,
+        lambda: [kafka_wire.batch(_KAFKA_ROWS), kafka_wire.gzipped(_KAFKA_ROWS)],
+    ),
     "metadata_command": Target(
         run_metadata_command,
         lambda: [

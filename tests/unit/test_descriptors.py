@@ -19,7 +19,8 @@ LIMITS = (LEAST, LEAST + 1, 512, 1_024, 4_096, 10_000, 65_536, 1 << 20)
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_the_shares_together_are_within_the_limit(limit: int) -> None:
-    found = plan(limit)
+    found = plan(limit, kafka=True)
+    assert plan(limit).kafka == 0
     assert found.limit == limit
     assert sum(found[1:]) <= limit
     assert all(share > 0 for share in found)

@@ -305,6 +305,7 @@ class Heard:
             "view": SimpleNamespace(
                 learning=lambda _: iter(()), learn_node=lambda *_, **__: None, changed=nothing,
                 leaders=Leaders(), damaged={}, halted={}, insecure={}, programs={},
+                kafka={},
             ),
             "facts": self.facts,
             "connection": lambda _: None,

@@ -32,6 +32,8 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "insecure": ("on", "off", "on", "on"),
     "http_host": ("a,b", "c", "d", ("a", "b")),
     "http_streams": ("0", "5", "1024", 0),
+    "kafka": ("h:1", "h:2", "h:3", "h:1"),
+    "kafka_advertise": ("h:1", "h:2", "h:3", "h:1"),
     "dial_map": ("a", "b", "c", Path("a")),
     "invitation": ("a", "b", "c", Path("a")),
     "log_level": ("debug", "info", "error", "DEBUG"),

@@ -49,8 +49,8 @@ OBJECTS_OF_OTHERS = {
 
 ROOMS = (
     "local", "verify", "serve_tier", "reactions", "joining", "listeners", "serving", "web", "door",
-    "links", "control", "upkeep", "tier", "lifecycle", "access", "audit", "load", "replicas",
-    "dispatch", "rules", "quota", "metadata", "certificates", "directory", "runtime",
+    "kafka", "links", "control", "upkeep", "tier", "lifecycle", "access", "audit", "load",
+    "replicas", "dispatch", "rules", "quota", "metadata", "certificates", "directory", "runtime",
 )  # fmt: skip
 """Of node/: each uses only those that follow it, and `config` and `metrics`."""
 

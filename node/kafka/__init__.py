@@ -1,0 +1,33 @@
+"""Serve Kafka clients, as a client of the cluster: topics are logs with Kafka partitions.
+
+    server                   the port: connections, and bounds on requests and answers
+    door                     the way of a request; answers in their order
+    producing, idempotent    appends; appends with sequence numbers
+    fetching                 reads and offsets
+    describing               metadata; topics that are created and deleted; settings
+    topics, partition_news   logs in use; where their partitions end, and news of it
+    room                     memory for requests and answers
+
+Without I/O, as bytes and values alone:
+
+    wire, api                numbers, texts, arrays; versions, and the head of a request
+    requests, answers        each request and answer that the door knows
+    batches, compression     record batches; what they are packed with
+    stored_records           records as entries, and entries as records
+    codes, refused           error codes; the error of a part of a request
+
+The contract:
+
+1. The core knows only that a log may have partitions (`client.protocol.key_partitions`), which lie
+in front of its keys and never share a range, and that a range remembers the last seq of each
+(`statemachine.tails`). Nothing but the door knows Kafka's protocol.
+2. An offset is a seq. Offsets of a partition rise, with gaps, and name the same record for ever
+(S6). The high watermark is the offset behind the last record, and never falls.
+3. What a client sends is checked before it is believed: sizes before memory is taken, counts before
+loops, checksums before records. Nothing that a client sends ends the process, and work that grows
+with a request goes in slices or to a thread.
+4. An error code tells what happened to a record (S11): no code says that a record was not appended
+when it may have been.
+5. The door may do nothing that a client without a token may not do at the port for clients. So it
+needs a cluster without tokens, until it knows SASL.
+"""

@@ -1,0 +1,73 @@
+"""The requests that the door serves, their versions, and the head of a request.
+
+The profile is that of Kafka 2.1 without flexible versions: every client since then speaks it. A
+newer `ApiVersions` is answered in version 0 with UNSUPPORTED_VERSION and the table, after which the
+client asks again with a version of the table (KIP-511).
+"""
+
+from typing import Final, NamedTuple
+
+from . import codes
+from .wire import Malformed, Reader, Writer
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+API_VERSIONS: Final = 18
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+INIT_PRODUCER_ID: Final = 22
+DESCRIBE_CONFIGS: Final = 32
+
+VERSIONS: Final = {
+    PRODUCE: (3, 7),
+    FETCH: (4, 10),
+    LIST_OFFSETS: (1, 4),
+    METADATA: (0, 7),
+    API_VERSIONS: (0, 2),
+    CREATE_TOPICS: (0, 3),
+    DELETE_TOPICS: (0, 3),
+    INIT_PRODUCER_ID: (0, 1),
+    DESCRIBE_CONFIGS: (0, 2),
+}
+"""The first and the last version of each request."""
+_V1: Final = 1
+
+
+class Head(NamedTuple):
+    """The head of a request."""
+
+    api: int
+    version: int
+    correlation: int
+    client: str | None
+
+
+def head_of(reader: Reader) -> Head:
+    """Return the head of a request. Raises Malformed for a request that the door does not serve;
+    `ApiVersions` may have any version."""
+    api, version, correlation = reader.int16(), reader.int16(), reader.int32()
+    low, high = VERSIONS.get(api, (0, -1))
+    if api == API_VERSIONS and version > high:
+        return Head(api, version, correlation, None)  # its head has other fields
+    if not low <= version <= high:
+        raise Malformed(f"request {api} of version {version} is not served")
+    return Head(api, version, correlation, reader.nullable_text())
+
+
+def versions(version: int) -> bytes:
+    """Return the answer to a request for the versions."""
+    writer = Writer()
+    known = version <= VERSIONS[API_VERSIONS][1]
+    writer.int16(codes.NONE if known else codes.UNSUPPORTED_VERSION)
+    rows = [(api, low, high) for api, (low, high) in sorted(VERSIONS.items())]
+
+    def row(told: tuple[int, int, int]) -> None:
+        for number in told:
+            writer.int16(number)
+
+    writer.array(rows, row)
+    if known and version >= _V1:
+        writer.int32(0)  # throttle_time_ms
+    return writer.done()

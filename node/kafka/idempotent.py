@@ -1,0 +1,167 @@
+"""Appends of idempotent producers: each record once, and in order, however often it is sent (S8).
+
+Kafka counts the records of a producer in each partition, from 0 on. A range remembers the numbers
+of its producers. So each pair of a Kafka producer and a partition is a producer of the ranges, and
+a record's number is its sequence and one more, with the producer's epoch in front: a producer that
+begins a new epoch counts from 0 again. Ids of these producers lie above all ids that the cluster
+gives to clients of its own. The rows go with the ranges through splits, merges and changes of
+leader, so a batch that is sent again gets the offset of its first append.
+
+A batch names the number before its first as the predecessor, and the range refuses a batch whose
+predecessor it does not have. So batches of one connection are under way together and are applied
+in order. A refused batch waits for the batch before it, and is sent again. A batch without a known
+predecessor is OUT_OF_ORDER_SEQUENCE_NUMBER, as with Kafka.
+
+A range forgets the numbers far below the newest, as Kafka forgets all but five batches. It calls
+records below these repetitions, without their seqs. Nothing says that they were appended: sequences
+begin at 0 again after 2^31 records, say. So such a batch is OUT_OF_ORDER_SEQUENCE_NUMBER, too.
+"""
+
+import asyncio
+from functools import partial
+from typing import Final, NamedTuple
+
+from ...client.appends import Columns
+from ...client.cluster import Cluster
+from ...client.durations import milliseconds
+from ...client.protocol import limits
+from ...client.protocol.appends import APPEND
+from ...client.protocol.cluster import PRODUCER_OPEN
+from ...client.protocol.errors import Fenced, OutOfOrder, from_wire
+from ...client.protocol.key_partitions import prefix
+from ...client.protocol.records import encode_batch
+from . import codes
+from .batches import Batch
+from .refused import Refused
+from .room import Room
+from .topics import Topic
+
+_IDS_FROM: Final = 1 << 62
+_PARTITION_BITS: Final = 12
+_IDS_END: Final = 1 << 49
+_EPOCH_BITS: Final = 32
+_SEQUENCES_END: Final = 1 << 31
+_KEPT: Final = 5 * limits.batch_records_max
+"""Numbers below the first of a batch that a range remembers at least: those of five batches."""
+
+_INLINE_BYTES: Final = 64 * limits.KIB
+"""A batch of this size is packed at once, within a millisecond; a larger batch takes up to ten."""
+_UNDER_WAY_BYTES: Final = 64 * limits.MIB
+"""Bytes of all batches whose outcome is not known yet."""
+
+Place = tuple[int, int | None]
+"""The first offset and the time of a batch."""
+
+
+class _Sent(NamedTuple):
+    """A batch with its numbers."""
+
+    topic: Topic
+    partition: int
+    data: bytes
+    deadline: float
+
+
+class Idempotent:
+    """Appends numbered batches. All calls run on the loop's thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._last: dict[tuple[str, int, int], asyncio.Task[Place]] = {}
+        """The newest append under way of each topic, partition and producer."""
+        self._ids: list[int] = []
+        self._opening = asyncio.Lock()
+        self._room = Room(_UNDER_WAY_BYTES)
+
+    async def new_id(self, deadline: float) -> int:
+        """Return the id of a new producer. Raises Unavailable, Timeout."""
+        async with self._opening:
+            if not self._ids:
+                answer = await self._cluster.call_any(
+                    PRODUCER_OPEN, {"name": None}, deadline=deadline
+                )
+                self._ids = list(range(answer["id"], answer["id"] + answer["count"]))
+            return self._ids.pop(0)
+
+    async def begin(
+        self, topic: Topic, partition: int, batch: Batch, columns: Columns, deadline: float
+    ) -> "asyncio.Task[Place]":
+        """Send a batch, once there is room; the result of the task is its place. Raises Refused."""
+        first = _first_number(batch)
+        pack = partial(
+            encode_batch,
+            columns.keys, columns.values, headers=columns.headers, atomic=True,
+            producer=_IDS_FROM + (batch.producer << _PARTITION_BITS) + partition,
+            epoch=batch.epoch, low=max(first - batch.sequence, first - _KEPT), numbers=first,
+            prevs=None if not batch.sequence else [first - 1] + [0] * (batch.count - 1),
+        )  # fmt: skip
+        is_large = sum(columns.sizes) > _INLINE_BYTES
+        data = await asyncio.to_thread(pack) if is_large else pack()
+        await self._room.take(len(data))
+        key = topic.routes.name, partition, batch.producer
+        before = self._last.get(key)
+        sent = _Sent(topic, partition, data, deadline)
+        task = self._last[key] = asyncio.create_task(self._append(sent, before))
+
+        def done(ended: "asyncio.Task[Place]") -> None:
+            self._room.free(len(data))
+            if self._last.get(key) is ended:
+                del self._last[key]
+            if not ended.cancelled():
+                ended.exception()  # the answer tells it; nobody may wait any more
+
+        task.add_done_callback(done)
+        return task
+
+    async def _append(self, sent: _Sent, before: "asyncio.Task[Place] | None") -> Place:
+        """Send the batch until its outcome is known. Raises Refused and the errors of an append."""
+        routes, key = sent.topic.routes, prefix(sent.partition)
+        attempts = self._cluster.attempts(routes, APPEND, sent.deadline)
+        while True:
+            left_s = max(0.001, sent.deadline - self._cluster.now())
+            body = {"batches": [sent.data], "timeout_ms": milliseconds(left_s)}
+            answer, known = await self._cluster.call(
+                routes, key, APPEND, body, deadline=sent.deadline, attempts=attempts
+            )
+            (result,) = answer["results"]
+            if result["status"] == "ok":
+                return _place(result)
+            error = from_wire(result.get("error"))
+            if isinstance(error, Fenced):
+                raise Refused(codes.INVALID_PRODUCER_EPOCH, error.message)
+            if isinstance(error, OutOfOrder):
+                if before is None:
+                    raise _out_of_order(error.message)
+                await asyncio.wait([before])
+                before = None
+                continue
+            tried = self._cluster.target(known)
+            news = self._cluster.heed(routes, known, tried, error)
+            step = attempts.failed(error, self._cluster.now(), news=news)
+            await self._cluster.prepare(routes, known, tried, step, sent.deadline)
+
+
+def _first_number(batch: Batch) -> int:
+    """Return the number of the first record. Raises Refused for a batch that has none."""
+    if not 0 <= batch.producer < _IDS_END:
+        raise Refused(
+            codes.UNKNOWN_PRODUCER_ID, f"no node has given the producer id {batch.producer}"
+        )
+    if batch.epoch < 0 or batch.sequence < 0 or batch.sequence + batch.count > _SEQUENCES_END:
+        raise _out_of_order(f"a batch has epoch {batch.epoch} and sequence {batch.sequence}")
+    return (batch.epoch << _EPOCH_BITS) + batch.sequence + 1
+
+
+def _place(result: dict[str, object]) -> Place:
+    first, at_ms = result.get("first_seq"), result.get("timestamp_ms")
+    seqs = result.get("seqs")
+    if type(first) is not int:
+        first = seqs[0] if isinstance(seqs, list) and seqs else None
+        at_ms = None
+    if type(first) is not int:
+        raise _out_of_order("the range has forgotten these records")
+    return first, at_ms if type(at_ms) is int else None
+
+
+def _out_of_order(message: str) -> Refused:
+    return Refused(codes.OUT_OF_ORDER_SEQUENCE_NUMBER, message)

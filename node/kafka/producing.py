@@ -1,0 +1,153 @@
+"""Append the records of producers.
+
+A batch of a producer becomes one append, all or nothing, whose seqs follow each other without a
+gap: clients compute the offset of each record from that of the first. The batches of a connection
+are handed over in the order of their requests, before the first of them is acknowledged; the ranges
+keep the order (S4). The door's client repeats an append whose answer was lost under the numbers of
+its first attempt, so the range applies it once (S8). A client that repeats a request itself, after
+REQUEST_TIMED_OUT or a lost connection, may append the records twice, unless its producer is
+idempotent (`idempotent`).
+
+An acknowledgement means a majority of disks whatever `acks` says (S1); with `acks=0` the client
+does not hear of it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from ...client.appends import AppendBatch, Columns, check_one_batch
+from ...client.cluster import Cluster
+from ...client.protocol import limits
+from ...client.protocol.errors import LognodeError, LogNotFound
+from ...client.protocol.key_partitions import prefix
+from ..runtime.slices import in_slices, stepped
+from . import batches, codes, stored_records
+from .answers import NO_OFFSET, Appended
+from .codes import code_of
+from .compression import unpacked
+from .idempotent import Idempotent, Place
+from .refused import Refused
+from .requests import Produce, Produced
+from .topics import Topics
+
+_TIMEOUT_S: Final = (1.0, 30.0)
+"""The least and the most time that an append gets."""
+_ID_S: Final = 10.0
+_LATE_S: Final = 0.05
+"""How long an answer waits after the deadline, at which the append knows its outcome."""
+_UNPACKED_MAX: Final = 4 * limits.MIB
+"""Bytes of the records of a batch with their lengths; a batch has at most half of it in keys,
+values and headers."""
+_INLINE_BYTES: Final = 32 * limits.KIB
+"""A packed batch of this size is unpacked at once, within a millisecond."""
+_ACKS: Final = (-1, 0, 1)
+
+Begun = AppendBatch | asyncio.Task[Place] | Appended
+Settled = Callable[[], Awaitable[list[Appended]]]
+
+
+class Producing:
+    """Serves requests to append. All calls run on the loop's thread, except unpacking."""
+
+    def __init__(self, cluster: Cluster, topics: Topics) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._idempotent = Idempotent(cluster)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="lognode-kafka")
+
+    async def begin(self, request: Produce) -> Settled:
+        """Hand the batches over; return what waits for their outcomes."""
+        least, most = _TIMEOUT_S
+        deadline = self._cluster.now() + min(max(request.timeout_ms / 1000, least), most)
+        begun = [await self._submit(request, each, deadline) for each in request.batches]
+
+        async def settled() -> list[Appended]:
+            pairs = zip(request.batches, begun, strict=True)
+            return [await self._outcome(each, batch, deadline) for each, batch in pairs]
+
+        return settled
+
+    async def _submit(self, request: Produce, each: Produced, deadline: float) -> Begun:
+        """Hand one batch over, or return why it was refused."""
+        try:
+            if request.transactional:
+                raise Refused(codes.INVALID_REQUEST, "transactions are not available")
+            if request.acks not in _ACKS:
+                raise Refused(
+                    codes.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; give all, 0 or 1"
+                )
+            topic = await self._topics.known(each.topic, deadline)
+            topic.check(each.partition)
+            batch, records = await self._records(each.records)
+            rows = stored_records.rows(prefix(each.partition), records, keyed=topic.routes.compacts)
+            columns = Columns(await in_slices(rows))
+            check_one_batch(columns)
+            if batch.producer >= 0:
+                return await self._idempotent.begin(topic, each.partition, batch, columns, deadline)
+            sender = await topic.sender(len(columns), deadline)
+            return sender.batcher.add_atomic(columns, deadline)
+        except Refused as refusal:
+            return Appended(each.topic, each.partition, refusal.code)
+        except LognodeError as error:
+            return self._failed(each, error)
+
+    async def _records(self, data: bytes) -> tuple[batches.Batch, list[batches.Record]]:
+        batch = batches.opened(data)
+        if not batch.compression or len(batch.packed) <= _INLINE_BYTES:
+            plain = unpacked(batch.compression, batch.packed, _UNPACKED_MAX)
+        else:
+            plain = await asyncio.get_running_loop().run_in_executor(
+                self._threads, unpacked, batch.compression, batch.packed, _UNPACKED_MAX
+            )
+        if batch.count > limits.batch_records_max:
+            raise Refused(
+                codes.MESSAGE_TOO_LARGE,
+                f"a batch has {batch.count} records; {limits.batch_records_max} are allowed",
+            )
+        return batch, await stepped(batches.records(plain, batch.count))
+
+    async def _outcome(self, each: Produced, batch: Begun, deadline: float) -> Appended:
+        if isinstance(batch, Appended):
+            return batch
+        if isinstance(batch, asyncio.Task):
+            return await self._numbered(each, batch)
+        if not await batch.wait(deadline + _LATE_S):
+            return Appended(each.topic, each.partition, codes.REQUEST_TIMED_OUT)
+        try:
+            ack = batch.ack(0)
+        except LognodeError as error:
+            return self._failed(each, error)
+        seq = NO_OFFSET if ack.seq is None else ack.seq  # None: an attempt of long ago
+        at_ms = NO_OFFSET if ack.timestamp_ms is None else ack.timestamp_ms
+        return Appended(each.topic, each.partition, codes.NONE, seq, at_ms)
+
+    async def _numbered(self, each: Produced, task: "asyncio.Task[Place]") -> Appended:
+        """Return the outcome of a batch of an idempotent producer."""
+        try:
+            seq, at_ms = await asyncio.shield(task)
+        except Refused as refusal:
+            return Appended(each.topic, each.partition, refusal.code)
+        except LognodeError as error:
+            return self._failed(each, error)
+        at_ms = NO_OFFSET if at_ms is None else at_ms
+        return Appended(each.topic, each.partition, codes.NONE, seq, at_ms)
+
+    async def new_id(self, *, transactional: bool) -> tuple[int, int]:
+        """Return an error code, and the id of a new producer."""
+        if transactional:
+            return codes.INVALID_REQUEST, NO_OFFSET
+        try:
+            return codes.NONE, await self._idempotent.new_id(self._cluster.now() + _ID_S)
+        except LognodeError as error:
+            return code_of(error), NO_OFFSET
+
+    def _failed(self, each: Produced, error: LognodeError) -> Appended:
+        if isinstance(error, LogNotFound):
+            self._topics.gone(each.topic)
+        return Appended(each.topic, each.partition, code_of(error))
+
+    def close(self) -> None:
+        """End the thread that unpacks."""
+        self._threads.shutdown(wait=False, cancel_futures=True)

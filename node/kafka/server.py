@@ -1,0 +1,225 @@
+"""The port for Kafka clients: bounded connections, requests and answers.
+
+A request is read only when its size is allowed and there is memory for it. A connection has a
+bounded number of appends under way. It ends when a request takes too long to arrive, when its
+client takes no answer, when nothing was asked for a long time, and at a request that breaks the
+protocol. An idle connection costs a socket and a timer.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ...client.accepting.listening import Entrance
+from ...client.protocol import limits
+from ...client.protocol.address import split_address
+from ...client.protocol.errors import LognodeError, Unavailable, Unsupported
+from ..config import Config
+from ..metadata.view import View
+from .door import Finish, KafkaDoor
+from .room import Room
+from .wire import Malformed
+
+REQUEST_BYTES_MAX: Final = 8 * limits.MIB
+_REQUESTS_BYTES_MAX: Final = 64 * limits.MIB
+"""Bytes of all requests that are being read or decoded."""
+_UNDER_WAY_MAX: Final = 16
+"""Appends of a connection whose answers are not sent yet."""
+_LEAST: Final = 8
+"""Bytes of the shortest request."""
+_SIZE_BYTES: Final = 4
+_IDLE_S: Final = 600.0
+_REQUEST_S: Final = 30.0
+"""How long a request may take to arrive after its size, and a client to take an answer."""
+_BUFFER_BYTES: Final = 64 * limits.KIB
+_HOST_SHARE: Final = 0.5
+"""The share of the connections that one host may have."""
+_SLACK: Final = 8
+"""Sockets that are being closed while others take their places."""
+_CLOSE_S: Final = 1.0
+
+log = logging.getLogger("lognode.kafka")
+
+
+class KafkaServer:
+    """Listens for Kafka clients, and serves at most `connections_max` connections."""
+
+    def __init__(self, door: KafkaDoor, *, connections_max: int) -> None:
+        self._door = door
+        self._connections_max = connections_max
+        self._room = Room(_REQUESTS_BYTES_MAX)
+        self._guests: dict[_Guest, asyncio.Task[None] | None] = {}
+        self._hosts: Counter[str] = Counter()
+        self._entrance: Entrance | None = None
+
+    async def start(self, address: str) -> None:
+        """Listen. Raises Unavailable when the address is not available."""
+        host, port = split_address(address, "kafka")
+        self._entrance = Entrance(self._arrive, sockets_max=self._connections_max + _SLACK)
+        try:
+            await self._entrance.listen(host, port)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot listen on {address} for Kafka clients: {error.strerror or error}; give "
+                "another address with --kafka"
+            ) from None
+
+    async def close(self) -> None:
+        """Close the listener, all connections and the door; returns within about two seconds."""
+        if self._entrance is not None:
+            await self._entrance.close()
+        serving = [task for task in self._guests.values() if task is not None]
+        for task in serving:
+            task.cancel()
+        if serving:
+            await asyncio.wait(serving, timeout=_CLOSE_S)
+        await self._door.close()
+
+    def _arrive(self) -> asyncio.BaseProtocol | None:
+        if len(self._guests) >= self._connections_max:
+            return None
+        guest = _Guest(self._begin, self._gone)
+        self._guests[guest] = None
+        return guest
+
+    def _begin(self, guest: "_Guest", writer: asyncio.StreamWriter) -> None:
+        name = writer.get_extra_info("peername")
+        guest.host = str(name[0]) if name else "?"
+        self._hosts[guest.host] += 1
+        if self._hosts[guest.host] > max(1, int(self._connections_max * _HOST_SHARE)):
+            writer.transport.abort()
+            return
+        connection = _Connection(self._door, self._room, guest.reader, writer)
+        self._guests[guest] = asyncio.create_task(connection.serve())
+
+    def _gone(self, guest: "_Guest") -> None:
+        task = self._guests.pop(guest, None)
+        if task is not None:
+            task.cancel()
+        if guest.host:
+            self._hosts[guest.host] -= 1
+            if not self._hosts[guest.host]:
+                del self._hosts[guest.host]
+        if self._entrance is not None:
+            self._entrance.gone(guest)
+
+
+class _Guest(asyncio.StreamReaderProtocol):
+    """A connection as asyncio sees it."""
+
+    def __init__(
+        self,
+        on_made: Callable[["_Guest", asyncio.StreamWriter], None],
+        on_gone: Callable[["_Guest"], None],
+    ) -> None:
+        self.reader = asyncio.StreamReader(limit=_BUFFER_BYTES)
+        self.host = ""
+        self._on_made = on_made
+        self._on_gone = on_gone
+        super().__init__(self.reader, self._made)
+
+    def _made(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._on_made(self, writer)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._on_gone(self)
+
+
+class _Connection:
+    """The requests of one connection."""
+
+    def __init__(
+        self, door: KafkaDoor, room: Room, reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:  # fmt: skip
+        self._door = door
+        self._room = room
+        self._reader = reader
+        self._writer = writer
+        self._begun: asyncio.Queue[Finish] = asyncio.Queue(_UNDER_WAY_MAX)
+
+    async def serve(self) -> None:
+        """Serve until the client leaves or has to leave; then close the connection."""
+        parts = [asyncio.create_task(self._take()), asyncio.create_task(self._finish())]
+        try:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+            self._writer.transport.abort()
+        for part in parts:
+            self._tell(part)
+
+    def _tell(self, part: "asyncio.Task[None]") -> None:
+        """Log why the connection ended, unless the client has left."""
+        error = None if part.cancelled() else part.exception()
+        if error is None or isinstance(error, (ConnectionError, EOFError)):
+            return
+        if isinstance(error, (Malformed, TimeoutError, LognodeError)):
+            told = str(error) or "the client was too slow"
+            log.info("kafka connection closed", extra={"fields": {"reason": told}})
+            return
+        log.error("kafka request failed", exc_info=error)
+
+    async def _take(self) -> None:
+        """Take requests, one after another."""
+        while True:
+            async with asyncio.timeout(_IDLE_S):
+                size = int.from_bytes(await self._reader.readexactly(_SIZE_BYTES), "big")
+            if not _LEAST <= size <= REQUEST_BYTES_MAX:
+                raise Malformed(
+                    f"a request has {size} bytes; {_LEAST} to {REQUEST_BYTES_MAX} are allowed"
+                )
+            async with self._room.held(size):
+                async with asyncio.timeout(_REQUEST_S):
+                    data = await self._reader.readexactly(size)
+                finish, may_go_on = await self._door.begin(data)
+                del data
+            await self._begun.put(finish)
+            if not may_go_on:
+                await self._begun.join()
+
+    async def _finish(self) -> None:
+        """Finish the requests in their order."""
+        while True:
+            finish = await self._begun.get()
+            await finish(self._send)
+            self._begun.task_done()
+
+    async def _send(self, answer: bytes) -> None:
+        self._writer.write(answer)
+        async with asyncio.timeout(_REQUEST_S):
+            await self._writer.drain()
+
+
+async def opened(
+    config: Config, *, node_id: int, connections_max: int, view: View,
+    alive: Callable[[], set[int] | None], has_tokens: bool,
+) -> KafkaServer | None:  # fmt: skip
+    """Listen for Kafka clients; return None for a node that does not serve them.
+
+    `alive` returns the nodes that the cluster heard lately; None while nobody knows. Raises
+    Unsupported in a cluster with tokens, and the errors of `KafkaServer.start`.
+    """
+    own = config.advertised_kafka
+    if own is None:
+        return None
+    if has_tokens:
+        raise Unsupported(
+            "--kafka is given, and the cluster has tokens; the port for Kafka clients cannot check "
+            "tokens yet. Start the node without --kafka"
+        )
+
+    def brokers() -> Mapping[int, str]:
+        heard = alive()
+        told = {node: at for node, at in view.kafka.items() if heard is None or node in heard}
+        return {**told, node_id: own}
+
+    door = KafkaDoor(address=config.advertised, node_id=node_id, brokers=brokers)
+    server = KafkaServer(door, connections_max=connections_max)
+    await server.start(config.kafka)
+    return server

@@ -1,0 +1,91 @@
+"""Kafka's protocol from a client's side, as bytes: requests, record batches, answers."""
+
+import gzip
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import google_crc32c
+
+Row = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, list[Any]]
+
+
+def text(value: str | None) -> bytes:
+    """A text or null."""
+    if value is None:
+        return struct.pack(">h", -1)
+    return struct.pack(">h", len(value.encode())) + value.encode()
+
+
+def data(value: bytes | None) -> bytes:
+    """Bytes or null."""
+    return struct.pack(">i", -1) if value is None else struct.pack(">i", len(value)) + value
+
+
+def array(values: Sequence[bytes]) -> bytes:
+    """An array of encoded values."""
+    return struct.pack(">i", len(values)) + b"".join(values)
+
+
+def request(api: int, version: int, body: bytes, *, number: int = 7, size: int | None = None,
+            client: str | None = "test") -> bytes:  # fmt: skip
+    """A request with its length."""
+    found = struct.pack(">hhi", api, version, number) + text(client) + body
+    return struct.pack(">i", len(found) if size is None else size) + found
+
+
+def varint(number: int) -> bytes:
+    """A number in zigzag form."""
+    left = (number << 1) ^ (number >> 63)
+    found = bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*found, left])
+
+
+def field(value: bytes | None) -> bytes:
+    """Bytes of a record, with their length."""
+    return varint(-1) if value is None else varint(len(value)) + value
+
+
+def record(offset: int, row: Row) -> bytes:
+    """A record of a batch."""
+    key, value, *more = row
+    headers = more[0] if more else []
+    body = b"\0" + varint(3) + varint(offset) + field(key) + field(value) + varint(len(headers))
+    body += b"".join(field(name) + field(each) for name, each in headers)
+    return varint(len(body)) + body
+
+
+def batch(rows: Sequence[Row], *, packed: bytes | None = None, **head: int) -> bytes:
+    """A batch as a producer sends it. `packed`: bytes in place of the records. `head`: fields of
+    the head that are to be wrong."""
+    body = b"".join(record(at, row) for at, row in enumerate(rows)) if packed is None else packed
+    fields = {"attributes": 0, "last": len(rows) - 1, "first_ms": 5, "last_ms": 8, "producer": -1,
+              "epoch": -1, "sequence": -1, "count": len(rows)}  # fmt: skip
+    fields |= {name: value for name, value in head.items() if name in fields}
+    tail = struct.pack(">hiqqqhii", *fields.values()) + body
+    crc = head.get("crc", google_crc32c.value(tail))
+    length = head.get("length", len(tail) + 9)
+    return struct.pack(">qiibI", 0, length, 0, head.get("magic", 2), crc) + tail
+
+
+def gzipped(rows: Sequence[Row]) -> bytes:
+    """The batch, compressed."""
+    body = b"".join(record(at, row) for at, row in enumerate(rows))
+    return batch(rows, packed=gzip.compress(body), attributes=1)
+
+
+def produce(topic: str, partition: int, records: bytes, *, acks: int = -1) -> bytes:
+    """A request to append, of version 7."""
+    row = struct.pack(">i", partition) + data(records)
+    body = text(None) + struct.pack(">hi", acks, 5_000) + array([text(topic) + array([row])])
+    return request(0, 7, body)
+
+
+def fetch(topic: str, partition: int, offset: int, *, wait_ms: int = 0, least: int = 1) -> bytes:
+    """A request for records, of version 4."""
+    row = struct.pack(">iqi", partition, offset, 1 << 20)
+    head = struct.pack(">iiiib", -1, wait_ms, least, 1 << 20, 0)
+    return request(1, 4, head + array([text(topic) + array([row])]))

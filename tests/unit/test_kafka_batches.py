@@ -1,0 +1,244 @@
+"""Record batches of Kafka by their bytes: of producers, also hostile ones, and for consumers."""
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import cramjam
+import kafka_wire as wire
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lognode.client.protocol import limits
+from lognode.client.protocol.types import Headers
+from lognode.node.kafka import batches, codes, stored_records
+from lognode.node.kafka.batches import Record
+from lognode.node.kafka.compression import unpacked
+from lognode.node.kafka.refused import Refused
+
+ROWS: list[Any] = [
+    (b"k", b"v"),
+    (None, b"no key"),
+    (b"", b"empty key"),
+    (b"k", None),
+    (b"headers", b"v", [(b"a", b"1"), (b"a", b"2"), (b"b", None)]),
+    (b"x" * 300, b"y" * 70_000, [(b"one", b"1")]),
+]
+MOST = 4 * limits.MIB
+
+
+def taken(steps: Any) -> Any:
+    """The result of work in steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value
+
+
+def read(data: bytes) -> list[Record]:
+    batch = batches.opened(data)
+    return taken(batches.records(unpacked(batch.compression, batch.packed, MOST), batch.count))
+
+
+def expected(rows: Sequence[Any]) -> list[Any]:
+    return [(key, value, [*map(tuple, more[0])] if more else []) for key, value, *more in rows]
+
+
+def shown(records: Sequence[Record]) -> list[Any]:
+    return [(key, value, list(headers)) for key, value, headers in records]
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], [(b"%d" % n, b"v") for n in range(1_000)]])
+def test_a_batch_has_the_records_that_were_packed(rows: list[Any]) -> None:
+    assert shown(read(wire.batch(rows))) == expected(rows)
+    assert shown(read(wire.gzipped(rows))) == expected(rows)
+
+
+def test_zstandard_frames_are_unpacked() -> None:
+    body = b"".join(wire.record(at, row) for at, row in enumerate(ROWS))
+    for packed in (
+        zstandard.ZstdCompressor().compress(body),
+        zstandard.ZstdCompressor(write_content_size=False).compress(body),
+    ):
+        data = wire.batch(ROWS, packed=packed, attributes=4)
+        assert shown(read(data)) == expected(ROWS)
+
+
+def test_snappy_and_lz4_are_unpacked() -> None:
+    body = b"".join(wire.record(at, row) for at, row in enumerate(ROWS))
+    block = bytes(cramjam.snappy.compress_raw(body))
+    half = [bytes(cramjam.snappy.compress_raw(part)) for part in (body[:40_000], body[40_000:])]
+    java = b"\x82SNAPPY\x00" + bytes(8)
+    java += b"".join(len(part).to_bytes(4, "big") + part for part in half)
+    for kind, packed in ((2, block), (2, java), (3, bytes(cramjam.lz4.compress(body)))):
+        assert shown(read(wire.batch(ROWS, packed=packed, attributes=kind))) == expected(ROWS)
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3, 4])
+def test_a_small_batch_that_claims_to_be_huge_is_refused(kind: int) -> None:
+    huge = bytes(64 * limits.MIB)
+    if kind == 2:
+        packed = bytes(cramjam.snappy.compress_raw(huge))
+    elif kind == 3:
+        packed = bytes(cramjam.lz4.compress(huge))
+    else:
+        packed = gzip.compress(huge) if kind == 1 else zstandard.compress(huge)
+    with pytest.raises(Refused) as refusal:
+        unpacked(kind, packed, MOST)
+    assert refusal.value.code == codes.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("kind", "packed", "code"),
+    [
+        (1, b"", codes.CORRUPT_MESSAGE),
+        (1, gzip.compress(b"x" * 99)[:-9], codes.CORRUPT_MESSAGE),
+        (1, zlib.compress(b"x"), codes.CORRUPT_MESSAGE),
+        (4, b"not a frame", codes.CORRUPT_MESSAGE),
+        (5, b"x", codes.UNSUPPORTED_COMPRESSION_TYPE),
+        (7, b"x", codes.UNSUPPORTED_COMPRESSION_TYPE),
+    ],
+)
+def test_damaged_records_are_refused(kind: int, packed: bytes, code: int) -> None:
+    with pytest.raises(Refused) as refusal:
+        unpacked(kind, packed, MOST)
+    assert refusal.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS)[:60], codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS)[:-1], codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS, crc=1), codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS, magic=3), codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS, magic=1), codes.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (wire.batch(ROWS, magic=0), codes.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (wire.batch(ROWS) + wire.batch(ROWS), codes.INVALID_RECORD),
+        (wire.batch(ROWS, length=-5), codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS, attributes=16), codes.INVALID_RECORD),
+        (wire.batch(ROWS, attributes=32), codes.INVALID_RECORD),
+        (wire.batch(ROWS, count=0), codes.INVALID_RECORD),
+        (wire.batch(ROWS, count=-1), codes.INVALID_RECORD),
+        (wire.batch(ROWS, last=99), codes.INVALID_RECORD),
+        (wire.batch(ROWS, count=1 << 30, last=(1 << 30) - 1), codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS[:2], packed=wire.record(0, ROWS[0])), codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS[:1], packed=wire.record(1, ROWS[0])), codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS[:1], packed=wire.record(0, ROWS[0]) + b"\0"), codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS[:1], packed=b"\xff" * 40), codes.CORRUPT_MESSAGE),
+        (wire.batch(ROWS[:1], packed=wire.varint(-7)), codes.CORRUPT_MESSAGE),
+    ],
+)
+def test_a_bad_batch_is_refused_with_the_code_of_kafka(data: bytes, code: int) -> None:
+    with pytest.raises(Refused) as refusal:
+        read(data)
+    assert refusal.value.code == code
+
+
+@given(st.binary(max_size=200), st.integers(1, 40))
+def test_any_bytes_are_records_or_refused(data: bytes, count: int) -> None:
+    try:
+        found = taken(batches.records(data, count))
+    except Refused:
+        return
+    assert len(found) == count
+
+
+@given(st.data())
+def test_a_damaged_batch_is_refused(data: st.DataObject) -> None:
+    whole = bytearray(wire.batch(ROWS[:4]))
+    at = data.draw(st.integers(12, len(whole) - 1))
+    whole[at] ^= data.draw(st.integers(1, 255))
+    if 12 <= at < 16:  # the epoch of a leader, which no checksum covers
+        return
+    with pytest.raises(Refused):
+        read(bytes(whole))
+
+
+# Records as entries.
+
+
+def stored(rows: Sequence[Any], *, keyed: bool = False) -> list[Any]:
+    return list(stored_records.rows(b"\0\3", read(wire.batch(rows)), keyed=keyed))
+
+
+def test_a_record_comes_back_as_it_was_stored() -> None:
+    found = []
+    for key, value, *more in stored(ROWS):
+        assert key.startswith(b"\0\3")
+        headers: Headers | None = more[0] if more else None
+        found.append(stored_records.record(key, headers, value))
+    assert shown(found) == expected(ROWS)
+
+
+def test_records_without_surprises_are_stored_as_the_sdk_stores_them() -> None:
+    assert stored([(b"k", b"v"), (b"k", None), (b"k", b"v", [(b"a", b"1"), (b"b", b"2")])]) == [
+        (b"\0\3k", b"v"), (b"\0\3k", None), (b"\0\3k", b"v", {b"a": b"1", b"b": b"2"}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ((b"k" * 479, b"v"), codes.INVALID_RECORD),
+        ((b"k", b"v" * (limits.MIB + 1)), codes.MESSAGE_TOO_LARGE),
+        ((b"k", b"v", [(b"%d" % n, b"") for n in range(33)]), codes.INVALID_RECORD),
+        ((b"k", b"v", [(b"a", b"x" * 4_096)]), codes.INVALID_RECORD),
+        ((b"k", b"v", [(b"a", b"x" * 2_100)] * 2), codes.INVALID_RECORD),
+    ],
+)
+def test_a_record_beyond_the_limits_is_refused(row: Any, code: int) -> None:
+    with pytest.raises(Refused) as refusal:
+        stored([row])
+    assert refusal.value.code == code
+
+
+def test_a_compacted_topic_needs_keys() -> None:
+    with pytest.raises(Refused) as refusal:
+        stored([(None, b"v")], keyed=True)
+    assert refusal.value.code == codes.INVALID_RECORD
+    assert stored([(b"k", b"v")], keyed=True)
+
+
+@given(st.binary(max_size=60))
+def test_a_reserved_header_of_another_program_is_shown_as_it_is(data: bytes) -> None:
+    found = stored_records.record(b"\0\3k", {stored_records.RESERVED: data}, b"v")
+    assert found.value == b"v"
+    assert all(type(name) is bytes for name, _ in found.headers)
+
+
+# Batches for consumers.
+
+
+def page(seqs: list[int], times: list[int], **more: Any) -> dict[str, Any]:
+    count = len(seqs)
+    return {"seqs": seqs, "timestamps": times, "keys": [b"\0\0k%d" % n for n in seqs],
+            "values": [b"v"] * count, "headers": {}, **more}  # fmt: skip
+
+
+def test_a_page_becomes_a_batch_for_each_timestamp() -> None:
+    found = taken(batches.written(page([5, 6, 9, 20], [1, 1, 1, 2]), stored_records.record))
+    heads = [batches._HEAD.unpack_from(each) for each in found]
+    assert [(head[0], head[6], head[7], head[8], head[12]) for head in heads] == [
+        (5, 4, 1, 1, 3), (20, 0, 2, 2, 1),
+    ]  # fmt: skip
+    assert all(head[5] & batches._LOG_APPEND_TIME for head in heads)
+    for each in found:
+        assert batches._HEAD.unpack_from(each)[1] == len(each) - 12
+        assert wire.google_crc32c.value(each[21:]) == batches._HEAD.unpack_from(each)[4]
+
+
+def test_the_page_of_a_single_key_is_written_too() -> None:
+    found = taken(batches.written(page([1, 2], [1, 1], keys=b"\0\0k"), stored_records.record))
+    assert found[0].count(b"\x02k") == 2
+
+
+def test_a_control_batch_moves_a_consumer_to_the_end() -> None:
+    head = batches._HEAD.unpack_from(batches.passed(5, 9))
+    assert (head[0], head[6], head[12]) == (5, 4, 1)
+    assert head[5] & 32

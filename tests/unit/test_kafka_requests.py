@@ -1,0 +1,165 @@
+"""Requests and answers of Kafka's protocol by their bytes."""
+
+import struct
+from typing import Any
+
+import kafka_wire as wire
+import pytest
+from fuzz_targets import KAFKA_REQUESTS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lognode.client.protocol import errors
+from lognode.node.kafka import answers, api, codes
+from lognode.node.kafka.codes import code_of
+from lognode.node.kafka.wire import Malformed, Reader
+
+DECODERS = KAFKA_REQUESTS
+
+
+def decoded(data: bytes) -> tuple[api.Head, Any]:
+    reader = Reader(data[4:])
+    head = api.head_of(reader)
+    return head, DECODERS[head.api](reader, head.version)
+
+
+def test_every_request_of_the_table_has_a_decoder() -> None:
+    assert DECODERS.keys() | {api.API_VERSIONS} == api.VERSIONS.keys()
+
+
+def test_a_produce_request_has_its_batches() -> None:
+    head, found = decoded(wire.produce("orders", 3, b"records", acks=1))
+    assert head == (api.PRODUCE, 7, 7, "test")
+    assert found == (False, 1, 5_000, [("orders", 3, b"records")])
+
+
+def test_a_fetch_request_has_its_partitions_in_each_version() -> None:
+    _, found = decoded(wire.fetch("orders", 3, 99, wait_ms=500))
+    assert found == (500, 1, 1 << 20, 0, [("orders", 3, 99, 1 << 20)])
+    row = struct.pack(">iiqqi", 3, -1, 99, 0, 64)
+    head = struct.pack(">iiiibii", -1, 9, 1, 64, 0, 5, 2)
+    body = head + wire.array([wire.text("orders") + wire.array([row])]) + wire.array([])
+    _, found = decoded(wire.request(api.FETCH, 10, body))
+    assert found == (9, 1, 64, 5, [("orders", 3, 99, 64)])
+
+
+def test_a_request_for_offsets_has_its_times() -> None:
+    row = struct.pack(">iiq", 3, -1, -2)
+    body = struct.pack(">ib", -1, 0) + wire.array([wire.text("orders") + wire.array([row])])
+    assert decoded(wire.request(api.LIST_OFFSETS, 4, body))[1] == [("orders", 3, -2)]
+
+
+def test_metadata_of_all_topics_are_asked_for_in_two_ways() -> None:
+    assert decoded(wire.request(api.METADATA, 0, wire.array([])))[1] is None
+    assert decoded(wire.request(api.METADATA, 7, struct.pack(">i", -1) + b"\1"))[1] is None
+    assert decoded(wire.request(api.METADATA, 7, wire.array([]) + b"\1"))[1] == []
+    assert decoded(wire.request(api.METADATA, 1, wire.array([wire.text("a")])))[1] == ["a"]
+
+
+def test_topics_are_created_with_settings() -> None:
+    settings = wire.array([wire.text("cleanup.policy") + wire.text("compact")])
+    topic = wire.text("a") + struct.pack(">ih", 6, 3) + wire.array([]) + settings
+    body = wire.array([topic]) + struct.pack(">i", 900) + b"\1"
+    _, found = decoded(wire.request(api.CREATE_TOPICS, 3, body))
+    assert found == ([("a", 6, 3, False, {"cleanup.policy": "compact"})], 900, True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        wire.request(99, 0, b""),
+        wire.request(api.PRODUCE, 2, b""),
+        wire.request(api.PRODUCE, 8, b""),
+        wire.request(api.METADATA, 9, b""),
+        wire.request(api.FETCH, 13, b""),
+        wire.request(api.PRODUCE, 7, b""),
+        wire.request(api.METADATA, 7, struct.pack(">i", 1 << 30)),
+        wire.request(api.METADATA, 7, struct.pack(">i", -2)),
+        wire.request(api.METADATA, 7, wire.array([b"\0\4\xff\xff\xff\xff"])),
+        wire.request(api.METADATA, 7, wire.array([b"\x7f\xff"])),
+        wire.request(api.METADATA, 7, wire.array([wire.text(None)])),
+    ],
+)
+def test_a_request_that_breaks_the_protocol_is_malformed(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        decoded(data)
+
+
+@given(st.sampled_from(sorted(DECODERS)), st.data())
+def test_any_bytes_are_a_request_or_malformed(number: int, data: st.DataObject) -> None:
+    low, high = api.VERSIONS[number]
+    version, body = data.draw(st.integers(low, high)), data.draw(st.binary(max_size=120))
+    try:
+        decoded(wire.request(number, version, body))
+    except Malformed:
+        return
+
+
+def test_a_flexible_request_for_versions_is_answered_with_version_0() -> None:
+    for version in (3, 4, 99):
+        head = api.head_of(Reader(wire.request(api.API_VERSIONS, version, b"\1\2\3")[4:]))
+        answer = api.versions(head.version)
+        assert answer[:2] == struct.pack(">h", codes.UNSUPPORTED_VERSION)
+        assert len(answer) == 2 + 4 + 6 * len(api.VERSIONS)
+    assert api.versions(0)[:6] == struct.pack(">hi", 0, len(api.VERSIONS))
+    assert api.versions(1) == api.versions(0) + bytes(4)
+
+
+def test_an_answer_groups_partitions_by_topic() -> None:
+    rows = [answers.Appended("a", 0, 0, 5, 77), answers.Appended("a", 1, 7),
+            answers.Appended("b", 0, 3)]  # fmt: skip
+    assert answers.produce(rows, 3) == wire.array([
+        wire.text("a") + wire.array([
+            struct.pack(">ihqq", 0, 0, 5, 77), struct.pack(">ihqq", 1, 7, -1, -1),
+        ]),
+        wire.text("b") + wire.array([struct.pack(">ihqq", 0, 3, -1, -1)]),
+    ]) + bytes(4)  # fmt: skip
+
+
+def test_a_fetch_is_answered_in_each_version() -> None:
+    rows = [answers.Fetched("a", 2, 0, 9, 4, [b"xy", b"z"])]
+    old = struct.pack(">ihqqi", 2, 0, 9, 9, -1) + wire.data(b"xyz")
+    new = struct.pack(">ihqqqi", 2, 0, 9, 9, 4, -1) + wire.data(b"xyz")
+    assert answers.fetch(rows, 4) == bytes(4) + wire.array([wire.text("a") + wire.array([old])])
+    expected = bytes(10) + wire.array([wire.text("a") + wire.array([new])])
+    assert answers.fetch(rows, 10) == expected
+
+
+def test_metadata_have_the_fields_of_their_version() -> None:
+    brokers = [answers.Broker(1, "h", 9092)]
+    topics = [answers.Topic("a", 0, [answers.Partition(0, 1, [1, 2])])]
+    nodes = struct.pack(">ii", 1, 2)
+    oldest = struct.pack(">hii", 0, 0, 1) + 2 * (struct.pack(">i", 2) + nodes)
+    assert answers.metadata(brokers, "c", 1, topics, 0) == (
+        wire.array([struct.pack(">i", 1) + wire.text("h") + struct.pack(">i", 9092)])
+        + wire.array([struct.pack(">h", 0) + wire.text("a") + wire.array([oldest])])
+    )
+    newest = struct.pack(">hiii", 0, 0, 1, -1) + 2 * (struct.pack(">i", 2) + nodes) + wire.array([])
+    assert answers.metadata(brokers, "c", 1, topics, 7) == (
+        bytes(4)
+        + wire.array([struct.pack(">i", 1) + wire.text("h") + struct.pack(">ih", 9092, -1)])
+        + wire.text("c") + struct.pack(">i", 1)
+        + wire.array([struct.pack(">h", 0) + wire.text("a") + b"\0" + wire.array([newest])])
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.LogNotFound("x"), codes.UNKNOWN_TOPIC_OR_PARTITION),
+        (errors.NotLeader("x"), codes.NOT_LEADER_OR_FOLLOWER),
+        (errors.Unavailable("x"), codes.NOT_LEADER_OR_FOLLOWER),
+        (errors.Unavailable("x", outcome="unknown"), codes.REQUEST_TIMED_OUT),
+        (errors.Timeout("x", outcome="unknown"), codes.REQUEST_TIMED_OUT),
+        (errors.Timeout("x", outcome="not_applied"), codes.NOT_LEADER_OR_FOLLOWER),
+        (errors.Overloaded("x"), codes.NOT_ENOUGH_REPLICAS),
+        (errors.Unauthorized("x"), codes.TOPIC_AUTHORIZATION_FAILED),
+        (errors.LimitExceeded("x", limit="batch_bytes_max"), codes.MESSAGE_TOO_LARGE),
+        (errors.LimitExceeded("x", limit="key_bytes_max"), codes.INVALID_RECORD),
+        (errors.LognodeError("x", outcome="unknown"), codes.REQUEST_TIMED_OUT),
+    ],
+)
+def test_S11_a_code_never_says_not_appended_of_an_unknown_outcome(
+    error: errors.LognodeError, code: int
+) -> None:
+    assert code_of(error) == code

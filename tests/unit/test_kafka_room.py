@@ -1,0 +1,98 @@
+"""The memory that requests of Kafka clients share: bounded, in order, and given back."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from lognode.node.kafka import codes
+from lognode.node.kafka.batches import Batch
+from lognode.node.kafka.idempotent import _first_number
+from lognode.node.kafka.refused import Refused
+from lognode.node.kafka.room import Room
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def begun(work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    return asyncio.create_task(work)
+
+
+def test_requests_get_their_bytes_in_the_order_of_asking() -> None:
+    async def run() -> None:
+        room = Room(100)
+        await room.take(60)
+        large, small = begun(room.take(70)), begun(room.take(10))
+        await settled()
+        assert not large.done()
+        assert not small.done(), "a small request does not overtake a large one"
+        room.free(60)
+        await settled()
+        assert large.done()
+        assert small.done()
+
+    asyncio.run(run())
+
+
+def test_a_request_of_more_than_all_gets_its_bytes_alone() -> None:
+    async def run() -> None:
+        room = Room(100)
+        await room.take(500)
+        other = begun(room.take(1))
+        await settled()
+        assert not other.done()
+        room.free(500)
+        await settled()
+        assert other.done()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("granted", [False, True])
+def test_a_request_that_leaves_gives_its_bytes_back(granted: bool) -> None:
+    async def run() -> None:
+        room = Room(100)
+        await room.take(100)
+        leaves, stays = begun(room.take(100)), begun(room.take(100))
+        await settled()
+        if granted:
+            room.free(100)  # its bytes are taken, and it has not run since
+        leaves.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await leaves
+        if not granted:
+            room.free(100)
+        await settled()
+        assert stays.done()
+
+    asyncio.run(run())
+
+
+def test_a_new_epoch_has_numbers_above_all_numbers_before() -> None:
+    last = _first_number(Batch(0, 1, 7, 0, (1 << 31) - 1, b""))
+    assert _first_number(Batch(0, 1, 7, 0, 0, b"")) == 1
+    assert last < _first_number(Batch(0, 1, 7, 1, 0, b""))
+    assert _first_number(Batch(0, 1, 7, (1 << 15) - 1, 5, b"")) < 1 << 63
+
+
+@pytest.mark.parametrize(
+    ("producer", "epoch", "sequence", "code"),
+    [
+        (1 << 49, 0, 0, codes.UNKNOWN_PRODUCER_ID),
+        (1 << 62, 0, 0, codes.UNKNOWN_PRODUCER_ID),
+        (7, -1, 0, codes.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (7, 0, -1, codes.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (7, 0, (1 << 31) - 1, codes.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ],
+)
+def test_a_batch_without_a_number_is_refused(
+    producer: int, epoch: int, sequence: int, code: int
+) -> None:
+    with pytest.raises(Refused) as refusal:
+        _first_number(Batch(0, 2, producer, epoch, sequence, b""))
+    assert refusal.value.code == code
