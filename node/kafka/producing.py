@@ -22,7 +22,7 @@ from ...client.cluster import Cluster
 from ...client.protocol import limits
 from ...client.protocol.errors import LognodeError, LogNotFound
 from ...client.protocol.key_partitions import prefix
-from ..runtime.slices import in_slices, stepped
+from ..runtime.slices import in_slices, one_by_one, stepped
 from . import batches, codes, stored_records
 from .answers import NO_OFFSET, Appended
 from .codes import code_of
@@ -41,7 +41,8 @@ _UNPACKED_MAX: Final = 4 * limits.MIB
 """Bytes of the records of a batch with their lengths; a batch has at most half of it in keys,
 values and headers."""
 _INLINE_BYTES: Final = 32 * limits.KIB
-"""A packed batch of this size is unpacked at once, within a millisecond."""
+_INLINE_UNPACKED: Final = 256 * limits.KIB
+"""A batch of these sizes, packed and unpacked, is unpacked at once, within a millisecond."""
 _ACKS: Final = (-1, 0, 1)
 
 Begun = AppendBatch | asyncio.Task[Place] | Appended
@@ -61,7 +62,10 @@ class Producing:
         """Hand the batches over; return what waits for their outcomes."""
         least, most = _TIMEOUT_S
         deadline = self._cluster.now() + min(max(request.timeout_ms / 1000, least), most)
-        begun = [await self._submit(request, each, deadline) for each in request.batches]
+        begun = [
+            await self._submit(request, each, deadline)
+            async for each in one_by_one(request.batches)
+        ]
 
         async def settled() -> list[Appended]:
             pairs = zip(request.batches, begun, strict=True)
@@ -95,18 +99,28 @@ class Producing:
 
     async def _records(self, data: bytes) -> tuple[batches.Batch, list[batches.Record]]:
         batch = batches.opened(data)
-        if not batch.compression or len(batch.packed) <= _INLINE_BYTES:
-            plain = unpacked(batch.compression, batch.packed, _UNPACKED_MAX)
-        else:
-            plain = await asyncio.get_running_loop().run_in_executor(
-                self._threads, unpacked, batch.compression, batch.packed, _UNPACKED_MAX
-            )
+        plain = await self._plain(batch.compression, batch.packed)
         if batch.count > limits.batch_records_max:
             raise Refused(
                 codes.MESSAGE_TOO_LARGE,
                 f"a batch has {batch.count} records; {limits.batch_records_max} are allowed",
             )
         return batch, await stepped(batches.records(plain, batch.count))
+
+    async def _plain(self, compression: int, packed: bytes) -> bytes:
+        """Return the records of a batch, unpacked. A few bytes may become four million, so a thread
+        unpacks what is not small afterwards."""
+        if not compression:
+            return unpacked(compression, packed, _UNPACKED_MAX)
+        if len(packed) <= _INLINE_BYTES:
+            try:
+                return unpacked(compression, packed, _INLINE_UNPACKED)
+            except Refused as refusal:
+                if refusal.code != codes.MESSAGE_TOO_LARGE:
+                    raise
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, unpacked, compression, packed, _UNPACKED_MAX
+        )
 
     async def _outcome(self, each: Produced, batch: Begun, deadline: float) -> Appended:
         if isinstance(batch, Appended):
