@@ -283,6 +283,7 @@ def test_records_with_many_headers_are_read_in_more_steps() -> None:
         (2, lambda data: bytes(cramjam.snappy.compress_raw(data))),
         (3, lambda data: bytes(cramjam.lz4.compress(data))),
         (4, zstandard.compress),
+        (2, lambda _: b"\x82SNAPPY\0" + bytes(8) + b"\0\0\0\1\0" * 6_000),
     ],
 )
 @pytest.mark.parametrize("count", [4, 5])
