@@ -53,13 +53,13 @@ class KafkaDoor:
         the next request may be taken before that. Raises Malformed."""
         head = head_of(Reader(data))
         if head.api == api.PRODUCE:
-            return await self._produce(data, head), True
+            return await self._produce(data, head, host), True
         return await self._other(data, head, host), False
 
-    async def _produce(self, data: bytes, head: Head) -> Finish:
+    async def _produce(self, data: bytes, head: Head, host: str) -> Finish:
         request = await decoded(data, requests.produce)
         requests.check_no_repeats([(each.topic, each.partition) for each in request.batches])
-        settled = await self._producing.begin(request)
+        settled = await self._producing.begin(request, host)
 
         async def finish(send: Send) -> None:
             rows = await settled()

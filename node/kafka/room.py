@@ -7,7 +7,7 @@ requests that wait for their own host's share.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -34,13 +34,21 @@ class Room:
         self._waiting: deque[_Waiter] = deque()
 
     @asynccontextmanager
-    async def held(self, size: int, owner: str = "") -> AsyncIterator[None]:
-        """Wait for so many bytes, and have them in the context."""
+    async def held(self, size: int, owner: str = "") -> AsyncIterator[Callable[[int], None]]:
+        """Wait for so many bytes, and have them in the context. The context yields what gives all
+        but so many of the bytes back."""
         await self.take(size, owner)
+        has = size
+
+        def shrink(to: int) -> None:
+            nonlocal has
+            before, has = has, min(has, to)
+            self.free(before - has, owner)
+
         try:
-            yield
+            yield shrink
         finally:
-            self.free(size, owner)
+            self.free(has, owner)
 
     async def take(self, size: int, owner: str = "") -> None:
         """Wait for so many bytes, and take them."""

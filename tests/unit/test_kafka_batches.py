@@ -1,6 +1,7 @@
 """Record batches of Kafka by their bytes: of producers, also hostile ones, and for consumers."""
 
 import asyncio
+import contextlib
 import gzip
 import zlib
 from collections.abc import Sequence
@@ -293,18 +294,48 @@ def test_a_small_batch_that_unpacks_to_much_is_unpacked_beside_the_loop(
     """Four million bytes take ten milliseconds of a processor, which is a thread's work."""
     packed = pack(bytes(count * limits.MIB))
     data = wire.batch([(b"k", b"v")], packed=packed, attributes=attributes)
-    turns: list[int] = []
+    batch, turns = batches.opened(data), list[int]()
 
     async def run() -> None:
         cluster = Cluster((("127.0.0.1", 1),))
         producing = Producing(cluster, Topics(cluster))
         asyncio.get_running_loop().call_soon(turns.append, 1)
         try:
-            with pytest.raises(Refused):
-                await producing._records(data)
+            with contextlib.suppress(Refused):
+                await producing._plain(batch.compression, batch.packed)
             assert turns, "the loop stood still"
         finally:
             producing.close()
             await cluster.close()
+
+    asyncio.run(run())
+
+
+def test_batches_that_wait_have_bounded_memory_and_a_share_for_each_host() -> None:
+    """A few kilobytes become megabytes of records, which wait while a range has no leader."""
+    batch = batches.opened(wire.batch([(b"k", b"v")] * 10_000, packed=b"", attributes=1))
+    shrinks: list[Any] = []
+
+    async def run() -> None:
+        cluster = Cluster((("127.0.0.1", 1),))
+        producing = Producing(cluster, Topics(cluster))
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def begin(host: str) -> Any:
+                soon = cluster.now() + 0.05
+                return await stack.enter_async_context(producing._memory(batch, host, soon))
+
+            async def begin_many() -> None:
+                for _ in range(100):
+                    shrinks.append(await begin("greedy"))
+
+            with pytest.raises(Refused) as refusal:
+                await begin_many()
+            assert refusal.value.code == codes.NOT_ENOUGH_REPLICAS
+            await begin("other")
+            shrinks[0](0)
+            await begin("greedy")
+        producing.close()
+        await cluster.close()
 
     asyncio.run(run())
