@@ -7,6 +7,7 @@
     describing               metadata; topics that are created and deleted; settings
     topics, partition_news   logs in use; where their partitions end, and news of it
     room                     memory for requests and answers
+    many                     requests and answers with many elements
 
 Without I/O, as bytes and values alone:
 

@@ -10,6 +10,8 @@ from .wire import Writer
 
 NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
+_MESSAGE_MAX: Final = 1_000
+"""Characters of a message: messages may repeat what the client has sent."""
 _V1: Final = 1
 _V2: Final = 2
 _V3: Final = 3
@@ -106,6 +108,10 @@ class Settings(NamedTuple):
     error: int = codes.NONE
     message: str | None = None
     settings: Sequence[Setting] = ()
+
+
+def _short(message: str | None) -> str | None:
+    return None if message is None else message[:_MESSAGE_MAX]
 
 
 def _by_topic(writer: Writer, rows: Sequence[R], write: Callable[[R], None]) -> None:
@@ -228,7 +234,7 @@ def create_topics(rows: Sequence[Done], version: int) -> bytes:
         writer.text(row.topic)
         writer.int16(row.error)
         if version >= _V1:
-            writer.text(row.message)
+            writer.text(_short(row.message))
 
     writer.array(rows, topic)
     return writer.done()
@@ -277,7 +283,7 @@ def describe_configs(rows: Sequence[Settings], version: int) -> bytes:
 
     def resource(row: Settings) -> None:
         writer.int16(row.error)
-        writer.text(row.message)
+        writer.text(_short(row.message))
         writer.int8(row.kind)
         writer.text(row.name)
         writer.array(row.settings, setting)

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import google_crc32c
 
+from ...client.protocol import limits
 from . import codes
 from .refused import Refused
 
@@ -59,7 +60,11 @@ _NO_EPOCH: Final = -1
 _COMMIT_MARKER: Final = (b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00")
 """The key and value of a control record: version 0, type 1; version 0, coordinator epoch 0."""
 _STEP: Final = 64
-"""Records that are decoded or encoded in a step: a tenth of a millisecond."""
+"""Records and headers that are decoded or encoded in a step: a tenth of a millisecond."""
+_HEADERS_MAX: Final = limits.header_bytes_max // 4
+"""The most headers that an entry can hold: a stored header takes four bytes or more."""
+_DELTA_MAX: Final = (1 << 31) - 1
+"""The most that an offset of a batch lies above the first."""
 _VARINT_BYTES: Final = 10
 _SMALL: Final = 1 << 14
 
@@ -96,7 +101,7 @@ def opened(data: bytes) -> Batch:
 def records(data: bytes, count: int) -> Generator[None, None, list[Record]]:
     """Return the records of a batch in steps; `data` is unpacked. Raises Refused."""
     found: list[Record] = []
-    at = 0
+    at, left = 0, _STEP
     try:
         for number in range(count):
             length, at = _varint(data, at)
@@ -111,7 +116,9 @@ def records(data: bytes, count: int) -> Generator[None, None, list[Record]]:
             if at != end or offset != number:
                 raise _corrupt()
             found.append(Record(key, value, headers))
-            if not (number + 1) % _STEP:
+            left -= 1 + len(headers)
+            if left <= 0:
+                left = _STEP
                 yield
     except IndexError:
         raise _corrupt() from None
@@ -130,6 +137,11 @@ def _headers(data: bytes, at: int, end: int) -> tuple[Sequence[Header], int]:
         return (), at
     if not 0 < count <= end - at:
         raise _corrupt()
+    if count > _HEADERS_MAX:  # checked before memory and time go into them
+        raise Refused(
+            codes.INVALID_RECORD,
+            f"a record has {count} headers; {_HEADERS_MAX} are allowed. Use fewer headers",
+        )
     found: list[Header] = []
     for _ in range(count):
         name, at = _nullable(data, at, end)
@@ -224,10 +236,12 @@ def written(
     return batches
 
 
-def passed(first: int, last: int) -> bytes:
-    """Return a batch that makes a consumer pass the offsets from `first` to `last`."""
+def passed(first: int, end: int) -> tuple[bytes, int]:
+    """Return a batch that makes a consumer pass the offsets from `first` on, and the offset behind
+    them. A batch has at most 2^31 offsets, so a wider gap takes several fetches."""
+    last = min(end - 1, first + _DELTA_MAX)
     record = _record(last - first, Record(*_COMMIT_MARKER, ()))
-    return _batch(first, last, 0, _LOG_APPEND_TIME | _CONTROL, [record])
+    return _batch(first, last, 0, _LOG_APPEND_TIME | _CONTROL, [record]), last + 1
 
 
 def _batch(

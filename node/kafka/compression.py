@@ -24,6 +24,9 @@ _LZ4_RATIO_MAX: Final = 255
 _XERIAL: Final = b"\x82SNAPPY\x00"
 """How a file of Java's Snappy begins; two numbers of 32 bits follow, then blocks."""
 _XERIAL_HEAD: Final = 16
+_BLOCK_LEAST: Final = 64
+"""A block counts as so many bytes at least: thousands of tiny blocks take long, too. Clients make
+blocks of 32 KiB."""
 _SIZE_BYTES: Final = 4
 _VARINT_BITS: Final = 7
 _VARINT_MORE: Final = 0x80
@@ -93,13 +96,17 @@ def _snappy(data: bytes, most: int) -> bytes:
     unpack = _library("cramjam", "Snappy").snappy.decompress_raw
     if not data.startswith(_XERIAL):
         return _snappy_block(unpack, data, most)
-    at, found = _XERIAL_HEAD, bytearray()
-    while at < len(data) and len(found) <= most:
+    at, found, cost = _XERIAL_HEAD, bytearray(), 0
+    while at < len(data) and cost <= most:
         end = at + _SIZE_BYTES + int.from_bytes(data[at : at + _SIZE_BYTES], "big")
         if end > len(data):
             raise ValueError("the end is missing")
-        found += _snappy_block(unpack, data[at + _SIZE_BYTES : end], most - len(found))
+        block = _snappy_block(unpack, data[at + _SIZE_BYTES : end], most - len(found))
+        found += block
+        cost += max(_BLOCK_LEAST, len(block))
         at = end
+    if cost > most:
+        raise _too_large(most)
     return bytes(found)
 
 

@@ -8,6 +8,7 @@ leader with its next metadata.
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ _UNLIMITED: Final = "-1"
 _REPLICAS: Final = 3
 _CLEANUP: Final = "cleanup.policy"
 _RETENTION: Final = "retention.ms"
+_TIME: Final = re.compile("-1|[0-9]{1,19}")
+"""A retention in milliseconds, or -1 for none."""
 _IGNORED: Final = frozenset({
     "compression.type", "delete.retention.ms", "file.delete.delay.ms", "flush.messages", "flush.ms",
     "index.interval.bytes", "max.compaction.lag.ms", "max.message.bytes",
@@ -209,9 +212,9 @@ def _refusal(topic: NewTopic) -> Done | None:
     for name, value in topic.configs.items():
         if name in _IGNORED or (name == _CLEANUP and value in ("delete", "compact")):
             continue
-        if name == _RETENTION and (value or "").removeprefix("-").isdecimal():
+        if name == _RETENTION and value is not None and _TIME.fullmatch(value):
             continue
-        told = f"{name} is {value!r:.100}, which lognode does not know. Leave the setting out"
+        told = f"{name:.100} is {value!r:.100}, which lognode does not know. Leave the setting out"
         return Done(topic.name, codes.INVALID_CONFIG, told)
     return None
 

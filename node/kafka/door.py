@@ -19,13 +19,14 @@ from .api import Head, head_of
 from .codes import code_of
 from .describing import Describing
 from .fetching import Fetching
+from .many import decoded, encoded
 from .producing import Producing
 from .room import Room
 from .topics import Topics
 from .wire import Malformed, Reader
 
 _ANSWERS_MAX: Final = 64 * limits.MIB
-"""Bytes of records in answers that clients have not taken yet."""
+"""Bytes of records in answers that clients have not taken yet; a host has half of them."""
 
 Send = Callable[[bytes], Awaitable[None]]
 Finish = Callable[[Send], Awaitable[None]]
@@ -42,62 +43,63 @@ class KafkaDoor:
         self._cluster = Cluster((split_address(address, "advertise"),))
         self._topics = Topics(self._cluster)
         self._producing = Producing(self._cluster, self._topics)
-        self._fetching = Fetching(self._cluster, self._topics, Room(_ANSWERS_MAX))
+        room = Room(_ANSWERS_MAX, _ANSWERS_MAX // 2)
+        self._fetching = Fetching(self._cluster, self._topics, room)
         self._describing = Describing(self._cluster, self._topics, node_id=node_id, brokers=brokers)
         self._node_id = node_id
 
-    async def begin(self, data: bytes) -> tuple[Finish, bool]:
-        """Take a request. Return what finishes it, and whether the next request may be taken
-        before that. Raises Malformed."""
-        reader = Reader(data)
-        head = head_of(reader)
+    async def begin(self, data: bytes, host: str) -> tuple[Finish, bool]:
+        """Take a request of a client on this host. Return what finishes the request, and whether
+        the next request may be taken before that. Raises Malformed."""
+        head = head_of(Reader(data))
         if head.api == api.PRODUCE:
-            return await self._produce(reader, head), True
-        return await self._other(reader, head), False
+            return await self._produce(data, head, host), True
+        return await self._other(data, head, host), False
 
-    async def _produce(self, reader: Reader, head: Head) -> Finish:
-        request = requests.produce(reader, head.version)
+    async def _produce(self, data: bytes, head: Head, host: str) -> Finish:
+        request = await decoded(data, requests.produce)
         requests.check_no_repeats([(each.topic, each.partition) for each in request.batches])
-        settled = await self._producing.begin(request)
+        settled = await self._producing.begin(request, host)
 
         async def finish(send: Send) -> None:
             rows = await settled()
             if request.acks:
-                await send(_answer(head, answers.produce(rows, head.version)))
+                body = await encoded(len(rows), answers.produce, rows, head.version)
+                await send(_answer(head, body))
             elif any(row.error for row in rows):
                 # The only way to tell a client that waits for no answer, as Kafka does.
                 raise Malformed("an append without acknowledgement has failed")
 
         return finish
 
-    async def _other(self, reader: Reader, head: Head) -> Finish:
+    async def _other(self, data: bytes, head: Head, host: str) -> Finish:
         version = head.version
         if head.api == api.FETCH:
-            return self._fetch(requests.fetch(reader, version), head)
+            return self._fetch(await decoded(data, requests.fetch), head, host)
         if head.api == api.API_VERSIONS:
             return _sends(_answer(head, api.versions(version)))
         if head.api == api.METADATA:
-            body = await self._metadata(requests.metadata(reader, version), version)
+            body = await self._metadata(await decoded(data, requests.metadata), version)
         elif head.api == api.LIST_OFFSETS:
-            asked = requests.list_offsets(reader, version)
-            body = answers.list_offsets(await self._fetching.offsets(asked), version)
+            offsets = await self._fetching.offsets(await decoded(data, requests.list_offsets))
+            body = await encoded(len(offsets), answers.list_offsets, offsets, version)
         elif head.api == api.INIT_PRODUCER_ID:
-            transactional = requests.init_producer_id(reader, version)
+            transactional = await decoded(data, requests.init_producer_id)
             told = await self._producing.new_id(transactional=transactional)
             body = answers.init_producer_id(*told)
         elif head.api == api.CREATE_TOPICS:
-            created = await self._describing.create(requests.create_topics(reader, version))
+            created = await self._describing.create(await decoded(data, requests.create_topics))
             body = answers.create_topics(created, version)
         elif head.api == api.DELETE_TOPICS:
-            names, _ = requests.delete_topics(reader, version)
+            names, _ = await decoded(data, requests.delete_topics)
             body = answers.delete_topics(await self._describing.delete(names), version)
         else:
-            wanted = requests.describe_configs(reader, version)
+            wanted = await decoded(data, requests.describe_configs)
             found = await self._describing.settings(wanted)
             body = answers.describe_configs(found, version)
         return _sends(_answer(head, body))
 
-    def _fetch(self, request: requests.Fetch, head: Head) -> Finish:
+    def _fetch(self, request: requests.Fetch, head: Head, host: str) -> Finish:
         async def finish(send: Send) -> None:
             if request.session_id:
                 error = codes.FETCH_SESSION_ID_NOT_FOUND
@@ -105,9 +107,10 @@ class KafkaDoor:
                 return
 
             async def send_rows(rows: Sequence[Fetched]) -> None:
-                await send(_answer(head, answers.fetch(rows, head.version)))
+                body = await encoded(len(rows), answers.fetch, rows, head.version)
+                await send(_answer(head, body))
 
-            await self._fetching.fetch(request, send_rows)
+            await self._fetching.fetch(request, send_rows, host)
 
         return finish
 
@@ -120,7 +123,9 @@ class KafkaDoor:
             cluster = ""
             topics = [Topic(name, code_of(error)) for name in names or ()]
         brokers = self._describing.brokers()
-        return answers.metadata(brokers, cluster, self._node_id, topics, version)
+        count = len(topics) + sum(len(topic.partitions) for topic in topics)
+        told = brokers, cluster, self._node_id, topics, version
+        return await encoded(count, answers.metadata, *told)
 
     async def close(self) -> None:
         """Close the client; returns within about a second."""

@@ -19,7 +19,7 @@ from ...client.protocol import limits
 from ...client.protocol.errors import LognodeError, LogNotFound
 from ...client.protocol.key_partitions import span
 from ...client.protocol.reads import READ_SPAN, RESOLVE
-from ..runtime.slices import stepped
+from ..runtime.slices import one_by_one, stepped
 from . import batches, codes
 from .answers import Fetched, Offset
 from .codes import code_of
@@ -89,9 +89,9 @@ async def _until(parts: Sequence[_Part], until: float, holds: Callable[[], bool]
     """Wait for news of the partitions until the condition holds, or until the time is over."""
     news = asyncio.Event()
     places = [(part.topic.news, (part.wanted.partition,)) for part in parts if part.topic]
-    for told, partition in places:
-        told.listen(partition, news.set)
     try:
+        async for told, partition in one_by_one(places):
+            told.listen(partition, news.set)
         async with asyncio.timeout_at(until):
             while not holds():
                 news.clear()
@@ -111,20 +111,20 @@ class Fetching:
         self._topics = topics
         self._room = room
 
-    async def fetch(self, request: Fetch, send: Send) -> None:
-        """Answer a fetch; `send` sends the rows.
+    async def fetch(self, request: Fetch, send: Send, host: str) -> None:
+        """Answer a fetch of a client on this host; `send` sends the rows.
 
         Records that are fewer than the client wants are dropped, and read again once there are
         more: a fetch that waits holds no room.
         """
         until = self._cluster.now() + min(max(request.max_wait_ms, 0) / 1000, _WAIT_MAX_S)
-        parts = [await self._part(each) for each in request.partitions]
+        parts = [await self._part(each) async for each in one_by_one(request.partitions)]
         most = min(max(request.max_bytes, 1), FETCH_BYTES_MAX)
         least = min(request.min_bytes, most)
         if least > 0 and parts and not any(part.error for part in parts):
             await _until(parts, until, lambda: any(part.has_more for part in parts))
         while any(part.has_more for part in parts):
-            async with self._room.held(most + limits.value_bytes_max):
+            async with self._room.held(most + limits.value_bytes_max, host):
                 left = await self._read(parts, most)
                 is_late = self._cluster.now() >= until or any(part.error for part in parts)
                 if most - left >= least or is_late:
@@ -198,9 +198,8 @@ class Fetching:
             if not page["more"] or page["next"] <= at:
                 break
             at = page["next"]
-        found = [batches.passed(part.offset, end - 1)]
-        part.offset = end
-        return found
+        batch, part.offset = batches.passed(part.offset, end)
+        return [batch]
 
     # Offsets.
 
@@ -216,7 +215,10 @@ class Fetching:
                 fresh[name] = codes.NONE
             except LognodeError as error:
                 fresh[name] = self._failed(name, error)
-        return [await self._offset(each, fresh[each.topic], deadline) for each in asked]
+        return [
+            await self._offset(each, fresh[each.topic], deadline)
+            async for each in one_by_one(asked)
+        ]
 
     async def _offset(self, asked: Asked, error: int, deadline: float) -> Offset:
         if error:

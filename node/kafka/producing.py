@@ -13,8 +13,9 @@ does not hear of it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from ...client.appends import AppendBatch, Columns, check_one_batch
@@ -22,7 +23,7 @@ from ...client.cluster import Cluster
 from ...client.protocol import limits
 from ...client.protocol.errors import LognodeError, LogNotFound
 from ...client.protocol.key_partitions import prefix
-from ..runtime.slices import in_slices, stepped
+from ..runtime.slices import in_slices, one_by_one, stepped
 from . import batches, codes, stored_records
 from .answers import NO_OFFSET, Appended
 from .codes import code_of
@@ -30,7 +31,8 @@ from .compression import unpacked
 from .idempotent import Idempotent, Place
 from .refused import Refused
 from .requests import Produce, Produced
-from .topics import Topics
+from .room import Room
+from .topics import Topic, Topics
 
 _TIMEOUT_S: Final = (1.0, 30.0)
 """The least and the most time that an append gets."""
@@ -41,7 +43,12 @@ _UNPACKED_MAX: Final = 4 * limits.MIB
 """Bytes of the records of a batch with their lengths; a batch has at most half of it in keys,
 values and headers."""
 _INLINE_BYTES: Final = 32 * limits.KIB
-"""A packed batch of this size is unpacked at once, within a millisecond."""
+_INLINE_UNPACKED: Final = 256 * limits.KIB
+"""A batch of these sizes, packed and unpacked, is unpacked at once, within a millisecond."""
+_MEMORY: Final = 256 * limits.MIB
+"""Memory for all batches that are being unpacked and handed over; a host has half of it."""
+_RECORD_COST: Final = 300
+"""Memory of a record beside its bytes, about."""
 _ACKS: Final = (-1, 0, 1)
 
 Begun = AppendBatch | asyncio.Task[Place] | Appended
@@ -55,13 +62,17 @@ class Producing:
         self._cluster = cluster
         self._topics = topics
         self._idempotent = Idempotent(cluster)
+        self._room = Room(_MEMORY, _MEMORY // 2)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="lognode-kafka")
 
-    async def begin(self, request: Produce) -> Settled:
-        """Hand the batches over; return what waits for their outcomes."""
+    async def begin(self, request: Produce, host: str) -> Settled:
+        """Hand the batches of a client on this host over; return what waits for their outcomes."""
         least, most = _TIMEOUT_S
         deadline = self._cluster.now() + min(max(request.timeout_ms / 1000, least), most)
-        begun = [await self._submit(request, each, deadline) for each in request.batches]
+        begun = [
+            await self._submit(request, each, deadline, host)
+            async for each in one_by_one(request.batches)
+        ]
 
         async def settled() -> list[Appended]:
             pairs = zip(request.batches, begun, strict=True)
@@ -69,7 +80,7 @@ class Producing:
 
         return settled
 
-    async def _submit(self, request: Produce, each: Produced, deadline: float) -> Begun:
+    async def _submit(self, request: Produce, each: Produced, deadline: float, host: str) -> Begun:
         """Hand one batch over, or return why it was refused."""
         try:
             if request.transactional:
@@ -80,33 +91,66 @@ class Producing:
                 )
             topic = await self._topics.known(each.topic, deadline)
             topic.check(each.partition)
-            batch, records = await self._records(each.records)
-            rows = stored_records.rows(prefix(each.partition), records, keyed=topic.routes.compacts)
-            columns = Columns(await in_slices(rows))
-            check_one_batch(columns)
-            if batch.producer >= 0:
-                return await self._idempotent.begin(topic, each.partition, batch, columns, deadline)
-            sender = await topic.sender(len(columns), deadline)
-            return sender.batcher.add_atomic(columns, deadline)
+            batch = batches.opened(each.records)
+            async with self._memory(batch, host, deadline) as shrink:
+                plain = await self._plain(batch.compression, batch.packed)
+                shrink(_cost(batch, len(plain)))
+                columns = await self._columns(topic, each.partition, plain, batch.count)
+                if batch.producer >= 0:
+                    return await self._idempotent.begin(
+                        topic, each.partition, batch, columns, deadline
+                    )
+                sender = await topic.sender(len(columns), deadline)
+                return sender.batcher.add_atomic(columns, deadline)
         except Refused as refusal:
             return Appended(each.topic, each.partition, refusal.code)
         except LognodeError as error:
             return self._failed(each, error)
 
-    async def _records(self, data: bytes) -> tuple[batches.Batch, list[batches.Record]]:
-        batch = batches.opened(data)
-        if not batch.compression or len(batch.packed) <= _INLINE_BYTES:
-            plain = unpacked(batch.compression, batch.packed, _UNPACKED_MAX)
-        else:
-            plain = await asyncio.get_running_loop().run_in_executor(
-                self._threads, unpacked, batch.compression, batch.packed, _UNPACKED_MAX
-            )
+    @asynccontextmanager
+    async def _memory(
+        self, batch: batches.Batch, host: str, deadline: float
+    ) -> AsyncIterator[Callable[[int], None]]:
+        """Have memory for a batch until another part of the node has the records; yield what gives
+        a part of the memory back. Raises Refused."""
         if batch.count > limits.batch_records_max:
             raise Refused(
                 codes.MESSAGE_TOO_LARGE,
                 f"a batch has {batch.count} records; {limits.batch_records_max} are allowed",
             )
-        return batch, await stepped(batches.records(plain, batch.count))
+        most = _cost(batch, _UNPACKED_MAX if batch.compression else len(batch.packed))
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    shrink = await stack.enter_async_context(self._room.held(most, host))
+            except TimeoutError:
+                raise Refused(
+                    codes.NOT_ENOUGH_REPLICAS, "the node has no memory for more batches"
+                ) from None
+            yield shrink
+
+    async def _columns(self, topic: Topic, partition: int, plain: bytes, count: int) -> Columns:
+        """Return the entries of the records of a batch. Raises Refused, LimitExceeded."""
+        records = await stepped(batches.records(plain, count))
+        rows = stored_records.rows(prefix(partition), records, keyed=topic.routes.compacts)
+        columns = Columns(await in_slices(rows))
+        check_one_batch(columns)
+        return columns
+
+    async def _plain(self, compression: int, packed: bytes) -> bytes:
+        """Return the records of a batch, unpacked. A few bytes may become four million, so a thread
+        unpacks what is not small afterwards."""
+        if not compression:
+            return unpacked(compression, packed, _UNPACKED_MAX)
+        if len(packed) <= _INLINE_BYTES:
+            try:
+                return unpacked(compression, packed, _INLINE_UNPACKED)
+            except Refused as refusal:
+                if refusal.code != codes.MESSAGE_TOO_LARGE:
+                    raise
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, unpacked, compression, packed, _UNPACKED_MAX
+        )
 
     async def _outcome(self, each: Produced, batch: Begun, deadline: float) -> Appended:
         if isinstance(batch, Appended):
@@ -151,3 +195,9 @@ class Producing:
     def close(self) -> None:
         """End the thread that unpacks."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _cost(batch: batches.Batch, plain: int) -> int:
+    """Return the memory of a batch with so many bytes of records: the bytes, the records, and the
+    entries that are made of them."""
+    return 2 * plain + _RECORD_COST * batch.count

@@ -1,50 +1,94 @@
-"""Memory of the door for requests and answers, shared by all connections in the order of asking."""
+"""Memory of the door for requests and answers, shared by all connections in the order of asking.
+
+An owner, which is the host of a client, may have a bounded share. So a host whose requests never
+arrive, or whose clients take no answers, does not stop the clients of other hosts: these pass the
+requests that wait for their own host's share.
+"""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+
+class _Waiter(NamedTuple):
+    """A request that waits for its bytes."""
+
+    size: int
+    owner: str
+    granted: "asyncio.Future[None]"
 
 
 class Room:
-    """A number of bytes. One request may always have its bytes, however many they are."""
+    """A number of bytes. One request may always have its bytes, however many they are.
 
-    def __init__(self, most: int) -> None:
+    `of_owner`: the most bytes of an owner; an owner without any may have its request's bytes.
+    """
+
+    def __init__(self, most: int, of_owner: int | None = None) -> None:
         self._most = most
+        self._of_owner = most if of_owner is None else of_owner
         self._taken = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._owned: Counter[str] = Counter()
+        self._waiting: deque[_Waiter] = deque()
 
     @asynccontextmanager
-    async def held(self, size: int) -> AsyncIterator[None]:
-        """Wait for so many bytes, and have them in the context."""
-        await self.take(size)
-        try:
-            yield
-        finally:
-            self.free(size)
+    async def held(self, size: int, owner: str = "") -> AsyncIterator[Callable[[int], None]]:
+        """Wait for so many bytes, and have them in the context. The context yields what gives all
+        but so many of the bytes back."""
+        await self.take(size, owner)
+        has = size
 
-    async def take(self, size: int) -> None:
-        """Wait for so many bytes, and take them."""
-        if not self._waiting and self._fits(size):
-            self._taken += size
-            return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, waiter))
+        def shrink(to: int) -> None:
+            nonlocal has
+            before, has = has, min(has, to)
+            self.free(before - has, owner)
+
         try:
-            await waiter  # `free` takes the bytes for this request
+            yield shrink
+        finally:
+            self.free(has, owner)
+
+    async def take(self, size: int, owner: str = "") -> None:
+        """Wait for so many bytes, and take them."""
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiter(size, owner, granted))
+        self._grant()
+        try:
+            await granted  # `_grant` takes the bytes for this request
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self.free(size)
+            if granted.done() and not granted.cancelled():
+                self.free(size, owner)
+            else:
+                self._grant()  # those behind this request may have waited for it alone
             raise
 
-    def free(self, size: int) -> None:
+    def free(self, size: int, owner: str = "") -> None:
         """Give bytes back, and give those who wait theirs."""
         self._taken -= size
-        while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
-            wanted, waiter = self._waiting.popleft()
-            if not waiter.done():
-                self._taken += wanted
-                waiter.set_result(None)
+        self._owned[owner] -= size
+        if not self._owned[owner]:
+            del self._owned[owner]
+        self._grant()
 
-    def _fits(self, size: int) -> bool:
-        return not self._taken or self._taken + size <= self._most
+    def _grant(self) -> None:
+        """Give bytes in the order of asking; pass those whose owner has its share."""
+        passed: list[_Waiter] = []
+        full: set[str] = set()
+        while self._waiting:
+            size, owner, granted = self._waiting[0]
+            owned = self._owned[owner]
+            if granted.done():
+                self._waiting.popleft()
+            elif owner in full or (owned and owned + size > self._of_owner):
+                full.add(owner)
+                passed.append(self._waiting.popleft())
+            elif self._taken and self._taken + size > self._most:
+                break
+            else:
+                self._waiting.popleft()
+                self._taken += size
+                self._owned[owner] += size
+                granted.set_result(None)
+        self._waiting.extendleft(reversed(passed))

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Final
 
 from ...client.accepting.listening import Entrance
@@ -25,6 +26,10 @@ from .wire import Malformed
 REQUEST_BYTES_MAX: Final = 8 * limits.MIB
 _REQUESTS_BYTES_MAX: Final = 64 * limits.MIB
 """Bytes of all requests that are being read or decoded."""
+_OF_HOST: Final = _REQUESTS_BYTES_MAX // 2
+"""Bytes of these that one host may have."""
+_SMALL: Final = 64 * limits.KIB
+"""A request of this size waits for no memory: a connection buffers as many bytes anyway."""
 _UNDER_WAY_MAX: Final = 16
 """Appends of a connection whose answers are not sent yet."""
 _LEAST: Final = 8
@@ -49,7 +54,7 @@ class KafkaServer:
     def __init__(self, door: KafkaDoor, *, connections_max: int) -> None:
         self._door = door
         self._connections_max = connections_max
-        self._room = Room(_REQUESTS_BYTES_MAX)
+        self._room = Room(_REQUESTS_BYTES_MAX, _OF_HOST)
         self._guests: dict[_Guest, asyncio.Task[None] | None] = {}
         self._hosts: Counter[str] = Counter()
         self._entrance: Entrance | None = None
@@ -91,7 +96,7 @@ class KafkaServer:
         if self._hosts[guest.host] > max(1, int(self._connections_max * _HOST_SHARE)):
             writer.transport.abort()
             return
-        connection = _Connection(self._door, self._room, guest.reader, writer)
+        connection = _Connection(self._door, self._room, guest, writer)
         self._guests[guest] = asyncio.create_task(connection.serve())
 
     def _gone(self, guest: "_Guest") -> None:
@@ -132,12 +137,12 @@ class _Connection:
     """The requests of one connection."""
 
     def __init__(
-        self, door: KafkaDoor, room: Room, reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:  # fmt: skip
+        self, door: KafkaDoor, room: Room, guest: _Guest, writer: asyncio.StreamWriter
+    ) -> None:
         self._door = door
         self._room = room
-        self._reader = reader
+        self._reader = guest.reader
+        self._host = guest.host
         self._writer = writer
         self._begun: asyncio.Queue[Finish] = asyncio.Queue(_UNDER_WAY_MAX)
 
@@ -174,10 +179,10 @@ class _Connection:
                 raise Malformed(
                     f"a request has {size} bytes; {_LEAST} to {REQUEST_BYTES_MAX} are allowed"
                 )
-            async with self._room.held(size):
+            async with self._room.held(size, self._host) if size > _SMALL else nullcontext():
                 async with asyncio.timeout(_REQUEST_S):
                     data = await self._reader.readexactly(size)
-                finish, may_go_on = await self._door.begin(data)
+                finish, may_go_on = await self._door.begin(data, self._host)
                 del data
             await self._begun.put(finish)
             if not may_go_on:

@@ -1,7 +1,7 @@
 """The values of Kafka's protocol, before its flexible versions: numbers, texts, bytes and arrays.
 
-A reader believes no length before it is checked against the bytes that are left. So a request
-costs at most a small multiple of its own bytes.
+A reader believes no length before it is checked against the bytes that are left, and reads a
+bounded number of elements of arrays. So the memory that a request costs has a bound.
 """
 
 import struct
@@ -14,17 +14,27 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _NULL: Final = -1
+ELEMENTS_MAX: Final = 10_000
+"""The most elements of all arrays of a request together: topics, partitions, names, settings."""
 
 
 class Malformed(Exception):
     """A request breaks the protocol. Kafka closes the connection then, and so does this node."""
 
 
-class Reader:
-    """Reads the values of a request one after another. Every method raises Malformed."""
+class TooMany(Malformed):
+    """A request has more elements than the reader allows."""
 
-    def __init__(self, data: bytes) -> None:
+
+class Reader:
+    """Reads the values of a request one after another. Every method raises Malformed.
+
+    `elements_max`: the most elements that all arrays of the request have together.
+    """
+
+    def __init__(self, data: bytes, elements_max: int = ELEMENTS_MAX) -> None:
         self._data = data
+        self._elements_left = elements_max
         self._at = 0
 
     def int8(self) -> int:
@@ -80,6 +90,9 @@ class Reader:
             return None
         if not 0 <= count <= (len(self._data) - self._at) // least:
             raise Malformed(f"an array has {count} elements, more than bytes are left")
+        self._elements_left -= count
+        if self._elements_left < 0:
+            raise TooMany("the request names too many topics and partitions. Send several requests")
         return [read() for _ in range(count)]
 
     def _number(self, form: struct.Struct) -> int:

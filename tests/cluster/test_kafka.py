@@ -142,9 +142,11 @@ def offsets_of(cluster: testing.LocalCluster, topic: str, partition: int) -> tup
 class Raw:
     """A connection that sends bytes."""
 
-    def __init__(self, cluster: testing.LocalCluster) -> None:
-        host, port = cluster.nodes[0]._flags[-1].split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
+    def __init__(self, cluster: testing.LocalCluster, *, host: str = "127.0.0.1") -> None:
+        address, port = cluster.nodes[0]._flags[-1].split(":")
+        self.socket = socket.create_connection(
+            (address, int(port)), timeout=20, source_address=(host, 0)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -645,3 +647,44 @@ def test_S8_a_batch_that_is_sent_again_gets_the_offset_of_the_first(
     assert found == [b"a"] * 2 + [b"b"] * 2 + [b"c"] * 2 + [b"epoch"] * 2
     other = wire.batch([(b"k", b"v")], producer=1 << 60, epoch=0, sequence=0)
     assert outcome(raw.ask(wire.produce("again", 1, other)))[0] == codes.UNKNOWN_PRODUCER_ID
+
+
+def test_a_host_whose_requests_never_arrive_does_not_stop_others(
+    kafka: testing.LocalCluster, client: lognode.Client
+) -> None:
+    """Each announces 8 MiB: eight of them had all memory for requests."""
+    create(client, "others", 1)
+    small = wire.produce("others", 0, wire.batch([(b"k", b"v")]))
+    large = wire.produce("others", 0, wire.batch([(b"k", b"v" * 500_000)]))
+    silent = [Raw(kafka) for _ in range(16)]
+    for connection in silent:
+        connection.socket.sendall(struct.pack(">i", 8 << 20))
+    with Raw(kafka, host="127.0.0.2") as other, Raw(kafka) as neighbour:
+        assert outcome(other.ask(large))[0] == codes.NONE
+        assert outcome(neighbour.ask(small))[0] == codes.NONE
+    for connection in silent:
+        connection.socket.close()
+
+
+def test_requests_with_many_elements_are_answered_or_refused(
+    raw: Raw, client: lognode.Client
+) -> None:
+    create(client, "some", 3)
+    rows = [struct.pack(">iqi", n, 0, 1 << 20) for n in range(3_000)]
+    head = struct.pack(">iiiib", -1, 0, 0, 1 << 20, 0)
+    answer = raw.ask(wire.request(api.FETCH, 4, head + wire.array([wire.text("some") +
+                                                                  wire.array(rows)])))  # fmt: skip
+    assert int.from_bytes(answer[18:22], "big") == 3_000
+    names = [wire.text(f" {n}") for n in range(1_500)]
+    answer = raw.ask(wire.request(api.METADATA, 4, wire.array(names) + b"\0"))
+    assert answer.count(struct.pack(">h", codes.INVALID_TOPIC) + names[7]) == 1
+    assert raw.ask(wire.request(api.METADATA, 4, wire.array(names * 7) + b"\0")) == b""
+
+
+def test_settings_of_any_length_are_refused_by_name(raw: Raw, client: lognode.Client) -> None:
+    for name, value in (("retention.ms", "9" * 5_000), ("retention.ms", "9" * 25),
+                        ("x" * 32_767, "y" * 32_767)):  # fmt: skip
+        settings = wire.array([wire.text(name) + wire.text(value)])
+        topic = wire.text("new") + struct.pack(">ih", 1, 1) + wire.array([]) + settings
+        answer = raw.ask(wire.request(api.CREATE_TOPICS, 1, wire.array([topic]) + bytes(5)))
+        assert struct.unpack_from(">h", answer, 4 + 4 + 5) == (codes.INVALID_CONFIG,)

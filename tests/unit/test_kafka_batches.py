@@ -1,5 +1,7 @@
 """Record batches of Kafka by their bytes: of producers, also hostile ones, and for consumers."""
 
+import asyncio
+import contextlib
 import gzip
 import zlib
 from collections.abc import Sequence
@@ -12,12 +14,15 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lognode.client.cluster import Cluster
 from lognode.client.protocol import limits
 from lognode.client.protocol.types import Headers
 from lognode.node.kafka import batches, codes, stored_records
 from lognode.node.kafka.batches import Record
 from lognode.node.kafka.compression import unpacked
+from lognode.node.kafka.producing import Producing
 from lognode.node.kafka.refused import Refused
+from lognode.node.kafka.topics import Topics
 
 ROWS: list[Any] = [
     (b"k", b"v"),
@@ -239,6 +244,98 @@ def test_the_page_of_a_single_key_is_written_too() -> None:
 
 
 def test_a_control_batch_moves_a_consumer_to_the_end() -> None:
-    head = batches._HEAD.unpack_from(batches.passed(5, 9))
+    data, end = batches.passed(5, 10)
+    head = batches._HEAD.unpack_from(data)
     assert (head[0], head[6], head[12]) == (5, 4, 1)
     assert head[5] & 32
+    assert end == 10
+
+
+def test_a_control_batch_passes_as_much_of_a_wide_gap_as_a_batch_can() -> None:
+    data, end = batches.passed(5, 1 << 40)
+    assert end == 5 + (1 << 31)
+    assert batches._HEAD.unpack_from(data)[6] == (1 << 31) - 1
+
+
+# Batches that cost more than they seem.
+
+
+def test_a_record_with_more_headers_than_an_entry_holds_is_refused_before_they_are_read() -> None:
+    rows: list[Any] = [(b"k", b"v", [(b"", None)] * 100_000)]
+    with pytest.raises(Refused) as refusal:
+        read(wire.batch(rows))
+    assert refusal.value.code == codes.INVALID_RECORD
+    most = [(b"k", b"v", [(b"", None)] * 1_000)]
+    assert shown(read(wire.batch(most))) == expected(most)
+
+
+def test_records_with_many_headers_are_read_in_more_steps() -> None:
+    """64 records are a step; their headers count as records."""
+    rows: list[Any] = [(b"k", b"v", [(b"", None)] * 1_000)] * 64
+    batch = batches.opened(wire.batch(rows))
+    steps = sum(1 for _ in batches.records(batch.packed, batch.count))
+    assert steps >= len(rows)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "pack"),
+    [
+        (1, lambda data: zlib.compress(data, wbits=31)),
+        (2, lambda data: bytes(cramjam.snappy.compress_raw(data))),
+        (3, lambda data: bytes(cramjam.lz4.compress(data))),
+        (4, zstandard.compress),
+        (2, lambda _: b"\x82SNAPPY\0" + bytes(8) + b"\0\0\0\1\0" * 6_000),
+    ],
+)
+@pytest.mark.parametrize("count", [4, 5])
+def test_a_small_batch_that_unpacks_to_much_is_unpacked_beside_the_loop(
+    attributes: int, pack: Any, count: int
+) -> None:
+    """Four million bytes take ten milliseconds of a processor, which is a thread's work."""
+    packed = pack(bytes(count * limits.MIB))
+    data = wire.batch([(b"k", b"v")], packed=packed, attributes=attributes)
+    batch, turns = batches.opened(data), list[int]()
+
+    async def run() -> None:
+        cluster = Cluster((("127.0.0.1", 1),))
+        producing = Producing(cluster, Topics(cluster))
+        asyncio.get_running_loop().call_soon(turns.append, 1)
+        try:
+            with contextlib.suppress(Refused):
+                await producing._plain(batch.compression, batch.packed)
+            assert turns, "the loop stood still"
+        finally:
+            producing.close()
+            await cluster.close()
+
+    asyncio.run(run())
+
+
+def test_batches_that_wait_have_bounded_memory_and_a_share_for_each_host() -> None:
+    """A few kilobytes become megabytes of records, which wait while a range has no leader."""
+    batch = batches.opened(wire.batch([(b"k", b"v")] * 10_000, packed=b"", attributes=1))
+    shrinks: list[Any] = []
+
+    async def run() -> None:
+        cluster = Cluster((("127.0.0.1", 1),))
+        producing = Producing(cluster, Topics(cluster))
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def begin(host: str) -> Any:
+                soon = cluster.now() + 0.05
+                return await stack.enter_async_context(producing._memory(batch, host, soon))
+
+            async def begin_many() -> None:
+                for _ in range(100):
+                    shrinks.append(await begin("greedy"))
+
+            with pytest.raises(Refused) as refusal:
+                await begin_many()
+            assert refusal.value.code == codes.NOT_ENOUGH_REPLICAS
+            await begin("other")
+            shrinks[0](0)
+            await begin("greedy")
+        producing.close()
+        await cluster.close()
+
+    asyncio.run(run())

@@ -1,5 +1,6 @@
 """Requests and answers of Kafka's protocol by their bytes."""
 
+import asyncio
 import struct
 from typing import Any
 
@@ -10,11 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lognode.client.protocol import errors
-from lognode.node.kafka import answers, api, codes
+from lognode.node.kafka import answers, api, codes, many, requests
 from lognode.node.kafka.codes import code_of
 from lognode.node.kafka.wire import Malformed, Reader
 
 DECODERS = KAFKA_REQUESTS
+
+
+FETCH_HEAD = struct.pack(">iiiib", -1, 0, 1, 1, 0)
+
+
+def topic_of(partitions: int) -> bytes:
+    """A topic of a fetch, with so many partitions."""
+    return wire.text("a") + wire.array([struct.pack(">iqi", 1, 2, 3)] * partitions)
 
 
 def decoded(data: bytes) -> tuple[api.Head, Any]:
@@ -78,6 +87,10 @@ def test_topics_are_created_with_settings() -> None:
         wire.request(api.METADATA, 7, wire.array([b"\0\4\xff\xff\xff\xff"])),
         wire.request(api.METADATA, 7, wire.array([b"\x7f\xff"])),
         wire.request(api.METADATA, 7, wire.array([wire.text(None)])),
+        wire.request(api.METADATA, 7, wire.array([wire.text("a")] * 10_001) + b"\0"),
+        wire.request(api.METADATA, 7, wire.array([b"\0\0"] * 4_000_000) + b"\0"),
+        wire.request(api.DELETE_TOPICS, 1, wire.array([wire.text("a")] * 10_001) + bytes(4)),
+        wire.request(api.FETCH, 4, FETCH_HEAD + wire.array([topic_of(5_000), topic_of(5_000)])),
     ],
 )
 def test_a_request_that_breaks_the_protocol_is_malformed(data: bytes) -> None:
@@ -163,3 +176,25 @@ def test_S11_a_code_never_says_not_appended_of_an_unknown_outcome(
     error: errors.LognodeError, code: int
 ) -> None:
     assert code_of(error) == code
+
+
+def test_a_request_with_many_elements_is_decoded_beside_the_loop() -> None:
+    turns: list[int] = []
+
+    async def run(partitions: int) -> int:
+        body = FETCH_HEAD + wire.array([topic_of(partitions)])
+        asyncio.get_running_loop().call_soon(turns.append, partitions)
+        data = wire.request(api.FETCH, 4, body)[4:]
+        found = len((await many.decoded(data, requests.fetch)).partitions)
+        assert (partitions in turns) == (partitions > 1_000)
+        return found
+
+    assert asyncio.run(run(500)) == 500
+    assert asyncio.run(run(9_999)) == 9_999
+
+
+def test_a_message_that_repeats_a_long_name_fits_into_an_answer() -> None:
+    done = answers.Done("a", 40, "x" * 40_000)
+    assert answers.create_topics([done], 1).endswith(wire.text("x" * 1_000))
+    row = answers.Settings(2, "a", 17, "x" * 40_000)
+    assert wire.text("x" * 1_000) in answers.describe_configs([row], 1)

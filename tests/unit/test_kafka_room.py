@@ -73,6 +73,39 @@ def test_a_request_that_leaves_gives_its_bytes_back(granted: bool) -> None:
     asyncio.run(run())
 
 
+def test_a_host_that_holds_its_share_does_not_stop_others() -> None:
+    async def run() -> None:
+        room = Room(100, 50)
+        await room.take(50, "slow")
+        waits, other = begun(room.take(50, "slow")), begun(room.take(50, "other"))
+        await settled()
+        assert not waits.done()
+        assert other.done(), "another host passes a host that has its share"
+        third = begun(room.take(10, "third"))
+        room.free(50, "slow")
+        await settled()
+        assert waits.done(), "the oldest request comes first"
+        assert not third.done()
+        room.free(50, "other")
+        await settled()
+        assert third.done()
+
+    asyncio.run(run())
+
+
+def test_a_large_request_that_leaves_makes_way_for_those_behind() -> None:
+    async def run() -> None:
+        room = Room(100)
+        await room.take(60)
+        leaves, small = begun(room.take(70)), begun(room.take(10))
+        await settled()
+        leaves.cancel()
+        await settled()
+        assert small.done()
+
+    asyncio.run(run())
+
+
 def test_a_new_epoch_has_numbers_above_all_numbers_before() -> None:
     last = _first_number(Batch(0, 1, 7, 0, (1 << 31) - 1, b""))
     assert _first_number(Batch(0, 1, 7, 0, 0, b"")) == 1
