@@ -26,6 +26,8 @@ from .served_range import ServedRange
 
 LEASES_MAX: Final = 256
 """The most leases of a process."""
+LEASES_OF_HOST_MAX: Final = LEASES_MAX // 2
+"""The most of one host: clients need no token, and one host shall not take all leases."""
 _PARTS_MAX: Final = limits.ranges_per_log_max
 """The most parts of a lease."""
 _FLOORS_MAX: Final = 5_000
@@ -46,6 +48,7 @@ class Part(NamedTuple):
 class _Held:
     """A lease. `ends_at`: by the clock of this process. The parts are disjoint."""
 
+    host: str
     ends_at: float
     parts: list[Part] = field(default_factory=list)
 
@@ -71,8 +74,9 @@ class SnapshotLeases:
         for lease in self._leases.values():
             yield from (part.range for part in lease.parts)
 
-    def take(self, range_: ServedRange, body: Body) -> Body:
-        """Take or renew a lease on the range's part of a span; see `serving.lease.take`.
+    def take(self, range_: ServedRange, body: Body, host: str) -> Body:
+        """Take or renew a lease of a client's host on the range's part of a span; see
+        `serving.lease.take`.
 
         Raises GenerationMismatch, LimitExceeded, Conflict, NotFound as a node does; Unavailable for
         a seq that this process does not have yet.
@@ -98,10 +102,10 @@ class SnapshotLeases:
         elif body["renew"]:
             raise NotFound(f"lease {name} has ended, or never existed")
         else:
-            self._begin(name, Part(span, through, range_), ends_at)
+            self._begin(name, host, Part(span, through, range_), ends_at)
         return {"end_key": span[1], "expires_ms": self._wall_ms() + body["lease_ms"]}
 
-    def _begin(self, name: str, part: Part, ends_at: float) -> None:
+    def _begin(self, name: str, host: str, part: Part, ends_at: float) -> None:
         if part.range.state.next_seq <= part.through:
             raise Unavailable(
                 f"the tier has seqs below {part.range.state.next_seq} of range "
@@ -110,18 +114,31 @@ class SnapshotLeases:
                 reason="behind",
             )
         lease = self._leases.get(name)
-        count = len(self._leases) + (lease is None)
-        if count > LEASES_MAX or (lease is not None and len(lease.parts) >= _PARTS_MAX):
+        if lease is None:
+            self._check_room(host)
+        elif len(lease.parts) >= _PARTS_MAX:
             raise LimitExceeded(
-                f"this process would have {count} leases; at most {LEASES_MAX} are allowed. Close "
-                "snapshots that are not in use, or wait until their leases end",
-                limit="leases_max", value=count, allowed=LEASES_MAX,
+                f"lease {name} has {_PARTS_MAX} parts, the limit; take a lease on fewer spans",
+                limit="lease_parts_max", value=_PARTS_MAX + 1, allowed=_PARTS_MAX,
             )  # fmt: skip
         _enter(name, part)
         if lease is None:
-            lease = self._leases[name] = _Held(ends_at)
+            lease = self._leases[name] = _Held(host, ends_at)
         lease.ends_at = max(lease.ends_at, ends_at)
         lease.parts.append(part)
+
+    def _check_room(self, host: str) -> None:
+        own = sum(lease.host == host for lease in self._leases.values())
+        for who, count, most in (
+            ("this process", len(self._leases), LEASES_MAX),
+            (f"host {host}", own, LEASES_OF_HOST_MAX),
+        ):
+            if count >= most:
+                raise LimitExceeded(
+                    f"{who} would have {count + 1} leases; at most {most} are allowed. Close "
+                    "snapshots that are not in use, or wait until their leases end",
+                    limit="leases_max", value=count + 1, allowed=most,
+                )  # fmt: skip
 
     def release(self, name: str) -> None:
         """End a lease on all keys. An unknown lease has already ended."""

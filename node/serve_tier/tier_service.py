@@ -162,7 +162,7 @@ class TierService:
             return await self._read(operation, read, request)
         if operation is LEASE_TAKE:
             self._check_fresh()
-            answer = self._leases.take(self._find(body), body)
+            answer = self._leases.take(self._find(body), body, request.connection.host)
             self._places.tell(self._following.served, self._leases)
             return answer
         if operation is LEASE_RELEASE:

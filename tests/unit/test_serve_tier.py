@@ -49,6 +49,9 @@ class Objects(CountedObjects):
         return (each for each in super().objects(folder) if not self.hides(each.name))
 
 
+HOST = "10.0.0.1"
+
+
 class Process:
     """The parts of a process, and what the leaders of the cluster write."""
 
@@ -202,20 +205,20 @@ def test_a_lease_is_taken_renewed_released_and_ends(process: Process) -> None:
     process.flush()
     process.writes.publish(process.made, Chain(7, 2), 1, (b"", b"30"))
     (range_,) = process.looks()[0].logs["orders"].ranges
-    assert leases.take(range_, asked(40)) == {"end_key": b"30", "expires_ms": 15_000}
-    assert leases.take(range_, asked(40, end=b"20"))["end_key"] == b"20", "a repetition"
+    assert leases.take(range_, asked(40), HOST) == {"end_key": b"30", "expires_ms": 15_000}
+    assert leases.take(range_, asked(40, end=b"20"), HOST)["end_key"] == b"20", "a repetition"
     for body, error in (
         (asked(39), Conflict), (asked(40, renew=True, lease="other"), NotFound),
         (asked(41, lease="other"), Unavailable), (asked(40, start=b"30"), GenerationMismatch),
     ):  # fmt: skip
         with pytest.raises(error):
-            leases.take(range_, body)
+            leases.take(range_, body, HOST)
     assert leases.count == 1
     assert leases.part("l", b"29") == Part((b"", b"30"), 40, range_)
     with pytest.raises(NotFound):
         leases.part("l", b"30")
     process.now += 9.9
-    leases.take(range_, asked(40, renew=True))
+    leases.take(range_, asked(40, renew=True), HOST)
     process.now += 9.9
     assert leases.part("l", b"").range is range_
     process.now += 0.2
@@ -223,21 +226,27 @@ def test_a_lease_is_taken_renewed_released_and_ends(process: Process) -> None:
         leases.part("l", b"")
     with pytest.raises(NotFound):
         range_.state.scan(b"00", limit=1, bytes_max=MIB, as_of="l")
-    leases.take(range_, asked(40))
+    leases.take(range_, asked(40), HOST)
     leases.release("l")
     leases.release("l")
     assert not leases.count
 
 
 def test_leases_are_bounded(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_leases, "LEASES_MAX", 2)
+    monkeypatch.setattr(snapshot_leases, "LEASES_MAX", 3)
+    monkeypatch.setattr(snapshot_leases, "LEASES_OF_HOST_MAX", 2)
     process.flush()
     process.writes.publish(process.made, Chain(7, 2), 1)
     (range_,) = process.looks()[0].logs["orders"].ranges
     for name in ("a", "b", "a"):
-        process.leases.take(range_, asked(40, lease=name))
-    with pytest.raises(LimitExceeded, match="Close snapshots"):
-        process.leases.take(range_, asked(40, lease="c"))
+        process.leases.take(range_, asked(40, lease=name), HOST)
+    with pytest.raises(LimitExceeded, match=r"host 10\.0\.0\.1 would have 3 leases; at most 2"):
+        process.leases.take(range_, asked(40, lease="c"), HOST)
+    process.leases.take(range_, asked(40, lease="c"), "10.0.0.2")
+    with pytest.raises(LimitExceeded, match="this process would have 4 leases; at most 3"):
+        process.leases.take(range_, asked(40, lease="d"), "10.0.0.2")
+    process.leases.release("a")
+    process.leases.take(range_, asked(40, lease="d"), HOST)
 
 
 def read(process: Process, name: str, key: bytes) -> list[int]:
@@ -255,7 +264,7 @@ def test_a_lease_moves_on_to_manifests_that_show_the_same_and_stays_before_a_tri
 
     def take() -> None:
         served = process.looks()[0]
-        leases.take(served.logs["orders"].ranges[0], asked(80))
+        leases.take(served.logs["orders"].ranges[0], asked(80), HOST)
         taken.append(leases.part("l", b"00"))
 
     take()
