@@ -20,7 +20,7 @@ async def tails(
 
     The answer is about the partitions in [start, end) that lie in the range and have an entry of
     the seq `above` or a higher one. The range waits up to `wait_ms` for such an entry. Raises
-    LogNotFound, Unavailable, Timeout, and Unsupported for a log without partitions.
+    LogNotFound, Unavailable, Timeout, and InvalidArgument for a log without partitions.
     """
     body = {
         "start_key": start, "end_key": end, "above": above, "wait_ms": wait_ms,

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import limits
-from .errors import LimitExceeded, Unsupported
+from .errors import InvalidArgument, LimitExceeded, Unsupported
 
 PREFIX_BYTES: Final = 2
 KEY_BYTES_MAX: Final = limits.key_bytes_max - PREFIX_BYTES
@@ -110,9 +110,10 @@ def unsupported(what: str) -> Unsupported:
     )
 
 
-def without(what: str) -> Unsupported:
+def without(what: str) -> InvalidArgument:
     """Return the error for a question about the partitions of a log that has none."""
-    return Unsupported(
+    return InvalidArgument(
         f"{what} is of a log without Kafka partitions; ask for a log that was created with "
-        "kafka_partitions"
+        "kafka_partitions",
+        what="range",
     )

@@ -32,8 +32,8 @@ class PartitionTails:
         self.paid_handlers: Final[Mapping[Operation, PaidHandler]] = {TAILS: self._serve}
 
     async def _serve(self, body: Body, room: Room) -> Body:
-        """Return the rows, at once or after an entry came. Raises Unsupported for a log without
-        partitions, and Sealed when the generation ends during the wait."""
+        """Return the rows, at once or after an entry came. Raises InvalidArgument for a log
+        without partitions, and Sealed when the generation ends during the wait."""
         answer = await self._read(body, room)
         if answer["rows"] or not body["wait_ms"]:
             return answer
