@@ -137,7 +137,7 @@ class Ranges:
 
     def cursor(self, **options: Any) -> AsyncKeptCursor:
         given = {"keys": None, "prefix": None, "start": "earliest", **options}
-        routes: Any = SimpleNamespace(name="log", hierarchy=b"/")
+        routes: Any = SimpleNamespace(name="log", hierarchy=b"/", log_id=1, partitions=None)
         cluster: Any = self
         return AsyncKeptCursor(cluster, routes, given.pop("name", "c"), timeout=5, **given)
 
@@ -250,7 +250,7 @@ def test_an_operator_lists_sets_and_deletes_cursors(ranges: Ranges) -> None:
         with pytest.raises(Fenced):
             await reader.commit({b"a": 9})
         await ranges.cursor(name="d").open()
-        routes: Any = SimpleNamespace(name="log", hierarchy=b"/")
+        routes: Any = SimpleNamespace(name="log", hierarchy=b"/", log_id=1, partitions=None)
         cluster: Any = ranges
         found = await listed(cluster, routes, (b"", None), 5.0)
         assert [(info.name, info.next, info.keys) for info in found] == [("c", 5, 0), ("d", 1, 0)]
@@ -387,7 +387,7 @@ def test_the_position_of_a_follow_also_passes_entries_that_do_not_match() -> Non
     """Otherwise the reader of a pattern that seldom matches would read everything again."""
 
     async def test() -> None:
-        cluster: Any = SimpleNamespace(now=lambda: 0.0)
+        cluster: Any = SimpleNamespace(now=lambda: 0.0, partitions=None)
         feed = AsyncFeed(cluster, cluster, keys=None, prefix=None, pattern="a/*", start="latest",
                          timeout=5)  # fmt: skip
         done: list[Cursor] = []

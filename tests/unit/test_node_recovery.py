@@ -178,7 +178,9 @@ class Survivor:
 
     async def live(self, node: StorageNode, most: int) -> None:
         """Until so many duties are done, or the range is recovered and all is quiet."""
-        view: Any = SimpleNamespace(metadata=self.metadata, leader=lambda *_: None)
+        view: Any = SimpleNamespace(
+            metadata=self.metadata, leader=lambda *_: None, policy=lambda _: None
+        )
 
         async def fetch(*_: object, **__: object) -> Base:
             raise Unavailable("no peer is left")
