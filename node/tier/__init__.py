@@ -49,4 +49,7 @@ Executions that shaped the code:
 - A leader is killed between two parts: the next leader finds the parts by their names and sizes.
 - A leader dies after an upload and before the manifest: the label of the file falls below the head,
   and a sweep removes the file; another leader with the same head finds and names the file.
+- A leader is paused before it uploads, and a sweep removes all of its covered chain meanwhile. The
+  leader wakes up and uploads the file. The next generation of the range has manifests, and began
+  with the end of the chain: a sweep removes the file although its chain has no manifests.
 """

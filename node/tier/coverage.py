@@ -123,9 +123,13 @@ class Needs:
 
     def may_go(self, file: StoredFile) -> bool:
         """Whether no manifest of this snapshot, and none that comes later, names the file."""
+        if file.path in self._held:
+            return False
         head = self._snapshot.heads.get(file.chain)
-        if head is None or file.path in self._held:
-            return False  # a chain without manifests: the snapshot may be from before its begin
+        if head is None:
+            # The snapshot may be from before the begin of the chain. But the next generation begins
+            # with the end of this one: then the chain was removed, and an old leader woke up later.
+            return Chain(file.chain.range_id, file.chain.generation + 1) in self._snapshot.heads
         return file.chain in self._covered or file.label < head.number
 
     def manifests_that_may_go(self, with_files: Callable[[Chain], bool]) -> Iterator[str]:

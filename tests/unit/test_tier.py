@@ -327,6 +327,22 @@ def test_a_parent_publishes_nothing_more_once_a_child_has_its_files() -> None:
     assert not store.publish(planning.first(replace(own(1), chain=absent), []))
 
 
+def test_a_sweep_removes_what_an_old_leader_uploads_after_the_end_of_its_chain() -> None:
+    objects = MemoryObjects()
+    store = TierStore(objects)
+    late = StoredFile(CHAIN, IDS[5], 1)
+    objects.put(late.part(0), b"x")
+    sweep = Sweep(store, 0.0)
+    store.publish(manifest(Chain(8, 3), span=(b"a", b"b")))
+    assert sweep.look(lambda log_id: False) == (0, 0)  # the listing may be from before the chain
+    named = replace(manifest(Chain(7, 3)), held=held(1, 2))
+    store.publish(named)
+    for at in (1, 2):
+        objects.put(StoredFile(CHAIN, IDS[at], 1).part(0), b"y")
+    assert sweep.look(lambda log_id: False) == (1, 1)
+    assert late.part(0) not in objects.found
+
+
 def test_a_sweep_waits_for_the_grace_time() -> None:
     objects, now = MemoryObjects(), [0.0]
     store = TierStore(objects)
