@@ -123,7 +123,12 @@ UNFIT = "acme\u2028"
 SCOPES = {NEWER: [[["read"], NEWER, b"*"]], UNFIT: [[["read"], UNFIT, b"*"]]}
 NAMED: dict[str, dict[str, dict[str, Any]]] = {
     commands.CREATE_LOG: {
-        name: {**SOUND[commands.CREATE_LOG], "name": name, "hierarchy": None}
+        name: {
+            **SOUND[commands.CREATE_LOG],
+            "name": name,
+            "hierarchy": None,
+            "kafka_partitions": None,
+        }
         for name in (NEWER, UNFIT)
     },
     commands.SET_QUOTA: {name: {"name": name, "limits": {"requests": 5}} for name in SCOPES},
