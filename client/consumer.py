@@ -240,7 +240,8 @@ class AsyncConsumer:
             raise self._not_held(held)
         done = asyncio.get_running_loop().create_future() if wait else None
         on_over = partial(self._acked, held, position, done)
-        self._settling().add(ACKS, [held.key, held.token, position], on_over, held.unit)
+        row = [held.key, held.token, position]
+        self._settling().add(ACKS, row, on_over, held.unit, is_patient=not wait)
         return done
 
     def _acked(

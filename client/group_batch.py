@@ -80,7 +80,8 @@ class AsyncGroupBatch:
         When the call returns, a majority has it on disk, and no consumer of the group gets the
         entries again. The consumer keeps the key until it has acknowledged all entries. With
         `wait=False` the call returns at once, and `AsyncConsumer.flush` waits; many batches then
-        share a request.
+        share a request, and the leader lets them gather for up to 50 ms unless the key has further
+        entries.
         Raises Fenced when the consumer no longer has the key; InvalidArgument for a seq that the
         batch does not have; Overloaded when the range has no room for another position;
         Timeout with unknown outcome: acknowledge again; Unavailable, with unknown outcome when the

@@ -41,11 +41,15 @@ _NOWHERE: Final = -1
 class Settle:
     """One key of a request, until the range has answered."""
 
-    __slots__ = ("is_over", "is_unknown", "key", "kind", "on_over", "row", "turn", "unit", "until")
+    __slots__ = (
+        "is_over", "is_patient", "is_unknown", "key", "kind", "on_over", "row", "turn", "unit",
+        "until",
+    )  # fmt: skip
 
     def __init__(
-        self, kind: str, row: list[Any], on_over: OnOver, turn: "_Turn", unit: Unit
-    ) -> None:
+        self, kind: str, row: list[Any], on_over: OnOver, turn: "_Turn", unit: Unit,
+        *, is_patient: bool,
+    ) -> None:  # fmt: skip
         self.kind = kind
         self.key: bytes = row[0]
         self.unit = unit
@@ -55,6 +59,8 @@ class Settle:
         self.until: float | None = None
         """Until when the key is settled again, once the range had no room for its position."""
         self.turn = turn
+        self.is_patient = is_patient
+        """Whether nobody waits for the answer, so that the leader may let keys gather."""
         self.is_over = False
         self.is_unknown = False
         """Whether an attempt may have been applied whose answer is missing."""
@@ -99,10 +105,12 @@ class Settles:
         self._flushed: dict[_Turn, asyncio.Event] = {}
         """The turns that flushes wait for, each with what is set when the turn is over."""
 
-    def add(self, kind: str, row: list[Any], on_over: OnOver, unit: Unit) -> None:
+    def add(
+        self, kind: str, row: list[Any], on_over: OnOver, unit: Unit, *, is_patient: bool = False
+    ) -> None:
         """Settle a unit: `row` is the row of the request. `on_over` is called once: with None when
-        the unit is settled, or with the error."""
-        settle = Settle(kind, row, on_over, self._turn, unit)
+        the unit is settled, or with the error. `is_patient`: nobody waits for that but a flush."""
+        settle = Settle(kind, row, on_over, self._turn, unit, is_patient=is_patient)
         self._turn.left += 1
         self._open[settle] = None
         self._put(settle)
@@ -231,7 +239,8 @@ class Settles:
 
     def _body(self, settles: list[Settle]) -> Body:
         rows = {kind: [settle.row for settle in settles if settle.kind == kind] for kind in _KINDS}
-        return {**self._common, **rows}
+        patient = all(settle.is_patient for settle in settles)
+        return {**self._common, **rows, "patient": patient}
 
     def _answered(self, settles: list[Settle], answer: Body) -> None:
         if not answer["refused"]:

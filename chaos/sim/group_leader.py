@@ -265,7 +265,7 @@ class GroupLeader:
             return
         known = state.repeated(batch)
         if known is not None:
-            dispatcher.repeated(body["consumer"], [ack])
+            dispatcher.repeated(body["consumer"], [ack], self._now_ms())
             self._flush(dispatcher)
             answer({"status": "ok", "refused": False, "seq": known["seqs"][0]})
             return

@@ -60,6 +60,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "extends[].key": "The key.",
         "extends[].token": _TOKENS,
         "leave": "The consumer ends: it gives back all other keys of the range.",
+        "patient": "Nobody waits for the answer: the leader may let acknowledgements gather, at "
+        "most 50 ms from the last command on.",
         "> refused": "The keys that were refused, in any order.",
         "> refused[].key": "The key.",
         "> refused[].reason": "`lease`: the consumer does not have the key with this token. "

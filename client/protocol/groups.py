@@ -85,6 +85,7 @@ GROUP_SETTLE: Final = Operation(
         "rejects": _rows(token=_TOKEN, error=TEXT),
         "extends": _rows(token=_TOKEN),
         "leave": Optional(Flag(), False),
+        "patient": Optional(Flag(), False),
     }),
     Record({
         "refused": Array(Row(key=KEY, reason=Text(32), position=SEQ), 4 * _KEY_ROWS),

@@ -13,7 +13,7 @@ Duties of the caller, the driver of a leader:
    any other command is applied.
 3. Propose `proposals` in their order, and tell `applied` the answers in the order of the log,
    before the dispatcher is asked for anything that depends on later commands. Then ask for
-   `proposals` again: acknowledgements gather while a command with others is under way.
+   `proposals` again, and at the time of `next_tick_ms`: acknowledgements gather (`ack_turns`).
 4. Call `removed` after entries were removed, before the next `take`; `decided` after a command of
    an operator was applied; `tick` at the time of `next_tick_ms`.
 
@@ -22,7 +22,8 @@ Promises: G1 to G5 of docs/design/groups.md, and bounded memory (`supply`).
 Modules, from the bottom up: `key_line` is what is known of a key; `settling` are requests that wait
 for commands; `leases` are the rights of consumers, `entry_leases` those to single entries;
 `ready_keys` chooses who gets a key; `supply` reads ahead; `floor_claims` raises floors; `commands`
-are proposals; `appends` are batches with acknowledgements; `batches` are answers; `dispatcher`
+are proposals; `ack_turns` says when acknowledgements become a command;
+`appends` are batches with acknowledgements; `batches` are answers; `dispatcher`
 joins them. `letters` names the copies of entries that failed too often.
 
 In a group without an order, what is said of a key holds for each entry: the unit is the entry

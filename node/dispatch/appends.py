@@ -26,8 +26,8 @@ class Keys(NamedTuple):
 
     expected: Callable[[Sequence[bytes]], list[int]]
     """Returns the positions that keys will have when the next command is applied."""
-    acked: Callable[[list[tuple[Lease, int]]], None]
-    """The keys are acknowledged up to the positions."""
+    acked: Callable[[list[tuple[Lease, int]], int], None]
+    """The keys are acknowledged up to the positions, at this time."""
     goes_on: Callable[[Lease], None]
     """The consumer keeps the key: nothing was applied."""
     lost: Callable[[Lease, int], None]
@@ -64,14 +64,14 @@ class Appends:
             lease.wants(ack.through)
         self._waiting.append(appending)
 
-    def repeated(self, consumer: int, acks: Sequence[AckFrom]) -> None:
+    def repeated(self, consumer: int, acks: Sequence[AckFrom], now_ms: int) -> None:
         """Take a repetition of an applied request: leases that this leader has claimed may not show
         yet that their entries are done."""
         for ack in acks:
             lease = self._leases.held(ack.key, ack.token, consumer)
             is_free = lease is not None and not lease.busy and not lease.wanted
             if lease is not None and is_free and self._group.position(ack.key) >= ack.through:
-                self._keys.acked([(lease, ack.through)])
+                self._keys.acked([(lease, ack.through)], now_ms)
 
     def proposals(self, now_ms: int) -> list[Proposal]:
         """Return the commands to propose now, in this order."""
@@ -117,7 +117,7 @@ class Appends:
             lease, state = self._leases.of[ack.key], self._group.rows.get(ack.key)
             is_acked = reply["status"] == "ok" and self._group.position(ack.key) >= ack.through
             if is_acked:
-                self._keys.acked([(lease, ack.through)])
+                self._keys.acked([(lease, ack.through)], now_ms)
             elif at not in actual:
                 self._keys.goes_on(lease)
             elif state is not None and state.parked:

@@ -18,6 +18,7 @@ from ...statemachine.groups.group import Group
 from ...statemachine.groups.selection import Selection
 from ...statemachine.page import Page
 from ...statemachine.spans import Span, has
+from .ack_turns import KEYS_A_TURN, AckTurns
 from .appends import Appends, Keys
 from .batches import Batches
 from .commands import AckFrom, Appending, Failure, Proposal
@@ -38,8 +39,6 @@ _ROWS_MORE: Final = limits.group_rows_max // 4
 _ROWS_FEW: Final = limits.group_rows_max // 32
 """The same while the group has more rows than `_ROWS_TIGHT`."""
 _ROWS_TIGHT: Final = limits.group_rows_max // 4 * 3
-_KEYS_A_TURN: Final = 512
-"""Keys of one answer or command: each key takes 5 to 8 us of a turn of the loop."""
 _BATCH_BYTES: Final = 32
 """The most bytes of a batch in a frame, besides its entries."""
 _ROWS_SPARE: Final = limits.group_keys_a_command_max
@@ -81,10 +80,7 @@ class Dispatcher:
         self._delayed: list[tuple[int, bytes]] = []
         keys = Keys(self._expected, self._acked, self._goes_on, self._lost, self._parks)
         self._appends = Appends(group_id, group, self._leases, keys)
-        self._ack_turns: dict[bytes, Lease] = {}
-        """The leases whose acknowledgements wait to be proposed, by key. They gather while a
-        command with others is under way: a command costs more than dozens of its keys."""
-        self._acks_under_way = 0
+        self._ack_turns = AckTurns()
         self._failures: list[Failure] = []
         self._claim: Pending | None = None
         self._floor_ms = now_ms
@@ -106,6 +102,7 @@ class Dispatcher:
         if isinstance(read, PageRead):
             for line in self._supply.take_page(read, page):
                 self._ready.put(line.key, now_ms)
+            self._ack_turns.wanted(page.keys)
         elif (found := self._supply.take_key(read, page)) is not None:
             self._ready.put(found.key, now_ms)
 
@@ -190,7 +187,7 @@ class Dispatcher:
         found = Batches(self._group)
         if now_ms < self._reclaim_until_ms or consumer in self._silent:
             return found
-        count = min(count, _KEYS_A_TURN)
+        count = min(count, KEYS_A_TURN)
         until = now_ms + self._options.lease_ms
         room, rows_left, put_off = bytes_max, self._rows_left(count), 0
         rows, lines, leases = self._group.rows, self._supply.lines, self._leases
@@ -211,7 +208,7 @@ class Dispatcher:
             if not line.seqs or line.seqs[0] < position:
                 self._supply.passed(line, position)
             if not line.seqs:
-                self._supply.free(line)
+                self._supply.free(line, position)
                 continue
             if row is None and rows_left <= 0:
                 self._ready.put(key, now_ms)
@@ -234,7 +231,7 @@ class Dispatcher:
                 self._redelivered += 1
             found.add(lease, line, deliveries, taken)
             room -= size
-            self._supply.leased(line, lease.first)
+            self._supply.leased(line, lease.first, lease.through)
             self._ready.leased(key, consumer)
         return found
 
@@ -249,12 +246,16 @@ class Dispatcher:
         *,
         now_ms: int,
         leaves: bool = False,
+        patient: bool = False,
     ) -> None:
-        """Take the request of a consumer. `settling` is told of every key, at once or later."""
+        """Take the request of a consumer. `settling` is told of every key, at once or later.
+
+        `patient`: nobody waits for the acknowledgements, so they may gather (`ack_turns`).
+        """
         if consumer in self._seen_ms:
             self._seen_ms[consumer] = now_ms
             self._silent.discard(consumer)
-        self._settle_acks(consumer, acks, settling)
+        self._settle_acks(consumer, acks, settling, patient=patient)
         for key, token, delay_ms, error in releases:
             lease = self._free_lease(consumer, key, token, settling)
             if lease is not None and error:
@@ -276,8 +277,9 @@ class Dispatcher:
         settling.settled()
 
     def _settle_acks(
-        self, consumer: int, acks: Iterable[tuple[bytes, int, int]], settling: Settling
-    ) -> None:
+        self, consumer: int, acks: Iterable[tuple[bytes, int, int]], settling: Settling,
+        *, patient: bool,
+    ) -> None:  # fmt: skip
         awaited = 0
         for key, token, through in acks:
             lease = self._leases.held(key, token, consumer)
@@ -292,7 +294,8 @@ class Dispatcher:
                 awaited += 1
                 lease.wants(through, settling)
                 if not lease.busy:
-                    self._ack_turns[key] = lease
+                    has_more = self._supply.lines[key].has_from(through)
+                    self._ack_turns.add(lease, patient=patient and not has_more)
         settling.awaits(awaited)
 
     def append(self, consumer: int, appending: Appending, now_ms: int) -> None:
@@ -301,9 +304,9 @@ class Dispatcher:
             self._seen_ms[consumer] = now_ms
         self._appends.add(consumer, appending)
 
-    def repeated(self, consumer: int, acks: Sequence[AckFrom]) -> None:
+    def repeated(self, consumer: int, acks: Sequence[AckFrom], now_ms: int) -> None:
         """Take acknowledgements that were applied with a batch that came again."""
-        self._appends.repeated(consumer, acks)
+        self._appends.repeated(consumer, acks, now_ms)
 
     def _free_lease(
         self, consumer: int, key: bytes, token: int, settling: Settling
@@ -330,7 +333,12 @@ class Dispatcher:
             self._supply.delayed(line)
             heapq.heappush(self._delayed, (ready_ms, key))
         else:
-            self._supply.free(line)
+            self._free(line, self._group.position(key), now_ms)
+
+    def _free(self, line: Line, position: int, now_ms: int) -> None:
+        """Let a key go on at its position."""
+        if self._supply.free(line, position):
+            self._ready.put(line.key, now_ms)
 
     def _leave(self, consumer: int, now_ms: int) -> None:
         for key in self._leases.keys_of(consumer):
@@ -363,7 +371,7 @@ class Dispatcher:
             _, key = heapq.heappop(self._delayed)
             line = self._supply.lines.get(key)
             if line is not None and line.place is Place.DELAYED:
-                self._supply.free(line)
+                self._free(line, self._group.position(key), now_ms)
         gone = now_ms - self._options.lease_ms - limits.group_wait_ms_max
         for consumer in [each for each, seen in self._seen_ms.items() if seen < gone]:
             if not self._leases.keys_of(consumer):
@@ -373,7 +381,11 @@ class Dispatcher:
 
     def next_tick_ms(self, now_ms: int) -> int | None:
         """Return when something is over next, or None."""
-        found = [self._leases.next_deadline_ms(), self._delayed[0][0] if self._delayed else None]
+        found = [
+            self._leases.next_deadline_ms(),
+            self._delayed[0][0] if self._delayed else None,
+            self._ack_turns.next_ms,
+        ]
         if self._reclaim_until_ms > now_ms:
             found.append(self._reclaim_until_ms)
         return min((each for each in found if each is not None), default=None)
@@ -384,17 +396,13 @@ class Dispatcher:
         """Return the commands to propose now, in this order. Each is proposed, or the dispatcher
         is given up."""
         found: list[Proposal] = []
-        most = _KEYS_A_TURN
-        if not self._acks_under_way or len(self._ack_turns) >= most:
-            leases = list(self._ack_turns.values())
-            self._ack_turns.clear()
-            for at in range(0, len(leases), most):
-                found += self._propose_acks(leases[at : at + most], now_ms)
-            self._acks_under_way += len(found)
+        for leases in self._ack_turns.take(now_ms):
+            found += self._propose_acks(leases, now_ms)
+        self._ack_turns.begun(len(found), now_ms)
         found += self._appends.proposals(now_ms)
         failures, self._failures = self._failures, []
-        for at in range(0, len(failures), most):
-            found += self._propose_failures(failures[at : at + most], now_ms)
+        for at in range(0, len(failures), KEYS_A_TURN):
+            found += self._propose_failures(failures[at : at + KEYS_A_TURN], now_ms)
         claim = self._next_claim(next_seq, now_ms)
         if claim is not None:
             self._claim = Pending(claim)
@@ -480,7 +488,7 @@ class Dispatcher:
             self._failure_applied(failure, places.get(at), now_ms)
         if not proposal.leases:
             return
-        self._acks_under_way -= 1
+        self._ack_turns.ended(now_ms)
         _, _, _, expected, through = proposal.payload
         acked = []
         for at, (lease, to) in enumerate(zip(proposal.leases, through, strict=True)):
@@ -488,7 +496,7 @@ class Dispatcher:
                 self._ack_refused(lease, (expected[at], to), places[at], now_ms)
             else:
                 acked.append((lease, to))
-        self._acked(acked)
+        self._acked(acked, now_ms)
 
     def _ack_refused(self, lease: Lease, step: tuple[int, int], actual: int, now_ms: int) -> None:
         """Take the refusal of a step from one position to the next; the key is at `actual`."""
@@ -502,14 +510,14 @@ class Dispatcher:
             self._answer(lease, FULL)
             lease.rests()
         else:  # the key's position moved to an entry that the consumer has
-            self._ack_turns[lease.key] = lease
+            self._ack_turns.add(lease)
 
     def _goes_on(self, lease: Lease) -> None:
         """Let the consumer keep a key, and propose the acknowledgements that wait."""
         lease.rests()
         if lease.waiting:
             lease.wants(max(through for through, _ in lease.waiting))
-            self._ack_turns[lease.key] = lease
+            self._ack_turns.add(lease)
 
     def _parks(self, lease: Lease) -> None:
         """End a lease of a key that was parked."""
@@ -530,7 +538,7 @@ class Dispatcher:
             settling.refuses(lease.key, reason, position)
             settling.settled()
 
-    def _acked(self, acked: list[tuple[Lease, int]]) -> None:
+    def _acked(self, acked: list[tuple[Lease, int]], now_ms: int) -> None:
         """Let consumers keep the rest of their batches; keys whose batches are done go on."""
         done: dict[Settling, int] = {}
         positions = self._group.positions([lease.key for lease, _ in acked])
@@ -539,14 +547,14 @@ class Dispatcher:
                 done[settling] = done.get(settling, 0) + 1
             lease.acked(through)
             if lease.wanted > through:
-                self._ack_turns[lease.key] = lease
+                self._ack_turns.add(lease)
                 self._supply.lines[lease.key].moved(Place.LEASED, through)
             elif through < lease.through and not lease.claimed:
                 lease.rests()
                 self._supply.lines[lease.key].moved(Place.LEASED, through)
             else:
                 self._leases.end(lease, through)
-                self._supply.free_from(self._supply.lines[lease.key], position)
+                self._free(self._supply.lines[lease.key], position, now_ms)
         for settling, count in done.items():
             settling.settled(count)
 

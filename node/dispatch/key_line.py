@@ -22,11 +22,13 @@ class Line:
     """A key with undone entries below the reading position of its keys.
 
     The entries in memory are the oldest undone entries of the key, without a gap. Undone entries
-    that are not in memory have seqs below `unread_to`, and above those in memory.
+    that are not in memory have seqs below `unread_to`, and above those in memory. A line that is
+    leased has in memory only what follows the entries below `given_to`, which its consumer has.
     """
 
     __slots__ = (
-        "first", "headers", "key", "place", "seqs", "size", "timestamps", "unread_to", "values",
+        "first", "given_to", "headers", "key", "place", "seqs", "size", "timestamps", "unread_to",
+        "values",
     )  # fmt: skip
 
     def __init__(self, key: bytes, first: int, place: Place, unread_to: int = 0) -> None:
@@ -35,6 +37,8 @@ class Line:
         """No undone entry of the key has a seq below this one."""
         self.place = place
         self.unread_to = unread_to
+        self.given_to = 0
+        """Up to where its consumer has everything that is read of the key; 0: not everything."""
         self.seqs: list[int] = []
         self.timestamps: list[int] = []
         self.values: list[bytes | None] = []
@@ -48,6 +52,10 @@ class Line:
         """Whether there may be undone entries that are not in memory."""
         return self.unread_to > (self.seqs[-1] + 1 if self.seqs else self.first)
 
+    def has_from(self, position: int) -> bool:
+        """Whether there may be undone entries from the position on."""
+        return self.unread_to > position or bool(self.seqs and self.seqs[-1] >= position)
+
     def entry_bytes(self, at: int) -> int:
         """Return the most bytes of an entry in a frame."""
         headers = self.headers and self.headers.get(self.seqs[at])
@@ -59,6 +67,12 @@ class Line:
         self.place = place
         if first is not None:
             self.first = first
+
+    def given(self, first: int, through: int) -> None:
+        """Note that a consumer has the entries from `first` up to `through`, which are no longer in
+        memory; 0: not known which."""
+        self.moved(Place.LEASED, first)
+        self.given_to = through if self.unread_to == through else 0
 
     def add(self, seq: int, timestamp_ms: int, value: bytes | None, headers: Headers | None) -> int:
         """Add the next entry; return its size."""

@@ -8,7 +8,9 @@ passed by (G2).
 In a group without an order, each entry is a unit with a line of its own.
 
 Memory is bounded: reading stops while there are too many lines or bytes. The line of a key that
-waits for its consumer, or for a retry, keeps no entries; they are read again by key.
+waits for a retry keeps no entries; they are read again by key. The line of a key that is with a
+consumer keeps the few that were read meanwhile, as long as all such lines together have little.
+They never stop the reading (G5).
 """
 
 from collections import OrderedDict, deque
@@ -26,6 +28,10 @@ BUFFER_BYTES_MAX: Final = 4 * limits.MIB
 LINES_MAX: Final = limits.group_rows_max
 LINE_BYTES_MAX: Final = 256 * limits.KIB
 _LINE_ENTRIES_MAX: Final = 1_024
+_KEPT_BYTES_MAX: Final = limits.MIB
+"""Entries in memory of all keys that consumers have."""
+_KEPT_ENTRIES_MAX: Final = 64
+"""The same of one key."""
 _PAGE_ENTRIES: Final = 384
 _PAGE_BYTES: Final = limits.MIB // 2
 """A page takes 2 ms at most."""
@@ -79,6 +85,8 @@ class Supply:
         """Keys of lines that wait for a read of the key."""
         self.size = 0
         """The bytes of the entries in memory."""
+        self._kept = 0
+        """Those of keys that consumers have."""
         self._readings: deque[_Reading] = deque(
             _Reading(*part, floor)
             for start, end, floor in group.floors.within(*span)
@@ -97,7 +105,7 @@ class Supply:
     @property
     def is_full(self) -> bool:
         """Whether reading stops until consumers have taken what is there."""
-        return self.size >= BUFFER_BYTES_MAX or len(self.lines) >= LINES_MAX
+        return self.size - self._kept >= BUFFER_BYTES_MAX or len(self.lines) >= LINES_MAX
 
     def next_page(self, next_seq: int) -> PageRead | None:
         """Return what to read next of a range whose entries end at `next_seq`."""
@@ -141,6 +149,11 @@ class Supply:
                     continue
                 line = lines[key] = Line(key, seq, Place.READY)
                 ready.append(line)
+            elif line.place is Place.LEASED and self._may_keep(line):
+                size = line.add(seq, timestamp_ms, value, page.headers.get(at))
+                self.size += size
+                self._kept += size
+                continue
             elif (
                 line.place is not Place.READY
                 or line.unread_to
@@ -152,6 +165,11 @@ class Supply:
             headers = page.headers.get(at) if page.headers else None
             self.size += line.add(seq, timestamp_ms, value, headers)
         return ready
+
+    def _may_keep(self, line: Line) -> bool:
+        """Whether the next entry of a leased line stays in memory."""
+        is_next = line.unread_to == line.given_to and len(line.seqs) < _KEPT_ENTRIES_MAX
+        return is_next and self._kept < _KEPT_BYTES_MAX
 
     # Reading a key.
 
@@ -201,12 +219,20 @@ class Supply:
         line = self.lines[key] = Line(key, position, Place.UNREAD, self.read_to(key))
         self._wait_for_read(line)
 
-    def leased(self, line: Line, first: int) -> None:
-        """Note that a consumer has the key, from `first` on. The entries in memory go."""
-        self.size -= line.drop()
+    def leased(self, line: Line, first: int, through: int) -> None:
+        """Note that a consumer has the entries from `first` up to `through`, 0: not known which.
+        The entries in memory go."""
+        self._drop(line)
         if line.place is Place.UNREAD:
             self.unread.pop(line.key, None)
-        line.moved(Place.LEASED, first)
+        line.given(first, through)
+
+    def _drop(self, line: Line) -> None:
+        """Forget the entries of a line in memory."""
+        size = line.drop()
+        self.size -= size
+        if line.place is Place.LEASED:
+            self._kept -= size
 
     def claimed(self, key: bytes) -> Line:
         """Return the line of a key that a consumer has from an earlier leader."""
@@ -214,23 +240,31 @@ class Supply:
         position = self._group.position(key)
         if line is None:
             line = self.lines[key] = Line(key, position, Place.LEASED)
-        self.leased(line, position)
+        self.leased(line, position, 0)
         line.unread_until(self.read_to(key))
         return line
 
     def delayed(self, line: Line) -> None:
         """Note that no consumer shall have the key for a while."""
+        self._drop(line)
         line.moved(Place.DELAYED, self._group.position(line.key))
         line.unread_until(self.read_to(line.key))
 
-    def free(self, line: Line) -> None:
-        """Let a line that is not ready be read from the key's position, unless nothing is left."""
-        self.free_from(line, self._group.position(line.key))
-
-    def free_from(self, line: Line, position: int) -> None:
-        """Do the same for a key at that position."""
+    def free(self, line: Line, position: int) -> bool:
+        """Let a key that nobody has go on at its position, unless nothing is left. Return whether
+        the line is ready; otherwise the key is read first."""
+        if line.given_to and position >= line.given_to and line.seqs:
+            self._kept -= line.size
+            if line.unread_to == line.given_to:
+                line.all_read()
+            self.size -= line.pass_to(position)
+            if line.seqs:
+                line.moved(Place.READY, line.seqs[0])
+                return True
+        self._drop(line)
         line.moved(Place.UNREAD, position)
         self._wait_for_read(line)
+        return False
 
     def _wait_for_read(self, line: Line) -> None:
         if line.unread_to > line.first:
@@ -247,7 +281,7 @@ class Supply:
         """Drop a line, if there is one."""
         line = self.lines.pop(key, None)
         if line is not None:
-            self.size -= line.drop()
+            self._drop(line)
             self.unread.pop(key, None)
 
     def passed(self, line: Line, position: int) -> None:
@@ -257,8 +291,9 @@ class Supply:
     def emptied(self) -> Iterator[Line]:
         """Forget all entries in memory, and yield the lines that are no longer ready."""
         for line in self.lines.values():
+            if line.seqs:
+                self._drop(line)
             if line.place is Place.READY:
-                self.size -= line.drop()
                 line.moved(Place.UNREAD)
                 self.unread[line.key] = None
                 yield line

@@ -7,6 +7,7 @@ happened. Subclasses define what a committed entry means.
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections import deque
@@ -121,6 +122,7 @@ class Proposal:
     waiting: Sequence["asyncio.Future[Any]"]
     size: int
     records: int
+    proposed_s: float
 
 
 class Replica:
@@ -148,6 +150,8 @@ class Replica:
         """Entries that are committed and not applied yet."""
         self.proposals: dict[int, Proposal] = {}
         self.proposed_bytes = 0
+        self._confirmed = 0, -math.inf
+        """The term of the last own entry that was committed, and when it was proposed."""
         self._loop = asyncio.get_running_loop()
         self._reads: dict[int, asyncio.Future[int]] = {}
         self._applied_waiters = Waiters(services.on_broken)
@@ -387,7 +391,7 @@ class Replica:
         except CorruptData as error:
             self._broke(error)
             raise Unavailable("this replica is damaged", outcome="unknown") from None
-        self.proposals[index] = Proposal(term, waiting, len(command), records)
+        self.proposals[index] = Proposal(term, waiting, len(command), records, time.monotonic())
         self.proposed_bytes += len(command)
         self.wake()
         return index
@@ -414,6 +418,18 @@ class Replica:
         await self.wait_applied(index)
         if self.is_sealed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+
+    def surely_led_since(self, since_s: float) -> bool:
+        """Whether this member surely was the leader at some moment after `since_s`, and lately.
+
+        An entry of its own that was proposed later and is committed shows that a majority was at
+        its term when it accepted the entry: no leader of a later term had begun. `since_s` is a
+        time of the monotonic clock. False is always allowed.
+        """
+        term, proposed_s = self._confirmed
+        if term != self.group.term or not self.leads or proposed_s <= since_s:
+            return False
+        return time.monotonic() - proposed_s < self.services.options.election_timeout_min_s / 2
 
     async def wait_applied(self, index: int) -> None:
         """Return when the entry at `index` is applied here. Raises Unavailable when the replica
@@ -537,6 +553,8 @@ class Replica:
 
     def _settle(self, proposal: Proposal, entry: LogEntry, results: Sequence[Any] | None) -> None:
         self.proposed_bytes -= proposal.size
+        if proposal.term == entry.term:
+            self._confirmed = entry.term, proposal.proposed_s
         if not proposal.waiting:
             return
         if proposal.term != entry.term or results is None:

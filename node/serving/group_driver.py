@@ -468,7 +468,7 @@ class GroupDriver:
                 settling.awaits()
             self.dispatcher.settle(
                 body["consumer"], acks, releases, rejects, extends, settling, now_ms=now_ms(),
-                leaves=body["leave"] and is_last,
+                leaves=body["leave"] and is_last, patient=body["patient"],
             )  # fmt: skip
             self._flush_soon()
         await self._until_settled(done)
@@ -500,7 +500,7 @@ class GroupDriver:
     def repeated(self, consumer: int, acks: Sequence[AckFrom]) -> None:
         """Note that a batch with these acknowledgements came again."""
         self.check()
-        self.dispatcher.repeated(consumer, acks)
+        self.dispatcher.repeated(consumer, acks, now_ms())
         self._stirred.set()
 
     @property

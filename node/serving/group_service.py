@@ -176,7 +176,7 @@ class GroupService:
             raise self._data.damage_refusal(replica.gid, error.message, body["node"]) from None
 
     async def _taken(self, replica: RangeReplica, body: Body, room: Room) -> Body:
-        until_ms = now_ms() + body["wait_ms"]
+        asked_s, until_ms = time.monotonic(), now_ms() + body["wait_ms"]
         driver = await self._driver(replica, body)
         self._check_prefix(body)
         consumer, dispatcher = body["consumer"], driver.dispatcher
@@ -194,9 +194,10 @@ class GroupService:
         batches = driver.take(body)
         self._metrics.group_redeliveries.inc(dispatcher.redelivered - before)
         if batches.leases:
-            # Another leader may have acknowledged these entries already (G3): if this member is
-            # still the leader now, nobody had when the entries were chosen.
-            await replica.read_barrier()
+            # Another leader may have acknowledged these entries already (G3). Nobody had at any
+            # moment at which this member was the leader, and the request was under way.
+            if not replica.surely_led_since(asked_s):
+                await replica.read_barrier()
             # One observation for an answer: an answer has hundreds of keys.
             lag_ms = replica.services.stamp_ms() - min(batches.timestamps)
             self._metrics.group_lag_seconds.observe(max(0, lag_ms) / 1000)

@@ -266,7 +266,7 @@ class DispatchModel(GroupModel):
             [key], [b"v"], producer=producer, epoch=1, low=1, numbers=1, atomic=True
         )
         if leader.state.repeated(decode_batch(data)) is not None:
-            leader.dispatcher.repeated(consumer, acks)
+            leader.dispatcher.repeated(consumer, acks, self.now)
             self.propose(leader)
             return None
         appending = Appending(acks, data, 1, lambda: None)
@@ -291,6 +291,7 @@ class DispatchModel(GroupModel):
             [(key, token, "never")] if how == "reject" else [],
             [(key, token)] if how == "extend" else [],
             settling, now_ms=self.now, leaves=how == "leave",
+            patient=self.rng.random() < 0.5,
         )  # fmt: skip
         self.propose(leader)
 

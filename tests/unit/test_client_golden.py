@@ -173,7 +173,7 @@ def messages() -> dict[str, tuple[int, int | Operation, dict[Any, Any]]]:
         "group_settle": (3, GROUP_SETTLE, {
             **WHERE, "group": 4, "consumer": 77, "acks": [[b"a", 1, 9]],
             "releases": [[b"b", 2, 500, "busy"]], "rejects": [[b"c", 3, "bad"]],
-            "extends": [[b"d", 4]], "leave": False}),
+            "extends": [[b"d", 4]], "leave": False, "patient": False}),
         "group_settle answer": (3, frames.OK, {"refused": [[b"a", "lease", 7]]}),
         "group_append": (3, GROUP_APPEND, {
             **WHERE, "group": 4, "consumer": 77, "acks": [[b"a", 1, 7, 9]], "batch": b"batch",

@@ -9,6 +9,7 @@ from lineages import KEYS
 
 from lognode.client.protocol import limits
 from lognode.client.protocol.groups import LEASE, POSITION
+from lognode.node.dispatch import supply
 from lognode.node.dispatch.dispatcher import RECLAIM_MS, Dispatcher, Options
 from lognode.node.dispatch.key_line import Line, Place
 from lognode.node.dispatch.leases import Leases
@@ -169,6 +170,133 @@ def test_acknowledgements_gather_while_a_command_with_others_is_under_way(
     assert [payload[2] for _, payload, _ in leader.log] == [[B, C]]
     apply_all(model)
     assert model.done[C] == {3}
+
+
+def test_acknowledgements_that_nobody_waits_for_gather_for_longer(model: DispatchModel) -> None:
+    """The first command goes at once; the next waits ten times as long as the first took."""
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = dict(model.held[ANN])
+    first, *others = (model.held[ANN][key] for key in (A, B, C))
+    settle(model, ANN, acks=[(first.key, first.token, first.through)], patient=True)
+    assert [payload[2] for _, payload, _ in leader.log] == [[A]]
+    model.now += 3
+    apply_all(model)
+    began = model.now
+    for each in others:
+        settle(model, ANN, acks=[(each.key, each.token, each.through)], patient=True)
+    assert not leader.log
+    assert leader.dispatcher.next_tick_ms(began) == began + 30
+    model.now = began + 29
+    model.propose(leader)
+    assert not leader.log
+    model.now = began + 30
+    model.propose(leader)
+    assert [payload[2] for _, payload, _ in leader.log] == [[B, C]]
+    apply_all(model)
+    assert all(model.done[key] == set(given[key].seqs) for key in (A, B, C))
+
+
+def test_acknowledgements_gather_for_50_ms_at_most(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = dict(model.held[ANN])
+    settle(model, ANN, acks=[(A, given[A].token, given[A].through)], patient=True)
+    model.now += 900
+    apply_all(model)
+    settle(model, ANN, acks=[(B, given[B].token, given[B].through)], patient=True)
+    assert leader.dispatcher.next_tick_ms(model.now) == model.now + 50
+
+
+@pytest.mark.parametrize("how", ["awaited", "key has more", "key gets more"])
+def test_G5_nobody_waits_for_acknowledgements_that_gather(model: DispatchModel, how: str) -> None:
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = dict(model.held[ANN])
+    settle(model, ANN, acks=[(A, given[A].token, given[A].through)], patient=True)
+    model.now += 9
+    apply_all(model)
+    if how == "key has more":
+        model.log.append(leader.state, [B])
+        model.read(leader, 99)
+    settle(model, ANN, acks=[(B, given[B].token, given[B].through)], patient=how != "awaited")
+    if how == "key gets more":
+        assert not leader.log
+        model.log.append(leader.state, [B])
+        model.read(leader, 99)
+        model.propose(leader)
+    assert [payload[2] for _, payload, _ in leader.log] == [[B]]
+
+
+def test_the_next_entry_of_a_key_needs_no_second_read(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = model.held[ANN][A]
+    model.log.append(leader.state, [A, A])
+    model.read(leader, 99)
+    settle(model, ANN, acks=[(A, given.token, given.through)])
+    apply_all(model)
+    assert leader.dispatcher.next_read(leader.state.next_seq) is None
+    assert model.take(leader, ANN, 9, 1 << 20) == 1
+    assert model.held[ANN][A].seqs == [4, 5]
+
+
+def test_G2_a_key_that_is_given_back_goes_on_at_its_first_entry(model: DispatchModel) -> None:
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = model.held[ANN].pop(A)
+    model.log.append(leader.state, [A])
+    model.read(leader, 99)
+    settle(model, ANN, releases=[(A, given.token, 0, "")])
+    model.read(leader, 99)
+    assert model.take(leader, ANN, 9, 1 << 20) == 1
+    assert model.held[ANN][A].seqs == [1, 4]
+
+
+@pytest.mark.parametrize("bound", ["_KEPT_ENTRIES_MAX", "_KEPT_BYTES_MAX"])
+def test_G5_keys_that_consumers_have_keep_little_in_memory(
+    model: DispatchModel, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(supply, bound, 2)
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = model.held[ANN][A]
+    model.log.append(leader.state, [A, A, A, A])
+    model.read(leader, 99)
+    kept = [4, 5] if bound == "_KEPT_ENTRIES_MAX" else [4]
+    assert leader.dispatcher._supply.lines[A].seqs == kept
+    settle(model, ANN, acks=[(A, given.token, given.through)])
+    apply_all(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    assert model.held[ANN][A].seqs == kept
+    given = model.held[ANN][A]
+    settle(model, ANN, acks=[(A, given.token, given.through)])
+    apply_all(model)
+    model.read(leader, 99)
+    model.take(leader, ANN, 9, 1 << 20)
+    after = kept[-1] + 1
+    assert model.held[ANN][A].seqs == [after, after + 1]  # a read of a key has two entries here
+
+
+def test_G2_a_key_keeps_no_entry_behind_one_that_is_not_in_memory(
+    model: DispatchModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entry 4 of B fills the memory, so 5 of A is not kept. Then B is done, and 6 of A comes."""
+    monkeypatch.setattr(supply, "_KEPT_BYTES_MAX", 1)
+    leader = leader_of(model)
+    model.take(leader, ANN, 9, 1 << 20)
+    given = dict(model.held[ANN])
+    model.log.append(leader.state, [B, A])
+    model.read(leader, 99)
+    settle(model, ANN, acks=[(B, given[B].token, given[B].through)])
+    apply_all(model)
+    model.log.append(leader.state, [A])
+    model.read(leader, 99)
+    settle(model, ANN, acks=[(A, given[A].token, given[A].through)])
+    apply_all(model)
+    model.read(leader, 99)
+    model.take(leader, ANN, 9, 1 << 20)
+    assert model.held[ANN][A].seqs == [5, 6]
 
 
 def test_G5_a_poison_key_is_parked_and_holds_nobody_up(model: DispatchModel) -> None:

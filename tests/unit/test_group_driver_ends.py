@@ -93,7 +93,7 @@ async def leased(tmp_path: Path) -> Leased:
     found = driver.take({"consumer": ANN, "count": 1, "bytes": 1000})
     body = {
         "consumer": ANN, "acks": [(found.keys[0], found.tokens[0], 2)], "releases": (),
-        "rejects": (), "extends": (), "leave": False,
+        "rejects": (), "extends": (), "leave": False, "patient": False,
     }  # fmt: skip
     return Leased(replica, driver, found, body)
 
@@ -179,7 +179,7 @@ def test_G5_a_consumer_that_waits_gets_the_key_of_a_consumer_that_does_not_ask(
         await asyncio.sleep(0)
         body = {
             "consumer": ANN, "acks": (), "releases": [(found.keys[0], found.tokens[0], 0, "")],
-            "rejects": (), "extends": (), "leave": False,
+            "rejects": (), "extends": (), "leave": False, "patient": False,
         }  # fmt: skip
         assert await driver.settle(body) == {"refused": []}
         async with asyncio.timeout(20):
