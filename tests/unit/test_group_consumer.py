@@ -105,6 +105,27 @@ def test_acknowledgements_of_a_round_share_a_request() -> None:
     run(test)
 
 
+def test_a_request_says_whether_somebody_waits_for_its_acknowledgements() -> None:
+    """A flush waits, too, and may wait a little longer."""
+
+    async def test() -> None:
+        view = GroupView()
+        for key in (b"a", b"b", b"c"):
+            view.append(key, b"1")
+        async with view.consumer() as consumer:
+            first, second, third = await some(consumer, 3)
+            await first.ack(wait=False)
+            await consumer.flush()
+            await second.ack(wait=False)
+            await third.ack()
+        bodies = [body for operation, body in view.asked if operation is GROUP_SETTLE]
+        assert [(len(body["acks"]), body["patient"]) for body in bodies if body["acks"]] == [
+            (1, True), (2, False),
+        ]  # fmt: skip
+
+    run(test)
+
+
 def test_g1_a_lost_lease_is_fenced() -> None:
     async def test() -> None:
         view = GroupView()
