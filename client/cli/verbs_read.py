@@ -6,23 +6,27 @@ from argparse import Namespace
 from collections.abc import AsyncIterator
 from typing import Any
 
+from ..entry_columns import EntryColumns
+from ..log import AsyncLog
 from ..protocol.errors import InvalidArgument
-from ..protocol.types import End, Entry, FollowStart, Start, Timestamp
-from ..snapshot import lease_s_default
+from ..protocol.types import End, Entry, FollowStart, Start
+from ..snapshot import AsyncSnapshot, lease_s_default
 from ..vector import Part
 from . import snapshots
 from .parser import (
     Parser,
     UsageError,
+    When,
+    add_limit,
     add_members,
     add_pattern,
     add_replica,
     age_s,
     bound,
     position,
-    whole,
+    timestamp,
 )
-from .progress import counted
+from .progress import Progress, counted
 from .verb import Call, Verb
 
 _ENTRY = ("key", "seq", "timestamp_ms", "value")
@@ -34,18 +38,32 @@ def _add_snapshot(parser: Parser) -> None:
                              "the file; -: standard input")  # fmt: skip
 
 
-def _span_arguments(parser: Parser) -> None:
-    _key_arguments(parser)
-    parser.add_argument("--from", dest="start", type=position, default="earliest",
-                        metavar="S", help="start: a seq, earliest, snapshot, or -10m")  # fmt: skip
+def _span_arguments(parser: Parser, verb: str) -> None:
+    """Add the arguments of a read of one key or of many."""
+    parser.add_argument("log", metavar="LOG")
+    parser.add_argument("key", nargs="?", metavar="KEY",
+                        help=f"{verb} the entries of this key; none: of all keys")  # fmt: skip
+    parser.add_argument("--prefix", metavar="P",
+                        help=f"{verb} the entries of all keys with this prefix")  # fmt: skip
+    add_pattern(parser, verb)
+    add_replica(parser)
+    _add_snapshot(parser)
+    parser.add_argument("--from", dest="start", type=position, default="earliest", metavar="S",
+                        help="start: a seq, earliest, snapshot, -10m, or a time in ISO "
+                             "8601")  # fmt: skip
     parser.add_argument("--to", dest="end", type=bound, metavar="S",
-                        help="end, exclusive: a seq, or -10m")  # fmt: skip
+                        help="end, exclusive: a seq, -10m, or a time in ISO 8601")  # fmt: skip
 
 
 def _scan_arguments(parser: Parser) -> None:
-    _span_arguments(parser)
-    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="read at most N entries")
-    parser.add_argument("--reverse", action="store_true", help="read the newest entries first")
+    _span_arguments(parser, "read")
+    add_limit(parser, "read at most N entries")
+    parser.add_argument("--reverse", action="store_true",
+                        help="read the newest entries of KEY first")  # fmt: skip
+
+
+def _count_arguments(parser: Parser) -> None:
+    _span_arguments(parser, "count")
 
 
 def _key_arguments(parser: Parser) -> None:
@@ -60,7 +78,7 @@ def _keys_arguments(parser: Parser) -> None:
     parser.add_argument("--prefix", default="", metavar="P", help="list only keys with this prefix")
     add_pattern(parser, "list")
     parser.add_argument("--after", metavar="K", help="list only keys after this key")
-    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="list at most N keys")
+    add_limit(parser, "list at most N keys")
     add_members(parser)
     _add_snapshot(parser)
 
@@ -72,11 +90,11 @@ def _follow_arguments(parser: Parser) -> None:
     add_pattern(parser, "follow")
     parser.add_argument("--from", dest="start", type=position, default="latest", metavar="S",
                         help="position: earliest, latest (default), snapshot, a "
-                             "seq, or -10m")  # fmt: skip
+                             "seq, -10m, or a time in ISO 8601")  # fmt: skip
     parser.add_argument("--cursor", metavar="NAME",
                         help="begin at this cursor, which the log keeps, and commit what was "
                              "printed; --from: where a new cursor begins")  # fmt: skip
-    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="end after N entries")
+    add_limit(parser, "end after N entries")
 
 
 def _snapshot_arguments(parser: Parser) -> None:
@@ -85,23 +103,55 @@ def _snapshot_arguments(parser: Parser) -> None:
                         help="time that the snapshot stays readable (default 1h)")  # fmt: skip
 
 
+def _check_choice(options: Namespace) -> None:
+    """Raise UsageError for two choices of keys."""
+    given = [options.key, options.prefix, options.pattern]
+    if sum(each is not None for each in given) > 1:
+        raise UsageError("give only one of KEY, --prefix and --pattern")
+
+
 async def _scan(call: Call) -> None:
     options = call.options
+    _check_choice(options)
+    if options.reverse and options.key is None:
+        raise UsageError("--reverse is given without a KEY; name a KEY, or leave --reverse out")
     snapshot = snapshots.opened(call)
     if snapshot is not None:
-        found = snapshots.entries(
-            snapshot, to_bytes(options.key), _start(options.start), _end(options.end)
-        )
+        found = _in_snapshot(options, snapshot)
         chosen = snapshots.newest(found, options.limit) if options.reverse else found
-        await call.printer.stream(
-            counted("scan", _rows(snapshots.first(chosen, options.limit))), _ENTRY
-        )
-        return
-    entries = call.client.log(options.log).scan(
-        to_bytes(options.key), start=_start(options.start), end=_end(options.end),
-        limit=options.limit, reverse=options.reverse, **_members(options), through=options.through,
-    )  # fmt: skip
+        entries = snapshots.first(chosen, options.limit)
+    elif options.key is not None:
+        entries = call.client.log(options.log).scan(
+            to_bytes(options.key), start=_start(options.start), end=_end(options.end),
+            limit=options.limit, reverse=options.reverse, **_members(options),
+            through=options.through,
+        )  # fmt: skip
+    else:
+        entries = _of_many(options, call.client.log(options.log))
     await call.printer.stream(counted("scan", _rows(entries)), _ENTRY)
+
+
+async def _of_many(options: Namespace, log: AsyncLog) -> AsyncIterator[Entry]:
+    """Yield the entries of many keys, each key's in the order of seq."""
+    async for columns in _columns(options, log, options.limit):
+        for entry in columns.entries():
+            yield entry
+
+
+def _columns(
+    options: Namespace, log: AsyncLog, limit: int | None = None
+) -> AsyncIterator[EntryColumns]:
+    return log.scan_columns(
+        prefix=_prefix(options), pattern=patterns(options), start=_start(options.start),
+        end=_end(options.end), limit=limit, **_members(options), through=options.through,
+    )  # fmt: skip
+
+
+def _in_snapshot(options: Namespace, snapshot: AsyncSnapshot) -> AsyncIterator[Entry]:
+    return snapshots.entries(
+        snapshot, snapshots.Keys(_key(options), _prefix(options), patterns(options)),
+        _start(options.start), _end(options.end),
+    )  # fmt: skip
 
 
 async def _latest(call: Call) -> None:
@@ -120,18 +170,32 @@ async def _latest(call: Call) -> None:
 
 async def _count(call: Call) -> None:
     options = call.options
+    _check_choice(options)
     snapshot = snapshots.opened(call)
+    log = call.client.log(options.log)
     if snapshot is not None:
-        entries = snapshots.entries(
-            snapshot, to_bytes(options.key), _start(options.start), _end(options.end)
-        )
-        call.printer.scalar(sum([1 async for _ in entries]))
-        return
-    count = await call.client.log(options.log).count(
-        to_bytes(options.key), start=_start(options.start), end=_end(options.end),
-        **_members(options), through=options.through,
-    )  # fmt: skip
-    call.printer.scalar(count)
+        call.printer.scalar(sum([1 async for _ in _in_snapshot(options, snapshot)]))
+    elif options.key is not None:
+        count = await log.count(
+            to_bytes(options.key), start=_start(options.start), end=_end(options.end),
+            **_members(options), through=options.through,
+        )  # fmt: skip
+        call.printer.scalar(count)
+    else:
+        call.printer.scalar(await _count_many(options, log))
+
+
+async def _count_many(options: Namespace, log: AsyncLog) -> int:
+    """Return the number of entries of many keys, by a read: the sums that nodes report are of
+    whole ranges, and some seconds old."""
+    progress, count = Progress("count"), 0
+    try:
+        async for columns in _columns(options, log):
+            count += len(columns)
+            progress.update(None, count)
+    finally:
+        progress.leave()
+    return count
 
 
 async def _keys(call: Call) -> None:
@@ -164,7 +228,7 @@ async def _follow(call: Call) -> None:
         return
     async with call.client.log(options.log).follow(
         keys=list(map(to_bytes, options.keys)) or None,
-        prefix=None if options.prefix is None else to_bytes(options.prefix),
+        prefix=_prefix(options),
         pattern=patterns(options),
         start=start,
         cursor=options.cursor,
@@ -201,16 +265,24 @@ def _members(options: Namespace) -> dict[str, Any]:
     return {"node": options.node, "consistency": options.consistency}
 
 
-def _start(given: int | str | tuple[str, int]) -> Start:
+def _start(given: int | str | When) -> Start:
     if isinstance(given, tuple):
-        return Timestamp(int(time.time() * 1000) - given[1])
+        return timestamp(given)
     if given in ("earliest", "latest", "snapshot") or isinstance(given, int):
         return given  # type: ignore[return-value]  # a Start
     raise InvalidArgument(f"{given!r} is not a position", what="from")
 
 
-def _end(given: int | tuple[str, int] | None) -> End:
-    return Timestamp(int(time.time() * 1000) - given[1]) if isinstance(given, tuple) else given
+def _end(given: int | When | None) -> End:
+    return timestamp(given) if isinstance(given, tuple) else given
+
+
+def _key(options: Namespace) -> bytes | None:
+    return None if options.key is None else to_bytes(options.key)
+
+
+def _prefix(options: Namespace) -> bytes | None:
+    return None if options.prefix is None else to_bytes(options.prefix)
 
 
 def patterns(options: Namespace) -> list[bytes] | None:
@@ -249,9 +321,9 @@ def entry_row(entry: Entry) -> dict[str, Any]:
 
 
 VERBS = (
-    Verb("scan", "print the entries of a key", _scan, _scan_arguments),
+    Verb("scan", "print the entries of a key, of many keys, or of all", _scan, _scan_arguments),
     Verb("latest", "print the last entry of a key", _latest, _key_arguments),
-    Verb("count", "count the entries of a key", _count, _span_arguments),
+    Verb("count", "count the entries of a key, of many keys, or of all", _count, _count_arguments),
     Verb("keys", "list the keys of a log in order", _keys, _keys_arguments),
     Verb("follow", "print entries while clients append", _follow, _follow_arguments),
     Verb(
