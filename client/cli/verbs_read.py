@@ -1,15 +1,17 @@
 """`lognode scan`, `latest`, `count`, `keys`, `follow` and `snapshot`: the verbs that read
 entries."""
 
+import asyncio
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ..entry_columns import EntryColumns
+from ..follow import AsyncFeed
 from ..log import AsyncLog
 from ..protocol.errors import InvalidArgument
-from ..protocol.types import End, Entry, FollowStart, Start
+from ..protocol.types import End, Entry, FollowBatch, FollowStart, Start
 from ..snapshot import AsyncSnapshot, lease_s_default
 from ..vector import Part
 from . import snapshots
@@ -30,6 +32,8 @@ from .progress import Progress, counted
 from .verb import Call, Verb
 
 _ENTRY = ("key", "seq", "timestamp_ms", "value")
+_PATIENCE_S = 2.0
+"""How long a follow may be cut off before people hear of it."""
 
 
 def _add_snapshot(parser: Parser) -> None:
@@ -217,15 +221,50 @@ async def _keys(call: Call) -> None:
     await call.printer.stream(counted("keys", _key_rows(keys)), ("key",))
 
 
+class _Gap:
+    """Notes for a follow whose entries may be missing, because members are down or cut off.
+
+    A leader that changes leaves a gap of a moment: the note waits for `_PATIENCE_S`.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._timer: asyncio.TimerHandle | None = None
+        self._told = False
+
+    def take(self, batch: FollowBatch) -> None:
+        """Take a batch: an empty one that is not caught up begins a gap."""
+        if batch.caught_up:
+            self.close()
+            if self._told:
+                self._told = False
+                self._note("note: the follow has all entries again")
+        elif not batch.entries and not self._told and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_PATIENCE_S, self._tell)
+
+    def close(self) -> None:
+        """Say nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tell(self) -> None:
+        self._timer, self._told = None, True
+        self._note(
+            "note: new entries may be missing, because nodes are down or cut off; `lognode health` "
+            "names the nodes"
+        )
+
+
 async def _follow(call: Call) -> None:
     options = call.options
     given = [options.keys or None, options.prefix, options.pattern]
     if sum(each is not None for each in given) > 1:
         raise UsageError("give only one of KEYs, --prefix and --pattern")
     start: FollowStart = _start(options.start)
-    left = options.limit
-    if left == 0:
+    if options.limit == 0:
         return
+    gap = _Gap(call.note)
     async with call.client.log(options.log).follow(
         keys=list(map(to_bytes, options.keys)) or None,
         prefix=_prefix(options),
@@ -233,19 +272,29 @@ async def _follow(call: Call) -> None:
         start=start,
         cursor=options.cursor,
     ) as feed:
-        async for batch in feed:
-            for entry in batch.entries[:left]:
-                call.printer.line(entry_row(entry), _ENTRY)
-            if left is not None:
-                left -= len(batch)
-                if left < 0 and options.cursor is not None:
-                    call.note(f"note: the last {-left} entries of the batch were not printed; the "
-                              "cursor stays before the batch")  # fmt: skip
-                    return
-            if options.cursor is not None:
-                await feed.commit(batch)
-            if left is not None and left <= 0:
+        try:
+            await _print(call, feed, gap)
+        finally:
+            gap.close()
+
+
+async def _print(call: Call, feed: AsyncFeed, gap: _Gap) -> None:
+    """Print the batches of a follow, and commit them to its cursor."""
+    options, left = call.options, call.options.limit
+    async for batch in feed:
+        gap.take(batch)
+        for entry in batch.entries[:left]:
+            call.printer.line(entry_row(entry), _ENTRY)
+        if left is not None:
+            left -= len(batch)
+            if left < 0 and options.cursor is not None:
+                call.note(f"note: the last {-left} entries of the batch were not printed; the "
+                          "cursor stays before the batch")  # fmt: skip
                 return
+        if options.cursor is not None:
+            await feed.commit(batch)
+        if left is not None and left <= 0:
+            return
 
 
 async def _snapshot(call: Call) -> None:
