@@ -3,7 +3,7 @@
 from typing import Final
 
 EXAMPLES: Final = {
-    "log create": "orders --ranges 4 --retention 7d",
+    "log create": "orders --split-at order-3,order-6 --retention 7d",
     "log list": "",
     "log describe": "orders",
     "log alter": "orders --retention 30d",
