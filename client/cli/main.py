@@ -9,7 +9,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..protocol.errors import Conflict, LognodeError, NotFound
+from ..protocol.errors import Conflict, LognodeError, LogNotFound, NotFound
 from . import (
     verbs_backup,
     verbs_bench,
@@ -93,10 +93,17 @@ async def _run(verb: Verb, options: Namespace) -> int:
         _note(f"lognode {verb.name}: {error}")
         return 2
     except LognodeError as error:
-        silent = error.code == "UNAVAILABLE" and not error.is_answer and "store" not in error.fields
-        hint = "; give the nodes of the cluster with --server" if silent else ""
-        _note(f"lognode {verb.name}: {_one_line(error.message)}{hint}")
+        _note(f"lognode {verb.name}: {_one_line(error.message)}{_step_after(error, verb)}")
         return exit_code(error, writes=verb.writes)
+
+
+def _step_after(error: LognodeError, verb: Verb) -> str:
+    """Return what the user of the verb does next, where the error does not know, or ""."""
+    if error.code == "UNAVAILABLE" and not error.is_answer and "store" not in error.fields:
+        return "; give the nodes of the cluster with --server"
+    if isinstance(error, LogNotFound) and verb.name in ("append", "import"):
+        return ", and `lognode log create` creates a log"
+    return ""
 
 
 def exit_code(error: LognodeError, *, writes: bool) -> int:

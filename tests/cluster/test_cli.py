@@ -362,7 +362,12 @@ def test_S9_conflicts_are_5(run: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["append", "nolog", "k", "v"], 4, "log 'nolog' does not exist"),
+        (
+            ["append", "nolog", "k", "v"],
+            4,
+            "log 'nolog' does not exist; `lognode log list` shows all",
+        ),
+        (["append", "nolog", "k", "v"], 4, "logs, and `lognode log create` creates a log"),
         (["scan", "nolog", "k"], 4, "log 'nolog' does not exist"),
         (["log", "delete", "nolog", "--yes"], 4, "log 'nolog' does not exist"),
         (["append", "bad", "", "v"], 1, "a key has 1 to 480 bytes"),

@@ -94,6 +94,18 @@ def test_starts_and_ends_of_a_scan() -> None:
             parameters.END.read(text, "to")
 
 
+def test_a_refused_value_is_shown_as_the_asker_wrote_it() -> None:
+    """Errors had shown the bytes of addresses and headers as Python does."""
+    for value, shown in (
+        (b"yesterday", "'yesterday'"),
+        (b"\xff", r"'\\xff'"),
+        ("zü".encode(), "'zü'"),
+    ):
+        with pytest.raises(InvalidArgument) as caught:
+            parameters.START.read(value, "from")
+        assert caught.value.message.startswith(f"from is {shown}; give earliest, ")
+
+
 def test_a_query_is_bytes() -> None:
     assert read_query("key=%FF&key=a+b&x=&%6b=1&&y") == {
         "key": [b"\xff", b"a b"], "x": [b""], "k": [b"1"], "y": [b""],
