@@ -182,7 +182,7 @@ _OF_TIER = (
 def _dev_parser() -> Parser:
     parser = Parser(prog="lognode dev", description="Run a cluster on this machine, until Ctrl-C.")
     parser.add_argument(
-        "-n", type=whole, default=3, metavar="N", help="number of nodes (default 3)"
+        "-n", "--nodes", type=whole, default=3, metavar="N", help="number of nodes (default 3)"
     )
     parser.add_argument("--data", type=Path, default=Path("lognode-dev"), metavar="DIR",
                         help="directory of the data of all nodes (default "
@@ -202,7 +202,9 @@ def _run_dev(arguments: Sequence[str]) -> int:
     from .local import dev
 
     options = _dev_parser().parse_args(arguments)
-    return dev.run(options.n, options.data, options.base_port, tls=options.tls, auth=options.auth)
+    return dev.run(
+        options.nodes, options.data, options.base_port, tls=options.tls, auth=options.auth
+    )
 
 
 def _write_config(arguments: Sequence[str]) -> int:

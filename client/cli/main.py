@@ -103,6 +103,8 @@ def _step_after(error: LognodeError, verb: Verb) -> str:
         return "; give the nodes of the cluster with --server"
     if isinstance(error, LogNotFound) and verb.name in ("append", "import"):
         return ", and `lognode log create` creates a log"
+    if isinstance(error, LogNotFound) and verb.name.startswith("bench "):
+        return ", and --ranges creates the log"
     return ""
 
 

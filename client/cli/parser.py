@@ -53,6 +53,8 @@ class Parser(argparse.ArgumentParser):
             return "; put text with spaces in quotes"
         if flag is None:
             return "; an argument after `--` is not a flag"
+        if flag[0] in ("--json", "--jsonl"):
+            return f"; did you mean `--format {flag[0][2:]}`?"
         if flag[0] in self._also:
             return " without a verb"
         return hint(flag[0], (*self._option_string_actions, *self._also))
@@ -183,20 +185,23 @@ def age_s(text: str) -> float:
 
 
 def rule_ms(text: str) -> int | None:
-    """Return an age in milliseconds, or None for `none`."""
+    """Return an age with a unit in milliseconds, or None for `none`: a rule that was meant in days
+    and taken in seconds would remove entries."""
+    if text.isascii() and text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} has no unit; write {text}d, {text}h or {text}s")
     return None if text == "none" else age_ms(text)
 
 
 def rule_bytes(text: str) -> int | None:
-    """Return `512MiB`, `10GiB` or a number of bytes in bytes, or None for `none`."""
+    """Return `512MiB`, `10GB` or a number of bytes in bytes, or None for `none`."""
     if text == "none":
         return None
-    match = re.fullmatch(r"(\d+)(KiB|MiB|GiB|TiB)?", text)
+    match = re.fullmatch(r"(\d+)([kMGT]?B|[KMGT]iB|)", text)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a size; write a number of bytes, 512MiB, 10GiB or none"
+            f"{text!r} is not a size; write a number of bytes, 512MiB, 10GB or none"
         )
-    return int(match[1]) * _UNITS_BYTES[match[2] or ""]
+    return int(match[1]) * (_UNITS_BYTES | _UNITS_DECIMAL)[match[2]]
 
 
 def rule_whole(text: str) -> int | None:

@@ -368,6 +368,7 @@ def test_S9_conflicts_are_5(run: Any) -> None:
             "log 'nolog' does not exist; `lognode log list` shows all",
         ),
         (["append", "nolog", "k", "v"], 4, "logs, and `lognode log create` creates a log"),
+        (["bench", "poll", "nolog"], 4, "and --ranges creates the log"),
         (["scan", "nolog", "k"], 4, "log 'nolog' does not exist"),
         (["log", "delete", "nolog", "--yes"], 4, "log 'nolog' does not exist"),
         (["append", "bad", "", "v"], 1, "a key has 1 to 480 bytes"),
@@ -444,6 +445,19 @@ class TestImport:
         out, _ = run("scan", "again", "k3", "-n", "3", "--format", "jsonl")
         values = [json.loads(json.loads(line)["value"]) for line in out.splitlines()]
         assert values == [{"key": "k3", "n": str(n)} for n in (3, 10, 17)]
+
+    def test_rows_come_from_standard_input(self, cluster: LocalCluster, run: Any) -> None:
+        run("log", "create", "piped")
+        done = subprocess.run(
+            [LOGNODE, "import", "piped", "-", "--input", "csv", "--key", "key", "--server",
+             cluster.servers],
+            input="key,n\na,1\nb,2\n", capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        assert done.stdout.split("\t")[:2] == ["2", "2"]
+        assert run("keys", "piped")[0] == "a\nb\n"
+        assert (
+            "give the format with --input" in run("import", "piped", "-", "--key", "k", code=1)[1]
+        )
 
     def test_bad_rows_stop_it_or_are_left_out(self, run: Any, tmp_path: Path) -> None:
         path = tmp_path / "bad.csv"

@@ -191,7 +191,11 @@ def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> 
         (["log", "alter", "l"], "no change is given; give --retention,"),
         (["log", "alter", "l", "--replicas", "5"], "cannot change; create a log with --repl"),
         (["log", "alter", "l", "--retention", "long"], "'long' is not an age"),
-        (["log", "create", "l", "--retention-bytes", "9GB"], "a number of bytes, 512MiB, 10GiB"),
+        (["log", "create", "l", "--retention", "7"], "'7' has no unit; write 7d, 7h or 7s"),
+        (
+            ["log", "create", "l", "--retention-bytes", "9G"],
+            "a number of bytes, 512MiB, 10GB or none",
+        ),
         (["log", "create", "l", "--cleanup", "never"], "invalid choice: 'never'"),
         (["log", "create", "l", "--ranges", "2", "--split-at", "a"], "not allowed with"),
         (["--what"], "unrecognized arguments: --what"),
@@ -215,7 +219,8 @@ def test_ages(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("10", 10), ("4KiB", 4096), ("1GiB", 1 << 30), ("2TiB", 2 << 40)]
+    ("text", "size"),
+    [("10", 10), ("4KiB", 4096), ("1GiB", 1 << 30), ("2TiB", 2 << 40), ("3GB", 3 * 10**9)],
 )
 def test_sizes(text: str, size: int) -> None:
     assert parser.rule_bytes(text) == size

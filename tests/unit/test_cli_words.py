@@ -96,6 +96,7 @@ def test_no_hint_without_a_likeness() -> None:
         (["--sever", "h:1", "log", "list"], "did you mean `--server`?"),
         (["--server", "h:1"], "arguments: --server h:1 without a verb; see `lognode --help`"),
         (["--datta", "d"], "did you mean `--data`?"),
+        (["scan", "l", "--json"], "arguments: --json; did you mean `--format json`?"),
         (["append", "l", "k", "two", "words"], "arguments: words; put text with spaces in quotes"),
         (["append", "l", "k", "-v"], "arguments: -v; an argument after `--` is not a flag"),
         (["log", "list", "--frobnicate"], "arguments: --frobnicate; see `lognode log list --help`"),
