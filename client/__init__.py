@@ -58,7 +58,7 @@ Modules of these layers. In the SDK:
 
 On both sides, and in programs around them:
 
-  json_text, durations: bytes in JSON; waiting times
+  json_text, durations: bytes in JSON; waiting times and dates
   status_rows: nodes, ranges and hot keys of a status, for people
   tokens, invitation: the credential of a client; the invitation of a new node
   loopback, ports: addresses of this machine; free ports for clusters on one machine

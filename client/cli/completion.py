@@ -15,7 +15,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 
 class Flag(NamedTuple):
-    """A flag with its spellings. `words`: the words that may follow."""
+    """A flag with its spellings, or without any an argument. `words`: what may follow."""
 
     names: tuple[str, ...]
     help: str
@@ -28,7 +28,7 @@ Table = Mapping[str, list[Flag]]
 
 
 def flags(parser: Parser) -> list[Flag]:
-    """Return the flags of a parser."""
+    """Return the flags of a parser, and the arguments that are one of some words."""
     return [
         Flag(
             tuple(action.option_strings), " ".join((action.help or "").split()),
@@ -36,7 +36,7 @@ def flags(parser: Parser) -> list[Flag]:
             tuple(map(str, action.choices or ())),
         )
         for action in parser._actions
-        if action.option_strings
+        if action.option_strings or action.choices
     ]  # fmt: skip
 
 
@@ -102,21 +102,21 @@ def _cases(table: Table) -> str:
     of_node = [*table[""], *common, Flag(tuple(SWITCHES), "", False, ())]
     firsts = " ".join(_firsts(table))
     lines.append(f"        ' ') words={shlex.quote(f'{firsts} {_names(of_node)}')}")
-    lines += _values(of_node, any_word="")
+    lines += _values(of_node, takes_words=False)
     return "\n".join([*lines, "    esac"])
 
 
-def _values(
-    given: list[Flag], any_word: str = "*) [[ $cur == -* ]] || words=FILES ;;"
-) -> list[str]:
-    """Return the statements for the word behind a flag with a value, or `any_word`."""
+def _values(given: list[Flag], *, takes_words: bool = True) -> list[str]:
+    """Return the statements for the word behind a flag with a value, or for any other word."""
     lines = ['            case "$prev" in']
     for flag in given:
-        if flag.takes_value:
+        if flag.names and flag.takes_value:
             words = shlex.quote(" ".join(flag.words) or "FILES")
             lines.append(f"                {'|'.join(flag.names)}) words={words} ;;")
-    if any_word:
-        lines.append(f"                {any_word}")
+    if takes_words:
+        argument = next((" ".join(flag.words) for flag in given if not flag.names), "FILES")
+        words = shlex.quote(argument)
+        lines.append(f"                *) [[ $cur == -* ]] || words={words} ;;")
     return [*lines, "            esac ;;"]
 
 
@@ -138,21 +138,46 @@ def _names(given: Iterable[Flag]) -> str:
     return " ".join(dict.fromkeys(name for flag in given for name in flag.names))
 
 
+_FISH_WORDS: Final = f"""function __lognode_words
+    set -l skip
+    for word in (commandline -opc)[2..-1]
+        if test -n "$skip"
+            set skip
+            continue
+        end
+        switch $word
+            case {" ".join(VALUE_FLAGS)}
+                set skip 1
+            case '-*'
+            case '*'
+                echo $word
+        end
+    end
+end
+function __lognode_is
+    set -l words (__lognode_words)
+    test "$words[1..$(count $argv)]" = "$argv"
+end
+function __lognode_is_only
+    test "$(__lognode_words)" = "$argv"
+end"""
+"""`__lognode_is VERB` says whether the words before the cursor begin with the verb, and
+`__lognode_is_only` whether nothing follows the verb."""
+
+
 def _fish(table: Table) -> str:
-    firsts = _firsts(table)
     lines = [
         "# fish completion for lognode; made by `lognode completion fish`",
-        f"complete -c lognode -n 'not __fish_seen_subcommand_from {' '.join(firsts)}' -f "
-        f"-a '{' '.join(firsts)}'",
+        _FISH_WORDS,
+        f"complete -c lognode -n __lognode_is_only -f -a '{' '.join(_firsts(table))}'",
     ]
     for first, seconds in _pairs(table).items():
         lines.append(
-            f"complete -c lognode -n '__fish_seen_subcommand_from {first}; and not "
-            f"__fish_seen_subcommand_from {' '.join(seconds)}' -f -a '{' '.join(seconds)}'"
+            f"complete -c lognode -n '__lognode_is_only {first}' -f -a '{' '.join(seconds)}'"
         )
-    for verb, given in table.items():
-        seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in verb.split())
-        condition = seen or f"not __fish_seen_subcommand_from {' '.join(firsts)}"
+    common = [Flag((name,), "", True, ()) for name in VALUE_FLAGS]
+    for verb, given in {**table, "": [*table[""], *common]}.items():
+        condition = f"__lognode_is {verb}" if verb else "__lognode_is_only"
         for flag in given:
             lines.append(f"complete -c lognode -n '{condition}' {_fish_flag(flag)}")
     return "\n".join(lines) + "\n"
@@ -163,7 +188,7 @@ def _fish_flag(flag: Flag) -> str:
         f"-l {name.removeprefix('--')}" if name.startswith("--") else f"-s {name.removeprefix('-')}"
         for name in flag.names
     ]
-    if flag.takes_value:
+    if flag.names and flag.takes_value:
         parts.append("-r")
     if flag.words:
         parts.append(f"-f -a '{' '.join(flag.words)}'")

@@ -3,7 +3,7 @@
 from typing import Final
 
 EXAMPLES: Final = {
-    "log create": "orders --ranges 4 --retention 7d",
+    "log create": "orders --split-at order-3,order-6 --retention 7d",
     "log list": "",
     "log describe": "orders",
     "log alter": "orders --retention 30d",
@@ -71,10 +71,10 @@ EXAMPLES: Final = {
     "backup delete": "/backups 20261128T160000000Z --yes",
     "backup prune": "/backups --keep 7 --keep-within 30d --yes",
     "restore": "/backups --at 2026-11-28T16:00:00Z",
-    "bench append": "trial --seconds 10s --keys 1000",
-    "bench poll": "trial --seconds 10s --keys 1000",
-    "bench follow": "trial --seconds 10s --followers 100",
-    "bench mixed": "trial --seconds 10s --rate 1000",
+    "bench append": "trial --ranges 4 --seconds 10s --keys 1000",
+    "bench poll": "trial --ranges 4 --seconds 10s --keys 1000",
+    "bench follow": "trial --ranges 4 --seconds 10s --followers 100",
+    "bench mixed": "trial --ranges 4 --seconds 10s --rate 1000",
     "tier list": "s3://bucket/tier --endpoint https://s3.example.org",
     "tier verify": "/tier --log orders",
     "tier restore": "/tier --log orders --server 10.0.0.9:4600",

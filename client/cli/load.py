@@ -35,9 +35,8 @@ class Loaded:
 async def load(call: Call) -> Loaded:
     """Import `options.file`. Raises InvalidArgument at a bad row unless `--on-error skip`."""
     options = call.options
-    source = Source(
-        Path(options.file), key=options.key, key_missing=options.key_missing, kind=options.input
-    )
+    path = Path("/dev/stdin" if options.file == "-" else options.file)
+    source = Source(path, key=options.key, key_missing=options.key_missing, kind=options.input)
     result = Loaded()
     log = call.client.log(options.log)
     progress = Progress(options.log)

@@ -5,12 +5,11 @@ conflict; 6 the outcome of a write is unknown.
 """
 
 import asyncio
-import os
 import sys
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from ..protocol.errors import Conflict, LognodeError, NotFound
+from ..protocol.errors import Conflict, LognodeError, LogNotFound, NotFound
 from . import (
     verbs_backup,
     verbs_bench,
@@ -34,7 +33,7 @@ from . import (
 from .parser import UsageError
 from .printer import Printer
 from .verb import Call, Verb, client_of
-from .words import hint
+from .words import hint, verb_hint
 
 VERBS = {
     verb.name: verb
@@ -49,10 +48,13 @@ VERBS = {
 }  # fmt: skip
 
 
-def run(arguments: Sequence[str], known: Mapping[str, Verb] = VERBS) -> int:
-    """Run the verb of `known` that the arguments begin with; return the exit code."""
+def run(
+    arguments: Sequence[str], known: Mapping[str, Verb] = VERBS, also: Iterable[str] = ()
+) -> int:
+    """Run the verb of `known` that the arguments begin with; return the exit code. `also`: names of
+    other verbs, which a misspelt verb may have meant."""
     try:
-        verb, rest = _find(arguments, known)
+        verb, rest = _find(arguments, known, (*known, *also))
         options = verb.parser().parse(rest)
     except UsageError as error:
         _note(f"lognode: {error}")
@@ -60,18 +62,20 @@ def run(arguments: Sequence[str], known: Mapping[str, Verb] = VERBS) -> int:
     return asyncio.run(_run(verb, options))
 
 
-def _find(arguments: Sequence[str], known: Mapping[str, Verb]) -> tuple[Verb, Sequence[str]]:
+def _find(
+    arguments: Sequence[str], known: Mapping[str, Verb], names: Sequence[str]
+) -> tuple[Verb, Sequence[str]]:
     for words in (2, 1):
         verb = known.get(" ".join(arguments[:words]))
         if verb is not None:
             return verb, arguments[words:]
     first, second = (*arguments, "")[:2]
-    actions = [name.split()[1] for name in known if name.startswith(first + " ")]
+    actions = [name.split()[1] for name in names if name.startswith(first + " ")]
     if actions:
         near = hint(second, actions) if second and not second.startswith("-") else ""
         needed = f"`lognode {first}` needs a second word: {' or '.join(actions)}"
         raise UsageError(needed + near)
-    near = hint(" ".join(arguments[:2]), known) or hint(first, known)
+    near = verb_hint(arguments, names)
     raise UsageError(f"there is no verb {first!r}{near or '; see `lognode --help`'}")
 
 
@@ -89,14 +93,19 @@ async def _run(verb: Verb, options: Namespace) -> int:
         _note(f"lognode {verb.name}: {error}")
         return 2
     except LognodeError as error:
-        silent = error.code == "UNAVAILABLE" and not error.is_answer and "store" not in error.fields
-        hint = "; give the nodes of the cluster with --server" if silent else ""
-        _note(f"lognode {verb.name}: {_one_line(error.message)}{hint}")
+        _note(f"lognode {verb.name}: {_one_line(error.message)}{_step_after(error, verb)}")
         return exit_code(error, writes=verb.writes)
-    except BrokenPipeError:
-        # The reader of the output has closed it, so nothing more can be written there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+
+
+def _step_after(error: LognodeError, verb: Verb) -> str:
+    """Return what the user of the verb does next, where the error does not know, or ""."""
+    if error.code == "UNAVAILABLE" and not error.is_answer and "store" not in error.fields:
+        return "; give the nodes of the cluster with --server"
+    if isinstance(error, LogNotFound) and verb.name in ("append", "import"):
+        return ", and `lognode log create` creates a log"
+    if isinstance(error, LogNotFound) and verb.name.startswith("bench "):
+        return ", and --ranges creates the log"
+    return ""
 
 
 def exit_code(error: LognodeError, *, writes: bool) -> int:

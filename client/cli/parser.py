@@ -6,9 +6,12 @@ anywhere.
 
 import argparse
 import re
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from ..durations import unix_ms
+from ..protocol.types import Timestamp
 from .examples import epilog
 from .printer import FORMATS
 from .words import hint
@@ -17,6 +20,9 @@ default_server = "127.0.0.1:4600"
 _UNITS_BYTES = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _UNITS_DECIMAL = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+When = tuple[str, int]
+"""A time: ("ago", milliseconds), or ("at", Unix time in milliseconds)."""
 
 
 class UsageError(Exception):
@@ -34,14 +40,24 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise the error, where argparse prints a usage block and exits."""
-        raise UsageError(f"{message}{self._meant(message)}; see `{self.prog} --help`")
+        _, unknown, rest = message.partition("unrecognized arguments: ")
+        meant = self._meant(rest) if unknown else ""
+        raise UsageError(f"{message}{meant}; see `{self.prog} --help`")
 
-    def _meant(self, message: str) -> str:
-        """Return a hint at the flag that an unknown flag nearly is, or ""."""
-        unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
-        if unknown and unknown[1] in self._also:
+    def _meant(self, rest: str) -> str:
+        """Return a hint for the arguments that are left over, or ""."""
+        flag = re.match(r"--[^\s=]+", rest)
+        if flag is None and self._also:
+            return ""
+        if flag is None and not rest.startswith("-"):
+            return "; put text with spaces in quotes"
+        if flag is None:
+            return "; an argument after `--` is not a flag"
+        if flag[0] in ("--json", "--jsonl"):
+            return f"; did you mean `--format {flag[0][2:]}`?"
+        if flag[0] in self._also:
             return " without a verb"
-        return hint(unknown[1], (*self._option_string_actions, *self._also)) if unknown else ""
+        return hint(flag[0], (*self._option_string_actions, *self._also))
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse flags at any position. Arguments after `--` are taken literally, and `-10m` in
@@ -143,6 +159,11 @@ def add_consistency(parser: Parser) -> None:
     )  # fmt: skip
 
 
+def add_limit(parser: Parser, help_: str) -> None:
+    """Add the flag for the greatest number of rows."""
+    parser.add_argument("-n", "--limit", dest="limit", type=whole, metavar="N", help=help_)
+
+
 def whole(text: str) -> int:
     """Return a whole number of 0 or more."""
     if not (text.isascii() and text.isdigit()):
@@ -164,20 +185,23 @@ def age_s(text: str) -> float:
 
 
 def rule_ms(text: str) -> int | None:
-    """Return an age in milliseconds, or None for `none`."""
+    """Return an age with a unit in milliseconds, or None for `none`: a rule that was meant in days
+    and taken in seconds would remove entries."""
+    if text.isascii() and text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} has no unit; write {text}d, {text}h or {text}s")
     return None if text == "none" else age_ms(text)
 
 
 def rule_bytes(text: str) -> int | None:
-    """Return `512MiB`, `10GiB` or a number of bytes in bytes, or None for `none`."""
+    """Return `512MiB`, `10GB` or a number of bytes in bytes, or None for `none`."""
     if text == "none":
         return None
-    match = re.fullmatch(r"(\d+)(KiB|MiB|GiB|TiB)?", text)
+    match = re.fullmatch(r"(\d+)([kMGT]?B|[KMGT]iB|)", text)
     if match is None:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a size; write a number of bytes, 512MiB, 10GiB or none"
+            f"{text!r} is not a size; write a number of bytes, 512MiB, 10GB or none"
         )
-    return int(match[1]) * _UNITS_BYTES[match[2] or ""]
+    return int(match[1]) * (_UNITS_BYTES | _UNITS_DECIMAL)[match[2]]
 
 
 def rule_whole(text: str) -> int | None:
@@ -198,30 +222,53 @@ def rate(text: str) -> int | None:
     return int(match[1]) * (_UNITS_BYTES | _UNITS_DECIMAL)[match[2]]
 
 
-def bound(text: str) -> int | tuple[str, int]:
-    """Return a seq, or for an age such as `-10m` the tuple ("ago", milliseconds)."""
-    if text.startswith("-"):
-        return ("ago", age_ms(text[1:]))
-    if text.isascii() and text.isdigit():
-        return int(text)
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is not an end; write a seq, or -10m for ten minutes ago"
-    )
+def time_ms(text: str) -> int:
+    """Return a time in ISO 8601, UTC without a zone, as Unix time in milliseconds."""
+    try:
+        return unix_ms(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a time; write 2026-11-28T16:00:00Z"
+        ) from None
 
 
-def position(text: str) -> int | str | tuple[str, int]:
-    """Return a seq, `earliest`, `latest`, `snapshot`, or for an age such as `-10m` the tuple
-    ("ago", milliseconds)."""
+def bound(text: str) -> int | When:
+    """Return a seq, or a time: an age such as `-10m`, or ISO 8601."""
+    found = _seq_or_time(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an end; write a seq, -10m for ten minutes ago, or "
+            "2026-11-28T16:00:00Z"
+        )
+    return found
+
+
+def position(text: str) -> int | str | When:
+    """Return a seq, `earliest`, `latest`, `snapshot`, or a time: an age such as `-10m`, or ISO
+    8601."""
     if text in ("earliest", "latest", "snapshot"):
         return text
+    found = _seq_or_time(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a position; write a seq, earliest, latest, snapshot, -10m for ten "
+            "minutes ago, or 2026-11-28T16:00:00Z"
+        )
+    return found
+
+
+def _seq_or_time(text: str) -> int | When | None:
     if text.startswith("-"):
         return ("ago", age_ms(text[1:]))
     if text.isascii() and text.isdigit():
         return int(text)
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is not a position; write a seq, earliest, latest, snapshot, or -10m for "
-        "ten minutes ago"
-    )
+    return ("at", time_ms(text)) if re.match(r"\d{4}-\d", text) else None
+
+
+def timestamp(when: When) -> Timestamp:
+    """Return the time of a position or an end."""
+    kind, ms = when
+    return Timestamp(ms if kind == "at" else max(0, int(time.time() * 1000) - ms))
 
 
 def expectation(text: str) -> int | str:

@@ -22,7 +22,11 @@ _SPANS = {
 """Columns with a length of time, and their heads on a terminal."""
 _SIZES = frozenset(("retention_bytes", "split_bytes", "freed_bytes"))
 """Columns with a number of bytes."""
+_VALUE = "value"
+"""The column of values of entries, where an empty value differs from none."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_REORDERING = re.compile(r"[\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal may use to show the text around them in another order."""
 
 Row = Mapping[str, Any]
 
@@ -30,9 +34,9 @@ Row = Mapping[str, Any]
 class Printer:
     """Prints results in one of FORMATS.
 
-    On a terminal a table is aligned and has a header, times are UTC, and lengths of time and sizes
-    have a unit; elsewhere tabs separate its cells. One row is one line: control characters in a
-    cell are escaped as in JSON.
+    On a terminal a table is aligned and has a header, times are UTC, lengths of time and sizes have
+    a unit, and characters that reorder text are escaped; elsewhere tabs separate its cells. One row
+    is one line: control characters in a cell are escaped as in JSON.
     """
 
     def __init__(self, format_: str, out: TextIO | None = None) -> None:
@@ -103,7 +107,7 @@ class Printer:
     def _aligned(self, rows: list[Row], columns: Sequence[str]) -> None:
         cells = [_shown(row, columns) for row in rows]
         heads = list(map(_head, columns))
-        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        widths = [max(map(width, column)) for column in zip(heads, *cells, strict=True)]
         self._write_head(heads, widths)
         for line in cells:
             self._write(_padded(line, widths))
@@ -119,7 +123,7 @@ class Printer:
         if is_new:
             self._headed = columns
             self._widths = [len(_head(column)) for column in columns]
-        self._widths = [max(w, len(c)) for w, c in zip(self._widths, line, strict=True)]
+        self._widths = [max(w, width(c)) for w, c in zip(self._widths, line, strict=True)]
         if is_new:
             self._write_head(list(map(_head, columns)), self._widths)
         self._write(_padded(line, self._widths))
@@ -129,7 +133,7 @@ class Printer:
         self._write(f"{_BOLD}{head}{_PLAIN}" if self._colour else head)
 
     def _tabbed(self, row: Row, columns: Sequence[str]) -> None:
-        self._write("\t".join(cell(row.get(column)) for column in columns))
+        self._write("\t".join(_plain(column, row.get(column)) for column in columns))
 
     def _write(self, line: str) -> None:
         self._out.write(line + "\n")
@@ -146,7 +150,7 @@ def _shown(row: Row, columns: Sequence[str]) -> list[str]:
 
 def _people(column: str, value: Any) -> str:
     if not isinstance(value, int):
-        return cell(value)
+        return shown(value) if value or column != _VALUE else _plain(column, value)
     if column in _TIMES:
         return moment(value)
     if column in _SPANS:
@@ -154,8 +158,41 @@ def _people(column: str, value: Any) -> str:
     return size(value) if column in _SIZES else cell(value)
 
 
+def _plain(column: str, value: Any) -> str:
+    return "" if column == _VALUE and value == b"" else cell(value)
+
+
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
+    padded = (c + " " * (w - width(c)) for c, w in zip(cells, widths, strict=True))
+    return "  ".join(padded).rstrip()
+
+
+def cut(text: str, columns: int) -> str:
+    """Return the begin of a text that fits these columns of a terminal."""
+    if text.isascii():
+        return text[:columns]
+    found = 0
+    for at, char in enumerate(text):
+        found += width(char)
+        if found > columns:
+            return text[:at]
+    return text
+
+
+def width(text: str) -> int:
+    """Return the columns that a terminal needs for a text without control characters."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width  # imported here because few texts need it
+
+    marks = sum(category(char) in ("Mn", "Me", "Cf") for char in text)
+    return len(text) - marks + sum(east_asian_width(char) in "WF" for char in text)
+
+
+def shown(value: Any) -> str:
+    """Return a value as one line of text for a terminal: `cell`, without characters that reorder
+    the text around them."""
+    return _REORDERING.sub(_escaped, cell(value))
 
 
 def cell(value: Any) -> str:
@@ -169,4 +206,8 @@ def cell(value: Any) -> str:
     if isinstance(value, bytes):
         text = printable(value)
         value = text if isinstance(text, str) else json.dumps(text)
-    return _CONTROL.sub(lambda found: json.dumps(found[0])[1:-1], str(value))
+    return _CONTROL.sub(_escaped, str(value))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]

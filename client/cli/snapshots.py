@@ -5,7 +5,7 @@ import sys
 from argparse import Namespace
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..protocol.errors import InvalidArgument
 from ..protocol.types import End, Entry, Start, Timestamp
@@ -14,6 +14,14 @@ from .parser import UsageError
 from .verb import Call
 
 Item = TypeVar("Item")
+
+
+class Keys(NamedTuple):
+    """The keys of a read: one key, those with a prefix, those that match patterns, or all."""
+
+    key: bytes | None
+    prefix: bytes | None
+    patterns: list[bytes] | None
 
 
 def opened(call: Call) -> AsyncSnapshot | None:
@@ -54,12 +62,14 @@ def _check(options: Namespace) -> None:
 
 
 async def entries(
-    snapshot: AsyncSnapshot, key: bytes, start: Start, end: End
+    snapshot: AsyncSnapshot, chosen: Keys, start: Start, end: End
 ) -> AsyncIterator[Entry]:
-    """Yield the entries of the key from `start` to `end`, oldest first."""
-    async for entry in snapshot.read(key):
+    """Yield the entries of the keys from `start` to `end`, each key's oldest first."""
+    async for entry in snapshot.read(chosen.key, chosen.prefix, pattern=chosen.patterns):
         if _is_at_or_behind(entry, end):
-            return
+            if chosen.key is not None:
+                return
+            continue
         if start == "earliest" or _is_at_or_behind(entry, start):
             yield entry
 

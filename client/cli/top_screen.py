@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .printer import cell
+from .printer import cut, shown, width
 from .quantities import age, size
 
 VIEWS: Final = ("overview", "nodes", "ranges", "groups")
@@ -92,7 +92,7 @@ def scrolled(
     if len(told) > lines:
         rest = f"... {len(told) - lines + 1} more lines"
         told = [*told[: lines - 1], rest] if lines > 0 else []
-    return [line[:columns] for line in told], skip
+    return [cut(line, columns) for line in told], skip
 
 
 def _order(sort: str) -> str:
@@ -122,7 +122,7 @@ def _head(status: Row, health: Row, clock: str) -> list[str]:
         lines.append(f"! and {len(reasons) - _REASONS_MAX} more: see `lognode health`")
     if health.get("next"):
         lines.append(f"> {health['next']}")
-    return [cell(line) for line in lines]
+    return [shown(line) for line in lines]
 
 
 def _counted(rows: Sequence[Any], word: str) -> str:
@@ -216,9 +216,9 @@ def _table(
     """Return a title, the heads and the rows, without the columns that do not fit."""
     left_out = list(_LEAST[title])
     while True:
-        cells = [[cell(row.get(name))[:_CELL_MAX] for name in names] for row in rows]
+        cells = [[cut(shown(row.get(name)), _CELL_MAX) for name in names] for row in rows]
         heads = [name.upper() for name in names]
-        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        widths = [max(map(width, column)) for column in zip(heads, *cells, strict=True)]
         if sum(widths) + len(_GAP) * (len(widths) - 1) <= columns or not left_out:
             break
         least = left_out.pop(0)
@@ -226,8 +226,12 @@ def _table(
 
     def line(parts: Sequence[str]) -> str:
         return _GAP.join(
-            part.ljust(width) if name in _TEXT else part.rjust(width)
-            for part, width, name in zip(parts, widths, names, strict=True)
+            part + gap if name in _TEXT else gap + part
+            for part, name, gap in zip(parts, names, map(_blanks, parts, widths), strict=True)
         ).rstrip()
 
     return [f"{title}, {_order(sort)}", line(heads), *map(line, cells)]
+
+
+def _blanks(part: str, columns: int) -> str:
+    return " " * (columns - width(part))

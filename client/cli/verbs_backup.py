@@ -6,7 +6,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..backup.sweep import Removal
 from ..backup.verify import manifest_of, verify
 from ..protocol.errors import InvalidArgument, NotFound
 from . import object_stores
-from .parser import Parser, UsageError, age_ms, rate, whole
+from .parser import Parser, UsageError, age_ms, rate, time_ms, whole
 from .progress import Progress
 from .quantities import age, moment
 from .verb import Call, Verb
@@ -65,7 +64,7 @@ def _restore_arguments(parser: Parser) -> None:
     _verify_arguments(parser)
     parser.add_argument("--log", action="append", default=[], metavar="LOG",
                         help="log to restore, may be repeated (default: all)")  # fmt: skip
-    parser.add_argument("--at", type=_time, metavar="TIME",
+    parser.add_argument("--at", type=time_ms, metavar="TIME",
                         help="leave out entries later than this time, as "
                              "2026-11-28T16:00:00Z; without --backup, use the first backup "
                              "that was begun at this time or later")  # fmt: skip
@@ -96,19 +95,6 @@ def _positive(text: str) -> int:
     if found < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is below 1; keep 1 backup or more")
     return found
-
-
-def _time(text: str) -> int:
-    """Return a time in ISO 8601 as Unix time in milliseconds; UTC without a zone."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a time; write 2026-11-28T16:00:00Z"
-        ) from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=UTC)
-    return round(found.timestamp() * 1000)
 
 
 async def _opened(call: Call, *, create_store: bool = False) -> Store:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from argparse import Namespace
 from typing import Any, Final
 
@@ -10,8 +9,18 @@ from ..consumer import AsyncConsumer
 from ..group_batch import AsyncGroupBatch
 from ..json_text import printable, to_json
 from ..protocol.errors import Fenced
-from ..protocol.types import GroupStart, Timestamp
-from .parser import Parser, UsageError, add_pattern, age_ms, position, whole
+from ..protocol.types import GroupStart
+from .parser import (
+    Parser,
+    UsageError,
+    When,
+    add_limit,
+    add_pattern,
+    age_ms,
+    position,
+    timestamp,
+    whole,
+)
 from .verb import Call, Verb
 from .verbs_read import entry_row, patterns, to_bytes
 
@@ -26,7 +35,7 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("--exec", dest="command", metavar="CMD",
                         help="run this shell command for each batch, with the entries as JSON "
                              "lines on stdin; exit code 0 acknowledges the batch")  # fmt: skip
-    parser.add_argument("-n", dest="limit", type=whole, metavar="N", help="end after N batches")
+    add_limit(parser, "end after N batches")
     parser.add_argument("--jobs", type=whole, default=1, metavar="N",
                         help="commands that run at a time (default 1)")  # fmt: skip
     parser.add_argument("--retry-after", type=age_ms, default=1_000, metavar="AGE",
@@ -34,7 +43,8 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("--prefix", metavar="P", help="the group has the keys with this prefix")
     add_pattern(parser, "consume")
     parser.add_argument("--from", dest="start", type=position, metavar="S",
-                        help="begin of a new group: earliest (default), latest, -10m")  # fmt: skip
+                        help="begin of a new group: earliest (default), latest, -10m, "
+                             "or a time in ISO 8601")  # fmt: skip
     parser.add_argument("--max-deliveries", type=whole, metavar="N",
                         help="failures of an entry before --on-dead (default 5)")  # fmt: skip
     parser.add_argument("--on-dead", metavar="HOW",
@@ -135,16 +145,16 @@ def _text(key: bytes) -> str:
     return text.replace("\0", "\\0")
 
 
-def _start(given: int | str | tuple[str, int] | None) -> GroupStart | None:
+def _start(given: int | str | When | None) -> GroupStart | None:
     if isinstance(given, tuple):
-        return Timestamp(int(time.time() * 1000) - given[1])
+        return timestamp(given)
     if given is None:
         return None
     if given == "earliest":
         return "earliest"
     if given == "latest":
         return "latest"
-    raise UsageError(f"--from is {given}; a group begins at earliest, latest, or -10m")
+    raise UsageError(f"--from is {given}; a group begins at earliest, latest, or a time")
 
 
 VERBS = (Verb("consume", "consume a log with a group of consumers", _consume, _arguments, True),)

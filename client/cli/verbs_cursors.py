@@ -1,10 +1,8 @@
 """`lognode cursor list`, `set` and `delete`: the positions of readers that a log keeps."""
 
-import time
-
 from ..cursor import AsyncKeptCursor
-from ..protocol.types import CursorInfo, CursorStart, Timestamp
-from .parser import Parser, UsageError, position
+from ..protocol.types import CursorInfo, CursorStart
+from .parser import Parser, UsageError, When, position, timestamp
 from .verb import Call, Verb
 from .verbs_logs import confirm
 from .verbs_read import patterns, to_bytes
@@ -28,7 +26,8 @@ def _cursor_arguments(parser: Parser) -> None:
 def _set_arguments(parser: Parser) -> None:
     _cursor_arguments(parser)
     parser.add_argument("--to", dest="start", type=position, required=True, metavar="S",
-                        help="position: earliest, latest, a seq, or -10m")  # fmt: skip
+                        help="position: earliest, latest, a seq, -10m, or a time in ISO "
+                             "8601")  # fmt: skip
 
 
 async def _list(call: Call) -> None:
@@ -63,16 +62,16 @@ def _named(call: Call) -> AsyncKeptCursor:
     return log.cursor(options.cursor, prefix=prefix, pattern=patterns(options))
 
 
-def _start(given: int | str | tuple[str, int]) -> CursorStart:
+def _start(given: int | str | When) -> CursorStart:
     if isinstance(given, tuple):
-        return Timestamp(int(time.time() * 1000) - given[1])
+        return timestamp(given)
     if given == "earliest":
         return "earliest"
     if given == "latest":
         return "latest"
     if isinstance(given, int):
         return given
-    raise UsageError(f"--to is {given}; a cursor has a seq, earliest, latest, or -10m")
+    raise UsageError(f"--to is {given}; a cursor has a seq, earliest, latest, or a time")
 
 
 VERBS = (

@@ -1,7 +1,5 @@
 """`lognode group` and its actions: the consumer groups of a log."""
 
-import time
-
 from ..group import AsyncGroup
 from ..protocol.types import (
     CursorStart,
@@ -9,9 +7,8 @@ from ..protocol.types import (
     GroupInfo,
     GroupKey,
     GroupLag,
-    Timestamp,
 )
-from .parser import Parser, UsageError, position, whole
+from .parser import Parser, UsageError, When, position, timestamp, whole
 from .verb import Call, Verb
 from .verbs_logs import confirm
 from .verbs_read import to_bytes
@@ -50,7 +47,8 @@ def _skip_arguments(parser: Parser) -> None:
 def _reset_arguments(parser: Parser) -> None:
     _group_arguments(parser)
     parser.add_argument("--to", dest="start", type=position, required=True, metavar="S",
-                        help="position: earliest, latest, a seq, or -10m")  # fmt: skip
+                        help="position: earliest, latest, a seq, -10m, or a time in ISO "
+                             "8601")  # fmt: skip
     parser.add_argument("--key", metavar="KEY", help="only this key")
 
 
@@ -115,17 +113,17 @@ def _group(call: Call) -> AsyncGroup:
     return call.client.log(call.options.log).group(call.options.group)
 
 
-def start_of(given: int | str | tuple[str, int]) -> CursorStart:
+def start_of(given: int | str | When) -> CursorStart:
     """Return the position of a reset. Raises UsageError."""
     if isinstance(given, tuple):
-        return Timestamp(int(time.time() * 1000) - given[1])
+        return timestamp(given)
     if given == "earliest":
         return "earliest"
     if given == "latest":
         return "latest"
     if isinstance(given, int):
         return given
-    raise UsageError(f"--to is {given}; give a seq, earliest, latest, or -10m")
+    raise UsageError(f"--to is {given}; give a seq, earliest, latest, or a time")
 
 
 VERBS = (

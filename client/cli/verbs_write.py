@@ -101,7 +101,9 @@ def _ack_row(key: bytes, ack: Any) -> dict[str, Any]:
 def _import_arguments(parser: Parser) -> None:
     parser.add_argument("log", metavar="LOG")
     parser.add_argument(
-        "file", metavar="FILE", help="file to import: .csv, .jsonl or .parquet, also .gz or .zip"
+        "file",
+        metavar="FILE",
+        help="file to import: .csv, .jsonl or .parquet, also .gz or .zip; -: standard input",
     )
     parser.add_argument("--key", required=True, metavar="COLUMN", help="column of the key")
     parser.add_argument("--input", choices=("csv", "jsonl", "parquet"), metavar="KIND",

@@ -78,7 +78,8 @@ _OPTIONS: Final = object_of(
         "pattern": Field(list_of(BYTES, limits.patterns_max), "Or the keys that match one."),
         "start": Field(
             Kind({"type": "string"}, _start),
-            "Where the group begins: `earliest` (the default), `latest` or `time:MS`.",
+            "Where the group begins: `earliest` (the default), `latest`, `time:MS`, or a time in "
+            "ISO 8601.",
         ),
         "ordering": Field(
             Kind({"enum": [BY_KEY, BY_ENTRY]}, _ordering),

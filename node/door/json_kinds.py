@@ -50,7 +50,9 @@ def refused(name: str, value: Any, wanted: str) -> InvalidArgument:
     shown = "an array" if type(value) is list else "an object"
     if not isinstance(value, list | dict):
         # The text of a long value takes long to make.
-        told = repr(value[:_SHOWN_MAX] if isinstance(value, str | bytes) else value)
+        if isinstance(value, bytes):
+            value = value[:_SHOWN_MAX].decode("utf-8", "backslashreplace")
+        told = repr(value[:_SHOWN_MAX] if isinstance(value, str) else value)
         shown = told if len(told) <= _SHOWN_MAX else f"{told[:_SHOWN_MAX]}..."
     return InvalidArgument(f"{name} is {shown}; give {wanted}", what=name)
 

@@ -132,7 +132,8 @@ async def _nodes(asked: Asked) -> web.StreamResponse:
 
 async def _health(asked: Asked) -> web.StreamResponse:
     found = await asked.client.health()
-    return small_answer({"ok": found["ok"], "reasons": found["reasons"]})
+    step = found.get("next") or None
+    return small_answer({"ok": found["ok"], "reasons": found["reasons"], "next": step})
 
 
 LOG_ROUTES: Final = (
@@ -165,13 +166,15 @@ LOG_ROUTES: Final = (
     ),
     Route(
         "GET", "/v1/cluster", "getHealth",
-        "Say whether the cluster is healthy, and give the reasons if it is not.", _health,
+        "Say whether the cluster is healthy. If it is not, give the reasons and what to do next.",
+        _health,
         {
             "type": "object",
-            "required": ["ok", "reasons"],
+            "required": ["ok", "reasons", "next"],
             "properties": {
                 "ok": {"type": "boolean"},
                 "reasons": {"type": "array", "items": {"type": "string"}},
+                "next": {"type": ["string", "null"]},
             },
         },
     ),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from ...client.durations import unix_ms
 from ...client.protocol.errors import InvalidArgument
 from ...client.protocol.kinds import INTEGER_MAX
 from ...client.protocol.types import Tail, Timestamp
@@ -16,6 +17,8 @@ from .json_kinds import Schema, refused
 
 _QUERY_PARTS_MAX: Final = 2_048
 _START: Final = re.compile(r"(?:(tail|time):)?([0-9]{1,19})")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d.{0,30}", re.ASCII)
+_SHOWN: Final = "a seq, time:MS or 2026-11-28T16:00:00Z"
 Where = Literal["path", "query", "header"]
 
 
@@ -57,17 +60,32 @@ def read_start(value: bytes, name: str) -> Any:
     if text in ("earliest", "latest", "snapshot"):
         return text
     match = _START.fullmatch(text)
+    if match is None and (at := _date(text)):
+        return at
     if match is None or int(match[2]) > INTEGER_MAX:
-        raise refused(name, value, "a seq, earliest, latest, snapshot, tail:COUNT or time:MS")
+        raise refused(name, value, f"earliest, latest, snapshot, tail:COUNT, {_SHOWN}")
     number = int(match[2])
     return {None: number, "tail": Tail(number), "time": Timestamp(number)}[match[1]]
 
 
 def _read_end(value: bytes, name: str) -> Any:
-    match = _START.fullmatch(value.decode("utf-8", "replace"))
+    text = value.decode("utf-8", "replace")
+    match = _START.fullmatch(text)
+    if match is None and (at := _date(text)):
+        return at
     if match is None or match[1] == "tail" or int(match[2]) > INTEGER_MAX:
-        raise refused(name, value, "a seq or time:MS")
+        raise refused(name, value, _SHOWN)
     return int(match[2]) if match[1] is None else Timestamp(int(match[2]))
+
+
+def _date(text: str) -> Timestamp | None:
+    """Return the time of a text in ISO 8601, None for other texts. A query has a blank for `+`."""
+    if _DATE.fullmatch(text) is None:
+        return None
+    try:
+        return Timestamp(unix_ms(text.replace(" ", "+")))
+    except ValueError:
+        return None
 
 
 def text(name: str, about: str, where: Where = "query") -> Parameter:
@@ -102,12 +120,13 @@ def number(name: str, about: str, low: int, high: int, default: int | None = Non
 START: Final = Parameter(
     "from", "query",
     "Where to begin: a seq, `earliest`, `latest`, `snapshot` (the newest entry with this mark), "
-    "`tail:COUNT` or `time:MS` (Unix time in milliseconds).",
+    "`tail:COUNT`, `time:MS` (Unix time in milliseconds) or a time in ISO 8601.",
     {"type": "string", "default": "earliest"}, read_start, default="earliest",
 )  # fmt: skip
 END: Final = Parameter(
-    "to", "query", "The end, which is left out: a seq or `time:MS`.", {"type": "string"}, _read_end
-)
+    "to", "query", "The end, which is left out: a seq, `time:MS` or a time in ISO 8601.",
+    {"type": "string"}, _read_end,
+)  # fmt: skip
 
 
 def read_query(raw_query: str) -> dict[str, list[bytes]]:

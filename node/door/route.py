@@ -134,7 +134,7 @@ class Routes:
         if allowed:
             raise web.HTTPMethodNotAllowed(
                 request.method, allowed,
-                text=f"the path allows {' and '.join(sorted(allowed))}; use one of them",
+                text=f"the path has no {request.method[:20]}; use {' or '.join(sorted(allowed))}",
             )  # fmt: skip
         raise web.HTTPNotFound(
             text="no operation has this path; /openapi.json lists all operations"

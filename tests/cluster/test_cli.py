@@ -254,6 +254,43 @@ def test_a_snapshot_in_a_file_is_read_by_the_verbs(run: Any, tmp_path: Path) -> 
     assert "filed" in run("keys", "another", "--snapshot", str(saved), code=1)[1]
 
 
+def test_many_keys_are_scanned_and_counted(run: Any, tmp_path: Path) -> None:
+    """`lognode scan LOG --prefix P` and `--limit` are what newcomers write first."""
+    run("log", "create", "spread", "--split-at", "m", "--hierarchy", "/")
+    for key in ("a/1", "a/2", "z/1"):
+        run("append", "spread", key, "-", stdin=f"{key} 1\n{key} 2".encode())
+
+    def read(*arguments: str) -> list[str]:
+        out, _ = run("scan", "spread", *arguments)
+        return sorted(line.split("\t")[-1] for line in out.splitlines())
+
+    everything = ["a/1 1", "a/1 2", "a/2 1", "a/2 2", "z/1 1", "z/1 2"]
+    assert read() == read("--prefix", "") == read("--from", "2020-01-01") == everything
+    assert read("--prefix", "a/2") == ["a/2 1", "a/2 2"]
+    assert read("--pattern", "*/1") == ["a/1 1", "a/1 2", "z/1 1", "z/1 2"]
+    assert len(read("--limit", "5")) == 5
+    assert (
+        read("-n", "0")
+        == read("--to", "2020-01-01T00:00:00Z")
+        == read("--from", "2100-01-01")
+        == []
+    )
+    assert run("count", "spread")[0] == "6\n"
+    assert run("count", "spread", "--prefix", "a/", "--format", "json")[0] == "4\n"
+    assert run("count", "spread", "--pattern", "a/*", "--from", "-10m")[0] == "4\n"
+    saved = tmp_path / "spread.json"
+    saved.write_text(run("snapshot", "spread", "--format", "json")[0])
+    run("append", "spread", "a/1", "later")
+    at = ("--snapshot", str(saved))
+    assert read(*at) == everything
+    assert read("--prefix", "a/2", *at) == ["a/2 1", "a/2 2"]
+    assert len(read("--to", "2", *at)) == 2, "each range has its seqs"
+    assert run("count", "spread", *at)[0] == "6\n"
+    assert run("count", "spread")[0] == "7\n"
+    assert "log 'nolog' does not exist" in run("scan", "nolog", code=4)[1]
+    assert "a scan of many keys starts at" in run("scan", "spread", "--from", "snapshot", code=1)[1]
+
+
 def test_policies_are_created_altered_and_described(run: Any) -> None:
     run("log", "create", "rules", "--retention", "7d", "--retention-bytes", "10GiB")
     run("log", "alter", "rules", "--retention", "none", "--snapshot-delay", "1h")
@@ -325,7 +362,13 @@ def test_S9_conflicts_are_5(run: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["append", "nolog", "k", "v"], 4, "log 'nolog' does not exist"),
+        (
+            ["append", "nolog", "k", "v"],
+            4,
+            "log 'nolog' does not exist; `lognode log list` shows all",
+        ),
+        (["append", "nolog", "k", "v"], 4, "logs, and `lognode log create` creates a log"),
+        (["bench", "poll", "nolog"], 4, "and --ranges creates the log"),
         (["scan", "nolog", "k"], 4, "log 'nolog' does not exist"),
         (["log", "delete", "nolog", "--yes"], 4, "log 'nolog' does not exist"),
         (["append", "bad", "", "v"], 1, "a key has 1 to 480 bytes"),
@@ -403,6 +446,19 @@ class TestImport:
         values = [json.loads(json.loads(line)["value"]) for line in out.splitlines()]
         assert values == [{"key": "k3", "n": str(n)} for n in (3, 10, 17)]
 
+    def test_rows_come_from_standard_input(self, cluster: LocalCluster, run: Any) -> None:
+        run("log", "create", "piped")
+        done = subprocess.run(
+            [LOGNODE, "import", "piped", "-", "--input", "csv", "--key", "key", "--server",
+             cluster.servers],
+            input="key,n\na,1\nb,2\n", capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        assert done.stdout.split("\t")[:2] == ["2", "2"]
+        assert run("keys", "piped")[0] == "a\nb\n"
+        assert (
+            "give the format with --input" in run("import", "piped", "-", "--key", "k", code=1)[1]
+        )
+
     def test_bad_rows_stop_it_or_are_left_out(self, run: Any, tmp_path: Path) -> None:
         path = tmp_path / "bad.csv"
         path.write_text("key,n\na,1\nb\nc,3\n" + "x" * 481 + ",4\ne,5\n")
@@ -438,6 +494,20 @@ def interrupted(cluster: LocalCluster, log: str, *arguments: str) -> str:
     assert (process.returncode, out) == (130, "")
     assert err.count("\n") == 1
     return err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["help", "init"], ["config", "show"], ["init", "-"]]
+)
+def test_a_closed_pipe_ends_a_verb_without_a_cluster_quietly(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [LOGNODE, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_import_that_is_interrupted_says_what_was_stored(

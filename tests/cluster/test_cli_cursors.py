@@ -102,7 +102,7 @@ def test_cursor_verbs_print_and_change_cursors(run: Any, log: lognode.Log, clust
         assert [row["name"] for row in listed()] == ["eu"]
     # Errors: one line, and the exit code says which.
     _, err = run("cursor", "set", "shop", "eu", "--to", "snapshot", "--yes", code=2)
-    assert "a cursor has a seq, earliest, latest, or -10m" in err
+    assert "a cursor has a seq, earliest, latest, or a time" in err
     _, err = run("cursor", "list", "nope", code=4)
     assert "nope" in err
     assert err.count("\n") == 1

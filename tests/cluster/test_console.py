@@ -264,6 +264,10 @@ def test_a_narrow_window_does_not_scroll_sideways(browser: Browser, cluster: Loc
             page = tab.open(name, f"log={quote(HOSTILE_LOG)}" if name == "explorer" else "")
             page.locator("table, .map, .card, p.none").first.wait_for()
             assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
+            tab_of_screen = page.locator("#nav a[aria-current]").bounding_box()
+            assert tab_of_screen is not None
+            left = tab_of_screen["x"]
+            assert 0 <= left <= left + tab_of_screen["width"] <= 360, f"the tab of {name} is seen"
             if PICTURES:
                 page.screenshot(path=f"{PICTURES}/{name}-narrow.png")
         assert tab.errors == []

@@ -118,3 +118,29 @@ def test_every_node_shows_which_nodes_are_alive_until_no_leader_knows(
     testing.eventually(lambda: all_show(running, wanted))
     three.nodes[leader - 1].kill()
     testing.eventually(lambda: all_show([left], dict.fromkeys(wanted)))
+
+
+def test_a_follow_of_the_command_line_says_when_entries_may_be_missing(tmp_path: Path) -> None:
+    """The verb was silent, as if nobody appended."""
+    with testing.cluster(tmp_path, 3) as three:
+        with lognode.Client(three.servers, timeout=20) as client:
+            client.create_log("l").append("k", b"v")
+        with subprocess.Popen(
+            [sys.executable, "-m", "lognode.node.main", "follow", "l", "--from", "earliest",
+             "-n", "2", "--server", three.servers],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as following:  # fmt: skip
+            assert following.stdout is not None
+            assert following.stderr is not None
+            assert following.stdout.readline().startswith("k\t1\t")
+            for node in three.nodes[:2]:
+                node.kill()
+            said = following.stderr.readline()
+            assert "new entries may be missing, because nodes are down" in said
+            for node in three.nodes[:2]:
+                node.start()
+            assert following.stderr.readline() == "note: the follow has all entries again\n"
+            with lognode.Client(three.servers, timeout=30) as client:
+                client.log("l").append("k", b"w")
+            assert following.stdout.readline().endswith("\tw\n")
+            assert following.wait(30) == 0

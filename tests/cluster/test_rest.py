@@ -143,8 +143,9 @@ def test_logs_ranges_nodes_and_health(tmp_path: Path) -> None:
         health = (await ask("GET", "/v1/cluster")).json
         while not health["ok"]:
             assert health["reasons"], "a cluster that is not healthy says why"
+            assert health["next"], "and what to do"
             health = (await ask("GET", "/v1/cluster")).json
-        assert health == {"ok": True, "reasons": []}
+        assert health == {"ok": True, "reasons": [], "next": None}
         assert (await ask("DELETE", "/v1/logs/a%2Fb")).status == 204
         problem(await ask("GET", "/v1/logs/a%2Fb"), 404, "LOG_NOT_FOUND")
         problem(await ask("POST", "/v1/logs", {"name": "c"}), 409, "LOG_EXISTS")

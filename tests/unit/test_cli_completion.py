@@ -76,11 +76,26 @@ def test_a_shell_completes_verbs_flags_and_words(
     assert completed(shell, path, "log", "create", "--rep") == {"--replicas"}
     assert completed(shell, path, "append", "l", "k", "--exp") == {"--expect"}
     assert completed(shell, path, "scan", "l", "k", "--format", "") == {"json", "jsonl", "table"}
+    assert completed(shell, path, "scan", "l", "--pre") == {"--prefix"}
+    assert completed(shell, path, "completion", "") == set(SHELLS)
     assert completed(shell, path, "import", "l", "") == {FILES}
     assert completed(shell, path, "scan", "l", "k", "--token-file", "") == {FILES}
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes_the_flags_of_verbs_without_a_cluster(
+    shell: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """These verbs had no flags in the scripts."""
+    path = script(shell, folder, capsys)
+    for verb, parser in node_main.local_parsers().items():
+        long = {flag for flag in parser._option_string_actions if flag.startswith("--")}
+        assert completed(shell, path, *verb.split(), "--") == long, verb
+    assert completed(shell, path, "init", "--zo") == {"--zone"}
+    assert completed(shell, path, "verify", "d", "--format", "") == {"json", "jsonl", "table"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_flags_before_the_verb_are_passed_over(
     shell: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,6 +41,14 @@ def test_a_pipe_gets_tabs_and_one_line_a_row() -> None:
     ]
 
 
+def test_an_empty_value_differs_from_a_tombstone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    rows = [{"key": b"k", "value": value} for value in (b"", None)]
+    for out, gap in ((io.StringIO(), "\t"), (Terminal(), "    ")):
+        Printer("table", out).rows(rows, ("key", "value"))
+        assert out.getvalue().splitlines()[-2:] == [f"k{gap}".rstrip(" "), f"k{gap}-"]
+
+
 def test_a_terminal_gets_aligned_columns_with_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     head, first, second = printed("table", Terminal()).splitlines()
@@ -48,6 +56,20 @@ def test_a_terminal_gets_aligned_columns_with_a_head(monkeypatch: pytest.MonkeyP
     assert first.index("line") == second.index("-") == head.index("VALUE")
     monkeypatch.delenv("NO_COLOR")
     assert printed("table", Terminal()).startswith("\x1b[1mKEY")
+
+
+def test_wide_and_reordering_characters_keep_their_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    keys = ["k", "Straße", "e\u0301", "日本", "🙂", "a\u202eb"]
+    rows = [{"key": key.encode(), "value": b"|"} for key in keys]
+    out = Terminal()
+    Printer("table", out).rows(rows, ("key", "value"))
+    assert out.getvalue().splitlines()[1:] == [
+        "k         |", "Straße    |", "e\u0301         |", "日本      |", "🙂        |",
+        "a\\u202eb  |",
+    ]  # fmt: skip
 
 
 def test_a_terminal_shows_heads_and_utc_above_rows_that_come_one_by_one(
@@ -145,8 +167,12 @@ def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> 
             ["log"],
             "`lognode log` needs a second word: create or list or describe or alter or delete",
         ),
-        (["scan", "l"], "the following arguments are required: KEY"),
+        (["latest", "l"], "the following arguments are required: KEY"),
         (["scan", "l", "k", "--from", "tomorrow"], "is not a position"),
+        (["scan", "l", "--from", "2026-13-01"], "'2026-13-01' is not a time; write 2026-11-28T16"),
+        (["scan", "l", "k", "--prefix", "p"], "give only one of KEY, --prefix and --pattern"),
+        (["count", "l", "--prefix", "p", "--pattern", "p*"], "give only one of KEY, --prefix"),
+        (["scan", "l", "--reverse"], "name a KEY, or leave --reverse out"),
         (["scan", "l", "k", "-n", "-3"], "'-3' is not a whole number"),
         (["count", "l", "k", "--form", "json"], "unrecognized arguments: --form json"),
         (["count", "l", "k", "--format", "xml"], "invalid choice: 'xml'"),
@@ -159,13 +185,17 @@ def test_S11_exit_codes(error: errors.LognodeError, writes: bool, code: int) -> 
         (["append", "l", "k", "-", "--header", "=a"], "--header is '=a'; give NAME=VALUE"),
         (["append", "l", "k", "v", "--header", "a=1", "--header", "a=2"], "each NAME once"),
         (["follow", "l", "k", "--prefix", "p"], "give only one of KEYs, --prefix and --pattern"),
-        (["scan", "l", "k", "--to", "latest"], "write a seq, or -10m"),
+        (["scan", "l", "k", "--to", "latest"], "is not an end; write a seq, -10m"),
         (["trim", "l", "k"], "the following arguments are required: --before"),
         (["trim", "l", "k", "--before", "-1"], "'-1' is not a whole number"),
         (["log", "alter", "l"], "no change is given; give --retention,"),
         (["log", "alter", "l", "--replicas", "5"], "cannot change; create a log with --repl"),
         (["log", "alter", "l", "--retention", "long"], "'long' is not an age"),
-        (["log", "create", "l", "--retention-bytes", "9GB"], "a number of bytes, 512MiB, 10GiB"),
+        (["log", "create", "l", "--retention", "7"], "'7' has no unit; write 7d, 7h or 7s"),
+        (
+            ["log", "create", "l", "--retention-bytes", "9G"],
+            "a number of bytes, 512MiB, 10GB or none",
+        ),
         (["log", "create", "l", "--cleanup", "never"], "invalid choice: 'never'"),
         (["log", "create", "l", "--ranges", "2", "--split-at", "a"], "not allowed with"),
         (["--what"], "unrecognized arguments: --what"),
@@ -189,7 +219,8 @@ def test_ages(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("10", 10), ("4KiB", 4096), ("1GiB", 1 << 30), ("2TiB", 2 << 40)]
+    ("text", "size"),
+    [("10", 10), ("4KiB", 4096), ("1GiB", 1 << 30), ("2TiB", 2 << 40), ("3GB", 3 * 10**9)],
 )
 def test_sizes(text: str, size: int) -> None:
     assert parser.rule_bytes(text) == size
@@ -206,6 +237,12 @@ def test_rules_that_are_not_given_stay_and_none_takes_them_away() -> None:
                                                                           "delete")  # fmt: skip
     scan = main.VERBS["scan"].parser().parse(["l", "k", "--from", "snapshot", "--to", "-1h"])
     assert (scan.start, scan.end) == ("snapshot", ("ago", 3_600_000))
+    times = ["--from", "2026-11-28T16:00:00+01:00", "--to", "2026-11-28"]
+    scan = main.VERBS["scan"].parser().parse(["l", *times, "--limit", "3"])
+    assert (scan.start, scan.end) == (("at", 1_795_878_000_000), ("at", 1_795_824_000_000))
+    assert (scan.key, scan.limit) == (None, 3)
+    assert parser.timestamp(scan.start).ms == 1_795_878_000_000
+    assert parser.timestamp(("ago", 1 << 60)).ms == parser.time_ms("1969-07-20") == 0
 
 
 def test_options_stand_anywhere_and_an_age_is_not_a_flag() -> None:

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
+from lognode.client.cli.printer import width
 from lognode.client.cli.top_screen import (
     GROUP_SORTS,
     NODE_SORTS,
@@ -188,3 +189,17 @@ def test_a_long_table_scrolls_to_its_end_and_no_further() -> None:
     assert _rows(some, 0)[:-1] == [str(n) for n in range(5, 18)]
     end = _view("ranges", "appends", lines=20, skip=10**9, ranges=ranges)
     assert _rows(end, 0) == [str(n) for n in range(36, 50)]
+
+
+def test_wide_characters_keep_the_columns_of_the_screen() -> None:
+    ranges = [
+        _range(1, log="日本" * 20, hot_key={"key": "キー".encode() * 9}, records_per_s=2.0),
+        _range(2, log="plain", hot_key={"key": "a\u202eb".encode()}, records_per_s=1.0),
+    ]
+    lines = _view("ranges", "appends", lines=23, columns=79, ranges=ranges)
+    assert max(map(width, lines)) <= 79
+    head, first, second = lines[-3:]
+    assert width(first.partition("2/s")[0]) == width(second.partition("1/s")[0])
+    assert width(second.partition("1/s")[0]) + 3 == width(head.partition("APPENDS")[0]) + 7
+    (wide,) = [line for line in _view("ranges", "appends", ranges=ranges) if "plain" in line]
+    assert "a\\u202eb" in wide

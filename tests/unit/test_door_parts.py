@@ -80,12 +80,30 @@ def test_starts_and_ends_of_a_scan() -> None:
         7, "earliest", Tail(3), Timestamp(9),
     ]  # fmt: skip
     assert parameters.END.read(b"time:9", "to") == Timestamp(9)
+    times = (b"2026-11-28T16:00:00Z", b"2026-11-28 17:00:00 01:00", b"2026-11-28T16:00")
+    assert {read(text, "from") for text in times} == {Timestamp(1_795_881_600_000)}
+    assert parameters.END.read(b"2026-11-28", "to") == Timestamp(1_795_824_000_000)
+    for text in (b"2026-13-01", b"2026-11-28T", b"2026-11-28" + b"0" * 40, b"2026-11-28\0"):
+        with pytest.raises(InvalidArgument):
+            parameters.END.read(text, "to")
     for text in (b"", b"-1", b"tail:", b"x", b"9" * 20, b"9" * 19, "٣".encode(), b"tail:-1"):
         with pytest.raises(InvalidArgument):
             read(text, "from")
     for text in (b"tail:3", b"latest", b""):
         with pytest.raises(InvalidArgument):
             parameters.END.read(text, "to")
+
+
+def test_a_refused_value_is_shown_as_the_asker_wrote_it() -> None:
+    """Errors had shown the bytes of addresses and headers as Python does."""
+    for value, shown in (
+        (b"yesterday", "'yesterday'"),
+        (b"\xff", r"'\\xff'"),
+        ("zü".encode(), "'zü'"),
+    ):
+        with pytest.raises(InvalidArgument) as caught:
+            parameters.START.read(value, "from")
+        assert caught.value.message.startswith(f"from is {shown}; give earliest, ")
 
 
 def test_a_query_is_bytes() -> None:

@@ -69,6 +69,13 @@ def test_the_description_for_package_indexes_has_no_link_that_breaks_there() -> 
         assert (ROOT / name).is_file(), name
 
 
+def test_every_extra_is_explained() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    page = (ROOT / "docs/versions.md").read_text("utf-8")
+    explained = re.findall(r"^\| `lognode\[(\w+)\]` \|", page, re.MULTILINE)
+    assert sorted(explained) == sorted(project["optional-dependencies"])
+
+
 @pytest.mark.slow
 def test_the_sdist_has_the_documents_and_all_that_the_wheel_is_made_of(
     source: Path, tmp_path: Path

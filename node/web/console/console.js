@@ -88,6 +88,7 @@ function open() {
   const moved = main.dataset.screen !== known;
   main.dataset.screen = known;
   replace(main, h("h1", {}, screen.title), view.notice, view.body);
+  if (moved) byId("nav").querySelector("[aria-current]").scrollIntoView({block: "nearest", inline: "nearest"});
   if (moved && document.activeElement !== document.body) main.focus({preventScroll: true});
   screen.open(view);
 }
