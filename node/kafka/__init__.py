@@ -5,6 +5,8 @@
     producing, idempotent    appends; appends with sequence numbers
     fetching                 reads and offsets
     describing               metadata; topics that are created and deleted; settings
+    coordinator, grouping    consumer groups of this node; requests about them
+    group_store              committed offsets in a log of the cluster
     topics, partition_news   logs in use; where their partitions end, and news of it
     room                     memory for requests and answers
     many                     requests and answers with many elements
@@ -12,7 +14,10 @@
 Without I/O, as bytes and values alone:
 
     wire, api                numbers, texts, arrays; versions, and the head of a request
-    requests, answers        each request and answer that the door knows
+    requests, answers        each request and answer that the door knows, but for those of groups
+    group_requests, group_answers
+                             requests and answers of consumer groups
+    group                    the members of a group, and their generations
     batches, compression     record batches; what they are packed with
     stored_records           records as entries, and entries as records
     codes, refused           error codes; the error of a part of a request

@@ -14,6 +14,15 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
+FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -25,6 +34,15 @@ VERSIONS: Final = {
     FETCH: (4, 10),
     LIST_OFFSETS: (1, 4),
     METADATA: (0, 7),
+    OFFSET_COMMIT: (2, 6),
+    OFFSET_FETCH: (1, 5),
+    FIND_COORDINATOR: (0, 2),
+    JOIN_GROUP: (0, 3),
+    HEARTBEAT: (0, 2),
+    LEAVE_GROUP: (0, 2),
+    SYNC_GROUP: (0, 2),
+    DESCRIBE_GROUPS: (0, 2),
+    LIST_GROUPS: (0, 2),
     API_VERSIONS: (0, 2),
     CREATE_TOPICS: (0, 3),
     DELETE_TOPICS: (0, 3),

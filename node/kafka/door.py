@@ -13,12 +13,14 @@ from ...client.cluster import Cluster
 from ...client.protocol import limits
 from ...client.protocol.address import split_address
 from ...client.protocol.errors import LognodeError
-from . import answers, api, codes, requests
+from . import answers, api, codes, grouping, requests
 from .answers import Fetched, Topic
 from .api import Head, head_of
 from .codes import code_of
+from .coordinator import Coordinator
 from .describing import Describing
 from .fetching import Fetching
+from .grouping import Grouping
 from .many import decoded, encoded
 from .producing import Producing
 from .room import Room
@@ -46,6 +48,10 @@ class KafkaDoor:
         room = Room(_ANSWERS_MAX, _ANSWERS_MAX // 2)
         self._fetching = Fetching(self._cluster, self._topics, room)
         self._describing = Describing(self._cluster, self._topics, node_id=node_id, brokers=brokers)
+        self._coordinator = Coordinator(
+            self._cluster, self._topics, node_id=node_id, brokers=brokers
+        )
+        self._grouping = Grouping(self._coordinator)
         self._node_id = node_id
 
     async def begin(self, data: bytes, host: str) -> tuple[Finish, bool]:
@@ -54,6 +60,8 @@ class KafkaDoor:
         head = head_of(Reader(data))
         if head.api == api.PRODUCE:
             return await self._produce(data, head, host), True
+        if head.api in grouping.APIS:
+            return _waits(head, await self._grouping.begin(data, head, host)), False
         return await self._other(data, head, host), False
 
     async def _produce(self, data: bytes, head: Head, host: str) -> Finish:
@@ -129,6 +137,7 @@ class KafkaDoor:
 
     async def close(self) -> None:
         """Close the client; returns within about a second."""
+        await self._coordinator.close()
         await self._topics.close()
         self._producing.close()
         await self._cluster.close()
@@ -144,5 +153,14 @@ def _answer(head: Head, body: bytes) -> bytes:
 def _sends(answer: bytes) -> Finish:
     async def finish(send: Send) -> None:
         await send(answer)
+
+    return finish
+
+
+def _waits(head: Head, answer: grouping.Answer) -> Finish:
+    """Requests of groups may wait long, and hold no room for requests meanwhile."""
+
+    async def finish(send: Send) -> None:
+        await send(_answer(head, await answer()))
 
     return finish
