@@ -20,17 +20,24 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
-from ...client.cluster import Cluster, LogRoutes
+from ...client.cluster import Cluster, LogRoutes, retrieve
 from ...client.protocol import limits
 from ...client.protocol.address import split_address
-from ...client.protocol.errors import Fenced, LimitExceeded, LognodeError, LogNotFound
+from ...client.protocol.errors import (
+    Fenced,
+    InvalidArgument,
+    LimitExceeded,
+    LognodeError,
+    LogNotFound,
+    Unauthorized,
+)
 from ...client.protocol.key_partitions import prefix
 from ..runtime.slices import in_slices, one_by_one
 from . import codes
 from .answers import Broker
-from .codes import code_of
 from .group import Group, Joined, State, Synced, Wish
 from .group_answers import Committed, GroupRow, MemberRow, Position
 from .group_requests import Beat, Commit, Leave, Mark, Positions, Sync
@@ -190,7 +197,7 @@ class Coordinator:
                         f"the node has {GROUPS_MAX:,} groups, which is the limit",
                     )
                 task = self._loading[group] = asyncio.create_task(self._load(group, deadline))
-                task.add_done_callback(lambda _: self._loading.pop(group, None))
+                task.add_done_callback(partial(self._loaded, group))
             try:
                 held = await asyncio.shield(task)
             except LognodeError as error:
@@ -208,14 +215,26 @@ class Coordinator:
             self._watching = asyncio.create_task(self._watch())
         return held
 
+    def _loaded(self, group: str, task: "asyncio.Task[_Held]") -> None:
+        del self._loading[group]
+        retrieve(task)
+
     # Members.
+
+    async def claim(self, group: str) -> int:
+        """Claim a group of this node before a member joins; return the error, or 0."""
+        try:
+            await self._claimed(group)
+        except Refused as refusal:
+            return refusal.code
+        return codes.NONE
 
     async def join(self, wish: Wish, guest: Guest) -> Joined:
         """Join a group; the answer comes when all members have joined."""
         try:
             held = await self._claimed(wish.group)
-            size = sum(len(metadata) for _, metadata in wish.protocols)
-            if not wish.member and self._bytes + size > BYTES_MAX:
+            growth = held.group.growth(wish)
+            if growth > 0 and self._bytes + growth > BYTES_MAX:
                 raise Refused(codes.GROUP_MAX_SIZE_REACHED, f"all members have {self._bytes} bytes")
         except Refused as refusal:
             return Joined(refusal.code, wish.member)
@@ -246,6 +265,7 @@ class Coordinator:
             held.group.sync(
                 asked.member, asked.generation, asked.assignments, ticket, self._cluster.now()
             )
+            asked.assignments.clear()  # only the members keep them while this request waits
 
         answer = await self._answered(held, begin)
         assert isinstance(answer, Synced)
@@ -367,11 +387,10 @@ class Coordinator:
         async def look(name: str) -> None:
             try:
                 topic = await self._topics.known(name, deadline)
-            except LogNotFound as error:
-                self._topics.gone(name)
-                found[name] = 0, 0, code_of(error)
             except LognodeError as error:
-                found[name] = 0, 0, code_of(error)
+                if isinstance(error, LogNotFound):
+                    self._topics.gone(name)
+                found[name] = 0, 0, _topic_error(error)
             else:
                 found[name] = topic.log_id or 0, topic.partitions, codes.NONE
 
@@ -380,7 +399,12 @@ class Coordinator:
         return found
 
     async def positions(self, asked: Positions) -> tuple[int, list[Position]]:
-        """Return an error, and the committed offsets."""
+        """Return an error, and the committed offsets.
+
+        "No offset" makes a consumer begin anew, so it is said only when it is known. Otherwise the
+        error is NOT_COORDINATOR, after which every client asks again: clients before Kafka 3 give
+        up after COORDINATOR_NOT_AVAILABLE.
+        """
         deadline = self._deadline()
         wanted = asked.partitions
         held: _Held | None = None
@@ -393,22 +417,27 @@ class Coordinator:
                 wanted = await self._store.partitions(asked.group, deadline)
             found = await self._store.offsets(asked.group, wanted, deadline)
             ids = await self._log_ids((topic for topic, _ in wanted), deadline)
+            if any(error == codes.COORDINATOR_NOT_AVAILABLE for _, _, error in ids.values()):
+                raise Refused(codes.NOT_COORDINATOR, "a topic cannot be looked up now")
         except Refused as refusal:
-            return refusal.code, [Position(*each) for each in wanted or ()]
+            unknown = refusal.code == codes.COORDINATOR_NOT_AVAILABLE
+            code = codes.NOT_COORDINATOR if unknown else refusal.code
+            return code, [Position(*each) for each in wanted or ()]
         except LognodeError as error:
             _told("committed offsets are not available", error)
-            code = codes.COORDINATOR_NOT_AVAILABLE
-            if isinstance(error, LimitExceeded):
-                code = codes.INVALID_REQUEST
             if isinstance(error, Fenced) and held is not None:
                 self._drop(held)
-                code = codes.NOT_COORDINATOR
+            many = isinstance(error, LimitExceeded)
+            code = codes.INVALID_REQUEST if many else codes.NOT_COORDINATOR
             return code, [Position(*each) for each in wanted or ()]
 
         def rows() -> Iterator[Position]:
             for each, stored in zip(wanted, found, strict=True):
-                if stored is not None and stored.log_id == ids[each[0]][0]:
+                log_id, _, error = ids[each[0]]
+                if stored is not None and stored.log_id == log_id:
                     yield Position(*each, stored.offset, stored.epoch, stored.metadata)
+                elif error == codes.TOPIC_AUTHORIZATION_FAILED and asked.partitions is not None:
+                    yield Position(*each, error=error)
                 elif asked.partitions is not None:
                     yield Position(*each)
 
@@ -538,6 +567,15 @@ def _refusal(mark: Mark, partitions: int) -> int:
     if len((mark.metadata or "").encode()) > METADATA_BYTES_MAX:
         return codes.OFFSET_METADATA_TOO_LARGE
     return codes.INVALID_REQUEST if mark.offset < 0 else codes.NONE
+
+
+def _topic_error(error: LognodeError) -> int:
+    """Return the error of a partition whose topic cannot be looked up."""
+    if isinstance(error, Unauthorized):
+        return codes.TOPIC_AUTHORIZATION_FAILED
+    if isinstance(error, (LogNotFound, InvalidArgument)):
+        return codes.UNKNOWN_TOPIC_OR_PARTITION
+    return codes.COORDINATOR_NOT_AVAILABLE
 
 
 async def _logged(step: Coroutine[None, None, None]) -> None:

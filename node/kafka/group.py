@@ -96,6 +96,10 @@ class Reply(NamedTuple):
     answer: Joined | Synced
 
 
+def _bytes_of(protocols: Sequence[tuple[str, bytes]]) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols)
+
+
 class Member:
     """A member of a group."""
 
@@ -121,8 +125,7 @@ class Member:
     @property
     def size(self) -> int:
         """The bytes of the member in memory, roughly."""
-        names = sum(len(name) + len(metadata) for name, metadata in self.protocols)
-        return _MEMBER_BYTES + names + len(self.assignment)
+        return _MEMBER_BYTES + _bytes_of(self.protocols) + len(self.assignment)
 
     def metadata(self, protocol: str) -> bytes:
         """Return the metadata for a protocol, which are empty for another protocol."""
@@ -155,6 +158,12 @@ class Group:
         """Return the answers since the last call."""
         found, self._replies = self._replies, []
         return found
+
+    def growth(self, wish: Wish) -> int:
+        """Return how many bytes more the group would have after a join."""
+        own = self.members.get(wish.member)
+        before = 0 if own is None else _bytes_of(own.protocols)
+        return _bytes_of(wish.protocols) - before
 
     # Requests.
 
@@ -202,8 +211,8 @@ class Group:
             known = self._common(others)
             if wish.kind != self.kind or not any(name in known for name, _ in wish.protocols):
                 return codes.INCONSISTENT_GROUP_PROTOCOL
-        size = sum(len(name) + len(metadata) for name, metadata in wish.protocols)
-        given = self.size + size + _MEMBER_BYTES - (own.size if own is not None else 0)
+        given = self.size + _MEMBER_BYTES + _bytes_of(wish.protocols)
+        given -= own.size if own is not None else 0
         if given > BYTES_MAX + MEMBERS_MAX * _MEMBER_BYTES:
             return codes.GROUP_MAX_SIZE_REACHED
         return codes.GROUP_MAX_SIZE_REACHED if len(others) >= MEMBERS_MAX else codes.NONE

@@ -1,4 +1,9 @@
-"""Requests about consumer groups: decoded, given to the coordinator, answered as bytes."""
+"""Requests about consumer groups: decoded, given to the coordinator, answered as bytes.
+
+Members hold their metadata and assignments in memory that is bounded (`group`, `coordinator`). What
+takes long without such a bound, the claim of a group and a commit, is done before `begin` returns:
+a large request keeps its room at the port until then.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -6,6 +11,7 @@ from typing import Final
 from . import api, codes, group_answers, group_requests
 from .api import Head
 from .coordinator import Coordinator, Guest
+from .group import Joined
 from .many import decoded, encoded
 
 Answer = Callable[[], Awaitable[bytes]]
@@ -31,9 +37,12 @@ class Grouping:
         if head.api == api.JOIN_GROUP:
             wish = await decoded(data, group_requests.join_group)
             guest = Guest(head.client or "", f"/{host}")
+            # Once the group is claimed, its members hold the metadata, which are bounded.
+            error = await groups.claim(wish.group)
 
             async def join() -> bytes:
-                joined = await groups.join(wish, guest)
+                refused = Joined(error, wish.member)
+                joined = refused if error else await groups.join(wish, guest)
                 return await encoded(len(joined.members), group_answers.join_group, joined, version)
 
             return join
@@ -64,9 +73,9 @@ class Grouping:
         groups, version = self._groups, head.version
         if head.api == api.OFFSET_COMMIT:
             commit = await decoded(data, group_requests.offset_commit)
+            rows = await groups.commit(commit)
 
             async def committed() -> bytes:
-                rows = await groups.commit(commit)
                 return await encoded(len(rows), group_answers.offset_commit, rows, version)
 
             return committed

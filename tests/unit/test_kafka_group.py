@@ -330,3 +330,15 @@ def _settled(play: Play) -> dict[str, Joined]:
         if not pending:
             return settled
     raise AssertionError(f"the requests {pending} to join have no answer")
+
+
+def test_a_member_that_joins_again_grows_by_its_new_metadata() -> None:
+    play, (leader, _) = stable(2)
+
+    def growth(member: str, metadata: bytes) -> int:
+        wish = Wish("g", member, 10_000, 30_000, "consumer", (("range", metadata),))
+        return play.group.growth(wish)
+
+    own = sum(len(name) + len(metadata) for name, metadata in RANGE)
+    assert growth("", b"x" * 10) == 15
+    assert growth(leader, b"x" * 1_000) == 1_005 - own
