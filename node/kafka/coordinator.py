@@ -51,6 +51,7 @@ from .group_store import (
     pieces,
 )
 from .refused import Refused
+from .session import Asker
 from .topics import GROUPS_LOG, Topics
 
 GROUPS_MAX: Final = 10_000
@@ -70,10 +71,10 @@ log = logging.getLogger("lognode.kafka")
 
 
 class Guest(NamedTuple):
-    """The client of a request."""
+    """A client that joins: its id, and who it is."""
 
     client: str
-    host: str
+    asker: Asker
 
 
 class _Held:
@@ -100,7 +101,6 @@ class Coordinator:
         brokers: Callable[[], Mapping[int, str]],
     ) -> None:  # fmt: skip
         self._cluster = cluster
-        self._topics = topics
         self._store = GroupStore(cluster, topics)
         self._node_id = node_id
         self._brokers = brokers
@@ -114,10 +114,12 @@ class Coordinator:
 
     # Which node coordinates a group.
 
-    async def find(self, group: str) -> tuple[int, Broker | None]:
+    async def find(self, group: str, asker: Asker) -> tuple[int, Broker | None]:
         """Return the coordinator of a group, or an error. The first call makes the log."""
         if not _is_fit(group):
             return codes.INVALID_GROUP_ID, None
+        if not asker.may_see(group):
+            return codes.GROUP_AUTHORIZATION_FAILED, None
         deadline = self._deadline()
         try:
             try:
@@ -172,8 +174,9 @@ class Coordinator:
         if node != self._node_id:
             raise Refused(codes.NOT_COORDINATOR, f"node {node} coordinates the group")
 
-    async def _member_group(self, group: str) -> _Held:
+    async def _member_group(self, group: str, asker: Asker) -> _Held:
         """Return the group of a request of a member. Raises Refused."""
+        _check_may_use(group, asker)
         held = self._groups.get(group)
         if held is None:
             await self._check_own(group, self._deadline())
@@ -183,8 +186,9 @@ class Coordinator:
         held.used_at = self._cluster.now()
         return held
 
-    async def _claimed(self, group: str) -> _Held:
+    async def _claimed(self, group: str, asker: Asker) -> _Held:
         """Return a group of this node, claimed. Raises Refused."""
+        _check_may_use(group, asker)
         held = self._groups.get(group)
         if held is None:
             deadline = self._deadline()
@@ -221,10 +225,10 @@ class Coordinator:
 
     # Members.
 
-    async def claim(self, group: str) -> int:
+    async def claim(self, group: str, asker: Asker) -> int:
         """Claim a group of this node before a member joins; return the error, or 0."""
         try:
-            await self._claimed(group)
+            await self._claimed(group, asker)
         except Refused as refusal:
             return refusal.code
         return codes.NONE
@@ -232,7 +236,7 @@ class Coordinator:
     async def join(self, wish: Wish, guest: Guest) -> Joined:
         """Join a group; the answer comes when all members have joined."""
         try:
-            held = await self._claimed(wish.group)
+            held = await self._claimed(wish.group, guest.asker)
             growth = held.group.growth(wish)
             if growth > 0 and self._bytes + growth > BYTES_MAX:
                 raise Refused(codes.GROUP_MAX_SIZE_REACHED, f"all members have {self._bytes} bytes")
@@ -243,16 +247,16 @@ class Coordinator:
 
         def begin(ticket: int) -> None:
             held.group.join(wish, ticket, self._cluster.now(), name=name, client=client,
-                            host=guest.host)  # fmt: skip
+                            host=f"/{guest.asker.host}")  # fmt: skip
 
         answer = await self._answered(held, begin)
         assert isinstance(answer, Joined)
         return answer
 
-    async def sync(self, asked: Sync) -> Synced:
+    async def sync(self, asked: Sync, asker: Asker) -> Synced:
         """Return the assignment of a member, once the leader has sent the assignments."""
         try:
-            held = await self._member_group(asked.group)
+            held = await self._member_group(asked.group, asker)
             size = sum(map(len, asked.assignments.values()))
             if self._bytes + size > 2 * BYTES_MAX:
                 raise Refused(
@@ -271,18 +275,18 @@ class Coordinator:
         assert isinstance(answer, Synced)
         return answer
 
-    async def heartbeat(self, beat: Beat) -> int:
+    async def heartbeat(self, beat: Beat, asker: Asker) -> int:
         """Take a heartbeat; return the error, or 0."""
         try:
-            held = await self._member_group(beat.group)
+            held = await self._member_group(beat.group, asker)
         except Refused as refusal:
             return refusal.code
         return held.group.heartbeat(beat.member, beat.generation, self._cluster.now())
 
-    async def leave(self, asked: Leave) -> int:
+    async def leave(self, asked: Leave, asker: Asker) -> int:
         """Remove a member; return the error, or 0."""
         try:
-            held = await self._member_group(asked.group)
+            held = await self._member_group(asked.group, asker)
         except Refused as refusal:
             return refusal.code
         before = held.group.size
@@ -318,13 +322,14 @@ class Coordinator:
 
     # Offsets.
 
-    async def commit(self, asked: Commit) -> list[Committed]:
+    async def commit(self, asked: Commit, asker: Asker) -> list[Committed]:
         """Commit offsets; return the outcome of each partition."""
         deadline = self._deadline()
         try:
             as_member = asked.generation >= 0 or asked.member
-            held = await (self._member_group if as_member else self._claimed)(asked.group)
-            rows, errors = await self._rows(asked, deadline)
+            find = self._member_group if as_member else self._claimed
+            held = await find(asked.group, asker)
+            rows, errors = await self._rows(asked, asker, deadline)
             # From here on nothing waits until the commit is in line: no generation begins between.
             self._check_here(held)
             error = held.group.commit(asked.member, asked.generation, self._cluster.now())
@@ -355,13 +360,15 @@ class Coordinator:
             _told("a commit of offsets failed", error)
             raise Refused(codes.COORDINATOR_NOT_AVAILABLE, error.message) from None
 
-    async def _rows(self, asked: Commit, deadline: float) -> tuple[list[Row], list[int]]:
+    async def _rows(
+        self, asked: Commit, asker: Asker, deadline: float
+    ) -> tuple[list[Row], list[int]]:
         """Return the entries of a commit, and the error of each partition. Raises Refused."""
         try:
             routes = (await self._store.topic(deadline)).routes
         except LognodeError as error:
             raise Refused(codes.COORDINATOR_NOT_AVAILABLE, error.message) from None
-        ids = await self._log_ids((each.topic for each in asked.marks), deadline)
+        ids = await _log_ids((each.topic for each in asked.marks), asker, deadline)
 
         def entries() -> Iterator[tuple[int, Row | None]]:
             for each in asked.marks:
@@ -377,28 +384,7 @@ class Coordinator:
         made = await in_slices(entries())
         return [row for _, row in made if row is not None], [error for error, _ in made]
 
-    async def _log_ids(
-        self, names: Iterable[str], deadline: float
-    ) -> dict[str, tuple[int, int, int]]:
-        """Return the id, the number of partitions and an error for each topic."""
-        found: dict[str, tuple[int, int, int]] = {}
-        wanted = list(dict.fromkeys(names))
-
-        async def look(name: str) -> None:
-            try:
-                topic = await self._topics.known(name, deadline)
-            except LognodeError as error:
-                if isinstance(error, LogNotFound):
-                    self._topics.gone(name)
-                found[name] = 0, 0, _topic_error(error)
-            else:
-                found[name] = topic.log_id or 0, topic.partitions, codes.NONE
-
-        for at in range(0, len(wanted), _AT_ONCE):
-            await asyncio.gather(*map(look, wanted[at : at + _AT_ONCE]))
-        return found
-
-    async def positions(self, asked: Positions) -> tuple[int, list[Position]]:
+    async def positions(self, asked: Positions, asker: Asker) -> tuple[int, list[Position]]:
         """Return an error, and the committed offsets.
 
         "No offset" makes a consumer begin anew, so it is said only when it is known. Otherwise the
@@ -409,6 +395,7 @@ class Coordinator:
         wanted = asked.partitions
         held: _Held | None = None
         try:
+            _check_may_use(asked.group, asker)
             await self._check_own(asked.group, deadline)
             held = self._groups.get(asked.group)
             if held is not None:
@@ -416,7 +403,7 @@ class Coordinator:
             if wanted is None:
                 wanted = await self._store.partitions(asked.group, deadline)
             found = await self._store.offsets(asked.group, wanted, deadline)
-            ids = await self._log_ids((topic for topic, _ in wanted), deadline)
+            ids = await _log_ids((topic for topic, _ in wanted), asker, deadline)
             if any(error == codes.COORDINATOR_NOT_AVAILABLE for _, _, error in ids.values()):
                 raise Refused(codes.NOT_COORDINATOR, "a topic cannot be looked up now")
         except Refused as refusal:
@@ -434,10 +421,11 @@ class Coordinator:
         def rows() -> Iterator[Position]:
             for each, stored in zip(wanted, found, strict=True):
                 log_id, _, error = ids[each[0]]
-                if stored is not None and stored.log_id == log_id:
+                if error == codes.TOPIC_AUTHORIZATION_FAILED:
+                    if asked.partitions is not None:
+                        yield Position(*each, error=error)
+                elif stored is not None and stored.log_id == log_id:
                     yield Position(*each, stored.offset, stored.epoch, stored.metadata)
-                elif error == codes.TOPIC_AUTHORIZATION_FAILED and asked.partitions is not None:
-                    yield Position(*each, error=error)
                 elif asked.partitions is not None:
                     yield Position(*each)
 
@@ -445,11 +433,13 @@ class Coordinator:
 
     # Descriptions.
 
-    async def describe(self, names: Sequence[str]) -> list[GroupRow]:
+    async def describe(self, names: Sequence[str], asker: Asker) -> list[GroupRow]:
         """Return groups by name, each with its members."""
-        return [await self._described(name) for name in names]
+        return [await self._described(name, asker) for name in names]
 
-    async def _described(self, name: str) -> GroupRow:
+    async def _described(self, name: str, asker: Asker) -> GroupRow:
+        if not asker.may_see(name):
+            return GroupRow(name, codes.GROUP_AUTHORIZATION_FAILED)
         deadline = self._deadline()
         try:
             await self._check_own(name, deadline)
@@ -472,7 +462,7 @@ class Coordinator:
         protocol = group.protocol if is_stable else ""
         return GroupRow(name, codes.NONE, group.state.value, group.kind, protocol, rows)
 
-    async def list(self) -> tuple[int, "list[tuple[str, str]]"]:
+    async def list(self, asker: Asker) -> tuple[int, "list[tuple[str, str]]"]:
         """Return an error, and the groups of this node with the types of their protocols."""
         deadline = self._deadline()
         try:
@@ -491,7 +481,12 @@ class Coordinator:
             return codes.COORDINATOR_NOT_AVAILABLE, []
         kinds = dict.fromkeys(stored, "")
         kinds |= {held.name: held.group.kind for held in self._groups.values()}
-        return codes.NONE, sorted(kinds.items())
+        return codes.NONE, sorted(each for each in kinds.items() if asker.may_see(each[0]))
+
+    def numbers(self) -> Mapping[str, int]:
+        """Return the number of groups that this node coordinates, and of their members."""
+        members = sum(len(held.group.members) for held in self._groups.values())
+        return {"groups": len(self._groups), "members": members}
 
     # Time.
 
@@ -567,6 +562,36 @@ def _refusal(mark: Mark, partitions: int) -> int:
     if len((mark.metadata or "").encode()) > METADATA_BYTES_MAX:
         return codes.OFFSET_METADATA_TOO_LARGE
     return codes.INVALID_REQUEST if mark.offset < 0 else codes.NONE
+
+
+def _check_may_use(group: str, asker: Asker) -> None:
+    """Raise Refused for an asker that may not be a member of the group."""
+    if not asker.may_use(group):
+        told = "the token does not allow read on a log with the name of the group"
+        raise Refused(codes.GROUP_AUTHORIZATION_FAILED, told)
+
+
+async def _log_ids(
+    names: Iterable[str], asker: Asker, deadline: float
+) -> dict[str, tuple[int, int, int]]:
+    """Return the id, the number of partitions and an error for each topic, as its asker sees it."""
+    found: dict[str, tuple[int, int, int]] = {}
+    wanted = list(dict.fromkeys(names))
+
+    async def look(name: str) -> None:
+        try:
+            topic = await asker.topics.known(name, deadline)
+        except LognodeError as error:
+            if isinstance(error, LogNotFound):
+                asker.topics.gone(name)
+            found[name] = 0, 0, _topic_error(error)
+        else:
+            refused = codes.NONE if asker.may_read(name) else codes.TOPIC_AUTHORIZATION_FAILED
+            found[name] = topic.log_id or 0, topic.partitions, refused
+
+    for at in range(0, len(wanted), _AT_ONCE):
+        await asyncio.gather(*map(look, wanted[at : at + _AT_ONCE]))
+    return found
 
 
 def _topic_error(error: LognodeError) -> int:

@@ -13,6 +13,7 @@ from .api import Head
 from .coordinator import Coordinator, Guest
 from .group import Joined
 from .many import decoded, encoded
+from .session import Asker
 
 Answer = Callable[[], Awaitable[bytes]]
 """Waits for the answer to a request, and returns its body."""
@@ -31,14 +32,14 @@ class Grouping:
     def __init__(self, coordinator: Coordinator) -> None:
         self._groups = coordinator
 
-    async def begin(self, data: bytes, head: Head, host: str) -> Answer:
+    async def begin(self, data: bytes, head: Head, asker: Asker) -> Answer:
         """Decode a request; return what waits for its answer. Raises Malformed."""
         groups, version = self._groups, head.version
         if head.api == api.JOIN_GROUP:
             wish = await decoded(data, group_requests.join_group)
-            guest = Guest(head.client or "", f"/{host}")
+            guest = Guest(head.client or "", asker)
             # Once the group is claimed, its members hold the metadata, which are bounded.
-            error = await groups.claim(wish.group)
+            error = await groups.claim(wish.group, asker)
 
             async def join() -> bytes:
                 refused = Joined(error, wish.member)
@@ -50,30 +51,30 @@ class Grouping:
             sync = await decoded(data, group_requests.sync_group)
 
             async def synced() -> bytes:
-                return group_answers.sync_group(await groups.sync(sync), version)
+                return group_answers.sync_group(await groups.sync(sync, asker), version)
 
             return synced
         if head.api == api.HEARTBEAT:
             beat = await decoded(data, group_requests.heartbeat)
 
             async def beaten() -> bytes:
-                return group_answers.outcome(await groups.heartbeat(beat), version)
+                return group_answers.outcome(await groups.heartbeat(beat, asker), version)
 
             return beaten
         if head.api == api.LEAVE_GROUP:
             leave = await decoded(data, group_requests.leave_group)
 
             async def left() -> bytes:
-                return group_answers.outcome(await groups.leave(leave), version)
+                return group_answers.outcome(await groups.leave(leave, asker), version)
 
             return left
-        return await self._offsets(data, head)
+        return await self._offsets(data, head, asker)
 
-    async def _offsets(self, data: bytes, head: Head) -> Answer:
+    async def _offsets(self, data: bytes, head: Head, asker: Asker) -> Answer:
         groups, version = self._groups, head.version
         if head.api == api.OFFSET_COMMIT:
             commit = await decoded(data, group_requests.offset_commit)
-            rows = await groups.commit(commit)
+            rows = await groups.commit(commit, asker)
 
             async def committed() -> bytes:
                 return await encoded(len(rows), group_answers.offset_commit, rows, version)
@@ -83,13 +84,13 @@ class Grouping:
             positions = await decoded(data, group_requests.offset_fetch)
 
             async def positioned() -> bytes:
-                error, rows = await groups.positions(positions)
+                error, rows = await groups.positions(positions, asker)
                 return await encoded(len(rows), group_answers.offset_fetch, error, rows, version)
 
             return positioned
-        return await self._descriptions(data, head)
+        return await self._descriptions(data, head, asker)
 
-    async def _descriptions(self, data: bytes, head: Head) -> Answer:
+    async def _descriptions(self, data: bytes, head: Head, asker: Asker) -> Answer:
         groups, version = self._groups, head.version
         if head.api == api.FIND_COORDINATOR:
             lookup = await decoded(data, group_requests.find_coordinator)
@@ -97,7 +98,7 @@ class Grouping:
             async def found() -> bytes:
                 if lookup.kind != _GROUP:  # that of transactions, which do not exist here
                     return group_answers.find_coordinator(codes.INVALID_REQUEST, None, version)
-                error, broker = await groups.find(lookup.group)
+                error, broker = await groups.find(lookup.group, asker)
                 return group_answers.find_coordinator(error, broker, version)
 
             return found
@@ -105,14 +106,14 @@ class Grouping:
             names = await decoded(data, group_requests.describe_groups)
 
             async def described() -> bytes:
-                rows = await groups.describe(names)
+                rows = await groups.describe(names, asker)
                 count = len(rows) + sum(len(row.members) for row in rows)
                 return await encoded(count, group_answers.describe_groups, rows, version)
 
             return described
 
         async def listed() -> bytes:
-            error, rows = await groups.list()
+            error, rows = await groups.list(asker)
             return await encoded(len(rows), group_answers.list_groups, error, rows, version)
 
         return listed

@@ -23,8 +23,6 @@ from kafka_raw import Raw, addresses, kafka_cluster
 import lognode
 from lognode import testing
 from lognode.client.protocol.errors import Unsupported
-from lognode.node import config
-from lognode.node.daemon import Node
 from lognode.node.kafka import api, codes
 
 pytestmark = pytest.mark.cluster
@@ -499,14 +497,6 @@ def test_clients_that_never_read_cost_a_bounded_amount(
     assert len(read_all(kafka, "unread", 1)) == 50
     for connection in silent:
         connection.socket.close()
-
-
-def test_a_node_refuses_kafka_clients_beside_tls_and_tokens(tmp_path: Path) -> None:
-    own = {"data": str(tmp_path), "kafka": "127.0.0.1:1"}
-    tls = dict.fromkeys(("tls_cert", "tls_key", "tls_ca"), "x")
-    for more, told in (({"auth": "on"}, "--auth"), (tls, "--tls-cert")):
-        with pytest.raises(lognode.InvalidArgument, match=f"--kafka and {told} are given"):
-            Node(config.load({**own, **more}, {}))
 
 
 def test_a_backup_keeps_partitions_and_offsets(

@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ import kafka_wire as wire
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from http_asking import asked
 from kafka_raw import Raw, addresses, kafka_cluster
 
 import lognode
@@ -172,6 +174,17 @@ def at_coordinator(kafka: testing.LocalCluster, group: str) -> Iterator[Raw]:
         yield connection
 
 
+def metrics(kafka: testing.LocalCluster) -> Counter[str]:
+    """The metrics of all nodes together, by name and labels."""
+    found: Counter[str] = Counter()
+    for node in kafka.nodes:
+        for line in asked(node.http, "GET", "/metrics").body.decode().splitlines():
+            name, _, value = line.rpartition(" ")
+            if name.startswith("lognode_kafka"):
+                found[name] += int(float(value))
+    return found
+
+
 def test_two_members_share_partitions_and_one_takes_over_from_the_other(
     kafka: testing.LocalCluster, client: lognode.Client
 ) -> None:
@@ -194,6 +207,10 @@ def test_two_members_share_partitions_and_one_takes_over_from_the_other(
         listed = admin.list_consumer_groups().result(20)
         assert not listed.errors
         assert "pair" in {each.group_id for each in listed.valid}
+        shown = metrics(kafka)
+        assert shown['lognode_kafka{what="members"}'] >= 2
+        assert shown['lognode_kafka{what="connections"}'] >= 2
+        assert shown['lognode_kafka_requests_total{api="join_group"}'] >= 2
         second.stop()
         testing.eventually(lambda: len(first.assigned) == 4, what="one has all partitions")
         produce(kafka, "shared", range(200, 300), 4)

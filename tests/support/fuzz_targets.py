@@ -49,6 +49,7 @@ from lognode.node.kafka import api as kafka_api
 from lognode.node.kafka import batches as kafka_batches
 from lognode.node.kafka import group_requests
 from lognode.node.kafka import requests as kafka_requests
+from lognode.node.kafka import sasl as kafka_sasl
 from lognode.node.kafka.compression import unpacked as unpacked_records
 from lognode.node.kafka.refused import Refused
 from lognode.node.kafka.wire import Malformed, Reader
@@ -544,6 +545,8 @@ KAFKA_REQUESTS: dict[int, Callable[[Reader, int], Any]] = {
     kafka_api.SYNC_GROUP: group_requests.sync_group,
     kafka_api.DESCRIBE_GROUPS: group_requests.describe_groups,
     kafka_api.LIST_GROUPS: group_requests.list_groups,
+    kafka_api.SASL_HANDSHAKE: kafka_sasl.handshake,
+    kafka_api.SASL_AUTHENTICATE: kafka_sasl.authenticate,
 }
 _KAFKA_ROWS: list[Any] = [
     (b"k", b"v"), (None, None), (b"", b"x" * 200, [(b"a", b"1"), (b"a", None)]),
@@ -560,6 +563,8 @@ def _kafka_requests() -> list[bytes]:
         kafka_wire.sync("group", "member", 1, {"member": b"assignment"}),
         kafka_wire.commit("group", [("orders", 3, 99, "metadata")]),
         kafka_wire.positions("group", [("orders", 3)]),
+        kafka_wire.handshake("PLAIN"),
+        kafka_wire.authenticate(b"\0user\0token"),
     ]
     return [each[4:] for each in made]
 

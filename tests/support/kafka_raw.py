@@ -2,7 +2,8 @@
 
 import contextlib
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -10,10 +11,13 @@ from lognode import testing
 
 
 @contextlib.contextmanager
-def kafka_cluster(root: Path) -> Iterator[testing.LocalCluster]:
-    """Three nodes that serve Kafka clients; `addresses` says where."""
-    with testing.cluster(root, 3, flags=("--balance", "off"), start=False) as cluster:
-        for node, port in zip(cluster.nodes, testing.free_ports(3), strict=True):
+def kafka_cluster(
+    root: Path, nodes: int = 3, *, flags: Sequence[str] = (), tls: bool = False, auth: bool = False
+) -> Iterator[testing.LocalCluster]:
+    """Nodes that serve Kafka clients; `addresses` says where."""
+    given = ("--balance", "off", *flags)
+    with testing.cluster(root, nodes, flags=given, start=False, tls=tls, auth=auth) as cluster:
+        for node, port in zip(cluster.nodes, testing.free_ports(nodes), strict=True):
             node._flags = (*node._flags, "--kafka", f"127.0.0.1:{port}")
         cluster.start()
         testing.wait_healthy(cluster)
@@ -29,12 +33,15 @@ class Raw:
     """A connection to a node that sends bytes."""
 
     def __init__(
-        self, cluster: testing.LocalCluster, node: int = 1, *, host: str = "127.0.0.1"
-    ) -> None:
+        self, cluster: testing.LocalCluster, node: int = 1, *, host: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:  # fmt: skip
         address, port = cluster.nodes[node - 1]._flags[-1].split(":")
-        self.socket = socket.create_connection(
+        self.socket: socket.socket = socket.create_connection(
             (address, int(port)), timeout=20, source_address=(host, 0)
         )
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=address)
 
     def __enter__(self) -> Self:
         return self

@@ -127,3 +127,13 @@ def positions(group: str, partitions: Sequence[tuple[str, int]] | None) -> bytes
         return request(9, 5, text(group) + struct.pack(">i", -1))
     rows = [text(topic) + array([struct.pack(">i", number)]) for topic, number in partitions]
     return request(9, 5, text(group) + array(rows))
+
+
+def handshake(mechanism: str, version: int = 1) -> bytes:
+    """A choice of the SASL mechanism."""
+    return request(17, version, text(mechanism))
+
+
+def authenticate(message: bytes, version: int = 1) -> bytes:
+    """The bytes of a SASL mechanism."""
+    return request(36, version, data(message))

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from lognode.client.protocol import errors
+from lognode.client.protocol.principal import Principal
 from lognode.client.protocol.reads import LATEST
+from lognode.node.access.access import OpenAccess
 from lognode.node.kafka import codes
 from lognode.node.kafka.coordinator import Coordinator
 from lognode.node.kafka.group_answers import Committed, Position
 from lognode.node.kafka.group_requests import Commit, Mark, Positions
 from lognode.node.kafka.group_store import Stored, packed
+from lognode.node.kafka.session import Asker
 
 ASKED = Positions("g", [("orders", 0)])
 COMMITTED = Position("orders", 0, 5, -1, "m")
@@ -50,8 +53,9 @@ class World:
         pass
 
 
-def coordinator(world: Any) -> Coordinator:
-    return Coordinator(world, world, node_id=1, brokers=lambda: {1: "a:1"})
+def coordinator(world: Any) -> tuple[Coordinator, Asker]:
+    found = Coordinator(world, world, node_id=1, brokers=lambda: {1: "a:1"})
+    return found, Asker("h", world, OpenAccess(Principal("h")))
 
 
 GONE = errors.LogNotFound("x")
@@ -77,7 +81,8 @@ def test_S2_a_coordinator_says_no_offset_only_when_it_knows(
     topic: errors.LognodeError | None, read: errors.LognodeError | None, error: int, row: Position
 ) -> None:
     """A consumer that hears `no offset` begins anew, and may pass over records."""
-    found = asyncio.run(coordinator(World(topic, read)).positions(ASKED))
+    own, asker = coordinator(World(topic, read))
+    found = asyncio.run(own.positions(ASKED, asker))
     assert found == (error, [row])
 
 
@@ -94,11 +99,11 @@ def test_S2_a_coordinator_says_no_offset_only_when_it_knows(
 def test_a_commit_tells_why_a_topic_cannot_be_looked_up(
     topic: errors.LognodeError, code: int
 ) -> None:
-    own = coordinator(World(topic, None))
+    own, asker = coordinator(World(topic, None))
     asked = Commit("g", -1, "", [Mark("orders", 0, 6, -1, "")])
 
     async def run() -> list[Committed]:
-        _, found = await own._rows(asked, asyncio.get_running_loop().time() + 1)
+        _, found = await own._rows(asked, asker, asyncio.get_running_loop().time() + 1)
         return [Committed("orders", 0, each) for each in found]
 
     assert asyncio.run(run()) == [Committed("orders", 0, code)]
