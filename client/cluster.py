@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .connection import Connection, Stream
 from .poll_turns import PollTurns
-from .pool import Pool, shared
+from .pool import Pool, Token, shared
 from .protocol import Operation, limits
 from .protocol.address import Address, split_address
 from .protocol.cluster import METADATA, RANGE, RANGES
@@ -114,7 +114,7 @@ class Cluster:
         self,
         seeds: Sequence[Address],
         tls: ClientTls | None = None,
-        token: str | None = None,
+        token: Token = None,
         follow_bytes_max: int = limits.follow_credit_bytes_max,
     ) -> None:
         self.seeds = tuple(seeds)

@@ -1,6 +1,7 @@
 """The client's connections: one per node, dialled at the first use, by one task at a time."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from .connection import Connection, dial
@@ -10,6 +11,8 @@ from .protocol.tls import ClientTls
 from .retry import ClientClosed
 
 T = TypeVar("T")
+Token = str | Callable[[], Awaitable[str | None]] | None
+"""A token, or what returns the token for each dial; None: no token."""
 
 dial_timeout_s: Final = 1.5
 suspect_s: Final = 2.0
@@ -34,7 +37,7 @@ async def shared(task: "asyncio.Task[T]") -> T:
 class Pool:
     """Connections by address; `tls` is None for plain connections, `token` for anonymous ones."""
 
-    def __init__(self, tls: ClientTls | None = None, token: str | None = None) -> None:
+    def __init__(self, tls: ClientTls | None = None, token: Token = None) -> None:
         self._tls = tls
         self._token = token
         self.cluster: str | None = None
@@ -98,9 +101,10 @@ class Pool:
             await asyncio.gather(*(connection.wait_closed() for connection in connections))
 
     async def _dial(self, address: Address) -> Connection:
+        token = await self._token() if callable(self._token) else self._token
         connection = await dial(
             address.host, address.port, cluster=self.cluster, timeout_s=dial_timeout_s,
-            tls=None if self._tls is None else self._tls.current(), token=self._token,
+            tls=None if self._tls is None else self._tls.current(), token=token,
         )  # fmt: skip
         if self.cluster is None:
             self.cluster = connection.welcome.cluster

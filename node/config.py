@@ -25,9 +25,10 @@ _LEASE_MIN_S = 5.0
 _ADDRESSES = frozenset(
     {"listen", "advertise", "peer_listen", "peer_advertise", "http", "kafka", "kafka_advertise"}
 )
-_PATHS = frozenset(
-    {"data", "secret_file", "dial_map", "invitation", "tls_cert", "tls_key", "tls_ca"}
-)
+_PATHS = frozenset({
+    "data", "secret_file", "dial_map", "invitation", "kafka_token_file", "tls_cert", "tls_key",
+    "tls_ca",
+})  # fmt: skip
 _AGES = frozenset(
     {"join_timeout", "repair_after", "split_rest", "merge_after", "idle_timeout", "tier_grace"}
 )
@@ -54,6 +55,8 @@ class Config:
     """Where this node listens for Kafka clients; empty: nowhere."""
     kafka_advertise: str = ""
     """Where Kafka clients reach `kafka`; when empty, that address at the host of `advertise`."""
+    kafka_token_file: Path | None = None
+    """In a cluster with tokens, the token with which this node keeps groups of Kafka clients."""
     join: tuple[str, ...] = ()
     join_timeout: float = 60.0
     invitation: Path | None = None
@@ -196,6 +199,11 @@ _FLAGS = {
     "kafka_advertise": (
         "H:P",
         "address that Kafka clients dial (default: the address of --kafka); not 0.0.0.0 or [::]",
+    ),
+    "kafka_token_file": (
+        "FILE",
+        "file of the token with which the node keeps consumer groups of Kafka clients, in a "
+        "cluster with tokens",
     ),
     "join": ("H:P,...", "nodes of the cluster to join; none: found a cluster"),
     "join_timeout": ("SECONDS", "seconds after which the node gives up joining (default 60)"),
@@ -424,14 +432,6 @@ def check_kafka(config: Config) -> None:
     """Raise InvalidArgument for settings with which a node cannot serve Kafka clients."""
     if not config.kafka:
         return
-    for name in ("tls_cert", "auth"):
-        if getattr(config, name) not in (None, "off"):
-            flag = "--" + name.replace("_", "-")
-            raise InvalidArgument(
-                f"--kafka and {flag} are given; the port for Kafka clients has neither TLS nor "
-                "SASL yet. Leave one of the two out",
-                what="kafka",
-            )
     if config.kafka_advertise and _is_unspecified(config.kafka_advertise, "kafka_advertise"):
         raise InvalidArgument(
             f"kafka_advertise is {config.kafka_advertise} "

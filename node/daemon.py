@@ -253,9 +253,10 @@ class Node:
             self._duty_runner.run(), self._maintenance.run(), self._memtables.watch(),
             self._scrub.run(), self._memtables.build(), self._merges.run(), self._removals.run(),
             self._group_states.run(), self._exposure.run(), self._disk_watch.run(),
-            self._entrance.run(), self._changes.run(), self._auditing.run(),
-            self._levels.run(), ClusterGauges(view=self._view, metrics=self._metrics).run(),
-            Garbage(lambda: not self._view.metadata.operations, self._doors.ended).run(),
+            self._entrance.run(), self._changes.run(), self._auditing.run(), self._levels.run(),
+            ClusterGauges(view=self._view, metrics=self._metrics).run(),
+            Garbage(lambda: not self._view.metadata.operations,
+                    lambda: self._doors.ended() + kafka_server.tls_ended(self._kafka)).run(),
         ):  # fmt: skip
             self.parts.begin(part)
         for name, begin in (
@@ -587,8 +588,8 @@ class Node:
         """Serve Kafka clients, if the settings say so."""
         self._kafka = await kafka_server.opened(
             self._config, node_id=self.identity.node_id, connections_max=self._plan.kafka,
-            view=self._view, alive=self._heartbeat.shown_alive,
-            has_tokens=self._entrance.accesses.is_on,
+            view=self._view, alive=self._heartbeat.shown_alive, metrics=self._metrics,
+            tls=self._tls, accesses=self._entrance.accesses, audit=self._auditing.audit,
         )  # fmt: skip
 
     def _http(self, told: TurnedAway) -> HttpServer:
@@ -663,8 +664,7 @@ class Node:
             log.info("handed over the lead", extra={"fields": {"still_led": left}})
         self.parts.cancel()
         await self._disk_watch.stop()  # before another process may use the directory
-        if self._kafka is not None:
-            await self._kafka.close()
+        await kafka_server.close(self._kafka)
         await self._doors.close()
         if self._traces is not None:
             await self._traces.close()

@@ -105,6 +105,7 @@ class Metrics:
         )
         self._of_groups(registry)
         self._of_http(registry)
+        self._of_kafka(registry)
         self._of_levels(registry)
         self._of_connections(registry)
         self._of_ranges(registry)
@@ -252,6 +253,22 @@ class Metrics:
         self.http_streams = Gauge(
             "lognode_http_streams", "Open event streams, and pulls that wait.", registry=registry
         )
+
+    def _of_kafka(self, registry: CollectorRegistry) -> None:
+        self.kafka_requests = Counter(
+            "lognode_kafka_requests", "Requests of Kafka clients by API.", ("api",),
+            registry=registry,
+        )  # fmt: skip
+        self.kafka = Gauge(
+            "lognode_kafka", "Open connections of Kafka clients, the groups that this node "
+                             "coordinates, and the members of these groups.",
+            ("what",), registry=registry,
+        )  # fmt: skip
+
+    def show_kafka(self, numbers: Callable[[], Mapping[str, int]]) -> None:
+        """Show what the port for Kafka clients has."""
+        for name in numbers():
+            self.kafka.labels(name).set_function(partial(_number, numbers, name))
 
     def _of_levels(self, registry: CollectorRegistry) -> None:
         self.feature_level = Gauge(

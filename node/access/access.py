@@ -17,13 +17,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from ...client.accepting.acceptor import ServerConnection
 from ...client.accepting.access import Allowed
 from ...client.protocol import Operation
 from ...client.protocol.certificate import Certificate
-from ...client.protocol.errors import InvalidArgument, Unauthorized, Unavailable
+from ...client.protocol.errors import InvalidArgument, LognodeError, Unauthorized, Unavailable
 from ...client.protocol.principal import Principal, anonymous
 from ...client.tokens import id_of, is_token
 from ...partitions.metadata import Metadata
@@ -59,6 +58,21 @@ class Shown:
     def host(self) -> str:
         """The host of the address."""
         return self.address.rpartition(":")[0]
+
+
+class Connected(Protocol):
+    """What the rights of a connection concern."""
+
+    @property
+    def access(self) -> object:
+        """The rights of the client."""
+
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether a request is being served whose answer may still be sent."""
+
+    def refuse(self, error: LognodeError) -> None:
+        """End the connection, and tell the client why if possible."""
 
 
 class OpenAccess(Ending):
@@ -117,7 +131,7 @@ class Accesses:
         self._wants_auth = wants_auth
         self._is_fresh = is_fresh
         self._metrics = metrics
-        self._open: dict[ServerConnection, Rights | OpenAccess] = {}
+        self._open: dict[Connected, Rights | OpenAccess] = {}
         self._rights: dict[str, Rights] = {}
         """Rights by token id: connections with the same token share them."""
         self._seen = 0
@@ -262,12 +276,12 @@ class Accesses:
 
     # Connected clients.
 
-    def opened(self, connection: ServerConnection) -> None:
+    def opened(self, connection: Connected) -> None:
         """Remember the rights of a client whose handshake is done."""
         if isinstance(connection.access, Rights | OpenAccess):
             self._open[connection] = connection.access
 
-    def closed(self, connection: ServerConnection) -> None:
+    def closed(self, connection: Connected) -> None:
         """Forget a connection that has ended."""
         self._open.pop(connection, None)
 

@@ -118,10 +118,11 @@ def _shown(request: web.Request) -> Shown:
     host, port = peer[:2] if peer else ("?", 0)
     secured = transport.get_extra_info("ssl_object") if transport is not None else None
     private = secured is not None or is_loopback(host)
-    return Shown(token, _certificate(secured), f"{host}:{port}", private=private)
+    return Shown(token, certificate_of(secured), f"{host}:{port}", private=private)
 
 
-def _certificate(secured: object) -> Certificate | None:
+def certificate_of(secured: object) -> Certificate | None:
+    """Return the certificate of the other side of a TLS connection. Raises Unauthorized."""
     der = secured.getpeercert(binary_form=True) if isinstance(secured, ssl.SSLObject) else None
     try:
         return None if der is None else parse(der)

@@ -188,12 +188,16 @@ class NodeTls:
         if hello.role == "node":
             self.check_node(certificate, hello.node)
         elif certificate is not None:
-            named = certificate.clusters()
-            if named and not named & self._clusters():
-                raise Unauthorized(
-                    f"this certificate is for cluster {_listed(named)}, but this is cluster "
-                    f"{_listed(self._clusters())}; use a certificate of this cluster"
-                )
+            self.check_client(certificate)
+
+    def check_client(self, certificate: Certificate) -> None:
+        """Raise Unauthorized for the certificate of a client of another cluster."""
+        named = certificate.clusters()
+        if named and not named & self._clusters():
+            raise Unauthorized(
+                f"this certificate is for cluster {_listed(named)}, but this is cluster "
+                f"{_listed(self._clusters())}; use a certificate of this cluster"
+            )
 
     def holder(self, certificate: Certificate) -> str:
         """Return the name of a client certificate's holder: `client NAME` for a client of this

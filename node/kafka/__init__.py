@@ -2,9 +2,13 @@
 
     server                   the port: connections, and bounds on requests and answers
     door                     the way of a request; answers in their order
+    session                  who a connection is, and what it may ask
+    clients                  a client of the cluster for each token
     producing, idempotent    appends; appends with sequence numbers
     fetching                 reads and offsets
     describing               metadata; topics that are created and deleted; settings
+    coordinator, grouping    consumer groups of this node; requests about them
+    group_store              committed offsets in a log of the cluster
     topics, partition_news   logs in use; where their partitions end, and news of it
     room                     memory for requests and answers
     many                     requests and answers with many elements
@@ -12,7 +16,11 @@
 Without I/O, as bytes and values alone:
 
     wire, api                numbers, texts, arrays; versions, and the head of a request
-    requests, answers        each request and answer that the door knows
+    requests, answers        each request and answer that the door knows, but for those of groups
+    group_requests, group_answers
+                             requests and answers of consumer groups
+    group                    the members of a group, and their generations
+    sasl                     how a client shows its token
     batches, compression     record batches; what they are packed with
     stored_records           records as entries, and entries as records
     codes, refused           error codes; the error of a part of a request
@@ -29,6 +37,7 @@ loops, checksums before records. Nothing that a client sends ends the process, a
 with a request goes in slices or to a thread.
 4. An error code tells what happened to a record (S11): no code says that a record was not appended
 when it may have been.
-5. The door may do nothing that a client without a token may not do at the port for clients. So it
-needs a cluster without tokens, until it knows SASL.
+5. A request is served by a client of the cluster that shows the token of the request's connection,
+so the door allows what the port for clients allows (X5). Only groups are checked by the door. In a
+cluster with tokens, a connection without a token gets the table of versions and nothing else.
 """

@@ -14,24 +14,57 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
+FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
+SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 INIT_PRODUCER_ID: Final = 22
 DESCRIBE_CONFIGS: Final = 32
+SASL_AUTHENTICATE: Final = 36
 
 VERSIONS: Final = {
     PRODUCE: (3, 7),
     FETCH: (4, 10),
     LIST_OFFSETS: (1, 4),
     METADATA: (0, 7),
+    OFFSET_COMMIT: (2, 6),
+    OFFSET_FETCH: (1, 5),
+    FIND_COORDINATOR: (0, 2),
+    JOIN_GROUP: (0, 3),
+    HEARTBEAT: (0, 2),
+    LEAVE_GROUP: (0, 2),
+    SYNC_GROUP: (0, 2),
+    DESCRIBE_GROUPS: (0, 2),
+    LIST_GROUPS: (0, 2),
+    SASL_HANDSHAKE: (0, 1),
     API_VERSIONS: (0, 2),
     CREATE_TOPICS: (0, 3),
     DELETE_TOPICS: (0, 3),
     INIT_PRODUCER_ID: (0, 1),
     DESCRIBE_CONFIGS: (0, 2),
+    SASL_AUTHENTICATE: (0, 1),
 }
 """The first and the last version of each request."""
+NAMES: Final = {
+    PRODUCE: "produce", FETCH: "fetch", LIST_OFFSETS: "list_offsets", METADATA: "metadata",
+    OFFSET_COMMIT: "offset_commit", OFFSET_FETCH: "offset_fetch",
+    FIND_COORDINATOR: "find_coordinator", JOIN_GROUP: "join_group", HEARTBEAT: "heartbeat",
+    LEAVE_GROUP: "leave_group", SYNC_GROUP: "sync_group", DESCRIBE_GROUPS: "describe_groups",
+    LIST_GROUPS: "list_groups", SASL_HANDSHAKE: "sasl_handshake", API_VERSIONS: "api_versions",
+    CREATE_TOPICS: "create_topics", DELETE_TOPICS: "delete_topics",
+    INIT_PRODUCER_ID: "init_producer_id", DESCRIBE_CONFIGS: "describe_configs",
+    SASL_AUTHENTICATE: "sasl_authenticate",
+}  # fmt: skip
+"""The names of the requests in metrics."""
 _V1: Final = 1
 
 

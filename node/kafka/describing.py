@@ -23,7 +23,7 @@ from .answers import Broker, Done, Partition, Setting, Settings
 from .answers import Topic as TopicRow
 from .codes import code_of
 from .requests import CreateTopics, NewTopic, Resource
-from .topics import Topics
+from .topics import GROUPS_LOG, Topics
 
 _TIMEOUT_S: Final = 10.0
 _AT_ONCE: Final = 16
@@ -81,7 +81,9 @@ class Describing:
         if names is None:
             overview = await self._cluster.overview(self._deadline())
             names = sorted(
-                log["name"] for log in overview["logs"] if log["policy"].get("kafka_partitions")
+                log["name"]
+                for log in overview["logs"]
+                if log["policy"].get("kafka_partitions") and log["name"] != GROUPS_LOG
             )
         brokers = self._brokers().keys()
         found: list[TopicRow] = []
@@ -114,6 +116,8 @@ class Describing:
         """Return a log with partitions, with its ranges. Raises InvalidArgument, LogNotFound,
         Unavailable, Timeout."""
         log_names.check(name)
+        if name == GROUPS_LOG:
+            raise LogNotFound(f"log {name!r} is not a topic", log=name)
         log = described(await self._cluster.refresh(name, self._deadline()), name)
         if not log["policy"].get("kafka_partitions") or not log["ranges"]:
             raise LogNotFound(f"log {name!r} has no Kafka partitions", log=name)
@@ -200,6 +204,9 @@ class Describing:
 
 def _refusal(topic: NewTopic) -> Done | None:
     """Return why no log can be the topic, or None."""
+    if topic.name == GROUPS_LOG:
+        told = f"{GROUPS_LOG} is the log of consumer groups; give another name"
+        return Done(topic.name, codes.INVALID_TOPIC, told)
     if topic.assigned:
         told = "the cluster places partitions by itself; give counts in place of assignments"
         return Done(topic.name, codes.INVALID_REPLICA_ASSIGNMENT, told)

@@ -9,24 +9,28 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
+from prometheus_client import Counter
+
 from ...client.cluster import Cluster
-from ...client.protocol import limits
-from ...client.protocol.address import split_address
+from ...client.pool import Token
+from ...client.protocol.certificate import Certificate
 from ...client.protocol.errors import LognodeError
-from . import answers, api, codes, requests
+from ..access.access import Accesses
+from . import answers, api, codes, grouping, requests
 from .answers import Fetched, Topic
 from .api import Head, head_of
+from .clients import Brokers, Client, Clients, Shared
 from .codes import code_of
-from .describing import Describing
-from .fetching import Fetching
+from .coordinator import Coordinator
+from .grouping import Grouping
+from .idempotent import ids_of, open_id
 from .many import decoded, encoded
-from .producing import Producing
-from .room import Room
+from .session import HANDSHAKE, Access, OnRefused, Session
 from .topics import Topics
 from .wire import Malformed, Reader
 
-_ANSWERS_MAX: Final = 64 * limits.MIB
-"""Bytes of records in answers that clients have not taken yet; a host has half of them."""
+_EMPTY: Final = bytes(4)
+"""The answer to bytes of a mechanism without a head."""
 
 Send = Callable[[bytes], Awaitable[None]]
 Finish = Callable[[Send], Awaitable[None]]
@@ -34,32 +38,67 @@ log = logging.getLogger("lognode.kafka")
 
 
 class KafkaDoor:
-    """Serves the requests of all connections. `address` is that of a node, for the door's client;
-    `node_id` and `brokers` as in `Describing`."""
+    """Serves the requests of all connections. `dial` makes a client of the cluster, and `token`
+    returns the node's own token for each dial. `accesses` knows who may ask; `producer_key` returns
+    the secret of the grants; `most` bounds the clients; `requests` counts by API. `node_id` and
+    `brokers` as in `Describing`.
+    """
 
     def __init__(
-        self, *, address: str, node_id: int, brokers: Callable[[], Mapping[int, str]]
-    ) -> None:
-        self._cluster = Cluster((split_address(address, "advertise"),))
+        self, dial: Callable[[Token], Cluster], token: Token, accesses: Accesses, *,
+        node_id: int, brokers: Brokers, producer_key: Callable[[], bytes],
+        most: Callable[[], int], on_refused: OnRefused, requests: Counter,
+    ) -> None:  # fmt: skip
+        self._accesses = accesses
+        self._on_refused = on_refused
+        self._counted = {number: requests.labels(name) for number, name in api.NAMES.items()}
+        self._cluster = dial(token)
         self._topics = Topics(self._cluster)
-        self._producing = Producing(self._cluster, self._topics)
-        room = Room(_ANSWERS_MAX, _ANSWERS_MAX // 2)
-        self._fetching = Fetching(self._cluster, self._topics, room)
-        self._describing = Describing(self._cluster, self._topics, node_id=node_id, brokers=brokers)
+        self._shared = Shared()
         self._node_id = node_id
 
-    async def begin(self, data: bytes, host: str) -> tuple[Finish, bool]:
-        """Take a request of a client on this host. Return what finishes the request, and whether
-        the next request may be taken before that. Raises Malformed."""
-        head = head_of(Reader(data))
-        if head.api == api.PRODUCE:
-            return await self._produce(data, head, host), True
-        return await self._other(data, head, host), False
+        def client(shown: str | None, owner: str) -> Client:
+            ids = ids_of(owner, producer_key) if owner else open_id
+            return Client(dial(shown), ids, self._shared, node_id=node_id, brokers=brokers)
 
-    async def _produce(self, data: bytes, head: Head, host: str) -> Finish:
+        self._clients = Clients(client, most)
+        self._coordinator = Coordinator(
+            self._cluster, self._topics, node_id=node_id, brokers=brokers
+        )
+        self._grouping = Grouping(self._coordinator)
+
+    def session(
+        self, *, host: str, address: str, certificate: Certificate | None, is_private: bool,
+        opened: Callable[[Access], None],
+    ) -> Session:  # fmt: skip
+        """Return the session of a new connection; `opened` gets what its client may do."""
+        return Session(
+            self._accesses, self._clients, host=host, address=address, certificate=certificate,
+            is_private=is_private, on_refused=self._on_refused, opened=opened,
+        )  # fmt: skip
+
+    async def begin(self, data: bytes, session: Session) -> tuple[Finish, bool]:
+        """Take a request of a session. Return what finishes the request, and whether the next
+        request may be taken before that. Raises Malformed, and the errors of `Session.who`."""
+        if session.is_raw:
+            await session.raw(data)
+            return _sends(_EMPTY), False
+        head = head_of(Reader(data))
+        self._counted[head.api].inc()
+        if head.api in HANDSHAKE:
+            told = await session.shake(data, head)
+            return _sends(_answer(head, told.body), is_last=told.is_last), False
+        client, asker = await session.who()
+        if head.api == api.PRODUCE:
+            return await self._produce(data, head, client, asker.host), True
+        if head.api in grouping.APIS:
+            return _waits(head, await self._grouping.begin(data, head, asker)), False
+        return await self._other(data, head, client, asker.host), False
+
+    async def _produce(self, data: bytes, head: Head, client: Client, host: str) -> Finish:
         request = await decoded(data, requests.produce)
         requests.check_no_repeats([(each.topic, each.partition) for each in request.batches])
-        settled = await self._producing.begin(request, host)
+        settled = await client.producing.begin(request, host)
 
         async def finish(send: Send) -> None:
             rows = await settled()
@@ -72,34 +111,33 @@ class KafkaDoor:
 
         return finish
 
-    async def _other(self, data: bytes, head: Head, host: str) -> Finish:
+    async def _other(self, data: bytes, head: Head, client: Client, host: str) -> Finish:
         version = head.version
         if head.api == api.FETCH:
-            return self._fetch(await decoded(data, requests.fetch), head, host)
-        if head.api == api.API_VERSIONS:
-            return _sends(_answer(head, api.versions(version)))
+            return self._fetch(await decoded(data, requests.fetch), head, client, host)
         if head.api == api.METADATA:
-            body = await self._metadata(await decoded(data, requests.metadata), version)
+            asked = await decoded(data, requests.metadata)
+            body = await self._metadata(asked, version, client)
         elif head.api == api.LIST_OFFSETS:
-            offsets = await self._fetching.offsets(await decoded(data, requests.list_offsets))
+            offsets = await client.fetching.offsets(await decoded(data, requests.list_offsets))
             body = await encoded(len(offsets), answers.list_offsets, offsets, version)
         elif head.api == api.INIT_PRODUCER_ID:
             transactional = await decoded(data, requests.init_producer_id)
-            told = await self._producing.new_id(transactional=transactional)
+            told = await client.producing.new_id(transactional=transactional)
             body = answers.init_producer_id(*told)
         elif head.api == api.CREATE_TOPICS:
-            created = await self._describing.create(await decoded(data, requests.create_topics))
+            created = await client.describing.create(await decoded(data, requests.create_topics))
             body = answers.create_topics(created, version)
         elif head.api == api.DELETE_TOPICS:
             names, _ = await decoded(data, requests.delete_topics)
-            body = answers.delete_topics(await self._describing.delete(names), version)
+            body = answers.delete_topics(await client.describing.delete(names), version)
         else:
             wanted = await decoded(data, requests.describe_configs)
-            found = await self._describing.settings(wanted)
+            found = await client.describing.settings(wanted)
             body = answers.describe_configs(found, version)
         return _sends(_answer(head, body))
 
-    def _fetch(self, request: requests.Fetch, head: Head, host: str) -> Finish:
+    def _fetch(self, request: requests.Fetch, head: Head, client: Client, host: str) -> Finish:
         async def finish(send: Send) -> None:
             if request.session_id:
                 error = codes.FETCH_SESSION_ID_NOT_FOUND
@@ -110,27 +148,33 @@ class KafkaDoor:
                 body = await encoded(len(rows), answers.fetch, rows, head.version)
                 await send(_answer(head, body))
 
-            await self._fetching.fetch(request, send_rows, host)
+            await client.fetching.fetch(request, send_rows, host)
 
         return finish
 
-    async def _metadata(self, names: list[str] | None, version: int) -> bytes:
+    async def _metadata(self, names: list[str] | None, version: int, client: Client) -> bytes:
         try:
-            cluster = await self._describing.cluster_id()
-            topics = await self._describing.topics(names)
+            cluster = await client.describing.cluster_id()
+            topics = await client.describing.topics(names)
         except LognodeError as error:
             log.info("metadata are not available", extra={"fields": {"error": str(error)}})
             cluster = ""
             topics = [Topic(name, code_of(error)) for name in names or ()]
-        brokers = self._describing.brokers()
+        brokers = client.describing.brokers()
         count = len(topics) + sum(len(topic.partitions) for topic in topics)
         told = brokers, cluster, self._node_id, topics, version
         return await encoded(count, answers.metadata, *told)
 
+    def numbers(self) -> Mapping[str, int]:
+        """Return the number of groups that this node coordinates, and of their members."""
+        return self._coordinator.numbers()
+
     async def close(self) -> None:
         """Close the client; returns within about a second."""
+        await self._coordinator.close()
+        await self._clients.close()
+        self._shared.close()
         await self._topics.close()
-        self._producing.close()
         await self._cluster.close()
 
 
@@ -141,8 +185,19 @@ def _answer(head: Head, body: bytes) -> bytes:
     )
 
 
-def _sends(answer: bytes) -> Finish:
+def _sends(answer: bytes, *, is_last: bool = False) -> Finish:
     async def finish(send: Send) -> None:
         await send(answer)
+        if is_last:
+            raise Malformed("the client has not authenticated")
+
+    return finish
+
+
+def _waits(head: Head, answer: grouping.Answer) -> Finish:
+    """Requests of groups may wait long, and hold no room for requests meanwhile."""
+
+    async def finish(send: Send) -> None:
+        await send(_answer(head, await answer()))
 
     return finish

@@ -18,6 +18,9 @@ begin at 0 again after 2^31 records, say. So such a batch is OUT_OF_ORDER_SEQUEN
 """
 
 import asyncio
+import hashlib
+import struct
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -27,9 +30,10 @@ from ...client.durations import milliseconds
 from ...client.protocol import limits
 from ...client.protocol.appends import APPEND
 from ...client.protocol.cluster import PRODUCER_OPEN
-from ...client.protocol.errors import Fenced, OutOfOrder, from_wire
+from ...client.protocol.errors import Fenced, OutOfOrder, Unavailable, from_wire
 from ...client.protocol.key_partitions import prefix
 from ...client.protocol.records import encode_batch
+from ...partitions import grants
 from . import codes
 from .batches import Batch
 from .refused import Refused
@@ -46,11 +50,40 @@ _KEPT: Final = 5 * limits.batch_records_max
 
 _INLINE_BYTES: Final = 64 * limits.KIB
 """A batch of this size is packed at once, within a millisecond; a larger batch takes up to ten."""
-_UNDER_WAY_BYTES: Final = 64 * limits.MIB
+UNDER_WAY_BYTES: Final = 64 * limits.MIB
 """Bytes of all batches whose outcome is not known yet."""
 
 Place = tuple[int, int | None]
 """The first offset and the time of a batch."""
+
+Ids = Callable[[int, int], tuple[int, bytes | None]]
+"""Returns the id under which ranges know a producer's records for a partition, and the grant of
+this id. Raises Unavailable while this node cannot tell."""
+
+
+def open_id(producer: int, partition: int) -> tuple[int, None]:
+    """Return the id of a producer while clients have no names."""
+    return _IDS_FROM + (producer << _PARTITION_BITS) + partition, None
+
+
+def ids_of(owner: str, key: Callable[[], bytes]) -> Ids:
+    """Return the ids of the producers of a principal. `key` returns the secret of the grants,
+    empty while this node does not know it.
+
+    The id is a hash with the owner in it. So another principal that names the same producer gets
+    other ids, and can neither append under the owner's ids nor fence them.
+    """
+
+    def of(producer: int, partition: int) -> tuple[int, bytes]:
+        secret = key()
+        if not secret:
+            raise Unavailable("this node does not know the key of the grants yet", reason="behind")
+        told = struct.pack(">QI", producer, partition) + owner.encode()
+        digest = hashlib.blake2b(told, digest_size=8, key=secret, person=b"kafka").digest()
+        found = _IDS_FROM + (int.from_bytes(digest, "big") >> 2)
+        return found, grants.grant(secret, found, 1, owner)
+
+    return of
 
 
 class _Sent(NamedTuple):
@@ -59,19 +92,22 @@ class _Sent(NamedTuple):
     topic: Topic
     partition: int
     data: bytes
+    grant: bytes | None
     deadline: float
 
 
 class Idempotent:
-    """Appends numbered batches. All calls run on the loop's thread."""
+    """Appends numbered batches. `ids` gives the ids in the ranges; `room` bounds the bytes of all
+    batches under way. All calls run on the loop's thread."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, ids: Ids, room: Room) -> None:
         self._cluster = cluster
+        self._ids_of = ids
         self._last: dict[tuple[str, int, int], asyncio.Task[Place]] = {}
         """The newest append under way of each topic, partition and producer."""
         self._ids: list[int] = []
         self._opening = asyncio.Lock()
-        self._room = Room(_UNDER_WAY_BYTES)
+        self._room = room
 
     async def new_id(self, deadline: float) -> int:
         """Return the id of a new producer. Raises Unavailable, Timeout."""
@@ -86,12 +122,14 @@ class Idempotent:
     async def begin(
         self, topic: Topic, partition: int, batch: Batch, columns: Columns, deadline: float
     ) -> "asyncio.Task[Place]":
-        """Send a batch, once there is room; the result of the task is its place. Raises Refused."""
+        """Send a batch, once there is room; the result of the task is its place. Raises Refused,
+        and Unavailable while this node cannot tell the id."""
         first = _first_number(batch)
+        producer, grant = self._ids_of(batch.producer, partition)
         pack = partial(
             encode_batch,
             columns.keys, columns.values, headers=columns.headers, atomic=True,
-            producer=_IDS_FROM + (batch.producer << _PARTITION_BITS) + partition,
+            producer=producer,
             epoch=batch.epoch, low=max(first - batch.sequence, first - _KEPT), numbers=first,
             prevs=None if not batch.sequence else [first - 1] + [0] * (batch.count - 1),
         )  # fmt: skip
@@ -100,7 +138,7 @@ class Idempotent:
         await self._room.take(len(data))
         key = topic.routes.name, partition, batch.producer
         before = self._last.get(key)
-        sent = _Sent(topic, partition, data, deadline)
+        sent = _Sent(topic, partition, data, grant, deadline)
         task = self._last[key] = asyncio.create_task(self._append(sent, before))
 
         def done(ended: "asyncio.Task[Place]") -> None:
@@ -119,7 +157,9 @@ class Idempotent:
         attempts = self._cluster.attempts(routes, APPEND, sent.deadline)
         while True:
             left_s = max(0.001, sent.deadline - self._cluster.now())
-            body = {"batches": [sent.data], "timeout_ms": milliseconds(left_s)}
+            body = {
+                "batches": [sent.data], "timeout_ms": milliseconds(left_s), "grant": sent.grant,
+            }  # fmt: skip
             answer, known = await self._cluster.call(
                 routes, key, APPEND, body, deadline=sent.deadline, attempts=attempts
             )

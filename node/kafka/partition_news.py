@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from ...client.cluster import Cluster, LogRoutes
 from ...client.partition_tails import TIMEOUT_S, tails
-from ...client.protocol.errors import LognodeError, LogNotFound
+from ...client.protocol.errors import LognodeError, LogNotFound, Unauthorized
 from ...client.protocol.key_partitions import span
 from ...client.protocol.types import Consistency
 from ...client.routing import Range
@@ -55,7 +55,7 @@ class PartitionNews:
         """Set while all ranges have told of their partitions."""
         self._task: asyncio.Task[None] | None = None
         self._used_at = 0.0
-        self._gone: LogNotFound | None = None
+        self._ended: LogNotFound | Unauthorized | None = None
 
     def tail(self, partition: int) -> Tail:
         """Return where a partition begins and ends, as last told."""
@@ -63,19 +63,19 @@ class PartitionNews:
 
     async def known(self, deadline: float) -> bool:
         """Wait until all ranges have told of their partitions; return whether they have. Raises
-        LogNotFound."""
+        LogNotFound, Unauthorized."""
         self._used_at = self._cluster.now()
         if self._task is None or self._task.done():
             self._known.clear()
-            self._gone = None
+            self._ended = None
             self._task = asyncio.create_task(self._run())
         try:
             async with asyncio.timeout_at(deadline):
                 await self._known.wait()
         except TimeoutError:
             return False
-        if self._gone is not None:
-            raise LogNotFound(self._gone.message)
+        if self._ended is not None:
+            raise type(self._ended)(self._ended.message)
         return True
 
     def listen(self, partitions: Iterable[int], listener: Callable[[], None]) -> None:
@@ -126,12 +126,13 @@ class PartitionNews:
     # The requests that wait.
 
     async def _run(self) -> None:
-        """Ask all ranges, until nobody has listened for a while or the log is gone."""
+        """Ask all ranges, until nobody has listened for a while, or the log is gone, or a node
+        refuses the token."""
         while self._listeners or self._cluster.now() - self._used_at < _IDLE_S:
             try:
                 await self._watch_all()
-            except LogNotFound as error:
-                self._gone = error
+            except (LogNotFound, Unauthorized) as error:
+                self._ended = error
                 self._known.set()
                 return
             except LognodeError:

@@ -21,14 +21,14 @@ from typing import Final
 from ...client.appends import AppendBatch, Columns, check_one_batch
 from ...client.cluster import Cluster
 from ...client.protocol import limits
-from ...client.protocol.errors import LognodeError, LogNotFound
+from ...client.protocol.errors import LognodeError, LogNotFound, Unauthorized
 from ...client.protocol.key_partitions import prefix
 from ..runtime.slices import in_slices, one_by_one, stepped
 from . import batches, codes, stored_records
 from .answers import NO_OFFSET, Appended
 from .codes import code_of
 from .compression import unpacked
-from .idempotent import Idempotent, Place
+from .idempotent import UNDER_WAY_BYTES, Idempotent, Ids, Place
 from .refused import Refused
 from .requests import Produce, Produced
 from .room import Room
@@ -55,15 +55,25 @@ Begun = AppendBatch | asyncio.Task[Place] | Appended
 Settled = Callable[[], Awaitable[list[Appended]]]
 
 
-class Producing:
-    """Serves requests to append. All calls run on the loop's thread, except unpacking."""
+class Memory:
+    """Memory for batches, and the thread that unpacks them, of all clients of a node together."""
 
-    def __init__(self, cluster: Cluster, topics: Topics) -> None:
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self.threads = threads
+        self.batches = Room(_MEMORY, _MEMORY // 2)
+        self.under_way = Room(UNDER_WAY_BYTES)
+
+
+class Producing:
+    """Serves requests to append. `ids` gives producers their ids. All calls run on the loop's
+    thread, except unpacking."""
+
+    def __init__(self, cluster: Cluster, topics: Topics, ids: Ids, memory: Memory) -> None:
         self._cluster = cluster
         self._topics = topics
-        self._idempotent = Idempotent(cluster)
-        self._room = Room(_MEMORY, _MEMORY // 2)
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="lognode-kafka")
+        self._idempotent = Idempotent(cluster, ids, memory.under_way)
+        self._room = memory.batches
+        self._threads = memory.threads
 
     async def begin(self, request: Produce, host: str) -> Settled:
         """Hand the batches of a client on this host over; return what waits for their outcomes."""
@@ -184,6 +194,8 @@ class Producing:
             return codes.INVALID_REQUEST, NO_OFFSET
         try:
             return codes.NONE, await self._idempotent.new_id(self._cluster.now() + _ID_S)
+        except Unauthorized:
+            return codes.CLUSTER_AUTHORIZATION_FAILED, NO_OFFSET
         except LognodeError as error:
             return code_of(error), NO_OFFSET
 
@@ -191,10 +203,6 @@ class Producing:
         if isinstance(error, LogNotFound):
             self._topics.gone(each.topic)
         return Appended(each.topic, each.partition, code_of(error))
-
-    def close(self) -> None:
-        """End the thread that unpacks."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _cost(batch: batches.Batch, plain: int) -> int:

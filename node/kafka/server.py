@@ -14,13 +14,22 @@ from contextlib import nullcontext
 from typing import Final
 
 from ...client.accepting.listening import Entrance
+from ...client.accepting.server_handshake import handshake_timeout_s
+from ...client.loopback import is_loopback
 from ...client.protocol import limits
 from ...client.protocol.address import split_address
-from ...client.protocol.errors import LognodeError, Unavailable, Unsupported
+from ...client.protocol.errors import LognodeError, Unavailable
+from ..access.access import Accesses
+from ..access.http_guard import certificate_of
+from ..audit.audit import Audit
+from ..certificates.tls import NodeTls
 from ..config import Config
 from ..metadata.view import View
+from ..metrics import Metrics
+from .clients import CLIENTS_MAX, dialler, own_token
 from .door import Finish, KafkaDoor
 from .room import Room
+from .session import Access
 from .wire import Malformed
 
 REQUEST_BYTES_MAX: Final = 8 * limits.MIB
@@ -44,6 +53,10 @@ _HOST_SHARE: Final = 0.5
 _SLACK: Final = 8
 """Sockets that are being closed while others take their places."""
 _CLOSE_S: Final = 1.0
+_LOGIN_S: Final = 10.0
+"""How long a client of a cluster with tokens may take to authenticate."""
+_DIALS_SHARE: Final = 4
+"""One of so many descriptors is for connections to the nodes of the cluster."""
 
 log = logging.getLogger("lognode.kafka")
 
@@ -51,8 +64,12 @@ log = logging.getLogger("lognode.kafka")
 class KafkaServer:
     """Listens for Kafka clients, and serves at most `connections_max` connections."""
 
-    def __init__(self, door: KafkaDoor, *, connections_max: int) -> None:
+    def __init__(
+        self, door: KafkaDoor, accesses: Accesses, tls: NodeTls | None, *, connections_max: int
+    ) -> None:
         self._door = door
+        self._accesses = accesses
+        self._tls = tls
         self._connections_max = connections_max
         self._room = Room(_REQUESTS_BYTES_MAX, _OF_HOST)
         self._guests: dict[_Guest, asyncio.Task[None] | None] = {}
@@ -62,7 +79,11 @@ class KafkaServer:
     async def start(self, address: str) -> None:
         """Listen. Raises Unavailable when the address is not available."""
         host, port = split_address(address, "kafka")
-        self._entrance = Entrance(self._arrive, sockets_max=self._connections_max + _SLACK)
+        self._entrance = Entrance(
+            self._arrive, sockets_max=self._connections_max + _SLACK,
+            tls=None if self._tls is None else self._tls.http_context,
+            handshake_s=handshake_timeout_s,
+        )  # fmt: skip
         try:
             await self._entrance.listen(host, port)
         except OSError as error:
@@ -82,6 +103,15 @@ class KafkaServer:
             await asyncio.wait(serving, timeout=_CLOSE_S)
         await self._door.close()
 
+    def numbers(self) -> Mapping[str, int]:
+        """Return what the metrics show."""
+        return {"connections": len(self._guests), **self._door.numbers()}
+
+    @property
+    def tls_ended(self) -> int:
+        """The number of connections with TLS that have ended since the start."""
+        return 0 if self._entrance is None or self._tls is None else self._entrance.ended
+
     def _arrive(self) -> asyncio.BaseProtocol | None:
         if len(self._guests) >= self._connections_max:
             return None
@@ -96,7 +126,14 @@ class KafkaServer:
         if self._hosts[guest.host] > max(1, int(self._connections_max * _HOST_SHARE)):
             writer.transport.abort()
             return
-        connection = _Connection(self._door, self._room, guest, writer)
+        try:
+            connection = _Connection(
+                self._door, self._accesses, self._tls, self._room, guest, writer
+            )
+        except LognodeError as error:
+            _tell(error)
+            writer.transport.abort()
+            return
         self._guests[guest] = asyncio.create_task(connection.serve())
 
     def _gone(self, guest: "_Guest") -> None:
@@ -134,55 +171,77 @@ class _Guest(asyncio.StreamReaderProtocol):
 
 
 class _Connection:
-    """The requests of one connection."""
+    """The requests of one connection. Raises Unauthorized for a certificate of another cluster."""
 
     def __init__(
-        self, door: KafkaDoor, room: Room, guest: _Guest, writer: asyncio.StreamWriter
-    ) -> None:
+        self, door: KafkaDoor, accesses: Accesses, tls: NodeTls | None, room: Room,
+        guest: _Guest, writer: asyncio.StreamWriter,
+    ) -> None:  # fmt: skip
         self._door = door
+        self._accesses = accesses
         self._room = room
         self._reader = guest.reader
         self._host = guest.host
         self._writer = writer
+        self.access: Access | None = None
+        """What the client may do; None until the client is known."""
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        secured = writer.get_extra_info("ssl_object")
+        certificate = certificate_of(secured)
+        if tls is not None and certificate is not None:
+            tls.check_client(certificate)
+        port = (writer.get_extra_info("peername") or ("?", 0))[1]
+        self._session = door.session(
+            host=guest.host, address=f"{guest.host}:{port}", certificate=certificate,
+            is_private=secured is not None or is_loopback(guest.host), opened=self._opened,
+        )  # fmt: skip
         self._begun: asyncio.Queue[Finish] = asyncio.Queue(_UNDER_WAY_MAX)
 
     async def serve(self) -> None:
         """Serve until the client leaves or has to leave; then close the connection."""
         parts = [asyncio.create_task(self._take()), asyncio.create_task(self._finish())]
         try:
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*parts, self._ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
+            self._accesses.closed(self)
+            self._session.close()
             self._writer.transport.abort()
         for part in parts:
-            self._tell(part)
+            _tell(None if part.cancelled() else part.exception())
 
-    def _tell(self, part: "asyncio.Task[None]") -> None:
-        """Log why the connection ended, unless the client has left."""
-        error = None if part.cancelled() else part.exception()
-        if error is None or isinstance(error, (ConnectionError, EOFError)):
-            return
-        if isinstance(error, (Malformed, TimeoutError, LognodeError)):
-            told = str(error) or "the client was too slow"
-            log.info("kafka connection closed", extra={"fields": {"reason": told}})
-            return
-        log.error("kafka request failed", exc_info=error)
+    @property
+    def awaits_answers(self) -> bool:
+        """Whether the rights of the connection may end only later: never."""
+        return False
+
+    def refuse(self, error: LognodeError) -> None:
+        """End the connection, whose rights have ended."""
+        _tell(error)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def _opened(self, access: Access) -> None:
+        self.access = access
+        self._accesses.opened(self)
 
     async def _take(self) -> None:
         """Take requests, one after another."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         while True:
-            async with asyncio.timeout(_IDLE_S):
+            is_known = self._session.is_known
+            async with asyncio.timeout(_IDLE_S if is_known else began + _LOGIN_S - loop.time()):
                 size = int.from_bytes(await self._reader.readexactly(_SIZE_BYTES), "big")
-            if not _LEAST <= size <= REQUEST_BYTES_MAX:
-                raise Malformed(
-                    f"a request has {size} bytes; {_LEAST} to {REQUEST_BYTES_MAX} are allowed"
-                )
+            most = REQUEST_BYTES_MAX if is_known else _SMALL
+            if not _LEAST <= size <= most:
+                raise Malformed(f"a request has {size} bytes; {_LEAST} to {most} are allowed")
             async with self._room.held(size, self._host) if size > _SMALL else nullcontext():
                 async with asyncio.timeout(_REQUEST_S):
                     data = await self._reader.readexactly(size)
-                finish, may_go_on = await self._door.begin(data, self._host)
+                finish, may_go_on = await self._door.begin(data, self._session)
                 del data
             await self._begun.put(finish)
             if not may_go_on:
@@ -203,28 +262,53 @@ class _Connection:
 
 async def opened(
     config: Config, *, node_id: int, connections_max: int, view: View,
-    alive: Callable[[], set[int] | None], has_tokens: bool,
+    alive: Callable[[], set[int] | None], accesses: Accesses, tls: NodeTls | None,
+    audit: Audit, metrics: Metrics,
 ) -> KafkaServer | None:  # fmt: skip
     """Listen for Kafka clients; return None for a node that does not serve them.
 
-    `alive` returns the nodes that the cluster heard lately; None while nobody knows. Raises
-    Unsupported in a cluster with tokens, and the errors of `KafkaServer.start`.
+    `alive` returns the nodes that the cluster heard lately; None while nobody knows. Raises the
+    errors of `KafkaServer.start`.
     """
     own = config.advertised_kafka
     if own is None:
         return None
-    if has_tokens:
-        raise Unsupported(
-            "--kafka is given, and the cluster has tokens; the port for Kafka clients cannot check "
-            "tokens yet. Start the node without --kafka"
-        )
 
     def brokers() -> Mapping[int, str]:
         heard = alive()
         told = {node: at for node, at in view.kafka.items() if heard is None or node in heard}
         return {**told, node_id: own}
 
-    door = KafkaDoor(address=config.advertised, node_id=node_id, brokers=brokers)
-    server = KafkaServer(door, connections_max=connections_max)
+    dials = connections_max // _DIALS_SHARE
+    door = KafkaDoor(
+        dialler(config), own_token(config, lambda: accesses.is_on), accesses, node_id=node_id,
+        brokers=brokers, producer_key=lambda: view.metadata.producer_key,
+        on_refused=audit.turned_away, requests=metrics.kafka_requests,
+        most=lambda: min(CLIENTS_MAX, max(1, dials // max(1, len(view.metadata.nodes)))),
+    )  # fmt: skip
+    server = KafkaServer(door, accesses, tls, connections_max=connections_max - dials)
     await server.start(config.kafka)
+    metrics.show_kafka(server.numbers)
     return server
+
+
+async def close(server: KafkaServer | None) -> None:
+    """Close a server; None: no server."""
+    if server is not None:
+        await server.close()
+
+
+def tls_ended(server: KafkaServer | None) -> int:
+    """Return how many connections with TLS of a server have ended; None: no server."""
+    return 0 if server is None else server.tls_ended
+
+
+def _tell(error: BaseException | None) -> None:
+    """Log why a connection ended, unless the client has left."""
+    if error is None or isinstance(error, (ConnectionError, EOFError)):
+        return
+    if isinstance(error, (Malformed, TimeoutError, LognodeError)):
+        told = str(error) or "the client was too slow"
+        log.info("kafka connection closed", extra={"fields": {"reason": told}})
+        return
+    log.error("kafka request failed", exc_info=error)

@@ -4,6 +4,7 @@ A topic is made when a request names it and the log exists, so names that do not
 """
 
 import asyncio
+from typing import Final
 
 from ...client.cluster import Cluster, LogRoutes
 from ...client.protocol import log_names
@@ -13,6 +14,8 @@ from . import codes
 from .partition_news import PartitionNews
 from .refused import Refused
 
+GROUPS_LOG: Final = "_kafka_groups"
+"""The log with the committed offsets of consumer groups. Kafka clients do not see it as a topic."""
 _CLOSE_S = 1.0
 
 
@@ -64,6 +67,15 @@ class Topics:
     async def known(self, name: str, deadline: float) -> Topic:
         """Return the topic. Raises InvalidArgument for a name that no log has, LogNotFound,
         Unavailable, Timeout."""
+        if name == GROUPS_LOG:
+            raise LogNotFound(f"log {name!r} is not a topic", log=name)
+        return await self._known(name, deadline)
+
+    async def of_groups(self, deadline: float) -> Topic:
+        """Return the log of consumer groups. Raises LogNotFound, Unavailable, Timeout."""
+        return await self._known(GROUPS_LOG, deadline)
+
+    async def _known(self, name: str, deadline: float) -> Topic:
         if name not in self._topics:
             log_names.check(name)
             await self._cluster.refresh(name, deadline, key=b"")

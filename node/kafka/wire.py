@@ -152,6 +152,10 @@ class Writer:
         self.int32(sum(map(len, parts)))
         self._parts += parts
 
+    def bytes_field(self, value: bytes) -> None:
+        """Write bytes."""
+        self.bytes_of((value,))
+
     def array(self, values: Sequence[T], write: Callable[[T], None]) -> None:
         """Write an array."""
         self.int32(len(values))

@@ -39,6 +39,7 @@ _EXAMPLES: Final[dict[str, Any]] = {
     "http_host": ("lognode.example",),
     "kafka": "127.0.0.1:9092",
     "kafka_advertise": "db1.example:9092",
+    "kafka_token_file": "/etc/lognode/kafka.token",
     "join": ("db1.example:4600", "db2.example:4600", "db3.example:4600"),
     "invitation": "/etc/lognode/db4.invitation",
     "zone": "a",

@@ -12,19 +12,17 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import kafka_wire as wire
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from kafka_raw import Raw, addresses, kafka_cluster
 
 import lognode
 from lognode import testing
-from lognode.client.ports import free_ports
 from lognode.client.protocol.errors import Unsupported
-from lognode.node import config
-from lognode.node.daemon import Node
 from lognode.node.kafka import api, codes
 
 pytestmark = pytest.mark.cluster
@@ -38,12 +36,7 @@ LOGNODE: Final = (sys.executable, "-m", "lognode.node.main")
 
 @pytest.fixture(scope="module")
 def kafka(module_path: Path) -> Iterator[testing.LocalCluster]:
-    """Three nodes that serve Kafka clients; `kafka_of` says where."""
-    with testing.cluster(module_path, 3, flags=("--balance", "off"), start=False) as cluster:
-        for node, port in zip(cluster.nodes, free_ports(3), strict=True):
-            node._flags = (*node._flags, "--kafka", f"127.0.0.1:{port}")
-        cluster.start()
-        testing.wait_healthy(cluster)
+    with kafka_cluster(module_path) as cluster:
         yield cluster
 
 
@@ -55,10 +48,6 @@ def client(kafka: testing.LocalCluster) -> Iterator[lognode.Client]:
         node.wait_ready()
     with lognode.Client(kafka.servers) as client:
         yield client
-
-
-def addresses(cluster: testing.LocalCluster) -> str:
-    return ",".join(node._flags[-1] for node in cluster.nodes)
 
 
 def kcat(cluster: testing.LocalCluster, *arguments: str, given: str = "") -> str:
@@ -137,42 +126,6 @@ def offsets_of(cluster: testing.LocalCluster, topic: str, partition: int) -> tup
         return low, high
     finally:
         consumer.close()
-
-
-class Raw:
-    """A connection that sends bytes."""
-
-    def __init__(self, cluster: testing.LocalCluster, *, host: str = "127.0.0.1") -> None:
-        address, port = cluster.nodes[0]._flags[-1].split(":")
-        self.socket = socket.create_connection(
-            (address, int(port)), timeout=20, source_address=(host, 0)
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def ask(self, data: bytes) -> bytes:
-        """The answer, or nothing when the node closes the connection."""
-        with contextlib.suppress(ConnectionError):
-            self.socket.sendall(data)
-            return self.answer()
-        return b""
-
-    def answer(self) -> bytes:
-        head = self._exactly(4)
-        return self._exactly(int.from_bytes(head, "big")) if head else b""
-
-    def _exactly(self, size: int) -> bytes:
-        found = b""
-        while len(found) < size:
-            part = self.socket.recv(size - len(found))
-            if not part:
-                return b""
-            found += part
-        return found
 
 
 @pytest.fixture
@@ -544,14 +497,6 @@ def test_clients_that_never_read_cost_a_bounded_amount(
     assert len(read_all(kafka, "unread", 1)) == 50
     for connection in silent:
         connection.socket.close()
-
-
-def test_a_node_refuses_kafka_clients_beside_tls_and_tokens(tmp_path: Path) -> None:
-    own = {"data": str(tmp_path), "kafka": "127.0.0.1:1"}
-    tls = dict.fromkeys(("tls_cert", "tls_key", "tls_ca"), "x")
-    for more, told in (({"auth": "on"}, "--auth"), (tls, "--tls-cert")):
-        with pytest.raises(lognode.InvalidArgument, match=f"--kafka and {told} are given"):
-            Node(config.load({**own, **more}, {}))
 
 
 def test_a_backup_keeps_partitions_and_offsets(

@@ -47,7 +47,9 @@ from lognode.client.protocol.peers import RAFT
 from lognode.client.protocol.records import check_limits, decode_batch, encode_batch
 from lognode.node.kafka import api as kafka_api
 from lognode.node.kafka import batches as kafka_batches
+from lognode.node.kafka import group_requests
 from lognode.node.kafka import requests as kafka_requests
+from lognode.node.kafka import sasl as kafka_sasl
 from lognode.node.kafka.compression import unpacked as unpacked_records
 from lognode.node.kafka.refused import Refused
 from lognode.node.kafka.wire import Malformed, Reader
@@ -534,6 +536,17 @@ KAFKA_REQUESTS: dict[int, Callable[[Reader, int], Any]] = {
     kafka_api.DELETE_TOPICS: kafka_requests.delete_topics,
     kafka_api.INIT_PRODUCER_ID: kafka_requests.init_producer_id,
     kafka_api.DESCRIBE_CONFIGS: kafka_requests.describe_configs,
+    kafka_api.OFFSET_COMMIT: group_requests.offset_commit,
+    kafka_api.OFFSET_FETCH: group_requests.offset_fetch,
+    kafka_api.FIND_COORDINATOR: group_requests.find_coordinator,
+    kafka_api.JOIN_GROUP: group_requests.join_group,
+    kafka_api.HEARTBEAT: group_requests.heartbeat,
+    kafka_api.LEAVE_GROUP: group_requests.leave_group,
+    kafka_api.SYNC_GROUP: group_requests.sync_group,
+    kafka_api.DESCRIBE_GROUPS: group_requests.describe_groups,
+    kafka_api.LIST_GROUPS: group_requests.list_groups,
+    kafka_api.SASL_HANDSHAKE: kafka_sasl.handshake,
+    kafka_api.SASL_AUTHENTICATE: kafka_sasl.authenticate,
 }
 _KAFKA_ROWS: list[Any] = [
     (b"k", b"v"), (None, None), (b"", b"x" * 200, [(b"a", b"1"), (b"a", None)]),
@@ -546,6 +559,12 @@ def _kafka_requests() -> list[bytes]:
         kafka_wire.fetch("orders", 3, 99),
         kafka_wire.request(kafka_api.METADATA, 5, kafka_wire.array([kafka_wire.text("a")]) + b"\1"),
         kafka_wire.request(kafka_api.API_VERSIONS, 3, b"\1"),
+        kafka_wire.join("group", protocols=[("range", b"metadata")]),
+        kafka_wire.sync("group", "member", 1, {"member": b"assignment"}),
+        kafka_wire.commit("group", [("orders", 3, 99, "metadata")]),
+        kafka_wire.positions("group", [("orders", 3)]),
+        kafka_wire.handshake("PLAIN"),
+        kafka_wire.authenticate(b"\0user\0token"),
     ]
     return [each[4:] for each in made]
 

@@ -2,7 +2,7 @@
 
 import gzip
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import google_crc32c
@@ -89,3 +89,51 @@ def fetch(topic: str, partition: int, offset: int, *, wait_ms: int = 0, least: i
     row = struct.pack(">iqi", partition, offset, 1 << 20)
     head = struct.pack(">iiiib", -1, wait_ms, least, 1 << 20, 0)
     return request(1, 4, head + array([text(topic) + array([row])]))
+
+
+def join(group: str, member: str = "", *, protocols: Sequence[tuple[str, bytes]] = (),
+         session_ms: int = 10_000, rebalance_ms: int = 10_000) -> bytes:  # fmt: skip
+    """A request to join a group, of version 3."""
+    rows = array([text(name) + data(metadata) for name, metadata in protocols])
+    times = struct.pack(">ii", session_ms, rebalance_ms)
+    return request(11, 3, text(group) + times + text(member) + text("consumer") + rows)
+
+
+def sync(group: str, member: str, generation: int, given: Mapping[str, bytes]) -> bytes:
+    """A request for an assignment, of version 2."""
+    rows = array([text(name) + data(assignment) for name, assignment in given.items()])
+    return request(14, 2, text(group) + struct.pack(">i", generation) + text(member) + rows)
+
+
+def heartbeat(group: str, member: str, generation: int) -> bytes:
+    """A heartbeat, of version 2."""
+    return request(12, 2, text(group) + struct.pack(">i", generation) + text(member))
+
+
+def commit(group: str, marks: Sequence[tuple[str, int, int, str | None]], *, member: str = "",
+           generation: int = -1) -> bytes:  # fmt: skip
+    """A commit of offsets, of version 6."""
+    rows = [
+        text(topic) + array([struct.pack(">iqi", partition, offset, -1) + text(metadata)])
+        for topic, partition, offset, metadata in marks
+    ]
+    head = text(group) + struct.pack(">i", generation) + text(member)
+    return request(8, 6, head + array(rows))
+
+
+def positions(group: str, partitions: Sequence[tuple[str, int]] | None) -> bytes:
+    """A request for committed offsets, of version 5."""
+    if partitions is None:
+        return request(9, 5, text(group) + struct.pack(">i", -1))
+    rows = [text(topic) + array([struct.pack(">i", number)]) for topic, number in partitions]
+    return request(9, 5, text(group) + array(rows))
+
+
+def handshake(mechanism: str, version: int = 1) -> bytes:
+    """A choice of the SASL mechanism."""
+    return request(17, version, text(mechanism))
+
+
+def authenticate(message: bytes, version: int = 1) -> bytes:
+    """The bytes of a SASL mechanism."""
+    return request(36, version, data(message))

@@ -19,7 +19,9 @@ from lognode.client.protocol import limits
 from lognode.client.protocol.types import Headers
 from lognode.node.kafka import batches, codes, stored_records
 from lognode.node.kafka.batches import Record
+from lognode.node.kafka.clients import Shared
 from lognode.node.kafka.compression import unpacked
+from lognode.node.kafka.idempotent import open_id
 from lognode.node.kafka.producing import Producing
 from lognode.node.kafka.refused import Refused
 from lognode.node.kafka.topics import Topics
@@ -298,14 +300,15 @@ def test_a_small_batch_that_unpacks_to_much_is_unpacked_beside_the_loop(
 
     async def run() -> None:
         cluster = Cluster((("127.0.0.1", 1),))
-        producing = Producing(cluster, Topics(cluster))
+        shared = Shared()
+        producing = Producing(cluster, Topics(cluster), open_id, shared.memory)
         asyncio.get_running_loop().call_soon(turns.append, 1)
         try:
             with contextlib.suppress(Refused):
                 await producing._plain(batch.compression, batch.packed)
             assert turns, "the loop stood still"
         finally:
-            producing.close()
+            shared.close()
             await cluster.close()
 
     asyncio.run(run())
@@ -318,7 +321,8 @@ def test_batches_that_wait_have_bounded_memory_and_a_share_for_each_host() -> No
 
     async def run() -> None:
         cluster = Cluster((("127.0.0.1", 1),))
-        producing = Producing(cluster, Topics(cluster))
+        shared = Shared()
+        producing = Producing(cluster, Topics(cluster), open_id, shared.memory)
         async with contextlib.AsyncExitStack() as stack:
 
             async def begin(host: str) -> Any:
@@ -335,7 +339,7 @@ def test_batches_that_wait_have_bounded_memory_and_a_share_for_each_host() -> No
             await begin("other")
             shrinks[0](0)
             await begin("greedy")
-        producing.close()
+        shared.close()
         await cluster.close()
 
     asyncio.run(run())

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lognode.client.protocol import errors
-from lognode.node.kafka import answers, api, codes, many, requests
+from lognode.node.kafka import answers, api, codes, group_answers, many, requests
 from lognode.node.kafka.codes import code_of
+from lognode.node.kafka.group import Joined, Synced
 from lognode.node.kafka.wire import Malformed, Reader
 
 DECODERS = KAFKA_REQUESTS
@@ -198,3 +199,87 @@ def test_a_message_that_repeats_a_long_name_fits_into_an_answer() -> None:
     assert answers.create_topics([done], 1).endswith(wire.text("x" * 1_000))
     row = answers.Settings(2, "a", 17, "x" * 40_000)
     assert wire.text("x" * 1_000) in answers.describe_configs([row], 1)
+
+
+# Groups.
+
+
+def test_requests_of_groups_have_their_fields_in_each_version() -> None:
+    _, found = decoded(wire.join("g", "m", protocols=[("range", b"x")], session_ms=7))
+    assert found == ("g", "m", 7, 10_000, "consumer", [("range", b"x")])
+    old = wire.text("g") + struct.pack(">i", 7) + wire.text("m") + wire.text("connect")
+    _, found = decoded(wire.request(api.JOIN_GROUP, 0, old + wire.array([])))
+    assert found == ("g", "m", 7, 7, "connect", [])
+    assert decoded(wire.sync("g", "m", 3, {"a": b"1"}))[1] == ("g", 3, "m", {"a": b"1"})
+    assert decoded(wire.heartbeat("g", "m", 3))[1] == ("g", 3, "m")
+    leave = wire.request(api.LEAVE_GROUP, 1, wire.text("g") + wire.text("m"))
+    assert decoded(leave)[1] == ("g", "m")
+    _, found = decoded(wire.commit("g", [("t", 1, 9, None)], member="m", generation=3))
+    assert found == ("g", 3, "m", [("t", 1, 9, -1, None)])
+    row = struct.pack(">iq", 1, 9) + wire.text("x")
+    head = wire.text("g") + struct.pack(">i", 3) + wire.text("m") + bytes(8)
+    body = head + wire.array([wire.text("t") + wire.array([row])])
+    assert decoded(wire.request(api.OFFSET_COMMIT, 2, body))[1].marks == [("t", 1, 9, -1, "x")]
+    assert decoded(wire.positions("g", [("t", 1)]))[1] == ("g", [("t", 1)])
+    assert decoded(wire.positions("g", None))[1] == ("g", None)
+    null = wire.request(api.OFFSET_FETCH, 1, wire.text("g") + struct.pack(">i", -1))
+    assert decoded(null)[1] == ("g", [])
+    assert decoded(wire.request(api.FIND_COORDINATOR, 0, wire.text("g")))[1] == ("g", 0)
+    assert decoded(wire.request(api.FIND_COORDINATOR, 1, wire.text("g") + b"\1"))[1] == ("g", 1)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        wire.join("g", protocols=[("p", b"")] * 65),
+        wire.sync("g", "m", 1, {str(n): b"" for n in range(10_001)}),
+        wire.commit("g", [("t", n, 1, "") for n in range(5_001)]),
+        wire.positions("g", [("t", n) for n in range(5_001)]),
+        wire.request(api.DESCRIBE_GROUPS, 0, wire.array([wire.text("g")] * 1_001)),
+    ],
+)
+def test_requests_of_groups_with_too_many_elements_are_malformed(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        decoded(data)
+
+
+def test_answers_of_groups_have_their_fields_in_each_version() -> None:
+    joined = Joined(codes.NONE, "m", 3, "range", "l", [("l", b"1"), ("m", b"2")])
+    body = struct.pack(">hi", 0, 3) + b"".join(map(wire.text, ("range", "l", "m")))
+    rows = wire.array([wire.text("l") + wire.data(b"1"), wire.text("m") + wire.data(b"2")])
+    assert group_answers.join_group(joined, 1) == body + rows
+    assert group_answers.join_group(joined, 2) == bytes(4) + body + rows
+    synced = struct.pack(">h", 27) + wire.data(b"")
+    assert group_answers.sync_group(Synced(27), 0) == synced
+    assert group_answers.sync_group(Synced(27), 1) == bytes(4) + synced
+    assert group_answers.outcome(25, 0) == b"\0\x19"
+    assert group_answers.outcome(25, 2) == bytes(4) + b"\0\x19"
+    where = struct.pack(">i", 2) + wire.text("h") + struct.pack(">i", 9092)
+    broker = answers.Broker(2, "h", 9092)
+    assert group_answers.find_coordinator(0, broker, 0) == bytes(2) + where
+    assert group_answers.find_coordinator(0, broker, 1) == bytes(6) + wire.text(None) + where
+    found = [group_answers.Position("t", 1, 9, 4, "x")]
+    old = struct.pack(">iq", 1, 9) + wire.text("x") + bytes(2)
+    new = struct.pack(">iqi", 1, 9, 4) + wire.text("x") + bytes(2)
+    topic = wire.text("t")
+    assert group_answers.offset_fetch(0, found, 1) == wire.array([topic + wire.array([old])])
+    assert group_answers.offset_fetch(0, found, 5) == (
+        bytes(4) + wire.array([topic + wire.array([new])]) + bytes(2)
+    )
+    refused = struct.pack(">iq", 1, 9) + wire.text("x") + struct.pack(">h", 16)
+    assert group_answers.offset_fetch(16, found, 2) == (
+        wire.array([topic + wire.array([refused])]) + struct.pack(">h", 16)
+    )
+    done = [group_answers.Committed("t", 1, 12)]
+    assert group_answers.offset_commit(done, 3) == (
+        bytes(4) + wire.array([topic + wire.array([struct.pack(">ih", 1, 12)])])
+    )
+    listed = wire.array([wire.text("g") + wire.text("consumer")])
+    assert group_answers.list_groups(0, [("g", "consumer")], 0) == bytes(2) + listed
+    member = group_answers.MemberRow("m", "c", "/h", b"1", b"2")
+    row = group_answers.GroupRow("g", 0, "Stable", "consumer", "range", [member])
+    texts = b"".join(map(wire.text, ("g", "Stable", "consumer", "range")))
+    own = b"".join(map(wire.text, ("m", "c", "/h"))) + wire.data(b"1") + wire.data(b"2")
+    assert group_answers.describe_groups([row], 0) == (
+        wire.array([bytes(2) + texts + wire.array([own])])
+    )
