@@ -118,6 +118,7 @@ class AsyncClient:
         split_bytes: int | None = limits.split_bytes_default,
         split_rate: int | None = limits.split_rate_default,
         hierarchy: bytes | str | None = None,
+        local_retention_bytes: int | None = None,
         kafka_partitions: int | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
@@ -137,6 +138,9 @@ class AsyncClient:
         ten seconds, is split at the key that halves the load; at least 100. None: never.
         `kafka_partitions`: the fixed number of partitions that Kafka clients see. Keys then have
         478 bytes at most, and ranges begin at partitions. Needs feature level 4.
+        `local_retention_bytes`: of each range, a node with a tier keeps about this many bytes of
+        segments on its own disk, the newest; older segments are in the tier only. None: all are on
+        the disks too. Needs feature level 4.
         `hierarchy`: the separator of the levels of keys, 1 to 8 bytes, by which patterns choose
         keys; it never changes. None: a key is one level. Needs feature level 4.
         A retry after a lost answer recognises the log that the same call created.
@@ -147,12 +151,9 @@ class AsyncClient:
         log = self.log(name)
         _check_shape(ranges, split_at, replicas)
         body = {
-            "name": name,
-            "ranges": ranges,
+            "name": name, "ranges": ranges,
             "split_at": None if split_at is None else sorted(set(map(to_key, split_at))),
-            "replicas": replicas,
-            "retention_ms": retention_ms,
-            "retention_bytes": retention_bytes,
+            "replicas": replicas, "retention_ms": retention_ms, "retention_bytes": retention_bytes,
             "cleanup": cleanup,
             "delete_retention_ms": delete_retention_ms,
             "snapshot_delay_ms": snapshot_delay_ms,
@@ -160,13 +161,13 @@ class AsyncClient:
             "split_rate": split_rate,
             "exist_ok": exist_ok,
             "creation": os.urandom(limits.creation_bytes),
-        }
+        }  # fmt: skip
         separator = None if hierarchy is None else to_key(hierarchy)
         if separator is not None:
             check_separator(separator)
-            body["hierarchy"] = separator
-        if kafka_partitions is not None:
-            body["kafka_partitions"] = kafka_partitions
+        optional = {"hierarchy": separator, "kafka_partitions": kafka_partitions,
+                    "local_retention_bytes": local_retention_bytes}  # fmt: skip
+        body |= {rule: value for rule, value in optional.items() if value is not None}
         answer = await self._ask(CREATE_LOG, body, timeout)
         _check_hierarchy(name, answer["hierarchy"], separator)
         _check_partitions(name, answer["kafka_partitions"], kafka_partitions)
@@ -183,6 +184,7 @@ class AsyncClient:
         snapshot_delay_ms: int | Unchanged | None = UNCHANGED,
         split_bytes: int | Unchanged | None = UNCHANGED,
         split_rate: int | Unchanged | None = UNCHANGED,
+        local_retention_bytes: int | Unchanged | None = UNCHANGED,
         timeout: float | None = None,
     ) -> dict[str, Any]:
         """Change the policy of a log and return the whole new policy; None removes a rule.
@@ -200,6 +202,7 @@ class AsyncClient:
             "snapshot_delay_ms": snapshot_delay_ms,
             "split_bytes": split_bytes,
             "split_rate": split_rate,
+            "local_retention_bytes": local_retention_bytes,
         }
         changes = {rule: value for rule, value in given.items() if value is not UNCHANGED}
         body = {"name": name, "changes": changes}

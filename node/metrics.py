@@ -142,6 +142,13 @@ class Metrics:
         self.tier_removed_bytes = Counter(
             "lognode_tier_removed_bytes", "Bytes of the removed parts of files.", registry=registry
         )
+        self.tier_only_files = Gauge(
+            "lognode_tier_only_files", "Segment files that this node has in the tier only.",
+            registry=registry,
+        )  # fmt: skip
+        self.tier_only_bytes = Gauge(
+            "lognode_tier_only_bytes", "Bytes of these files.", registry=registry
+        )
         self.tier_errors = Counter(
             "lognode_tier_errors", "Uploads and sweeps of the tier that failed on this node and "
                                    "are tried again.",

@@ -16,6 +16,7 @@ from ..client.protocol.levels import (
     KAFKA_FROM,
     LEVEL_MAX,
     LEVEL_MIN,
+    TIER_ONLY_FROM,
     missing,
     span,
 )
@@ -80,6 +81,19 @@ def check_kafka(level: int, partitions: int | None) -> None:
             f"the log would have Kafka partitions, and the cluster is at feature level {level}; "
             f"partitions need level {KAFKA_FROM}. Run `lognode cluster finalize`, or create the "
             "log without partitions"
+        )
+
+
+def check_local_retention(level: int, size: int | None) -> None:
+    """Raise Unsupported for a log with files in the tier only, at a level that has none.
+
+    A leader of an earlier version would forget which files nodes have in the tier only.
+    """
+    if size is not None and level < TIER_ONLY_FROM:
+        raise Unsupported(
+            f"local_retention_bytes is {size}, and the cluster is at feature level {level}; the "
+            f"rule needs level {TIER_ONLY_FROM}. Run `lognode cluster finalize`, or leave the rule "
+            "out"
         )
 
 

@@ -305,6 +305,7 @@ class Metadata(MetadataState):
         creation, hierarchy = command.get("creation") or b"", command.get("hierarchy") or b""
         levels.check_hierarchy(self.feature_level, hierarchy)
         levels.check_kafka(self.feature_level, policy.kafka_partitions)
+        levels.check_local_retention(self.feature_level, policy.local_retention_bytes)
         if name in self.logs.ids:
             known = self.logs[self.logs.ids[name]]
             if creation and known.creation == creation:
@@ -338,6 +339,7 @@ class Metadata(MetadataState):
         """Change the policy of a log. A repetition changes nothing."""
         record = self.log_named(command["name"])
         policy = altered(record.policy, command["changes"])
+        levels.check_local_retention(self.feature_level, policy.local_retention_bytes)
         self.logs[record.log_id] = replace(record, policy=policy)
         return {"log": record.log_id, "policy": policy.to_body()}
 

@@ -45,6 +45,9 @@ class Policy:
     kafka_partitions: int | None = None
     """The fixed number of Kafka partitions (`client.protocol.key_partitions`); None: the log has no
     partitions."""
+    local_retention_bytes: int | None = None
+    """A node with a tier keeps about so many bytes of segments of each range on its own disk, the
+    newest. Older segments are in the tier only. None: all segments are on the disks too."""
 
     @property
     def removes(self) -> bool:
@@ -64,8 +67,9 @@ class Policy:
     def to_image(self) -> dict[str, Any]:
         """Return all rules by name, as msgpack values."""
         body = {name: getattr(self, name) for name in _RULES}
-        if self.kafka_partitions is None:  # as earlier versions write a policy
-            del body["kafka_partitions"]
+        for name in ("kafka_partitions", "local_retention_bytes"):
+            if body[name] is None:  # as earlier versions write a policy
+                del body[name]
         return body
 
     def to_body(self) -> dict[str, Any]:
@@ -79,10 +83,12 @@ _RULES: Final = tuple(each.name for each in fields(Policy))
 
 
 ALTERABLE: Final = ("retention_ms", "retention_bytes", "cleanup", "delete_retention_ms",
-                    "snapshot_delay_ms", "split_bytes", "split_rate")  # fmt: skip
+                    "snapshot_delay_ms", "split_bytes", "split_rate",
+                    "local_retention_bytes")  # fmt: skip
 _LEAST: Final[Mapping[str, int]] = {
     "retention_ms": 1, "retention_bytes": 1, "delete_retention_ms": 0, "snapshot_delay_ms": 0,
     "split_bytes": limits.split_bytes_min, "split_rate": limits.split_rate_min,
+    "local_retention_bytes": 1,
 }  # fmt: skip
 """The least value of each numeric rule."""
 _ABSENT_WHEN_NIL: Final = ("split_bytes", "split_rate")
@@ -192,6 +198,13 @@ def _checked(policy: Policy) -> Policy:
                     "it; unset one of the two",
                     what=name,
                 )
+        if policy.local_retention_bytes is not None:
+            raise InvalidArgument(
+                "cleanup is compact and local_retention_bytes is "
+                f"{policy.local_retention_bytes}: compaction rewrites the oldest segments, which "
+                "local_retention_bytes leaves in the tier only; unset one of the two",
+                what="local_retention_bytes",
+            )
     elif policy.delete_retention_ms is not None:
         raise InvalidArgument(
             "delete_retention_ms is the time that compaction keeps tombstones and needs "

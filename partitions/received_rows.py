@@ -35,7 +35,7 @@ _TOKEN: Final[Mapping[str, type]] = {
     "created_ms": int, "expires_ms": int, "quota_class": str,
 }  # fmt: skip
 _RULES: Final = ("retention_ms", "retention_bytes", "delete_retention_ms", "snapshot_delay_ms",
-                 "split_bytes", "split_rate")  # fmt: skip
+                 "split_bytes", "split_rate", "local_retention_bytes")  # fmt: skip
 _LINEAGE: Final = [*[int] * 6, bytes]
 _LAST: Final = [int, str, str, str, int]
 _INVITE: Final = [str, bytes, int, int]

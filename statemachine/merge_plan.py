@@ -12,16 +12,14 @@ parents may have the same seqs, which one file cannot hold. Superseded entries o
 until the whole run is removed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, takewhile
-from operator import attrgetter
 from typing import Final
 
 from ..client.protocol import limits
 from .segment_format import SegmentInfo
 from .visibility import Rules
 
-_CLIP: Final = attrgetter("clip")
 _JOINED: Final = 8
 _SMALLEST_BYTES: Final = limits.MIB
 """Segments below this size count as one size."""
@@ -33,15 +31,18 @@ _SEGMENTS_HARD_MAX: Final = 40
 """Above this number the eight neighbours with the least bytes are joined, whatever their sizes."""
 
 
-def plan(manifest: Sequence[SegmentInfo], rules: Rules) -> tuple[int, int] | None:
+def plan(
+    manifest: Sequence[SegmentInfo], rules: Rules,
+    stays: Callable[[str], bool] = lambda _: True,
+) -> tuple[int, int] | None:  # fmt: skip
     """Return the slice of the manifest to join into one segment, or None.
 
-    All of its rows have the same clip.
+    All of its rows have the same clip, and their files stay on the disk, by content id.
     """
     begin = 0
-    for _, rows in groupby(manifest, _CLIP):
+    for (_, stay), rows in groupby(manifest, lambda row: (row.clip, stays(row.content_id))):
         run = list(rows)
-        found = _plan_run(run, rules)
+        found = _plan_run(run, rules) if stay else None
         if found is not None:
             return begin + found[0], begin + found[1]
         begin += len(run)

@@ -239,7 +239,7 @@ class RangeState(BandReads):
         Repeating the call makes progress, until an entry is applied.
         """
         known = self._last_seqs
-        conditional = chain.from_iterable(map(_conditional_keys, ahead.batches))
+        conditional = chain.from_iterable(map(conditional_keys, ahead.batches))
         missing = list(dict.fromkeys(filterfalse(known.__contains__, conditional)))
         if missing and not self.removal.view.hides:
             lasts = self.memtable.last_seqs(missing)
@@ -677,7 +677,7 @@ class RangeState(BandReads):
         }
 
 
-def _conditional_keys(batch: Batch | CorruptData) -> Iterable[bytes]:
+def conditional_keys(batch: Batch | CorruptData) -> Iterable[bytes]:
     """Return the keys of the records with a condition."""
     if isinstance(batch, CorruptData) or batch.expects is None:
         return ()

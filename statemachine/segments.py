@@ -6,9 +6,9 @@ A file is opened once, and removed when no manifest names it.
 import itertools
 import os
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from ..client.protocol import limits
@@ -32,10 +32,14 @@ class Removed(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A file that a thread has opened, and the number of the file's last change before."""
+    """A file that a thread has opened, and the number of the file's last change before.
+
+    `is_here`: the file was opened in the directory, and not elsewhere.
+    """
 
     segment: Segment
     changed: int | None
+    is_here: bool
 
 
 class _OnHand:
@@ -70,7 +74,9 @@ class SegmentStore:
     the loop calls `admit`.
 
     `elsewhere` opens a file that is not in the directory, on any thread, and returns None for a
-    file that it does not know.
+    file that it does not know. `run_elsewhere` runs a call that may wait for such a file in
+    threads of their own, so that reads of the directory wait for no other store; None: in any
+    thread.
 
     `open_max` segments stay open. A segment that others push out stays open as long as a read holds
     it; at most as many again are open so.
@@ -82,6 +88,7 @@ class SegmentStore:
     ) -> None:  # fmt: skip
         self._directory = directory
         self._elsewhere = elsewhere
+        self.run_elsewhere: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
         self._open_max = open_max
         self._open: OrderedDict[str, Segment] = OrderedDict()
         self._alive: WeakSet[Segment] = WeakSet()
@@ -104,6 +111,17 @@ class SegmentStore:
     def block_bytes(self) -> int:
         """The bytes of the decoded blocks that are kept in memory."""
         return self._blocks.bytes
+
+    def read_elsewhere(
+        self, elsewhere: Callable[[str], SegmentBytes | None],
+        run: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> None:  # fmt: skip
+        """Read files that are not in the directory from now on with `elsewhere`, see the class."""
+        self._elsewhere, self.run_elsewhere = elsewhere, run
+
+    def is_listed(self, content_id: str) -> bool:
+        """Whether the file should be in the directory; the disk is not asked."""
+        return content_id in self._files
 
     def path(self, content_id: str) -> Path:
         """Return the path of the file, whether it exists or not."""
@@ -157,7 +175,8 @@ class SegmentStore:
         place = missing.place
         if place is None:
             before = self._changed.get(missing.content_id)
-            return Prepared(self._opened(missing.content_id), before)
+            is_here = self.path(missing.content_id).exists()
+            return Prepared(self._opened(missing.content_id), before, is_here)
         try:
             file = self._bytes(place.content_id)
             try:
@@ -182,7 +201,7 @@ class SegmentStore:
         """
         segment, name = prepared.segment, prepared.segment.content_id
         changed = prepared.changed != self._changed.get(name)
-        is_gone = self._elsewhere is None and name not in self._files
+        is_gone = prepared.is_here and name not in self._files
         if changed or is_gone or name in self._open:
             segment.close()
         else:
@@ -338,6 +357,30 @@ class SegmentStore:
             self._doubted.discard(content_id)
             del self._changed[content_id]
         return gone
+
+    def give_up(self, content_ids: Iterable[str]) -> list[Removed]:
+        """Forget files that stay named and are elsewhere from now on. Return them for `remove`.
+
+        Files that somebody holds stay.
+        """
+        gone = []
+        for content_id in self._files.intersection(content_ids).difference(self._held):
+            gone.append(Removed(content_id, self._open.get(content_id)))
+            self.doubt([content_id])  # a thread that opens the file now is late
+            self._files.discard(content_id)
+            self._doubted.discard(content_id)
+        return gone
+
+    def bytes_of(self, content_id: str, offset: int, count: int) -> bytes:
+        """Return bytes of a file, fewer at its end, wherever the file is. Waits for the disk.
+
+        Raises OSError, and the errors of `elsewhere`.
+        """
+        file = self._bytes(content_id)
+        try:
+            return bytes(file.read(offset, max(0, min(count, file.size - offset))))
+        finally:
+            file.close()
 
     def remove(self, removed: Removed) -> None:
         """Delete a forgotten file, 10 ms for 60 MiB.

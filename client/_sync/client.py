@@ -73,6 +73,7 @@ class Client:
         split_bytes: int | None = limits.split_bytes_default,
         split_rate: int | None = limits.split_rate_default,
         hierarchy: bytes | str | None = None,
+        local_retention_bytes: int | None = None,
         kafka_partitions: int | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
@@ -92,6 +93,9 @@ class Client:
         ten seconds, is split at the key that halves the load; at least 100. None: never.
         `kafka_partitions`: the fixed number of partitions that Kafka clients see. Keys then have
         478 bytes at most, and ranges begin at partitions. Needs feature level 4.
+        `local_retention_bytes`: of each range, a node with a tier keeps about this many bytes of
+        segments on its own disk, the newest; older segments are in the tier only. None: all are on
+        the disks too. Needs feature level 4.
         `hierarchy`: the separator of the levels of keys, 1 to 8 bytes, by which patterns choose
         keys; it never changes. None: a key is one level. Needs feature level 4.
         A retry after a lost answer recognises the log that the same call created.
@@ -115,6 +119,7 @@ class Client:
                     split_bytes=split_bytes,
                     split_rate=split_rate,
                     hierarchy=hierarchy,
+                    local_retention_bytes=local_retention_bytes,
                     kafka_partitions=kafka_partitions,
                     exist_ok=exist_ok,
                     timeout=timeout,
@@ -133,6 +138,7 @@ class Client:
         snapshot_delay_ms: int | Unchanged | None = UNCHANGED,
         split_bytes: int | Unchanged | None = UNCHANGED,
         split_rate: int | Unchanged | None = UNCHANGED,
+        local_retention_bytes: int | Unchanged | None = UNCHANGED,
         timeout: float | None = None,
     ) -> dict[str, Any]:
         """Change the policy of a log and return the whole new policy; None removes a rule.
@@ -151,6 +157,7 @@ class Client:
                 snapshot_delay_ms=snapshot_delay_ms,
                 split_bytes=split_bytes,
                 split_rate=split_rate,
+                local_retention_bytes=local_retention_bytes,
                 timeout=timeout,
             )
         )

@@ -55,7 +55,7 @@ _AHEAD: Final = 2
 """How many objects of a part are read ahead."""
 _POLICY: Final = (
     "retention_ms", "retention_bytes", "cleanup", "delete_retention_ms", "snapshot_delay_ms",
-    "split_bytes", "split_rate",
+    "split_bytes", "split_rate", "local_retention_bytes",
 )  # fmt: skip
 
 

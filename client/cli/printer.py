@@ -20,7 +20,7 @@ _SPANS = {
     "snapshot_delay_ms": "SNAPSHOT_DELAY",
 }  # fmt: skip
 """Columns with a length of time, and their heads on a terminal."""
-_SIZES = frozenset(("retention_bytes", "split_bytes", "freed_bytes"))
+_SIZES = frozenset(("retention_bytes", "local_retention_bytes", "split_bytes", "freed_bytes"))
 """Columns with a number of bytes."""
 _VALUE = "value"
 """The column of values of entries, where an empty value differs from none."""

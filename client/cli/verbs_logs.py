@@ -16,6 +16,7 @@ _POLICY = (
     "snapshot_delay_ms",
     "split_bytes",
     "split_rate",
+    "local_retention_bytes",
     "kafka_partitions",
 )
 _FRAGILE = 2
@@ -74,6 +75,9 @@ def _policy_arguments(parser: Parser, unset: Any, cleanup: Any) -> None:
         ("--retention", rule_ms, "AGE", "remove entries above this age, as 7d; none: keep all"),
         ("--retention-bytes", rule_bytes, "SIZE",
          "keep at least this many bytes of each range, the newest, as 10GiB; none: keep all"),
+        ("--local-retention-bytes", rule_bytes, "SIZE",
+         "keep about this many bytes of each range on the disk of each node with --tier, and older "
+         "segments in the tier only; none: all on the disks too"),
         ("--delete-retention", rule_ms, "AGE",
          "with --cleanup compact: keep tombstones this long (default 1d)"),
         ("--snapshot-delay", rule_ms, "AGE",
@@ -107,6 +111,7 @@ def _policy(call: Call) -> dict[str, Any]:
         "snapshot_delay_ms": options.snapshot_delay,
         "split_bytes": options.split_bytes,
         "split_rate": options.split_rate,
+        "local_retention_bytes": options.local_retention_bytes,
     }
 
 
@@ -131,7 +136,8 @@ async def _alter(call: Call) -> None:
     if all(value is UNCHANGED for value in changes.values()):
         raise UsageError(
             "no change is given; give --retention, --retention-bytes, --cleanup, "
-            "--delete-retention, --snapshot-delay, --split-bytes or --split-rate"
+            "--delete-retention, --snapshot-delay, --split-bytes, --split-rate or "
+            "--local-retention-bytes"
         )
     await call.client.alter_log(name, **changes)
     call.printer.record(_row(await call.client.log(name).describe()), _POLICY)
@@ -202,7 +208,7 @@ def confirm(call: Call, question: str) -> None:
 def _row(log: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": log["id"], "name": log["name"], "hierarchy": log["hierarchy"],
-        "kafka_partitions": None, **log["policy"],
+        "kafka_partitions": None, "local_retention_bytes": None, **log["policy"],
     }  # fmt: skip
 
 

@@ -75,6 +75,7 @@ POLICY: Final = Record(
         "snapshot_delay_ms": Optional(_KEPT_RULE, OMIT),
         "split_bytes": Optional(_KEPT_RULE, OMIT),
         "split_rate": Optional(_KEPT_RULE, OMIT),
+        "local_retention_bytes": Optional(_KEPT_RULE, OMIT),
         "kafka_partitions": Optional(Integer(), OMIT),
     },
     loose=True,
@@ -93,6 +94,7 @@ _RULES: Final[Shape] = {
     "snapshot_delay_ms": Optional(Nullable(Integer()), OMIT),
     "split_bytes": Optional(Nullable(Integer()), OMIT),
     "split_rate": Optional(Nullable(Integer()), OMIT),
+    "local_retention_bytes": Optional(Nullable(Integer()), OMIT),
 }
 """Rules of a policy. The controller checks that they fit together.
 

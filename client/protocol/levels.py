@@ -24,6 +24,8 @@ RESTORES_FROM: Final = 4
 """The level from which ranges take entries of a backup with their seqs."""
 VIEWS_FROM: Final = 4
 """The level from which the metadata keep views."""
+TIER_ONLY_FROM: Final = 4
+"""The level from which a log may have files in the tier only."""
 KAFKA_FROM: Final = 4
 """The level from which a log may have Kafka partitions."""
 LEVELS_END: Final = 1 << 31

@@ -32,6 +32,10 @@ LOGS: Final[Mapping[str, Mapping[str, str]]] = {
         "split_rate": "A range with more appends and reads a second is split, "
         f"{limits.split_rate_min:,} at least; nil: never; missing: "
         f"{limits.split_rate_default:,}.",
+        "local_retention_bytes": "Of each range, a node with a tier keeps about so many bytes of "
+        "segments on its own disk, the newest, and older ones in the tier only, 1 at least; nil "
+        "and missing: all segments are on the disks. Excludes `cleanup` `compact`. Needs feature "
+        "level 4.",
         "hierarchy": "The separator of the levels of keys, for ever; nil and missing: none. Needs "
         "feature level 4.",
         "kafka_partitions": "The log has so many Kafka partitions, for ever; missing: none. The "
@@ -48,8 +52,8 @@ LOGS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "alter_log": {
         "changes": "The rules to change: `retention_ms`, `retention_bytes`, `cleanup`, "
-        "`delete_retention_ms`, `snapshot_delay_ms`, `split_bytes`, `split_rate`. nil takes a rule "
-        "away.",
+        "`delete_retention_ms`, `snapshot_delay_ms`, `split_bytes`, `split_rate`, "
+        "`local_retention_bytes`. nil takes a rule away.",
         "> log": "The id of the log.",
     },
     "tails": {

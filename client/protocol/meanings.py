@@ -90,6 +90,8 @@ SHARED: Final[Mapping[str, str]] = {
     "a late attempt may undo what was done after it. See Repetitions of administration.",
     "replicas": "How many replicas each range has.",
     "retention_bytes": "Of each range so many bytes of segments stay at least; older ones may go.",
+    "local_retention_bytes": "Of each range, a node with a tier keeps about so many bytes of "
+    "segments on its own disk; older ones are in the tier only.",
     "retention_ms": "Entries older than this may go.",
     "cleanup": "`delete`: old entries go. `compact`: each key keeps its last entry for ever.",
     "scopes": "What the principal may do. A request needs one scope that allows it.",

@@ -9,6 +9,7 @@
     feature_level            the feature level of the cluster, which earlier programs heed
     image_rows               the rows that hold an image of the metadata
     sound_files              segment files that were read back and found sound
+    kept_files               segment files that replicas have in the tier only, and where
     disk_room                what a node refuses when little room is left: decisions, without I/O
 
 The contract: a node of any later version can read what is stored here.

@@ -20,8 +20,11 @@ attempt                         the identity that this new directory gives when 
                                 incarnation, process, id of the invitation
 sound/<content id>              true: the segment file was read from the disk, and was sound
 prepared/<operation>            range, generation, base: a parent's state at its final index
+kept/<range>/<generation>       content id, size, path: files that the replica has in the tier only
+tier                            the token of the tier that has these files
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...partitions.model import CONTROLLER_RANGE, Descriptor
@@ -32,6 +35,8 @@ REPLICA = "replica/"
 CONTROLLER = "controller/"
 MARK = "mark/"
 PREPARED = "prepared/"
+KEPT = "kept/"
+TIER = "tier"
 SOUND = "sound/"
 CONTROLLER_BUCKETS = "metadata/"
 IMAGE = "image"
@@ -94,3 +99,19 @@ def begun(gid: GroupId, puts: dict[str, Any]) -> dict[str, Any]:
 def replica_row(descriptor: Descriptor, base: Base, damaged: str | None = None) -> dict[str, Any]:
     """Return a replica's row."""
     return {"descriptor": descriptor.to_wire(), "base": base.to_wire(), "damaged": damaged}
+
+
+def kept_key(gid: GroupId) -> str:
+    """Return the key of the row with a replica's files that are in the tier only."""
+    return f"{KEPT}{gid.range_id:012d}/{gid.generation:08d}"
+
+
+def kept_gid(key: str) -> GroupId:
+    """Undo `kept_key`. Raises ValueError."""
+    range_id, generation = key.removeprefix(KEPT).split("/")
+    return GroupId(int(range_id), int(generation))
+
+
+def kept_row(places: Mapping[str, tuple[int, str]]) -> list[list[Any]]:
+    """Return that row: where each file is in the tier, by content id."""
+    return [[name, *place] for name, place in places.items()]

@@ -38,6 +38,9 @@ _CREATED: Final = object_of(
         "replicas": Field(integer(1, limits.replicas_max), "Replicas of each range; 3 by default."),
         "retention_ms": Field(_NUMBER, "Entries older than this may be removed."),
         "retention_bytes": Field(_NUMBER, "Bytes of newest segments that each range keeps."),
+        "local_retention_bytes": Field(
+            _NUMBER, "Bytes of newest segments of each range on the disk of each node with a tier."
+        ),
         "cleanup": Field(TEXT, "`delete` or `compact`."),
         "delete_retention_ms": Field(_NUMBER, "How long tombstones stay in a compacted log."),
         "hierarchy": Field(BYTES, "The separator of the levels of keys, for patterns."),

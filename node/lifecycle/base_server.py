@@ -9,6 +9,7 @@ import itertools
 import logging
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ...client.protocol.errors import (
@@ -116,13 +117,15 @@ class BaseServer:
                 retry_after=delay_s,
             )
         await asyncio.sleep(delay_s)
-        return {"data": await asyncio.to_thread(self._read, content_id, offset, count)}
+        run, store = self._host.store.run_elsewhere, self._host.store
+        read = partial(self._read, content_id, offset, count)
+        if run is None or store.is_listed(content_id):
+            return {"data": await asyncio.to_thread(read)}
+        return {"data": await run(read)}  # the file is in the tier only
 
     def _read(self, content_id: str, offset: int, count: int) -> bytes:
         try:
-            with open(self._host.store.path(content_id), "rb") as file:
-                file.seek(offset)
-                return file.read(count)
+            return self._host.store.bytes_of(content_id, offset, count)
         except FileNotFoundError:
             raise RangeNotFound(f"this node has no segment {content_id}", range=0) from None
 

@@ -111,7 +111,12 @@ class BaseFetcher:
             giver = _Giver(peer, group, ask)
             base = await asyncio.to_thread(unpack, await giver.rest_of_base(answer))
             self._host.pinned.pin(pin, [info.content_id for info in base.manifest])
-            missing = [info for info in base.manifest if not await self._is_sound(info.content_id)]
+            await self._host.kept.join(gid, base)
+            missing = [
+                info for info in base.manifest
+                if not self._is_far(gid, info.content_id)
+                and not await self._is_sound(info.content_id)
+            ]  # fmt: skip
             if missing:
                 await asyncio.to_thread(_forget_stale, self._tmp)
             for info in missing:
@@ -131,6 +136,11 @@ class BaseFetcher:
         group = {"range": gid.range_id, "generation": gid.generation}
         async with turn, self._connected(peer) as ask:
             await self._fetch_file(_Giver(peer, group, ask), info)
+
+    def _is_far(self, gid: GroupId, content_id: str) -> bool:
+        """Whether this node has the file of the generation in the tier only. The pin of the fetch
+        keeps its place."""
+        return self._host.kept.has(gid, content_id) and not self._store.is_listed(content_id)
 
     async def _is_sound(self, content_id: str) -> bool:
         """Whether the file is here and its content matches its name; remove a damaged file."""

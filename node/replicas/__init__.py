@@ -12,6 +12,8 @@
     key_turns                clients that update a key take turns
     view_waits               appends wait for views
     read_turns, prepare      reads in turns of the loop; a thread makes files ready
+    base_files               whether the node has the files of a base, on its disk or in the tier
+    far_conditions           conditions of appends that need files in the tier only
     pinned_files, log_pins   what is kept for work that is under way
     flush, idle_memtables    build segments from memtables, also from idle ones
     traces                   the spans of appends, if they are exported

@@ -26,6 +26,7 @@ from ...statemachine.segments import Removed, SegmentStore
 from ...statemachine.unknown import UnknownCommandError
 from ..directory import feature_level, meta_keys
 from ..directory.image_rows import ImageRows
+from ..directory.kept_files import KeptFiles
 from ..directory.meta_puts import MetaPuts
 from ..directory.sound_files import SoundFiles
 from ..rules import recovering
@@ -58,6 +59,7 @@ from ..rules.reinstalling import alone, go_alone, reinstall
 from ..rules.repairing import step_failed
 from ..runtime.slices import stepped
 from ..runtime.sync_thread import SyncThread
+from .base_files import BaseFiles
 from .controller_replica import ControllerReplica
 from .controller_store import ControllerStore
 from .pinned_files import PinnedFiles
@@ -99,9 +101,9 @@ class Host:
         on_change: Callable[[], None],
         hash_files: bool,
     ) -> None:
-        self._hash_files = hash_files
-        self._hashed: set[str] = set()
         self.sound = SoundFiles(meta, sync)
+        self.kept = KeptFiles(meta, sync)
+        self._base_files = BaseFiles(store, self.kept, self.sound, hash_files=hash_files)
         self._rows: set[GroupId] = set()
         """Replicas of ranges that may have a row in meta."""
         self._storing: dict[GroupId, asyncio.Future[None]] = {}
@@ -161,10 +163,11 @@ class Host:
         for key, value in self.meta.items(meta_keys.CONTROLLER):
             await self._recover_controller(key, value)
         await self.sound.load(self.store.content_ids)
+        self.kept.load()
         for key, value in self.meta.items(meta_keys.REPLICA):
             await self._recover_range(key, value)
         await self._carry_out(recovering.unknown_logs(self._wal.groups, self._stored(), self.marks))
-        await self.sound.add(self._hashed)
+        await self.sound.add(self._base_files.hashed)
         await self.collect_garbage()
 
     async def _recover_controller(self, key: str, row: dict[str, Any]) -> None:
@@ -187,8 +190,8 @@ class Host:
         make = partial(self._begin_range, descriptor, base, None)
         for step in self._recovery(stored):
             if isinstance(step, CheckFiles):
-                checked = recovering.files_checked(stored, await self._bad_files(base))
-                await self._carry_out(checked, make)
+                bad = await self._base_files.bad(stored.gid, base)
+                await self._carry_out(recovering.files_checked(stored, bad), make)
             else:
                 await self._carry_out((step,), make)
 
@@ -205,30 +208,6 @@ class Host:
         """Stop every replica."""
         for replica in list(self.groups.values()):
             replica.stop()
-
-    async def _bad_files(self, base: Base) -> dict[str, str]:
-        """Return what is wrong with each damaged file of the base.
-
-        After a stop that was not orderly, files that were never hashed since they were built are
-        hashed (x28): data that the kernel had not written when the machine died is not always zero
-        bytes.
-        """
-        bad = {}
-        for info in base.manifest:
-            path = self.store.path(info.content_id)
-            if not path.exists() or path.stat().st_size != info.size:
-                bad[info.content_id] = f"segment {info.content_id} is missing or too short"
-            elif self._hash_files and not (
-                info.content_id in self._hashed or info.content_id in self.sound
-            ):
-                try:
-                    # In a thread, and before the file is opened.
-                    await asyncio.to_thread(self.store.verify, info.content_id, from_disk=True)
-                except CorruptData as error:
-                    bad[info.content_id] = error.message
-                else:
-                    self._hashed.add(info.content_id)
-        return bad
 
     # Damage.
 
@@ -348,12 +327,17 @@ class Host:
         gid = GroupId(descriptor.range_id, descriptor.generation)
         if not may_begin(gid, self.groups, self.marks):
             return None
-        producers = await _producers(base)
-        rows = Rows.of_range(descriptor, base)
-        self._rows.add(gid)
-        steps = begin(gid, rows, _applied(base), self._wal.groups.get(gid), campaign=campaign)
-        make = partial(self._begin_range, descriptor, base, producers)
-        begun = await self._carry_out(steps, make)
+        with self.pinned.during(("begin", gid), (info.content_id for info in base.manifest)):
+            places = self._base_files.places(descriptor, base)
+            producers = await _producers(base)
+            rows = Rows.of_range(descriptor, base, places)
+            self._rows.add(gid)
+            if places is not None:
+                self.kept.take(gid, places)
+            left = self._wal.groups.get(gid)
+            steps = begin(gid, rows, _applied(base), left, campaign=campaign)
+            make = partial(self._begin_range, descriptor, base, producers)
+            begun = await self._carry_out(steps, make)
         if begun is None:
             return None
         log.info(
@@ -400,6 +384,7 @@ class Host:
         self._check_runs(replica)
         producers = await _producers(base)
         self._check_runs(replica)
+        self._base_files.check_has(replica.gid, base)
         rows = Rows.of_range(replica.descriptor, base)
         steps = reinstall(replica.gid, rows, _applied(base), replica.applied_index)
         make = partial(self._begin_range, replica.descriptor, base, producers)
@@ -459,14 +444,25 @@ class Host:
         For a running replica the state in memory names its files, without decoding its row:
         decoding a thousand rows took 20 ms of the loop.
         """
-        rows = [
-            self.meta.get(meta_keys.replica_key(gid)) for gid in self._rows - self.groups.keys()
-        ]
-        rows += [row for _, row in self.meta.items(meta_keys.PREPARED)]
+        rows = self.idle_rows()
         states = (replica.state for replica in self.ranges())
-        removed = self.store.forget_except(needed(states, rows, self.pinned.content_ids()))
+        pinned = self.pinned.content_ids()
+        removed = self.store.forget_except(needed(states, rows.values(), pinned))
         await self.sound.forget([each.content_id for each in removed])
         await asyncio.shield(self._remove(removed))  # all of it, even if the caller is cancelled
+
+    def idle_rows(self) -> dict[GroupId | str, Any]:
+        """Return the rows that name files besides running replicas: of replicas that do not run, by
+        group, and of prepared states, by key."""
+        idle = self._rows - self.groups.keys()
+        rows: dict[GroupId | str, Any] = {gid: self._row(gid) for gid in idle}
+        return rows | dict(self.meta.items(meta_keys.PREPARED))
+
+    async def give_up(self, content_ids: Iterable[str]) -> None:
+        """Delete the copies of files that are in the tier for all that need them here."""
+        removed = self.store.give_up(content_ids)
+        await self.sound.forget([each.content_id for each in removed])
+        await asyncio.shield(self._remove(removed))
 
     async def _remove(self, removed: Iterable[Removed]) -> None:
         """Remove one file at a time: other writes to meta wait for one removal at most."""
@@ -573,6 +569,7 @@ class Host:
                     self._wal.retire_group(gid)
                     self._forget(gid)
                 self._rows.difference_update(gids)
+                self.kept.forget(gids)
                 self._retiring.difference_update(gids)
                 self._rounds.kick()
             case Stop(gids):

@@ -1,6 +1,7 @@
 """Segment files in use that no manifest names: they are being sent, fetched or merged."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class PinnedFiles:
@@ -19,6 +20,15 @@ class PinnedFiles:
     def unpin(self, name: object) -> None:
         """Undo `pin`; do nothing for a name that pins nothing."""
         self._pinned.pop(name, None)
+
+    @contextmanager
+    def during(self, name: object, content_ids: Iterable[str]) -> Iterator[None]:
+        """Keep these files while the context lasts."""
+        self.pin(name, content_ids)
+        try:
+            yield
+        finally:
+            self.unpin(name)
 
     def content_ids(self) -> Iterator[str]:
         """Return the content ids of all pinned files; an id may come twice."""

@@ -4,6 +4,7 @@ See `SegmentStore.on_hand`.
 """
 
 import asyncio
+from functools import partial
 
 from ...client.protocol.errors import CorruptData
 from ...statemachine.range_state import RangeState
@@ -15,10 +16,15 @@ async def prepare(state: RangeState, missing: NotPrepared, turns: Turns) -> None
     """Make ready what a read of these turns missed.
 
     Raises CorruptData, unless a merge has replaced the file meanwhile: the file is then not needed.
+    Raises Unavailable for a file in a tier that gives no answer.
     """
     info = next((row for row in state.manifest if row.content_id == missing.content_id), None)
     try:
-        prepared = await asyncio.to_thread(state.store.prepare, missing, turns)
+        call = partial(state.store.prepare, missing, turns)
+        run = state.store.run_elsewhere
+        if run is None or state.store.is_listed(missing.content_id):
+            run = asyncio.to_thread
+        prepared = await run(call)
         if prepared is not None:
             if info is not None:
                 prepared.segment.check_row(info)

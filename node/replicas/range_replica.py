@@ -4,12 +4,19 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from ...client.accepting.access import Allowed
 from ...client.protocol import limits
-from ...client.protocol.errors import InvalidArgument, LognodeError, Overloaded, Sealed
+from ...client.protocol.errors import (
+    InvalidArgument,
+    LognodeError,
+    Overloaded,
+    Sealed,
+    Unavailable,
+)
 from ...client.protocol.records import Batch, PackedBatch
 from ...partitions.load_sample import HotKey, Sample
 from ...partitions.model import Descriptor
@@ -24,6 +31,7 @@ from ..quota.quotas import APPEND_RECORDS, Payer
 from ..rules.flushing import freeze_pending, may_freeze, may_propose
 from ..runtime.waiters import Waiters
 from .contact_watch import ContactWatch
+from .far_conditions import FarConditions
 from .gathered import Gathered, Waiting
 from .idle_memtables import Cooling
 from .key_turns import KeyTurns
@@ -37,6 +45,8 @@ from .replica import Replica, Services, brim
 from .view_waits import ViewWaits
 
 Reply = dict[str, Any]
+_AGAIN_S = 1.0
+"""How long an entry waits whose conditions need a file of a tier that gives no answer."""
 _LOOK_S = 0.25
 """How often a replica with waiters for a seq checks whether a leader is known."""
 
@@ -67,6 +77,7 @@ class RangeReplica(Replica):
         self._on_change = on_change
         self._gathered = Gathered()
         self._proposed = ProposedBatches()
+        self._far_conditions = FarConditions()
         self._closed_producers: dict[int, None] = {}
         """Closed producers whose rows are removed in the next round."""
         self.news = News(services.on_broken)
@@ -158,10 +169,26 @@ class RangeReplica(Replica):
         """Keep an admitted batch for the next round."""
         self.count_append(data, batch, allowed, payer)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        if self._far_conditions.may_need(self.state, batch):
+            then = partial(self._gather_checked, data, batch, payer, future)
+            self._far_conditions.look(self, batch, len(data), future, then)
+        else:
+            self._keep(data, batch, payer, future)
+        return future
+
+    def _gather_checked(
+        self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]"
+    ) -> None:
+        """Keep a batch whose conditions were looked up. Raises the errors of `_check_takes`."""
+        self._check_takes(payer)
+        self._keep(data, batch, payer, future)
+
+    def _keep(
+        self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]"
+    ) -> None:
         kept = batch if self._gathered.size < kept_queue_bytes_max else None
         self._gathered.add(_name(payer), Waiting(data, batch.count, future, kept))
         self.services.rounds.gather(self)
-        return future
 
     def count_append(
         self, data: bytes, batch: Batch, allowed: Allowed | None, payer: Payer | None
@@ -504,7 +531,10 @@ class RangeReplica(Replica):
         error = None if task.cancelled() else task.exception()
         if self.stopped:
             return
-        if isinstance(error, Exception):
+        if isinstance(error, Unavailable):
+            # The tier is away. The entry waits, and this member goes on to lead or to follow.
+            self._loop.call_later(float(error.fields.get("retry_after") or _AGAIN_S), self.wake)
+        elif isinstance(error, Exception):
             self._broke(error)
         else:
             self.wake()

@@ -58,10 +58,17 @@ class Rows(NamedTuple):
     """The feature level of the metadata in the rows."""
 
     @classmethod
-    def of_range(cls, descriptor: Descriptor, base: Base) -> "Rows":
-        """Return the row of a range's replica with that base."""
+    def of_range(
+        cls, descriptor: Descriptor, base: Base, kept: Mapping[str, tuple[int, str]] | None = None
+    ) -> "Rows":
+        """Return the row of a range's replica with that base.
+
+        `kept`: where the files are that the replica has in the tier only, for a row of their own.
+        """
         gid = GroupId(descriptor.range_id, descriptor.generation)
-        return cls(meta_keys.replica_key(gid), meta_keys.replica_row(descriptor, base))
+        row = meta_keys.replica_row(descriptor, base)
+        others = {meta_keys.kept_key(gid): meta_keys.kept_row(kept)} if kept is not None else {}
+        return cls(meta_keys.replica_key(gid), row, others)
 
     def puts(self, **fields: Any) -> dict[str, Any]:
         """Return all rows; `fields` replace fields of the replica's own row."""

@@ -45,6 +45,7 @@ def retire(gids: Iterable[GroupId]) -> Steps:
     if not over:
         return ()
     keys = [meta_keys.row_key(gid) for gid in over]
+    keys += [meta_keys.kept_key(gid) for gid in over if gid.range_id != CONTROLLER_RANGE]
     prefixes = [
         meta_keys.controller_buckets(gid.generation)
         for gid in over

@@ -5,7 +5,7 @@ then do not count, because a restart applies them once more. So members with the
 the same files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...statemachine.merge_plan import is_oldest, plan
@@ -28,11 +28,14 @@ class Merge(NamedTuple):
     """Whether no earlier file of the base has a key of the inputs."""
 
 
-def due(base: Base, span: Span, *, ended: bool) -> Merge | None:
+def due(
+    base: Base, span: Span, *, ended: bool, stays: Callable[[str], bool] = lambda _: True
+) -> Merge | None:
     """Return the merge that the durable base of a range asks for, or None.
 
     Files without visible entries go first. `ended`: the range's generation has ended, so that the
-    next generation takes the files over as they are.
+    next generation takes the files over as they are. `stays`: whether a file is on the disk of
+    this node and stays there, by content id. Only such files are merged; the others do not count.
     """
     if ended:
         return None
@@ -40,7 +43,7 @@ def due(base: Base, span: Span, *, ended: bool) -> Merge | None:
     gone = [info for info in base.manifest if rules.unneeded(info)]
     if gone:
         return Merge(gone, rules, writes=False, oldest=False)
-    planned = plan(base.manifest, rules)
+    planned = plan(base.manifest, rules, stays)
     if planned is None:
         return None
     inputs = base.manifest[slice(*planned)]

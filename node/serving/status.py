@@ -212,7 +212,15 @@ class Status:
         """Yield the replicas of this node, by range."""
         for replica in sorted(self._host.ranges(), key=lambda replica: replica.gid):
             if replica.gid.range_id > after:
-                yield replica.gid.range_id, _replica(replica)
+                yield replica.gid.range_id, _replica(replica, self._tier_only_bytes(replica))
+
+    def _tier_only_bytes(self, replica: RangeReplica) -> int:
+        """Return the bytes of a range's files that this node has in the tier only."""
+        kept, here = self._host.kept.of(replica.gid), self._host.store.is_listed
+        if not kept:
+            return 0
+        sizes = {info.content_id: info.size for info in replica.state.manifest}
+        return sum(size for name, size in sizes.items() if name in kept and not here(name))
 
     def replicas(self) -> Iterator[Row]:
         """Yield the replicas of this node, each with the name of its log."""
@@ -304,7 +312,7 @@ def _last(last: LastOperation | None) -> Row | None:
     }
 
 
-def _replica(replica: RangeReplica) -> Row:
+def _replica(replica: RangeReplica, tier_only_bytes: int) -> Row:
     return {
         "range": replica.gid.range_id,
         "generation": replica.gid.generation,
@@ -315,6 +323,7 @@ def _replica(replica: RangeReplica) -> Row:
         "entries": replica.state.next_seq - 1,
         "segments": len(replica.state.manifest),
         "segment_bytes": replica.state.segment_bytes,
+        "tier_only_bytes": tier_only_bytes,
         "trimmed_below": trimmed(
             replica.state.removal.marks, replica.state.start, replica.state.end
         ),

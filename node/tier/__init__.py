@@ -2,10 +2,14 @@
 
     names                    names of objects in a tier
     manifest                 what a manifest of a range says
+    claims                   files that a node has in the tier only, without I/O
     planning                 what the leader of a range does next, without I/O
     coverage                 which manifests and files are needed, without I/O
     local_file               a segment file of this node, read in parts and checked
     tier_store               the objects of a tier, by calls that block
+    kept_pages               pages of a file in the tier only that stay on the local disk
+    far_files                reads of files in the tier only, and their way back to the disk
+    keeping                  each node's work: leave files in the tier only
     chunk_cache              chunks of files that were read, in memory and on the local disk
     tier_files               segment files that are read from the tier, by range requests
     uploads                  the leaders' work: upload files, publish manifests
@@ -18,8 +22,8 @@
 The objects. `tier.json` names the cluster. `manifests/RANGE.GENERATION/NUMBER` are the chain of one
 generation of a range; the highest number is its head. `files/RANGE.GENERATION/ID.LABEL/PART` is a
 part of the segment file with the content id ID. A head is whole when it has the base of a replica
-and names all of its files. `lognode serve-tier` reads entries from a tier (`node.serve_tier`); no
-node does, and no node deletes a local file because a tier has the file.
+and names all of its files. `lognode serve-tier` reads entries from a tier (`node.serve_tier`); a
+node reads the files that it has in the tier only.
 
 The contract, which needs neither clocks nor leases:
 
@@ -39,6 +43,29 @@ The contract, which needs neither clocks nor leases:
    arbitrarily late: from a paused process, or after an old listing. The grace time only serves
    readers that have begun.
 
+Claims, for files that a node has in the tier only. No part of them needs a leader, a lease or a
+clock: the chain is the register.
+
+6. A manifest names the files that each node claims, and holds these files whatever its base is.
+   Only the node itself changes its claims, with a manifest that it makes from the head by rule 1.
+7. A node deletes its copy of a file, or installs a base without a copy of the file, only after a
+   claim: it has put a manifest that claims the file and whose head held the file, and a later
+   listing shows this manifest as the head. All replicas of the node that name the file have claimed
+   it, each in its own chain, and each remembers the place that its chain names. The node stores
+   these places durably before it deletes the copy. A file that the head does not hold may be
+   claimed with its upload, which has the label of the head from which the manifest is made.
+8. A claim ends when the durable base of the replica no longer names the file, and then never comes
+   back without a new manifest (7).
+9. The first manifest of a generation has no claims, and names the members of the generation. A
+   member speaks in the new chain: it claims what it has in the tier only and still needs, and may
+   name files that the head does not hold, at the places that it remembers. A covered chain keeps
+   the files that a node claims until, in each whole head that is not covered and shares keys with
+   the chain, the node has spoken or is not a member. A node that needs none of its files there says
+   so by a claim of nothing.
+   The head of the chain stays as long: the files may be those of another chain.
+10. Only files of which the node has a copy are merged. A leader that has no copy of a file of its
+   base publishes the place that it remembers (`planning.Adopt`), and uploads nothing.
+
 Executions that shaped the code:
 
 - A leader is paused before it publishes n + 1, another leads and publishes n + 1 to n + 9, and a
@@ -52,4 +79,26 @@ Executions that shaped the code:
 - A leader is paused before it uploads, and a sweep removes all of its covered chain meanwhile. The
   leader wakes up and uploads the file. The next generation of the range has manifests, and began
   with the end of the chain: a sweep removes the file although its chain has no manifests.
+- A leader with the base n merges two files, and publishes a base without them, while another member
+  claims one of them. Both put number n + 1. Either the claim wins, and the leader's next manifest
+  holds the file; or the base wins, the head no longer holds the file, and the member does not
+  delete the file.
+- A member is paused before it puts a claim as n + 1. Others publish up to n + 9, and a sweep
+  removes n + 1 to n + 8. The put succeeds below the head. The listing after the put shows n + 9, so
+  the member does not delete the file.
+- The answer to the put of a claim is lost, or the process dies before it stores the place: the file
+  is claimed and still on the disk. The next look claims it again, or ends the claim.
+- A range moves twice while the store is away, so the generation between has no chain. The files
+  stay by the chain of the first generation, until each member that claims them has spoken in the
+  chain of the last one.
+- A range is split, and a node is a member of both children. One child drops a file that both share,
+  at the place that its own chain named. The other child remembers the place of its own chain.
+- Two new replicas on one node claim files in the chain of the generation before, since their own
+  chains have not begun: each adds to the claims of the node there, and removes none.
+- A new member takes a base from a peer, and the peer's range drops a file meanwhile. The head no
+  longer holds the file, so the claim fails, and the member takes a newer base.
+- A node with claims dies for good: its claims end with the next generation, of which the
+  node is not a member.
+- A head is damaged, and the next leader puts a manifest that holds nothing: members with files in
+  the tier only speak again, within the grace time.
 """

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...statemachine.spans import EVERYTHING, Span, common
+from .claims import unanswered
 from .manifest import Manifest
 from .names import Chain, StoredFile, manifest_name
 
@@ -108,6 +109,7 @@ class Needs:
 
     def __init__(self, snapshot: Snapshot, is_gone: Callable[[int], bool]) -> None:
         self._snapshot = snapshot
+        self._is_gone = is_gone
         self._covered = {
             chain
             for log_id, heads in by_log(snapshot.heads.values()).items()
@@ -120,6 +122,30 @@ class Needs:
             if chain not in self._covered
             for held in head.held.values()
         }
+        self._claims = self._unanswered()
+        for chain, names in self._claims.items():
+            self._held.update(snapshot.heads[chain].held[name].path for name in names)
+
+    def _unanswered(self) -> dict[Chain, set[str]]:
+        """Return the files of covered chains that a member still needs, by chain.
+
+        The member has not spoken yet in a chain that has the keys now.
+        """
+        found: dict[Chain, set[str]] = {}
+        for log_id, heads in by_log(self._snapshot.heads.values()).items():
+            for head in heads:
+                if head.chain not in self._covered or self._is_gone(log_id):
+                    continue
+                later = [
+                    each for each in heads
+                    if each.is_whole and each.chain.generation > head.chain.generation
+                    and each.chain not in self._covered
+                    and common(each.span, head.span) is not None
+                ]  # fmt: skip
+                names = unanswered(head, later)
+                if names:
+                    found[head.chain] = names
+        return found
 
     def may_go(self, file: StoredFile) -> bool:
         """Whether no manifest of this snapshot, and none that comes later, names the file."""
@@ -137,11 +163,11 @@ class Needs:
 
         `with_files`: whether the tier has files of the chain. The head of a covered chain stays
         until they are gone: it keeps a member that wakes up from taking an earlier number for the
-        newest.
+        newest. It also stays while claims of it keep files, which may be those of another chain.
         """
         for chain, numbers in self._snapshot.numbers.items():
             head = self._snapshot.heads[chain].number
-            ends = chain in self._covered and not with_files(chain)
+            ends = chain in self._covered and not with_files(chain) and chain not in self._claims
             for number in numbers:
                 if number < head or ends:
                     yield manifest_name(chain, number)

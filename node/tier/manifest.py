@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -43,7 +43,8 @@ class Manifest:
 
     `base`: the packed durable base of the replica, at the entry `applied`, without producers,
     cursors, groups and leases; None: the upload of the first base is under way. `closed`: the
-    chain has no later manifest.
+    chain has no later manifest. `members`: the nodes of the generation; empty in
+    manifests of earlier versions. `claims`: for each node, files that it has in the tier only.
     """
 
     chain: Chain
@@ -57,6 +58,8 @@ class Manifest:
     closed: bool = False
     node: int = 0
     written_ms: int = 0
+    members: tuple[int, ...] = ()
+    claims: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -68,6 +71,11 @@ class Manifest:
         """Whether the range can be restored from this manifest."""
         return self.base is not None
 
+    @property
+    def claimed(self) -> list[str]:
+        """The files that nodes claim, each once."""
+        return list(dict.fromkeys(name for each in self.claims.values() for name in each))
+
     def to_bytes(self) -> bytes:
         """Return the content of the object."""
         log = self.log
@@ -78,7 +86,8 @@ class Manifest:
                 "span": list(self.span), "files": list(self.files),
                 "held": [[name, *held] for name, held in self.held.items()],
                 "applied": list(self.applied), "base": self.base, "closed": self.closed,
-                "node": self.node, "written_ms": self.written_ms,
+                "node": self.node, "written_ms": self.written_ms, "members": list(self.members),
+                "claims": {node: list(names) for node, names in self.claims.items()},
             }
         )  # fmt: skip
         digest = hashlib.sha256(packed).digest()
@@ -133,6 +142,7 @@ def _parsed(body: Any) -> Manifest:
         (start, end), {_text(name): _held(name, *rest) for name, *rest in body["held"]},
         tuple(map(_text, body["files"])), _pair(*body["applied"]), base, bool(body["closed"]),
         _number(body["node"]), _number(body["written_ms"]),
+        tuple(map(_number, body.get("members", ()))), _claims(body.get("claims", {})),
     )  # fmt: skip
     if hierarchy is not None:
         bytes.fromhex(hierarchy)
@@ -144,6 +154,8 @@ def _parsed(body: Any) -> Manifest:
         raise ValueError("the base is not of bytes")
     if not found.held.keys() >= set(found.files):
         raise ValueError("a file of the base is not held")
+    if not found.held.keys() >= set(found.claimed):
+        raise ValueError("a claimed file is not held")
     return found
 
 
@@ -152,6 +164,10 @@ def _held(content_id: str, size: Any, path: Any) -> Held:
     if file is None or file.content_id != content_id:
         raise ValueError(f"{path!r} is not a place of file {content_id!r}")
     return Held(_number(size), path)
+
+
+def _claims(body: Any) -> dict[int, tuple[str, ...]]:
+    return {_number(node): tuple(map(_text, names)) for node, names in dict(body).items()}
 
 
 def _pair(index: Any, term: Any) -> tuple[int, int]:

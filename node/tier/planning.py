@@ -4,7 +4,7 @@ The docstring of the folder has the contract. No I/O.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ...statemachine.spans import Span
@@ -17,6 +17,7 @@ class Own:
     """What a leader has: the files of its durable base, by content id with their sizes, in order.
 
     `applied`: index and term of the base. `parents`: the chains of the generations before.
+    `members`: the nodes of the generation. `absent`: where the files are that only the tier has.
     """
 
     chain: Chain
@@ -25,6 +26,8 @@ class Own:
     applied: tuple[int, int]
     files: Mapping[str, int]
     parents: tuple[Chain, ...] = ()
+    members: tuple[int, ...] = ()
+    absent: Mapping[str, Held] = field(default_factory=dict)
 
 
 class Begin(NamedTuple):
@@ -36,6 +39,14 @@ class Upload(NamedTuple):
 
     content_id: str
     size: int
+
+
+class Adopt(NamedTuple):
+    """Publish that the tier has this file: a chain of an earlier generation keeps the file for the
+    leader, which has no copy of its own."""
+
+    content_id: str
+    held: Held
 
 
 class Publish(NamedTuple):
@@ -58,7 +69,7 @@ class Ended(NamedTuple):
     """The chain is closed: a later generation has begun."""
 
 
-Step = Begin | Upload | Publish | Restate | Wait | Done | Ended
+Step = Begin | Upload | Adopt | Publish | Restate | Wait | Done | Ended
 
 
 def next_step(own: Own, head: Manifest | None) -> Step:
@@ -77,13 +88,17 @@ def next_step(own: Own, head: Manifest | None) -> Step:
             return Done() if head.log == own.log else Restate()
     for content_id, size in own.files.items():
         if content_id not in head.held:
-            return Upload(content_id, size)
+            absent = own.absent.get(content_id)
+            return Upload(content_id, size) if absent is None else Adopt(content_id, absent)
     return Publish()
 
 
 def waiting(own: Own, held: Container[str]) -> tuple[int, int]:
-    """Return the files of the leader's base that the tier does not hold, and their bytes."""
-    sizes = [size for content_id, size in own.files.items() if content_id not in held]
+    """Return the local files of the leader's base that the tier does not hold, and their bytes."""
+    sizes = [
+        size for content_id, size in own.files.items()
+        if content_id not in held and content_id not in own.absent
+    ]  # fmt: skip
     return len(sizes), sum(sizes)
 
 
@@ -91,7 +106,7 @@ def first(own: Own, closed: Iterable[Manifest]) -> Manifest:
     """Return the first manifest of a chain: it names the files of closed chains that it needs."""
     known = {name: held for parent in closed for name, held in parent.held.items()}
     held = {name: known[name] for name in own.files if name in known}
-    return Manifest(own.chain, 1, own.log, own.span, held)
+    return Manifest(own.chain, 1, own.log, own.span, held, members=own.members)
 
 
 def next_of(head: Manifest) -> Manifest:
@@ -102,9 +117,9 @@ def next_of(head: Manifest) -> Manifest:
 def with_file(own: Own, head: Manifest, content_id: str, stored: Held) -> Manifest:
     """Return the manifest after the upload of a file; the base stays that of the head."""
     known = {**head.held, content_id: stored}
-    needed = dict.fromkeys((*head.files, *own.files))
+    needed = dict.fromkeys((*head.files, *own.files, *head.claimed))
     held = {name: known[name] for name in needed if name in known}
-    return replace(next_of(head), span=own.span, held=held)
+    return replace(next_of(head), span=own.span, held=held, members=own.members)
 
 
 def is_complete(own: Own, following: Manifest) -> bool:
@@ -113,11 +128,15 @@ def is_complete(own: Own, following: Manifest) -> bool:
 
 
 def based(own: Own, following: Manifest, base: bytes) -> Manifest:
-    """Return the manifest with the leader's base, whose files the manifest holds."""
-    held = {name: following.held[name] for name in own.files}
+    """Return the manifest with the leader's base, whose files the manifest holds.
+
+    Files that a node claims stay, whatever the leader has.
+    """
+    needed = dict.fromkeys((*own.files, *following.claimed))
+    held = {name: following.held[name] for name in needed}
     return replace(
         following, log=own.log, span=own.span, held=held, files=tuple(own.files),
-        applied=own.applied, base=base,
+        applied=own.applied, base=base, members=own.members,
     )  # fmt: skip
 
 

@@ -76,6 +76,10 @@ class TierFiles:
         held = self._held(content_id)
         return None if held is None else TierFile(self, content_id, held)
 
+    def place(self, content_id: str) -> Held | None:
+        """Return where a file is now, None if no manifest names the file any more. Any thread."""
+        return self._held(content_id)
+
     def forget(self, content_id: str) -> None:
         """Drop the chunks of a file in which a reader has found damage. Waits for the disk."""
         self._cache.forget(content_id)
@@ -247,7 +251,8 @@ class TierFile:
             raise CorruptData(f"the file has {self.size} bytes, and ends too early")
         turns = None if self.cache is None else self.cache.turns
         if turns is None:
-            return self._files.read(self._content_id, self._held, offset, count)
+            held = self._files.place(self._content_id) or self._held
+            return self._files.read(self._content_id, held, offset, count)
         place = Place(self._content_id, offset, count)
         found = turns.fetched.get(place)
         if found is None:

@@ -72,6 +72,12 @@ class TierStore:
         if self.objects.put(names.TIER, self._told(cluster)) or not self.objects.conditional:
             raise self._replaces()
 
+    def token(self) -> str:
+        """Return what tells this tier from every other tier. Raises NotFound without a tier."""
+        told = self.objects.get(names.TIER, _TOLD_BYTES_MAX)
+        self._cluster(told)
+        return str(json.loads(told or b"").get("token", ""))
+
     def cluster(self) -> str:
         """Return the id of the cluster. Raises NotFound without a tier."""
         told = self.objects.get(names.TIER, _TOLD_BYTES_MAX)

@@ -234,8 +234,8 @@ class Uploads:
         if head is None:
             return planning.first(own, [await self._closed(own, each) for each in own.parents])
         match step:
-            case planning.Upload(content_id, size):
-                stored = await self._upload(own, content_id, size, head.number)
+            case planning.Upload(content_id) | planning.Adopt(content_id):
+                stored = await self._stored(own, step, head.number)
                 following = planning.with_file(own, head, content_id, stored)
                 if not planning.is_complete(own, following):
                     return following
@@ -250,7 +250,13 @@ class Uploads:
         closing = partial(planning.closing, own, parent)
         return await self._workers.run(partial(self._store.close, parent, own, closing))
 
-    async def _upload(self, own: Own, content_id: str, size: int, label: int) -> Held:
+    async def _stored(self, own: Own, step: planning.Upload | planning.Adopt, label: int) -> Held:
+        """Return where the file of a step is in the tier, after its upload."""
+        if isinstance(step, planning.Adopt):
+            return step.held
+        return await self.upload(own, step.content_id, step.size, label)
+
+    async def upload(self, own: Own, content_id: str, size: int, label: int) -> Held:
         """Upload the parts that the tier lacks. Raises OSError for a file that is gone."""
         file = StoredFile(own.chain, content_id, label)
         run = self._workers.run
@@ -271,16 +277,31 @@ class Uploads:
         return self._metadata().logs.get(replica.descriptor.log_id)
 
     def _own(self, replica: RangeReplica, record: LogRecord) -> Own:
-        descriptor, base = replica.descriptor, replica.state.durable_base
-        facts = LogFacts(
-            record.log_id, record.name, record.policy.to_body(), record.hierarchy.hex() or None
-        )
-        return Own(
-            Chain(*replica.gid), (descriptor.span.start, descriptor.span.end), facts,
-            (base.applied_index, base.applied_term),
-            {info.content_id: info.size for info in base.manifest},
-            tuple(Chain(each.range_id, each.generation) for each in descriptor.lineage),
-        )  # fmt: skip
+        own, places = own_of(replica, record), self._host.kept.of(replica.gid)
+        absent = {
+            name: Held(*places[name])
+            for name in own.files.keys() & places.keys() if not self._files.is_listed(name)
+        }  # fmt: skip
+        return replace(own, absent=absent)
+
+
+def facts_of(record: LogRecord) -> LogFacts:
+    """Return what a restore needs of a log."""
+    return LogFacts(
+        record.log_id, record.name, record.policy.to_body(), record.hierarchy.hex() or None
+    )
+
+
+def own_of(replica: RangeReplica, record: LogRecord) -> Own:
+    """Return what a member has, as if all files were on its disk."""
+    descriptor, base = replica.descriptor, replica.state.durable_base
+    return Own(
+        Chain(*replica.gid), (descriptor.span.start, descriptor.span.end), facts_of(record),
+        (base.applied_index, base.applied_term),
+        {info.content_id: info.size for info in base.manifest},
+        tuple(Chain(each.range_id, each.generation) for each in descriptor.lineage),
+        descriptor.members,
+    )  # fmt: skip
 
 
 def _kept(base: Base) -> Base:

@@ -112,7 +112,11 @@ class Merges:
         base = replica.state.durable_base
         if not self._may_be_due(replica) or replica.stopped:
             return False
-        merge = merging.due(base, replica.descriptor.span, ended=replica.is_sealed)
+        leaving = self._host.kept.leaving(replica.descriptor.log_id, base)
+        merge = merging.due(
+            base, replica.descriptor.span, ended=replica.is_sealed,
+            stays=lambda name: name not in leaving and self._store.is_listed(name),
+        )  # fmt: skip
         if merge is None:
             self._seen[replica] = base
             return False

@@ -75,10 +75,12 @@ class Scrub:
         return time.monotonic() if content_id in self._host.sound else -math.inf
 
     def _held(self) -> dict[str, GroupId]:
+        """Return the files that should be on the disk: not those that are in the tier only."""
         return {
             info.content_id: replica.gid
             for replica in self._host.ranges()
             for info in replica.state.durable_base.manifest
+            if self._store.is_listed(info.content_id) or not self._host.kept.place(info.content_id)
         }
 
     async def _scrub(self, content_id: str, gid: GroupId) -> None:

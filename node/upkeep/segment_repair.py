@@ -182,6 +182,15 @@ class SegmentRepair:
         while holders := self._host.holders(content_id):
             refusal: LognodeError = RangeNotFound("the range has no other member", range=0)
             unreachable: LognodeError | None = None
+            try:
+                if await self._host.kept.bring_back(content_id):
+                    self._note_mended(content_id)
+                    return repairing.fetched(content_id)
+            except CorruptData as error:
+                refusal = error
+            except LognodeError as error:
+                # The file is no more lost than the tier: no replica is damaged meanwhile.
+                unreachable, began = error, loop.time()
             descriptors = [descriptor for descriptor, _ in holders.values()]
             for gid, peer in repairing.sources(self._node_id, descriptors):
                 try:

@@ -219,5 +219,5 @@ def _check_states(directory: DataDirectory, known: Known, check: Check) -> None:
 def _check_segments(
     directory: DataDirectory, known: Known, check: Check, told: Callable[[int], None]
 ) -> None:
-    check.found, wrong = check_segments(directory.files, known.segments(), told)
+    check.found, wrong = check_segments(directory.files, known.segments(), told, known.far())
     check.wrong += wrong

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...client.protocol.errors import LognodeError
 from ...partitions.model import Span
+from ...raft.types import GroupId
 from ...statemachine.chains import chains
 from ...statemachine.range_state import Base, RangeState
 from ...statemachine.segment_format import SegmentInfo
@@ -25,6 +26,8 @@ class KnownBase:
     name: str
     span: Span
     base: Base
+    gid: GroupId
+    """The generation whose state it is."""
 
 
 def check_bases(directory: Path, bases: list[KnownBase]) -> tuple[str, list[str]]:

@@ -1,5 +1,6 @@
 """Check that meta and the WAL agree on the replicas of a directory, as a start requires."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from ...statemachine.range_state import Base
 from ...statemachine.segment_format import SegmentInfo
 from ..directory import meta_keys
 from ..directory.image_rows import ImageRows
+from ..directory.kept_files import Place, from_row
 from ..rules.recovering import misfit
 from .verify_bases import KnownBase
 
@@ -31,6 +33,8 @@ class Known:
     replicas: dict[GroupId, KnownReplica] = field(default_factory=dict)
     marks: dict[int, int] = field(default_factory=dict)
     bases: list[KnownBase] = field(default_factory=list)
+    kept: dict[GroupId, Mapping[str, Place]] = field(default_factory=dict)
+    """The files that each replica has in the tier only."""
     others: dict[str, Any] = field(default_factory=dict)
     images: dict[str, tuple[str, Any]] = field(default_factory=dict)
     """The images of the metadata, by the key of an image's head row: the prefix of its buckets'
@@ -51,10 +55,12 @@ class Known:
                 self.images[key] = meta_keys.IMAGE_BUCKETS, value
             elif key.startswith((meta_keys.IMAGE_BUCKETS, meta_keys.CONTROLLER_BUCKETS)):
                 self.buckets[key] = value
+            elif key.startswith(meta_keys.KEPT):
+                self.kept[meta_keys.kept_gid(key)] = from_row(value)
             elif key.startswith(meta_keys.SOUND):
                 if value is not True:
                     raise ValueError(value)
-            elif key in ("identity", meta_keys.CLEAN, meta_keys.REFUSED):
+            elif key in ("identity", meta_keys.CLEAN, meta_keys.REFUSED, meta_keys.TIER):
                 self.others[key] = value
             elif key == meta_keys.LEVEL:
                 self.others[key] = int(value)
@@ -68,10 +74,10 @@ class Known:
     def add_prepared(self, key: str, value: dict[str, Any]) -> None:
         """Add the row of a state prepared for an operation. Raises the errors of `add_replica`."""
         number = meta_keys.prepared_operation(key)
-        GroupId(int(value["range"]), int(value["generation"]))
+        gid = GroupId(int(value["range"]), int(value["generation"]))
         base = Base.from_wire(value["base"])
         name = f"data prepared for operation {number}"
-        self.bases.append(KnownBase(name, Span(b"", None), base))
+        self.bases.append(KnownBase(name, Span(b"", None), base, gid))
 
     def check_images(self) -> list[str]:
         """Return what is wrong with the images of the metadata."""
@@ -90,6 +96,16 @@ class Known:
         """Return every segment file that a manifest names."""
         return [info for known in self.bases for info in known.base.manifest]
 
+    def far(self) -> set[str]:
+        """Return the content ids of the files that all states which name them have in the tier."""
+        near = {
+            info.content_id
+            for known in self.bases
+            for info in known.base.manifest
+            if info.content_id not in self.kept.get(known.gid, {})
+        }
+        return {name for places in self.kept.values() for name in places} - near
+
     def add_replica(self, key: str, value: dict[str, Any]) -> None:
         """Add a replica's row. Raises CorruptData, and Python's errors for a wrong shape."""
         descriptor = Descriptor.from_wire(value["descriptor"])
@@ -101,7 +117,7 @@ class Known:
         else:
             base = Base.from_wire(value["base"])
             index, term = base.applied_index, base.applied_term
-            self.bases.append(KnownBase(group_name(gid), descriptor.span, base))
+            self.bases.append(KnownBase(group_name(gid), descriptor.span, base, gid))
             expected = meta_keys.replica_key(gid)
         if key != expected:
             raise CorruptData(f"meta row {key} belongs to {expected}")

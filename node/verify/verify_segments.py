@@ -1,7 +1,7 @@
 """Check that the segment files are those that the manifests name, down to every block."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -13,19 +13,28 @@ from ...statemachine.segment_reader import Segment
 
 _CACHE_BYTES: Final = 4 << 20
 _SUFFIX: Final = ".seg"
+_PAGES: Final = ".kept"
 
 
 def check_segments(
-    directory: Path, named: Iterable[SegmentInfo], told: Callable[[int], None]
+    directory: Path,
+    named: Iterable[SegmentInfo],
+    told: Callable[[int], None],
+    far: Collection[str] = (),
 ) -> tuple[str, list[str]]:
     """Return a summary of what was checked, and the failures. Needs memory for some blocks.
 
-    `told` gets the bytes of each segment that was looked at.
+    `told` gets the bytes of each segment that was looked at. `far`: files that may be in the tier
+    only; what the disk has of them are some of their pages.
     Raises OSError when the directory cannot be read."""
     segments = {info.content_id: info for info in named}
     wrong = []
-    blocks = size = 0
+    blocks = size = away = 0
     for info in segments.values():
+        if info.content_id in far and not (directory / f"{info.content_id}{_SUFFIX}").exists():
+            away += 1
+            told(info.size)
+            continue
         try:
             blocks += _check_one(directory / f"{info.content_id}{_SUFFIX}", info)
             size += info.size
@@ -37,11 +46,15 @@ def check_segments(
     orphans = strange = 0
     with os.scandir(directory) as entries:
         for entry in entries:
+            if entry.name.endswith(_PAGES):
+                continue
             if not entry.name.endswith(_SUFFIX):
                 strange += 1
             elif entry.name.removesuffix(_SUFFIX) not in segments:
                 orphans += 1
-    found = f"{len(segments) - len(wrong)} segments, {blocks} blocks, {size} bytes"
+    found = f"{len(segments) - len(wrong) - away} segments, {blocks} blocks, {size} bytes"
+    if away:
+        found += f", {away} segments in the tier only, which are not checked"
     if orphans:
         found += f", {orphans} that no replica uses and the next start removes"
     if strange:

@@ -26,11 +26,13 @@ UNIT = {
         "test_dead_letters.py::test_G2_no_position_passes_an_entry_before_its_copy_is_acknowledged",
         "the copy is not acknowledged yet",
     ),
+    "tier-leader-drops-claims": ("test_tier_model.py", "a claimed file is not held"),
     "tier-manifest-replaced": ("test_tier_model.py", "went back"),
     "tier-parents-not-closed": (
         "test_tier.py::test_a_parent_publishes_nothing_more_once_a_child_has_its_files",
         "closed=True",
     ),
+    "tier-sweep-ignores-claims": ("test_tier_model.py", "which is gone"),
 }
 """The unit tests that find these, and what the tests say. The simulator has its own order of steps
 for dead letters, and its leaders propose no acknowledgement that does not fit."""
@@ -68,8 +70,9 @@ def test_there_is_one_for_each_row_of_the_list() -> None:
         "passed-before-copied", "restored-twice", "seen-before-durable", "seen-though-removed",
         "session-token-ignored", "slow-key-stops-range", "split-forgets-cursors",
         "split-forgets-producers", "split-forgets-rows", "tier-children-upload-again",
-        "tier-manifest-before-file", "tier-manifest-replaced", "tier-parents-not-closed",
-        "tier-sweep-forgets-children", "tier-sweep-ignores-labels",
+        "tier-leader-drops-claims", "tier-manifest-before-file", "tier-manifest-replaced",
+        "tier-parents-not-closed", "tier-sweep-forgets-children", "tier-sweep-ignores-claims",
+        "tier-sweep-ignores-labels",
         "unknown-becomes-not-applied", "vote-never-written",
     ]  # fmt: skip
 

@@ -27,7 +27,8 @@ SOUND: dict[str, dict[str, Any]] = {
         "name": "orders", "ranges": 3, "split_at": None, "replicas": 3, "retention_ms": 5,
         "retention_bytes": None, "cleanup": "delete", "delete_retention_ms": None,
         "snapshot_delay_ms": 0, "split_bytes": None, "split_rate": 1000, "exist_ok": True,
-        "creation": b"c" * 16, "hierarchy": b"/", "kafka_partitions": 8, "since": 4,
+        "creation": b"c" * 16, "hierarchy": b"/", "kafka_partitions": 8,
+        "local_retention_bytes": 9, "since": 4,
     },
     commands.ALTER_LOG: {
         "name": "orders", "changes": {"retention_ms": None, "split_rate": 500}, "since": 4,

@@ -120,6 +120,7 @@ CONSTANTS = {
         "snapshot_delay_ms",
         "split_bytes",
         "split_rate",
+        "local_retention_bytes",
     ),
     "partitions.policy._RULES": (
         "replicas",
@@ -132,6 +133,7 @@ CONSTANTS = {
         "split_rate",
         "ranges_min",
         "kafka_partitions",
+        "local_retention_bytes",
     ),
     "partitions.policy.CLEANUPS": ("delete", "compact"),
     "partitions.policy._ABSENT_WHEN_NIL": ("split_bytes", "split_rate"),

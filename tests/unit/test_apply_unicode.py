@@ -128,6 +128,7 @@ NAMED: dict[str, dict[str, dict[str, Any]]] = {
             "name": name,
             "hierarchy": None,
             "kafka_partitions": None,
+            "local_retention_bytes": None,
         }
         for name in (NEWER, UNFIT)
     },

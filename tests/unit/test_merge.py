@@ -364,3 +364,15 @@ def test_superseded_entries_are_at_most_about_half_of_a_compacted_range() -> Non
     assert plan(of_size(FIRST, [64 * MIB] * 2), rules_of(trimmed=5, floors={})) is None
     beyond = [FIRST, FIRST._replace(content_id="1", first_seq=5, end_seq=6)]
     assert plan(beyond, rules) is None
+
+
+def test_only_files_that_stay_on_the_disk_are_merged() -> None:
+    """The others do not count, and never join two runs of files that stay."""
+    rows = of_size(FIRST, [MIB - 1] * 20)
+    far = {info.content_id for info in rows[:9]}
+    assert plan(rows, Rules.of({})) == (0, 8)
+    assert plan(rows, Rules.of({}), lambda name: name not in far) == (9, 17)
+    between = rows[7].content_id
+    assert plan(rows[:15], Rules.of({}), lambda name: name != between) is None
+    base = Base(5, 1, list(rows[:15]))
+    assert due(base, (b"", None), ended=False, stays=lambda name: name != between) is None

@@ -59,7 +59,10 @@ def run(root: Path, test: Callable[[BaseServer, Any], Awaitable[None]], rate: in
         )
         host: Any = SimpleNamespace(
             pinned=PinnedFiles(), replica=lambda gid: replica if gid == GID else None,
-            store=SimpleNamespace(path=lambda name: root / name, is_suspended=lambda name: False),
+            store=SimpleNamespace(
+                bytes_of=lambda name, offset, count: (root / name).read_bytes()[offset:][:count],
+                is_suspended=lambda name: False, run_elsewhere=None,
+            ),
         )  # fmt: skip
         bucket = TokenBucket(rate, asyncio.get_running_loop().time)
         await test(BaseServer(host, bucket, lambda gid, name, error: None), host)

@@ -269,19 +269,20 @@ def test_S3_segments_of_each_parent_are_merged_and_the_node_begins_again(tmp_pat
         replica = node.host.replica(GroupId(3, 1))
         assert isinstance(replica, RangeReplica)
         assert sorted(await spans(replica)) == expected()
-        row = node.meta.get(meta_keys.replica_key(GroupId(3, 1)))
+        gid = GroupId(3, 1)
+        row = node.meta.get(meta_keys.replica_key(gid))
         assert row is not None
         base = Base.from_wire(row["base"])
-        known = KnownBase("it", Span(b"", None), base)
+        known = KnownBase("it", Span(b"", None), base, gid)
         assert check_bases(node.directory.files, [known])[1] == []
-        child = KnownBase("child", Span(b"", b"c"), clipped(base, b"", b"c"))
+        child = KnownBase("child", Span(b"", b"c"), clipped(base, b"", b"c"), gid)
         assert child.base.manifest[0].clip != base.manifest[0].clip
         assert check_bases(node.directory.files, [known, child])[1] == [], "of one file, cut twice"
         base.manifest[0], base.manifest[1] = base.manifest[1], base.manifest[0]
         assert "behind" in check_bases(node.directory.files, [known])[1][0]
         base.manifest.sort(key=lambda info: info.first_seq)
         assert check_bases(node.directory.files, [known])[1] == [], "spans are in any order"
-        strange = KnownBase("it", Span(b"", b"m"), base)
+        strange = KnownBase("it", Span(b"", b"m"), base, gid)
         assert "for keys of other ranges" in check_bases(node.directory.files, [strange])[1][0]
         node.stop()
 

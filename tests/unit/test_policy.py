@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from lognode.client.protocol.errors import InvalidArgument
-from lognode.partitions import policy
+from lognode.client.protocol.errors import InvalidArgument, Unsupported
+from lognode.client.protocol.levels import TIER_ONLY_FROM
+from lognode.partitions import levels, policy
 from lognode.partitions.policy import Policy, altered, of_request
 
 DAY = 24 * 3_600_000
@@ -47,6 +48,8 @@ def test_policies_that_remove(body: dict[str, Any]) -> None:
         ),
         ({"cleanup": "compact", "retention_bytes": 5}, "retention_bytes would remove it"),
         ({"cleanup": "compact", "snapshot_delay_ms": 0}, "unset one of the two"),
+        ({"local_retention_bytes": 0}, "local_retention_bytes is 0; give a whole number of 1"),
+        ({"cleanup": "compact", "local_retention_bytes": 5}, "compaction rewrites the oldest"),
         ({"delete_retention_ms": 5}, "and needs cleanup compact"),
         ({"cleanup": ["compact"]}, "cleanup is ['compact']"),
     ],
@@ -87,3 +90,22 @@ def test_an_immutable_rule_is_named_in_the_error(changes: object, message: str) 
     with pytest.raises(InvalidArgument) as refused:
         altered(Policy(retention_ms=DAY), changes)
     assert message in refused.value.message
+
+
+def test_a_policy_without_a_bound_of_local_disks_is_as_earlier_versions_write_it() -> None:
+    assert "local_retention_bytes" not in Policy().to_image()
+    bounded = of_request({"local_retention_bytes": 7})
+    assert bounded.to_body()["local_retention_bytes"] == 7
+    assert Policy(**bounded.to_image()) == bounded
+    assert altered(bounded, {"local_retention_bytes": None}) == Policy()
+    assert not bounded.removes
+
+
+@pytest.mark.parametrize("level", [TIER_ONLY_FROM - 1, TIER_ONLY_FROM])
+def test_files_in_the_tier_only_need_a_feature_level(level: int) -> None:
+    levels.check_local_retention(level, None)
+    if level >= TIER_ONLY_FROM:
+        levels.check_local_retention(level, 1)
+        return
+    with pytest.raises(Unsupported, match="the cluster is at feature level 3"):
+        levels.check_local_retention(level, 1)

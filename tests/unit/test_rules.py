@@ -317,7 +317,7 @@ def test_the_controllers_images_go_with_its_row() -> None:
     steps = retire([gid, GID])
     assert steps[1] == Commit(
         {},
-        [meta_keys.controller_key(2), meta_keys.replica_key(GID)],
+        [meta_keys.controller_key(2), meta_keys.replica_key(GID), meta_keys.kept_key(GID)],
         [meta_keys.controller_buckets(2)],
     )
     assert retire([]) == ()

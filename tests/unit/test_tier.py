@@ -370,12 +370,16 @@ def test_nothing_waits_of_a_leader_whose_base_is_behind_the_head() -> None:
     )  # fmt: skip
     replica = SimpleNamespace(
         gid=GroupId(*CHAIN), leads=True, state=SimpleNamespace(durable_base=base),
-        descriptor=SimpleNamespace(log_id=3, span=SimpleNamespace(start=b"", end=None), lineage=()),
+        descriptor=SimpleNamespace(
+            log_id=3, span=SimpleNamespace(start=b"", end=None), lineage=(), members=(1,)
+        ),
     )  # fmt: skip
     policy = SimpleNamespace(to_body=lambda: dict(FACTS.policy))
     record = SimpleNamespace(log_id=3, name="orders", policy=policy, hierarchy=b"/")
     given: Any = {
-        "node_id": 1, "cluster": "c1", "host": SimpleNamespace(ranges=lambda: (replica,)),
+        "node_id": 1, "cluster": "c1", "host": SimpleNamespace(
+            ranges=lambda: (replica,), kept=SimpleNamespace(of=lambda gid: {})
+        ),
         "files": None, "store": store, "bytes_per_s": 0, "wall_ms": lambda: 0, "doubt": print,
         "metadata": lambda: SimpleNamespace(logs={3: record}), "progress": progress,
     }  # fmt: skip

@@ -6,7 +6,7 @@ from tier_model import World
 from lognode.node.tier.names import part_of
 from lognode.node.tier.planning import Done, Wait, next_step
 
-_SEEDS = range(60)
+_SEEDS = [*range(60), 100]
 _ACTIONS = 150
 
 
@@ -25,6 +25,12 @@ def test_a_restore_finds_all_files_at_any_moment_and_no_key_goes_back(seed: int)
     world = run(seed)
     world.settle()
     world.check()
+
+
+def test_members_give_up_files_and_new_members_leave_files_in_the_tier() -> None:
+    worlds = [run(seed) for seed in range(6)]
+    assert sum(world.given_up for world in worlds) > 10
+    assert sum(world.left for world in worlds) > 10
 
 
 @pytest.mark.parametrize("seed", [*range(0, 60, 6), 229, 254])

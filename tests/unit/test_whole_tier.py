@@ -142,7 +142,7 @@ def test_a_late_put_arrives_after_its_error() -> None:
 
 @pytest.mark.slow
 def test_a_run_with_a_tier_replays_exactly() -> None:
-    plan = replace(Choice("append", ("kill",)).plan(5), nodes=3, rate=10.0, time_limit_s=4.0)
+    plan = replace(Choice("append", ("kill",)).plan(5), nodes=3, rate=10.0, time_limit_s=8.0)
     lines: list[str] = []
     first = run_seed(plan, lines.append, Additions(tier=True))
     again = run_seed(plan, additions=Additions(tier=True))

@@ -1,0 +1,82 @@
+"""Conditions of appends whose files are in the tier only: looked up before the append is proposed.
+
+Applying an entry must not depend on an object store: an entry whose condition needs a file of a
+store that gives no answer would hold up all entries behind it. So the leader looks first, and
+refuses the append with Unavailable while the store is away. Filters of such files are on the disk
+(`tier.kept_pages`), so most conditions on new keys need no store.
+
+A batch that comes later may be proposed first. Batches of a producer name the records that each of
+theirs follows, so this is as safe as the refusal of the first batch for another reason.
+
+If the file leaves the disk after the look, the entry waits for the store, as all entries of a
+follower do (`RangeReplica.may_apply`).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ...client.protocol import limits
+from ...client.protocol.errors import CorruptData, LognodeError, Overloaded
+from ...client.protocol.records import Batch
+from ...statemachine.range_state import RangeState, conditional_keys
+from ...statemachine.turn_limits import LOOKUP_COST
+from .read_turns import Readable, in_turns
+
+
+class FarConditions:
+    """The appends of one replica that wait for a look."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._size = 0
+
+    def may_need(self, state: RangeState, batch: Batch) -> bool:
+        """Whether conditions of the batch may need a file that is in the tier only."""
+        if batch.expects is None or state.store.run_elsewhere is None:
+            return False
+        return not all(state.store.is_listed(info.content_id) for info in state.manifest)
+
+    def look(
+        self, replica: Readable, batch: Batch, size: int,
+        future: "asyncio.Future[Any]", then: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Look the conditions up and call `then`; an error goes to the future.
+
+        Raises Overloaded while appends of too many bytes wait. `size`: the bytes of the batch.
+        """
+        if self._size + size > limits.append_queue_bytes_max:
+            raise Overloaded("the range's append queue is full", retry_after=0.05)
+        self._size += size
+        task = asyncio.get_running_loop().create_task(_look(replica, batch, future, then))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, size))
+
+    def _ended(self, size: int, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._size -= size
+
+
+def _look_up(state: RangeState, keys: list[bytes]) -> None:
+    """Look up some of the keys, which are then taken from the list. A turn may end in between."""
+    while keys:
+        state.store.spend(LOOKUP_COST)
+        state.last_seq(keys[-1])
+        state.store.moved_on()
+        keys.pop()
+
+
+async def _look(
+    replica: Readable, batch: Batch, future: "asyncio.Future[Any]", then: Callable[[], None]
+) -> None:
+    try:
+        with contextlib.suppress(CorruptData):  # applying the entry finds and repairs the damage
+            keys = list(dict.fromkeys(conditional_keys(batch)))
+            await in_turns(replica, partial(_look_up, replica.state, keys))
+        then()
+    except LognodeError as error:
+        if not future.done():
+            future.set_exception(error)
+            future.exception()  # the caller may be gone
