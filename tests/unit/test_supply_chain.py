@@ -1,11 +1,14 @@
 """Dependencies: bounded on both sides, and pinned with hashes for development and CI."""
 
 import re
+import sys
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -35,6 +38,26 @@ def pins(name: str) -> dict[str, tuple[str, list[str]]]:
         else:
             assert line.startswith("#"), f"{name}.lock has a line that is not a pin: {line}"
     return found
+
+
+@pytest.mark.skipif(
+    not (3, 11, 5) <= sys.version_info < (3, 12), reason="the locked packages are not installed"
+)
+def test_the_locks_fit_the_first_python_that_gets_them() -> None:
+    """Debian 12 has 3.11.2: setup takes the newest versions that fit there."""
+    setup = (ROOT / "scripts" / "setup").read_text("utf-8")
+    (first,) = re.findall(r"\((3, \d+, \d+)\) <= sys.version_info < \(3, 12\)", setup)
+    python = first.replace(", ", ".")
+    pinned = {package for name in LOCKS for package in pins(name)}
+    for package in sorted(pinned):
+        installed = distribution(package)
+        allowed = SpecifierSet(installed.metadata["Requires-Python"] or "")
+        assert allowed.contains(python), f"{package} refuses Python {python}: {allowed}"
+        for text in installed.requires or ():
+            wanted = Requirement(text)
+            marker, there = wanted.marker, {"python_full_version": python, "extra": ""}
+            if marker is None or marker.evaluate(there):
+                assert canonicalize_name(wanted.name) in pinned, f"{package} needs {text}"
 
 
 @pytest.mark.parametrize("requirement", RUN + EXTRAS["spark"], ids=str)
