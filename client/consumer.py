@@ -239,8 +239,7 @@ class AsyncConsumer:
         if held.is_ended:
             raise self._not_held(held)
         done = asyncio.get_running_loop().create_future() if wait else None
-        on_over = partial(self._acked, held, position, done)
-        row = [held.key, held.token, position]
+        row, on_over = [held.key, held.token, position], partial(self._acked, held, position, done)
         self._settling().add(ACKS, row, on_over, held.unit, is_patient=not wait)
         return done
 

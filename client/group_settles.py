@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import repeat
+from operator import attrgetter
 from typing import Any, Final
 
 from .cluster import Body, Cluster, LogRoutes
@@ -34,6 +35,7 @@ _KINDS: Final = (ACKS, RELEASES, REJECTS, EXTENDS)
 _ROWS_MAX: Final = limits.group_keys_a_command_max
 _FULL_PAUSE_S: Final = 0.1
 OnOver = Callable[[LognodeError | None], None]
+_is_patient: Final = attrgetter("is_patient")
 _NOWHERE: Final = -1
 """In place of the range of a key that no known range has."""
 
@@ -59,10 +61,8 @@ class Settle:
         self.until: float | None = None
         """Until when the key is settled again, once the range had no room for its position."""
         self.turn = turn
-        self.is_patient = is_patient
-        """Whether nobody waits for the answer, so that the leader may let keys gather."""
-        self.is_over = False
-        self.is_unknown = False
+        self.is_patient, self.is_over, self.is_unknown = is_patient, False, False
+        """`is_patient`: nobody waits for the answer, so that the leader may let keys gather."""
         """Whether an attempt may have been applied whose answer is missing."""
 
 
@@ -239,8 +239,7 @@ class Settles:
 
     def _body(self, settles: list[Settle]) -> Body:
         rows = {kind: [settle.row for settle in settles if settle.kind == kind] for kind in _KINDS}
-        patient = all(settle.is_patient for settle in settles)
-        return {**self._common, **rows, "patient": patient}
+        return {**self._common, **rows, "patient": all(map(_is_patient, settles))}
 
     def _answered(self, settles: list[Settle], answer: Body) -> None:
         if not answer["refused"]:

@@ -26,7 +26,8 @@ class AckTurns:
     """The leases whose acknowledgements wait to be proposed. Times are in ms."""
 
     def __init__(self) -> None:
-        self._leases: dict[bytes, Lease] = {}
+        self.leases: dict[bytes, Lease] = {}
+        """By key. Call `added` after a change."""
         self._hurried = False
         """Whether somebody waits for one of the acknowledgements, or for one of the keys."""
         self._under_way = 0
@@ -34,27 +35,31 @@ class AckTurns:
         """When the newest command was proposed."""
         self._due_ms = 0
 
-    def add(self, lease: Lease, *, patient: bool = False) -> None:
-        """Let the acknowledgement of a key wait. `patient`: nobody waits for it."""
-        self._leases[lease.key] = lease
+    def add(self, lease: Lease) -> None:
+        """Let the acknowledgement of a key wait, for which somebody waits."""
+        self.leases[lease.key] = lease
+        self._hurried = True
+
+    def added(self, *, patient: bool) -> None:
+        """Note that there are more `leases`. `patient`: nobody waits for them."""
         self._hurried = self._hurried or not patient
 
     def wanted(self, keys: Collection[bytes]) -> None:
         """Note that these keys have further entries."""
-        if self._leases and not self._hurried:
-            self._hurried = not self._leases.keys().isdisjoint(keys)
+        if self.leases and not self._hurried:
+            self._hurried = not self.leases.keys().isdisjoint(keys)
 
     def take(self, now_ms: int) -> list[list[Lease]]:
         """Return the leases for commands to be proposed now, by command."""
         if not self._is_due(now_ms):
             return []
-        leases = list(self._leases.values())
-        self._leases.clear()
+        leases = list(self.leases.values())
+        self.leases.clear()
         self._hurried = False
         return [leases[at : at + KEYS_A_TURN] for at in range(0, len(leases), KEYS_A_TURN)]
 
     def _is_due(self, now_ms: int) -> bool:
-        gathered = len(self._leases)
+        gathered = len(self.leases)
         if gathered >= KEYS_A_TURN:
             return True
         if self._under_way:
@@ -76,4 +81,4 @@ class AckTurns:
     @property
     def next_ms(self) -> int | None:
         """When to call `take`, unless something happens before; None: there is nothing to do."""
-        return self._due_ms if self._leases and not self._under_way else None
+        return self._due_ms if self.leases and not self._under_way else None

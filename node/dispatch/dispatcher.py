@@ -238,7 +238,7 @@ class Dispatcher:
     def settle(
         self,
         consumer: int,
-        acks: Iterable[tuple[bytes, int, int]],
+        acks: Sequence[tuple[bytes, int, int]],
         releases: Iterable[tuple[bytes, int, int, str]],
         rejects: Iterable[tuple[bytes, int, str]],
         extends: Iterable[tuple[bytes, int]],
@@ -277,10 +277,10 @@ class Dispatcher:
         settling.settled()
 
     def _settle_acks(
-        self, consumer: int, acks: Iterable[tuple[bytes, int, int]], settling: Settling,
+        self, consumer: int, acks: Sequence[tuple[bytes, int, int]], settling: Settling,
         *, patient: bool,
     ) -> None:  # fmt: skip
-        awaited = 0
+        awaited, waiting, lines = 0, self._ack_turns.leases, self._supply.lines
         for key, token, through in acks:
             lease = self._leases.held(key, token, consumer)
             if lease is None:
@@ -294,9 +294,13 @@ class Dispatcher:
                 awaited += 1
                 lease.wants(through, settling)
                 if not lease.busy:
-                    has_more = self._supply.lines[key].has_from(through)
-                    self._ack_turns.add(lease, patient=patient and not has_more)
-        settling.awaits(awaited)
+                    waiting[key] = lease
+        if awaited:
+            has_more = patient and any(
+                lines[key].has_from(through) for key, _, through in acks if key in lines
+            )
+            self._ack_turns.added(patient=patient and not has_more)
+            settling.awaits(awaited)
 
     def append(self, consumer: int, appending: Appending, now_ms: int) -> None:
         """Take acknowledgements that shall be applied with a batch, all of it or nothing."""
@@ -542,6 +546,7 @@ class Dispatcher:
         """Let consumers keep the rest of their batches; keys whose batches are done go on."""
         done: dict[Settling, int] = {}
         positions = self._group.positions([lease.key for lease, _ in acked])
+        lines = self._supply.lines
         for (lease, through), position in zip(acked, positions, strict=True):
             for settling in lease.answered(through):
                 done[settling] = done.get(settling, 0) + 1
@@ -554,7 +559,8 @@ class Dispatcher:
                 self._supply.lines[lease.key].moved(Place.LEASED, through)
             else:
                 self._leases.end(lease, through)
-                self._free(self._supply.lines[lease.key], position, now_ms)
+                if self._supply.free(lines[lease.key], position):
+                    self._ready.put(lease.key, now_ms)
         for settling, count in done.items():
             settling.settled(count)
 

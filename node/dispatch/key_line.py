@@ -36,9 +36,8 @@ class Line:
         self.first = first
         """No undone entry of the key has a seq below this one."""
         self.place = place
-        self.unread_to = unread_to
-        self.given_to = 0
-        """Up to where its consumer has everything that is read of the key; 0: not everything."""
+        self.unread_to, self.given_to = unread_to, 0
+        """`given_to`: up to where its consumer has all that was read of the key; 0: not all."""
         self.seqs: list[int] = []
         self.timestamps: list[int] = []
         self.values: list[bytes | None] = []
@@ -64,14 +63,12 @@ class Line:
 
     def moved(self, place: Place, first: int | None = None) -> None:
         """Note the place, and where the key's undone entries begin."""
-        self.place = place
-        if first is not None:
-            self.first = first
+        self.place, self.first = place, self.first if first is None else first
 
     def given(self, first: int, through: int) -> None:
         """Note that a consumer has the entries from `first` up to `through`, which are no longer in
         memory; 0: not known which."""
-        self.moved(Place.LEASED, first)
+        self.place, self.first = Place.LEASED, first
         self.given_to = through if self.unread_to == through else 0
 
     def add(self, seq: int, timestamp_ms: int, value: bytes | None, headers: Headers | None) -> int:
@@ -107,8 +104,7 @@ class Line:
         if self.seqs:
             self.unread_to = max(self.unread_to, self.seqs[-1] + 1)
             self.seqs, self.timestamps, self.values = [], [], []
-            self.headers = None
-            self.size = 0
+            self.headers, self.size = None, 0
         return size
 
     def pass_to(self, position: int) -> int:

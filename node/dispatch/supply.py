@@ -222,7 +222,7 @@ class Supply:
     def leased(self, line: Line, first: int, through: int) -> None:
         """Note that a consumer has the entries from `first` up to `through`, 0: not known which.
         The entries in memory go."""
-        self._drop(line)
+        self.size -= line.drop()
         if line.place is Place.UNREAD:
             self.unread.pop(line.key, None)
         line.given(first, through)
@@ -253,7 +253,15 @@ class Supply:
     def free(self, line: Line, position: int) -> bool:
         """Let a key that nobody has go on at its position, unless nothing is left. Return whether
         the line is ready; otherwise the key is read first."""
-        if line.given_to and position >= line.given_to and line.seqs:
+        if line.seqs and self._goes_on(line, position):
+            return True
+        line.moved(Place.UNREAD, position)
+        self._wait_for_read(line)
+        return False
+
+    def _goes_on(self, line: Line, position: int) -> bool:
+        """Whether what a leased line keeps in memory comes next, so that the line is ready."""
+        if line.given_to and position >= line.given_to:
             self._kept -= line.size
             if line.unread_to == line.given_to:
                 line.all_read()
@@ -261,9 +269,8 @@ class Supply:
             if line.seqs:
                 line.moved(Place.READY, line.seqs[0])
                 return True
+            return False
         self._drop(line)
-        line.moved(Place.UNREAD, position)
-        self._wait_for_read(line)
         return False
 
     def _wait_for_read(self, line: Line) -> None:
