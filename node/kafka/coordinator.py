@@ -189,10 +189,12 @@ class Coordinator:
     async def _claimed(self, group: str, asker: Asker) -> _Held:
         """Return a group of this node, claimed. Raises Refused."""
         _check_may_use(group, asker)
+        deadline = self._deadline()
         held = self._groups.get(group)
         if held is None:
-            deadline = self._deadline()
             await self._check_own(group, deadline)
+            held = self._groups.get(group)  # another request may have claimed the group meanwhile
+        if held is None:
             task = self._loading.get(group)
             if task is None:
                 if len(self._groups) + len(self._loading) >= GROUPS_MAX:
@@ -406,6 +408,9 @@ class Coordinator:
             ids = await _log_ids((topic for topic, _ in wanted), asker, deadline)
             if any(error == codes.COORDINATOR_NOT_AVAILABLE for _, _, error in ids.values()):
                 raise Refused(codes.NOT_COORDINATOR, "a topic cannot be looked up now")
+            if any(each is not None and each.log_id > ids[topic][0] > 0
+                   for each, (topic, _) in zip(found, wanted, strict=True)):  # fmt: skip
+                raise Refused(codes.NOT_COORDINATOR, "another node knows of a later topic")
         except Refused as refusal:
             unknown = refusal.code == codes.COORDINATOR_NOT_AVAILABLE
             code = codes.NOT_COORDINATOR if unknown else refusal.code
@@ -580,7 +585,7 @@ async def _log_ids(
 
     async def look(name: str) -> None:
         try:
-            topic = await asker.topics.known(name, deadline)
+            topic = await asker.topics.as_of_now(name, deadline)
         except LognodeError as error:
             if isinstance(error, LogNotFound):
                 asker.topics.gone(name)

@@ -14,7 +14,7 @@ from lognode.node.kafka import codes
 from lognode.node.kafka.coordinator import Coordinator
 from lognode.node.kafka.group_answers import Committed, Position
 from lognode.node.kafka.group_requests import Commit, Mark, Positions
-from lognode.node.kafka.group_store import Stored, packed
+from lognode.node.kafka.group_store import Head, Stored, packed
 from lognode.node.kafka.session import Asker
 
 ASKED = Positions("g", [("orders", 0)])
@@ -28,6 +28,7 @@ class World:
     def __init__(self, topic: errors.LognodeError | None, read: errors.LognodeError | None) -> None:
         self._topic = topic
         self._read = read
+        self.log_id = 7
         leader = SimpleNamespace(leader=1, members=(1,))
         table = SimpleNamespace(find=lambda _: leader)
         self._routes = SimpleNamespace(partitions=64, table=table)
@@ -44,10 +45,10 @@ class World:
     async def of_groups(self, _: float) -> Any:
         return SimpleNamespace(routes=self._routes)
 
-    async def known(self, _: str, __: float) -> Any:
+    async def as_of_now(self, _: str, __: float) -> Any:
         if self._topic is not None:
             raise self._topic
-        return SimpleNamespace(log_id=7, partitions=1)
+        return SimpleNamespace(log_id=self.log_id, partitions=1)
 
     def gone(self, _: str) -> None:
         pass
@@ -107,3 +108,65 @@ def test_a_commit_tells_why_a_topic_cannot_be_looked_up(
         return [Committed("orders", 0, each) for each in found]
 
     assert asyncio.run(run()) == [Committed("orders", 0, code)]
+
+
+@pytest.mark.parametrize(
+    ("log_id", "told"),
+    [(8, (codes.NONE, [NO_OFFSET])), (6, (codes.NOT_COORDINATOR, [NO_OFFSET]))],
+    ids=["earlier-topic", "later-topic"],
+)
+def test_S2_an_offset_of_a_topic_that_this_node_does_not_know_yet_is_not_absent(
+    log_id: int, told: tuple[int, list[Position]]
+) -> None:
+    """The offset is of log 7; ids of logs rise, so log 6 is what the name meant before."""
+    world = World(None, None)
+    world.log_id = log_id
+    own, asker = coordinator(world)
+    assert asyncio.run(own.positions(ASKED, asker)) == told
+
+
+class Claims(World):
+    """Both the log and its store. Questions for the log wait, each for its own event, if any."""
+
+    def __init__(self, *waits: asyncio.Event | None) -> None:
+        super().__init__(None, None)
+        self._waits = iter(waits)
+        self.claimed: list[bytes] = []
+
+    async def of_groups(self, deadline: float) -> Any:
+        if (event := next(self._waits, None)) is not None:
+            await event.wait()
+        return await super().of_groups(deadline)
+
+    topic = of_groups
+
+    def prefix(self, _: Any, __: str) -> bytes:
+        return b"\0\1"
+
+    async def head(self, _: str, __: float) -> Head | None:
+        return Head(len(self.claimed), self.claimed[-1], 0) if self.claimed else None
+
+    async def append(self, _: str, head: Head, *__: Any) -> int:
+        self.claimed.append(head.claim)
+        return len(self.claimed)
+
+
+def test_a_member_whose_look_at_the_metadata_takes_longer_finds_the_claimed_group() -> None:
+    """A second claim would leave the members of the first one in a group that nobody ends: their
+    joins would have no answer."""
+
+    async def run() -> None:
+        late = asyncio.Event()
+        world = Claims(None, late)
+        own, asker = coordinator(world)
+        own._store = world  # type: ignore[assignment]
+        first, second = (asyncio.create_task(own.claim("g", asker)) for _ in range(2))
+        assert await first == codes.NONE
+        held = own._groups["g"]
+        late.set()
+        assert await second == codes.NONE
+        assert own._groups["g"] is held
+        assert len(world.claimed) == 1
+        await own.close()
+
+    asyncio.run(run())
