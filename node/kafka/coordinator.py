@@ -440,7 +440,7 @@ class Coordinator:
 
     async def describe(self, names: Sequence[str], asker: Asker) -> list[GroupRow]:
         """Return groups by name, each with its members."""
-        return [await self._described(name, asker) for name in names]
+        return [await self._described(name, asker) async for name in one_by_one(names)]
 
     async def _described(self, name: str, asker: Asker) -> GroupRow:
         if not asker.may_see(name):
@@ -486,7 +486,8 @@ class Coordinator:
             return codes.COORDINATOR_NOT_AVAILABLE, []
         kinds = dict.fromkeys(stored, "")
         kinds |= {held.name: held.group.kind for held in self._groups.values()}
-        return codes.NONE, sorted(each for each in kinds.items() if asker.may_see(each[0]))
+        seen = await in_slices(each for each in kinds.items() if asker.may_see(each[0]))
+        return codes.NONE, await asyncio.to_thread(sorted, seen)
 
     def numbers(self) -> Mapping[str, int]:
         """Return the number of groups that this node coordinates, and of their members."""

@@ -44,6 +44,7 @@ REBALANCE_S_MAX: Final = 1_800.0
 FIRST_JOINS_S: Final = 1.0
 NO_GENERATION: Final = -1
 _GENERATIONS_END: Final = (1 << 31) - 1
+_KIND_CHARS_MAX: Final = 255
 _MEMBER_BYTES: Final = 1_000
 """What a member costs besides its metadata and its assignment."""
 
@@ -162,7 +163,7 @@ class Group:
     def growth(self, wish: Wish) -> int:
         """Return how many bytes more the group would have after a join."""
         own = self.members.get(wish.member)
-        before = 0 if own is None else _bytes_of(own.protocols)
+        before = -_MEMBER_BYTES if own is None else _bytes_of(own.protocols)
         return _bytes_of(wish.protocols) - before
 
     # Requests.
@@ -204,7 +205,7 @@ class Group:
             return codes.INVALID_SESSION_TIMEOUT
         if wish.member and own is None:
             return codes.UNKNOWN_MEMBER_ID
-        if not wish.kind or not wish.protocols:
+        if not 0 < len(wish.kind) <= _KIND_CHARS_MAX or not wish.protocols:
             return codes.INCONSISTENT_GROUP_PROTOCOL
         others = [each for each in self.members.values() if each is not own]
         if others:

@@ -427,7 +427,7 @@ def test_members_join_by_single_requests_and_a_client_that_leaves_frees_the_grou
         assert joined(short)[0] == codes.INVALID_SESSION_TIMEOUT
         unlike = raw.ask(wire.join("single", protocols=[("sticky", b"m")]))
         assert joined(unlike)[0] == codes.INCONSISTENT_GROUP_PROTOCOL
-        assert raw.ask(wire.join("single", protocols=[("p", b"")] * 65)) == b""
+        assert raw.ask(wire.join("single", protocols=[("p", b"")] * 33)) == b""
 
 
 def test_kafka_clients_do_not_see_the_log_of_groups(

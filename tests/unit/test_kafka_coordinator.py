@@ -1,6 +1,7 @@
 """What a coordinator says of committed offsets while parts of the cluster do not answer."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -132,6 +133,13 @@ class Claims(World):
         super().__init__(None, None)
         self._waits = iter(waits)
         self.claimed: list[bytes] = []
+        self.names: list[str] = []
+
+    async def all_ranges(self, *_: Any) -> list[Any]:
+        return []
+
+    async def groups(self, *_: Any) -> list[str]:
+        return self.names
 
     async def of_groups(self, deadline: float) -> Any:
         if (event := next(self._waits, None)) is not None:
@@ -168,5 +176,39 @@ def test_a_member_whose_look_at_the_metadata_takes_longer_finds_the_claimed_grou
         assert own._groups["g"] is held
         assert len(world.claimed) == 1
         await own.close()
+
+    asyncio.run(run())
+
+
+def test_a_list_of_many_groups_lets_the_loop_run() -> None:
+    """A token may not see all groups, and each look at its rights takes microseconds."""
+
+    class Slow:
+        def may_see(self, name: str) -> bool:
+            time.sleep(0.001)
+            return name != "g7"
+
+    async def run() -> None:
+        world = Claims()
+        names = [f"g{at}" for at in range(50)]
+        own, _ = coordinator(world)
+        own._store = world  # type: ignore[assignment]
+        turns = 0
+
+        async def turn() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        turning = asyncio.create_task(turn())
+        await asyncio.sleep(0)
+        world.names, before = names, turns
+        asker: Any = Slow()
+        error, found = await own.list(asker)
+        assert turns - before >= 40
+        turning.cancel()
+        assert error == codes.NONE
+        assert found == sorted((name, "") for name in names if name != "g7")
 
     asyncio.run(run())
