@@ -203,12 +203,13 @@ class _Connection:
         try:
             await asyncio.wait([*parts, self._ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Nothing waits before all is given back: a client that leaves now cancels this task.
             for part in parts:
                 part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
             self._accesses.closed(self)
             self._session.close()
             self._writer.transport.abort()
+            await asyncio.gather(*parts, return_exceptions=True)
         for part in parts:
             _tell(None if part.cancelled() else part.exception())
 
