@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 from ...client.cluster import Cluster, LogRoutes, retrieve
 from ...client.protocol import limits
 from ...client.protocol.address import split_address
+from ...client.protocol.cluster import METADATA
 from ...client.protocol.errors import (
     Fenced,
     InvalidArgument,
@@ -406,11 +407,14 @@ class Coordinator:
                 wanted = await self._store.partitions(asked.group, deadline)
             found = await self._store.offsets(asked.group, wanted, deadline)
             ids = await _log_ids((topic for topic, _ in wanted), asker, deadline)
-            if any(error == codes.COORDINATOR_NOT_AVAILABLE for _, _, error in ids.values()):
-                raise Refused(codes.NOT_COORDINATOR, "a topic cannot be looked up now")
             if any(each is not None and each.log_id > ids[topic][0] > 0
                    for each, (topic, _) in zip(found, wanted, strict=True)):  # fmt: skip
-                raise Refused(codes.NOT_COORDINATOR, "another node knows of a later topic")
+                # Ids of logs rise. So this node does not know the newest topic of that name yet, or
+                # the offset is from another cluster.
+                await self._cluster.look(METADATA, {"limit": 1}, deadline, newer=True)
+                ids = await _log_ids((topic for topic, _ in wanted), asker, deadline)
+            if any(error == codes.COORDINATOR_NOT_AVAILABLE for _, _, error in ids.values()):
+                raise Refused(codes.NOT_COORDINATOR, "a topic cannot be looked up now")
         except Refused as refusal:
             unknown = refusal.code == codes.COORDINATOR_NOT_AVAILABLE
             code = codes.NOT_COORDINATOR if unknown else refusal.code

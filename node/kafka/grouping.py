@@ -50,11 +50,12 @@ class Grouping:
 
     @asynccontextmanager
     async def _held(self, size: int, asker: Asker) -> AsyncIterator[Callable[[int], None]]:
-        """Have room for an answer, as `Room.held`."""
+        """Have room for an answer, as `Room.held`. An answer counts as half of all at most, which
+        other hosts leave free."""
         if size <= _SMALL:
             yield lambda _: None
             return
-        async with self._room.held(size, asker.host) as shrink:
+        async with self._room.held(min(size, ANSWERS_MAX // 2), asker.host) as shrink:
             yield shrink
 
     async def begin(self, data: bytes, head: Head, asker: Asker) -> Answer:

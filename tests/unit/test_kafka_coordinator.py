@@ -112,18 +112,24 @@ def test_a_commit_tells_why_a_topic_cannot_be_looked_up(
 
 
 @pytest.mark.parametrize(
-    ("log_id", "told"),
-    [(8, (codes.NONE, [NO_OFFSET])), (6, (codes.NOT_COORDINATOR, [NO_OFFSET]))],
-    ids=["earlier-topic", "later-topic"],
+    ("log_id", "newer", "row"),
+    [(8, 8, NO_OFFSET), (6, 7, COMMITTED), (6, 6, NO_OFFSET)],
+    ids=["earlier-topic", "later-topic", "another-cluster"],
 )
-def test_S2_an_offset_of_a_topic_that_this_node_does_not_know_yet_is_not_absent(
-    log_id: int, told: tuple[int, list[Position]]
+def test_S2_a_node_looks_again_before_it_says_that_the_offset_of_a_later_topic_is_absent(
+    log_id: int, newer: int, row: Position
 ) -> None:
-    """The offset is of log 7; ids of logs rise, so log 6 is what the name meant before."""
-    world = World(None, None)
+    """The offset is of log 7. Ids of logs rise, so log 6 is what the name meant before."""
+
+    class Behind(World):
+        async def look(self, *_: Any, **more: Any) -> None:
+            assert more == {"newer": True}
+            self.log_id = newer
+
+    world = Behind(None, None)
     world.log_id = log_id
     own, asker = coordinator(world)
-    assert asyncio.run(own.positions(ASKED, asker)) == told
+    assert asyncio.run(own.positions(ASKED, asker)) == (codes.NONE, [row])
 
 
 class Claims(World):

@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +46,11 @@ def describe(names: Sequence[str]) -> bytes:
     return wire.request(api.DESCRIBE_GROUPS, 2, wire.array([wire.text(name) for name in names]))
 
 
+def all_offsets() -> bytes:
+    rows = [wire.text("t") + wire.array([struct.pack(">i", 0)] * 9_999)]
+    return wire.request(api.OFFSET_FETCH, 5, wire.text("g") + wire.array(rows))
+
+
 class Clients:
     """Clients that take no answers until they are told to."""
 
@@ -56,9 +62,13 @@ class Clients:
         self.unread = 0
         self.most = 0
         self.sizes: list[int] = []
+        self.served: set[str] = set()
+        """Hosts to which the node sends, while no client takes anything."""
 
-    async def _send(self, body: bytes) -> None:
+    async def _send(self, host: str, body: bytes) -> None:
         self.sending += 1
+        if not self.taking.is_set():
+            self.served.add(host)
         self.unread += len(body)
         self.most = max(self.most, self.unread)
         await self.taking.wait()
@@ -70,7 +80,7 @@ class Clients:
         data = request[4:]
         asker = Asker(host, topics, OpenAccess(Principal(host)))
         answer = await self.own.begin(data, head_of(Reader(data)), asker)
-        await answer(self._send)
+        await answer(partial(self._send, host))
 
 
 def ask_all(requests: Sequence[tuple[bytes, str]]) -> Clients:
@@ -106,8 +116,12 @@ def test_descriptions_that_clients_do_not_take_have_bounded_memory() -> None:
 
 def test_offsets_that_clients_do_not_take_have_bounded_memory() -> None:
     """A request of 40 KB names one partition ten thousand times, and asks for 40 MB."""
-    rows = [wire.text("t") + wire.array([struct.pack(">i", 0)] * 9_999)]
-    request = wire.request(api.OFFSET_FETCH, 5, wire.text("g") + wire.array(rows))
-    found = ask_all([(request, "h")] * 4)
+    found = ask_all([(all_offsets(), "h")] * 4)
     assert len(found.sizes) == 4
     assert found.most < 42e6
+
+
+def test_a_host_that_takes_no_answers_does_not_stop_the_clients_of_others() -> None:
+    names = [f"g{at}" for at in range(4)]
+    found = ask_all([*[(describe(names), "slow")] * 8, (all_offsets(), "other")])
+    assert found.served == {"slow", "other"}
