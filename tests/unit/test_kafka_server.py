@@ -1,6 +1,7 @@
 """A connection of a Kafka client gives back what it has, however it ends."""
 
 import asyncio
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from lognode.client.protocol.errors import Unauthorized
 from lognode.node.kafka.room import Room
-from lognode.node.kafka.server import _Connection
+from lognode.node.kafka.server import _Connection, _Endings
+from lognode.node.kafka.wire import Malformed
 
 TURNS = 12
 """Turns of the loop in which a connection ends; more than enough."""
@@ -32,7 +34,7 @@ def test_a_client_that_leaves_while_its_connection_ends_gives_all_back(turns: in
         transport = SimpleNamespace(abort=lambda: given.append("socket"))
         writer: Any = SimpleNamespace(get_extra_info=lambda _: None, transport=transport)
         guest: Any = SimpleNamespace(host="h", reader=asyncio.StreamReader())
-        connection = _Connection(door, accesses, None, Room(1), guest, writer)
+        connection = _Connection(door, accesses, None, Room(1), guest, writer, _Endings())
         serving = asyncio.create_task(connection.serve())
         for _ in range(3):
             await asyncio.sleep(0)
@@ -44,3 +46,20 @@ def test_a_client_that_leaves_while_its_connection_ends_gives_all_back(turns: in
 
     asyncio.run(run())
     assert sorted(given) == ["access", "session", "socket"]
+
+
+def test_a_client_that_breaks_the_protocol_again_and_again_does_not_fill_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endings, now = _Endings(), 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with caplog.at_level(logging.INFO, "lognode.kafka"):
+        for _ in range(1_000):
+            endings.tell(Malformed("a field has -7 bytes"))
+        endings.tell(KeyError("an error of the node"))
+        endings.tell(ConnectionResetError())
+        now += 11
+        endings.tell(TimeoutError())
+    assert [each.levelname for each in caplog.records] == ["INFO", "ERROR", "INFO"]
+    last: Any = caplog.records[-1]
+    assert last.fields == {"reason": "the client was too slow", "others_since": 999}
