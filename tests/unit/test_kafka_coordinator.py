@@ -12,7 +12,9 @@ from lognode.client.protocol.principal import Principal
 from lognode.client.protocol.reads import LATEST
 from lognode.node.access.access import OpenAccess
 from lognode.node.kafka import codes
-from lognode.node.kafka.coordinator import Coordinator
+from lognode.node.kafka import coordinator as of_groups
+from lognode.node.kafka.coordinator import Coordinator, Guest
+from lognode.node.kafka.group import Joined, Wish
 from lognode.node.kafka.group_answers import Committed, Position
 from lognode.node.kafka.group_requests import Commit, Mark, Positions
 from lognode.node.kafka.group_store import Head, Stored, packed
@@ -140,6 +142,7 @@ class Claims(World):
         self._waits = iter(waits)
         self.claimed: list[bytes] = []
         self.names: list[str] = []
+        self.fails = False
 
     async def all_ranges(self, *_: Any) -> list[Any]:
         return []
@@ -161,6 +164,8 @@ class Claims(World):
         return Head(len(self.claimed), self.claimed[-1], 0) if self.claimed else None
 
     async def append(self, _: str, head: Head, *__: Any) -> int:
+        if self.fails:
+            raise SILENT
         self.claimed.append(head.claim)
         return len(self.claimed)
 
@@ -216,5 +221,69 @@ def test_a_list_of_many_groups_lets_the_loop_run() -> None:
         turning.cancel()
         assert error == codes.NONE
         assert found == sorted((name, "") for name in names if name != "g7")
+
+    asyncio.run(run())
+
+
+def asker_of(host: str) -> Asker:
+    topics: Any = SimpleNamespace()
+    return Asker(host, topics, OpenAccess(Principal(host)))
+
+
+def test_a_host_has_half_of_the_groups_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a host could keep the clients of all others out of groups."""
+    monkeypatch.setattr(of_groups, "GROUPS_MAX", 4)
+
+    async def run() -> None:
+        world = Claims()
+        own, _ = coordinator(world)
+        own._store = world  # type: ignore[assignment]
+        one, other = asker_of("one"), asker_of("other")
+        assert [await own.claim(f"a{at}", one) for at in range(3)] == [
+            codes.NONE, codes.NONE, codes.COORDINATOR_NOT_AVAILABLE,
+        ]  # fmt: skip
+        assert await own.claim("a0", one) == codes.NONE, "the node has the group already"
+        own._drop(own._groups["a0"])
+        assert await own.claim("a2", one) == codes.NONE, "another group has ended"
+        assert [await own.claim(f"b{at}", other) for at in range(3)] == [
+            codes.NONE, codes.NONE, codes.COORDINATOR_NOT_AVAILABLE,
+        ]  # fmt: skip
+        world.fails = True
+        own._drop(own._groups["b0"])
+        assert await own.claim("b0", other) == codes.COORDINATOR_NOT_AVAILABLE
+        world.fails = False
+        assert await own.claim("b0", other) == codes.NONE, "a failed claim counts no longer"
+        await own.close()
+        assert not own._claims
+
+    asyncio.run(run())
+
+
+def test_the_members_of_a_host_have_half_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members stay as long as their sessions, also when their connections have ended."""
+    monkeypatch.setattr(of_groups, "BYTES_MAX", 8_000)
+
+    async def run() -> None:
+        world = Claims()
+        own, _ = coordinator(world)
+        own._store = world  # type: ignore[assignment]
+
+        async def join(group: str, host: str) -> Joined:
+            wish = Wish(group, "", 10_000, 10_000, "consumer", [("range", bytes(1_000))])
+            return await own.join(wish, Guest("c", asker_of(host)))
+
+        first = [asyncio.create_task(join("a", "one")) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        refused = [each.result().error for each in first if each.done()]
+        assert refused == [codes.GROUP_MAX_SIZE_REACHED] * 2
+        second = [asyncio.create_task(join("b", "other"))]
+        await asyncio.sleep(0.1)
+        assert not second[0].done(), "the member of the other host waits for its group"
+        assert set(own._bytes) == {"one", "other"}
+        for each in (*first, *second):
+            each.cancel()
+        await asyncio.gather(*first, *second, return_exceptions=True)
+        assert not own._bytes, "all is given back"
+        await own.close()
 
     asyncio.run(run())
