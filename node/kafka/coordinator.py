@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -26,6 +27,7 @@ from typing import Final, NamedTuple
 from ...client.cluster import Cluster, LogRoutes, retrieve
 from ...client.protocol import limits
 from ...client.protocol.address import split_address
+from ...client.protocol.cluster import METADATA
 from ...client.protocol.errors import (
     Fenced,
     InvalidArgument,
@@ -56,7 +58,8 @@ from .topics import GROUPS_LOG, Topics
 
 GROUPS_MAX: Final = 10_000
 BYTES_MAX: Final = 64 * limits.MIB
-"""Memory of all members of this node's groups, with their assignments."""
+"""Memory of all members of this node's groups; a host has half of it. Assignments may have as much
+besides."""
 _TIMEOUT_S: Final = 10.0
 _TICK_S: Final = 0.2
 _LOOK_S: Final = 0.5
@@ -80,12 +83,16 @@ class Guest(NamedTuple):
 class _Held:
     """A group of this node, with its commits."""
 
-    def __init__(self, name: str, key: bytes, ledger: Ledger, now: float) -> None:
+    def __init__(
+        self, name: str, host: str, key: bytes, ledger: Ledger, group: Group, now: float
+    ) -> None:
         self.name = name
+        self.host = host
+        """The host of the client for which the group was claimed."""
         self.key = key
         """The front of the keys of the group, which says the range."""
         self.ledger = ledger
-        self.group = Group(ledger.generation)
+        self.group = group
         self.used_at = now
 
 
@@ -106,7 +113,10 @@ class Coordinator:
         self._brokers = brokers
         self._groups: dict[str, _Held] = {}
         self._loading: dict[str, asyncio.Task[_Held]] = {}
-        self._bytes = 0
+        self._bytes: Counter[str] = Counter()
+        """Memory of the members of each host."""
+        self._claims: Counter[str] = Counter()
+        """Groups that were claimed, or are being claimed, for clients of each host."""
         self._tickets = 0
         self._waiting: dict[int, asyncio.Future[Joined | Synced]] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -189,19 +199,24 @@ class Coordinator:
     async def _claimed(self, group: str, asker: Asker) -> _Held:
         """Return a group of this node, claimed. Raises Refused."""
         _check_may_use(group, asker)
+        deadline = self._deadline()
         held = self._groups.get(group)
         if held is None:
-            deadline = self._deadline()
             await self._check_own(group, deadline)
+            held = self._groups.get(group)  # another request may have claimed the group meanwhile
+        if held is None:
             task = self._loading.get(group)
             if task is None:
-                if len(self._groups) + len(self._loading) >= GROUPS_MAX:
+                host, most = asker.host, GROUPS_MAX
+                if self._claims.total() >= most or self._claims[host] >= most // 2:
                     raise Refused(
                         codes.COORDINATOR_NOT_AVAILABLE,
-                        f"the node has {GROUPS_MAX:,} groups, which is the limit",
+                        f"the node has {most:,} groups, or half as many of this host",
                     )
-                task = self._loading[group] = asyncio.create_task(self._load(group, deadline))
-                task.add_done_callback(partial(self._loaded, group))
+                self._claims[host] += 1
+                task = asyncio.create_task(self._load(group, host, deadline))
+                self._loading[group] = task
+                task.add_done_callback(partial(self._loaded, group, host))
             try:
                 held = await asyncio.shield(task)
             except LognodeError as error:
@@ -210,18 +225,38 @@ class Coordinator:
         held.used_at = self._cluster.now()
         return held
 
-    async def _load(self, group: str, deadline: float) -> _Held:
+    async def _load(self, group: str, host: str, deadline: float) -> _Held:
         ledger = Ledger(self._store, group)
         await ledger.open(deadline)
         key = self._store.prefix((await self._store.topic(deadline)).routes, group)
-        held = self._groups[group] = _Held(group, key, ledger, self._cluster.now())
+        members = Group(ledger.generation, self._grew)
+        now = self._cluster.now()
+        held = self._groups[group] = _Held(group, host, key, ledger, members, now)
         if self._watching is None or self._watching.done():
             self._watching = asyncio.create_task(self._watch())
         return held
 
-    def _loaded(self, group: str, task: "asyncio.Task[_Held]") -> None:
+    def _loaded(self, group: str, host: str, task: "asyncio.Task[_Held]") -> None:
         del self._loading[group]
         retrieve(task)
+        if task.cancelled() or task.exception() is not None:
+            self._unclaimed(host)
+
+    def _unclaimed(self, host: str) -> None:
+        self._claims[host] -= 1
+        if not self._claims[host]:
+            del self._claims[host]
+
+    def _grew(self, host: str, by: int) -> None:
+        self._bytes[host] += by
+        if not self._bytes[host]:
+            del self._bytes[host]
+
+    def _has_room(self, size: int, host: str, most: int) -> bool:
+        """Whether the members of a host may have so many bytes more. A host has half of all at
+        most: otherwise one host could keep the members of others out for as long as its sessions
+        last."""
+        return self._bytes.total() + size <= most and self._bytes[host] + size <= most // 2
 
     # Members.
 
@@ -238,8 +273,8 @@ class Coordinator:
         try:
             held = await self._claimed(wish.group, guest.asker)
             growth = held.group.growth(wish)
-            if growth > 0 and self._bytes + growth > BYTES_MAX:
-                raise Refused(codes.GROUP_MAX_SIZE_REACHED, f"all members have {self._bytes} bytes")
+            if growth > 0 and not self._has_room(growth, guest.asker.host, BYTES_MAX):
+                raise Refused(codes.GROUP_MAX_SIZE_REACHED, "the members have too many bytes")
         except Refused as refusal:
             return Joined(refusal.code, wish.member)
         client = guest.client[:_CLIENT_CHARS]
@@ -247,7 +282,7 @@ class Coordinator:
 
         def begin(ticket: int) -> None:
             held.group.join(wish, ticket, self._cluster.now(), name=name, client=client,
-                            host=f"/{guest.asker.host}")  # fmt: skip
+                            host=guest.asker.host)  # fmt: skip
 
         answer = await self._answered(held, begin)
         assert isinstance(answer, Joined)
@@ -258,10 +293,8 @@ class Coordinator:
         try:
             held = await self._member_group(asked.group, asker)
             size = sum(map(len, asked.assignments.values()))
-            if self._bytes + size > 2 * BYTES_MAX:
-                raise Refused(
-                    codes.COORDINATOR_NOT_AVAILABLE, f"all members have {self._bytes} bytes"
-                )
+            if not self._has_room(size, asker.host, 2 * BYTES_MAX):
+                raise Refused(codes.COORDINATOR_NOT_AVAILABLE, "the members have too many bytes")
         except Refused as refusal:
             return Synced(refusal.code)
 
@@ -289,9 +322,8 @@ class Coordinator:
             held = await self._member_group(asked.group, asker)
         except Refused as refusal:
             return refusal.code
-        before = held.group.size
         error = held.group.leave(asked.member, self._cluster.now())
-        self._deliver(held, before)
+        self._deliver(held)
         return error
 
     async def _answered(self, held: _Held, begin: Callable[[int], None]) -> Joined | Synced:
@@ -300,20 +332,17 @@ class Coordinator:
         ticket = self._tickets
         future: asyncio.Future[Joined | Synced] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = future
-        before = held.group.size
         begin(ticket)
-        self._deliver(held, before)
+        self._deliver(held)
         try:
             return await future
         finally:
             if self._waiting.pop(ticket, None) is not None:  # the client has left
-                before = held.group.size
                 held.group.gone(ticket, self._cluster.now())
-                self._deliver(held, before)
+                self._deliver(held)
 
-    def _deliver(self, held: _Held, bytes_before: int) -> None:
+    def _deliver(self, held: _Held) -> None:
         """Hand the answers of a group to the requests that wait."""
-        self._bytes += held.group.size - bytes_before
         held.ledger.note(held.group.generation)
         for ticket, answer in held.group.replies():
             future = self._waiting.pop(ticket, None)
@@ -404,6 +433,12 @@ class Coordinator:
                 wanted = await self._store.partitions(asked.group, deadline)
             found = await self._store.offsets(asked.group, wanted, deadline)
             ids = await _log_ids((topic for topic, _ in wanted), asker, deadline)
+            if any(each is not None and each.log_id > ids[topic][0] > 0
+                   for each, (topic, _) in zip(found, wanted, strict=True)):  # fmt: skip
+                # Ids of logs rise. So this node does not know the newest topic of that name yet, or
+                # the offset is from another cluster.
+                await self._cluster.look(METADATA, {"limit": 1}, deadline, newer=True)
+                ids = await _log_ids((topic for topic, _ in wanted), asker, deadline)
             if any(error == codes.COORDINATOR_NOT_AVAILABLE for _, _, error in ids.values()):
                 raise Refused(codes.NOT_COORDINATOR, "a topic cannot be looked up now")
         except Refused as refusal:
@@ -435,7 +470,7 @@ class Coordinator:
 
     async def describe(self, names: Sequence[str], asker: Asker) -> list[GroupRow]:
         """Return groups by name, each with its members."""
-        return [await self._described(name, asker) for name in names]
+        return [await self._described(name, asker) async for name in one_by_one(names)]
 
     async def _described(self, name: str, asker: Asker) -> GroupRow:
         if not asker.may_see(name):
@@ -455,7 +490,7 @@ class Coordinator:
         group = held.group
         is_stable = group.state is State.STABLE
         rows = [
-            MemberRow(each.name, each.client, each.host,
+            MemberRow(each.name, each.client, f"/{each.host}",
                       each.metadata(group.protocol) if is_stable else b"", each.assignment)
             for each in group.members.values()
         ]  # fmt: skip
@@ -481,7 +516,8 @@ class Coordinator:
             return codes.COORDINATOR_NOT_AVAILABLE, []
         kinds = dict.fromkeys(stored, "")
         kinds |= {held.name: held.group.kind for held in self._groups.values()}
-        return codes.NONE, sorted(each for each in kinds.items() if asker.may_see(each[0]))
+        seen = await in_slices(each for each in kinds.items() if asker.may_see(each[0]))
+        return codes.NONE, await asyncio.to_thread(sorted, seen)
 
     def numbers(self) -> Mapping[str, int]:
         """Return the number of groups that this node coordinates, and of their members."""
@@ -508,9 +544,9 @@ class Coordinator:
     async def _tick(self) -> None:
         """Let time pass in the groups."""
         async for held in one_by_one(list(self._groups.values())):
-            now, before = self._cluster.now(), held.group.size
+            now = self._cluster.now()
             held.group.tick(now)
-            self._deliver(held, before)
+            self._deliver(held)
             is_empty = held.group.state is State.EMPTY and held.ledger.is_idle
             if is_empty and now - held.used_at > _IDLE_S:
                 self._drop(held)
@@ -531,9 +567,9 @@ class Coordinator:
         """Forget a group; its members look for the coordinator."""
         if self._groups.get(held.name) is held:
             del self._groups[held.name]
-        before = held.group.size
+            self._unclaimed(held.host)
         held.group.end()
-        self._deliver(held, before)
+        self._deliver(held)
 
     def _deadline(self) -> float:
         return self._cluster.now() + _TIMEOUT_S
@@ -580,7 +616,7 @@ async def _log_ids(
 
     async def look(name: str) -> None:
         try:
-            topic = await asker.topics.known(name, deadline)
+            topic = await asker.topics.as_of_now(name, deadline)
         except LognodeError as error:
             if isinstance(error, LogNotFound):
                 asker.topics.gone(name)

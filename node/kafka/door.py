@@ -198,6 +198,9 @@ def _waits(head: Head, answer: grouping.Answer) -> Finish:
     """Requests of groups may wait long, and hold no room for requests meanwhile."""
 
     async def finish(send: Send) -> None:
-        await send(_answer(head, await answer()))
+        async def send_body(body: bytes) -> None:
+            await send(_answer(head, body))
+
+        await answer(send_body)
 
     return finish

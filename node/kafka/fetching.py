@@ -210,8 +210,7 @@ class Fetching:
         """The error of each topic."""
         for name in dict.fromkeys(each.topic for each in asked):
             try:
-                topic = await self._topics.known(name, deadline)
-                await topic.news.ask_all(deadline)
+                await self._ask_all(name, deadline)
                 fresh[name] = codes.NONE
             except LognodeError as error:
                 fresh[name] = self._failed(name, error)
@@ -219,6 +218,14 @@ class Fetching:
             await self._offset(each, fresh[each.topic], deadline)
             async for each in one_by_one(asked)
         ]
+
+    async def _ask_all(self, name: str, deadline: float) -> None:
+        """Ask where the partitions of a topic begin and end; again, if the answer shows that
+        somebody else has created the topic anew."""
+        asked: Topic | None = None
+        while (topic := await self._topics.known(name, deadline)) is not asked:
+            await topic.news.ask_all(deadline)
+            asked = topic
 
     async def _offset(self, asked: Asked, error: int, deadline: float) -> Offset:
         if error:

@@ -29,7 +29,7 @@ membership cannot come back, so it is removed when its connection ends.
 import enum
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ...client.protocol import limits
@@ -44,6 +44,7 @@ REBALANCE_S_MAX: Final = 1_800.0
 FIRST_JOINS_S: Final = 1.0
 NO_GENERATION: Final = -1
 _GENERATIONS_END: Final = (1 << 31) - 1
+_KIND_CHARS_MAX: Final = 255
 _MEMBER_BYTES: Final = 1_000
 """What a member costs besides its metadata and its assignment."""
 
@@ -133,9 +134,13 @@ class Member:
 
 
 class Group:
-    """A group. `generation` is at least the last one that an earlier coordinator has noted."""
+    """A group. `generation` is at least the last one that an earlier coordinator has noted.
+    `on_size` is told of the bytes that members of a host have more, or less."""
 
-    def __init__(self, generation: int = 0) -> None:
+    def __init__(
+        self, generation: int = 0, on_size: Callable[[str, int], None] = lambda _, __: None
+    ) -> None:
+        self._on_size = on_size
         self.state = State.EMPTY
         self.generation = generation if 0 <= generation < _GENERATIONS_END else 0
         self.kind = ""
@@ -162,7 +167,7 @@ class Group:
     def growth(self, wish: Wish) -> int:
         """Return how many bytes more the group would have after a join."""
         own = self.members.get(wish.member)
-        before = 0 if own is None else _bytes_of(own.protocols)
+        before = -_MEMBER_BYTES if own is None else _bytes_of(own.protocols)
         return _bytes_of(wish.protocols) - before
 
     # Requests.
@@ -183,7 +188,7 @@ class Group:
             return
         if member is None:
             member = self.members[name] = Member(name, client, host)
-            self.size += member.size
+            self._grow(member, member.size)
         elif member.join_ticket is not None:  # a second connection has taken the place of the first
             self._tell(member.join_ticket, Joined(codes.REBALANCE_IN_PROGRESS, member.name))
         self._take_wish(member, wish, now)
@@ -204,7 +209,7 @@ class Group:
             return codes.INVALID_SESSION_TIMEOUT
         if wish.member and own is None:
             return codes.UNKNOWN_MEMBER_ID
-        if not wish.kind or not wish.protocols:
+        if not 0 < len(wish.kind) <= _KIND_CHARS_MAX or not wish.protocols:
             return codes.INCONSISTENT_GROUP_PROTOCOL
         others = [each for each in self.members.values() if each is not own]
         if others:
@@ -226,9 +231,9 @@ class Group:
         return self.state is State.STABLE and member.name != self.leader
 
     def _take_wish(self, member: Member, wish: Wish, now: float) -> None:
-        self.size -= member.size
+        before = member.size
         member.protocols = tuple(wish.protocols)
-        self.size += member.size
+        self._grow(member, member.size - before)
         member.session_s = wish.session_ms / 1000
         rebalance_ms = wish.rebalance_ms if wish.rebalance_ms > 0 else wish.session_ms
         member.rebalance_s = min(rebalance_ms / 1000, REBALANCE_S_MAX)
@@ -258,9 +263,9 @@ class Group:
             return
         self.state = State.STABLE
         for each in self.members.values():
-            self.size -= each.size
+            before = each.size
             each.assignment = assignments.get(each.name, b"")
-            self.size += each.size
+            self._grow(each, each.size - before)
             self._end_sync(each, codes.NONE, now)
 
     def heartbeat(self, name: str, generation: int, now: float) -> int:
@@ -313,7 +318,8 @@ class Group:
                 self._tell(member.join_ticket, Joined(codes.NOT_COORDINATOR, member.name))
             if member.sync_ticket is not None:
                 self._tell(member.sync_ticket, Synced(codes.NOT_COORDINATOR))
-        self.state, self.size, self.members = State.DEAD, 0, {}
+            self._grow(member, -member.size)
+        self.state, self.members = State.DEAD, {}
 
     def tick(self, now: float) -> None:
         """Remove members whose time is over, and end joins."""
@@ -410,7 +416,7 @@ class Group:
         if member.sync_ticket is not None:
             self._tell(member.sync_ticket, Synced(codes.UNKNOWN_MEMBER_ID))
         del self.members[member.name]
-        self.size -= member.size
+        self._grow(member, -member.size)
 
     def _end_sync(self, member: Member, error: int, now: float) -> None:
         ticket, member.sync_ticket = member.sync_ticket, None
@@ -419,6 +425,10 @@ class Group:
             self._tell(ticket, Synced(error, b"" if error else member.assignment))
 
     # Members.
+
+    def _grow(self, member: Member, by: int) -> None:
+        self.size += by
+        self._on_size(member.host, by)
 
     def _stranger(self, name: str, generation: int) -> int:
         """Return the error for a request that is not from a member of this generation, or 0."""

@@ -295,7 +295,7 @@ class Ledger:
         self._claim = os.urandom(_CLAIM_BYTES)
         self._head: Head | None = None
         """The last head of this coordinator; None while an append may be on its way."""
-        self._waiting: list[_Pending] = []
+        self._waiting: dict[asyncio.Future[None], _Pending] = {}
         self._rows = 0
         self._task: asyncio.Task[None] | None = None
         self.generation = 0
@@ -324,11 +324,19 @@ class Ledger:
         if self._rows + len(rows) > _WAITING_MAX:
             _fail(pending, Timeout("too many commits of the group wait", outcome="not_applied"))
             return pending.done
-        self._waiting.append(pending)
+        self._waiting[pending.done] = pending
         self._rows += len(rows)
+        pending.done.add_done_callback(self._left)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         return pending.done
+
+    def _left(self, done: "asyncio.Future[None]") -> None:
+        """Drop a commit whose client has left before its turn: otherwise clients that leave could
+        fill the memory. Nobody was told of the commit."""
+        pending = self._waiting.pop(done, None) if done.cancelled() else None
+        if pending is not None:
+            self._rows -= len(pending.rows)
 
     async def commit(self, rows: Sequence[Row], deadline: float) -> None:
         """Append offsets. Raises Fenced when another node coordinates the group, and the errors of
@@ -364,21 +372,22 @@ class Ledger:
         finally:
             self._task = None
             lost = Timeout("the node stops, or has failed", outcome="unknown")
-            for each in [*some, *self._waiting]:
+            for each in [*some, *self._waiting.values()]:
                 _fail(each, lost)
-            self._waiting, self._rows = [], 0
+            self._waiting, self._rows = {}, 0
 
     def _together(self) -> list[_Pending]:
         """Take the commits for the next append: of the first, and more of them while they fit."""
         some: list[_Pending] = []
         count = size = 0
-        for each in self._waiting:
+        for each in self._waiting.values():
             count += len(each.rows)
             size += sum(len(key) + len(value) for key, value in each.rows)
             if some and (count > _ROWS_TOGETHER or size > _BYTES_TOGETHER):
                 break
             some.append(each)
-        del self._waiting[: len(some)]
+        for each in some:
+            del self._waiting[each.done]
         self._rows -= sum(len(each.rows) for each in some)
         return some
 

@@ -8,6 +8,8 @@ protocol. An idle connection costs a socket and a timer.
 
 import asyncio
 import logging
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -55,6 +57,7 @@ _SLACK: Final = 8
 _CLOSE_S: Final = 1.0
 _LOGIN_S: Final = 10.0
 """How long a client of a cluster with tokens may take to authenticate."""
+_TELL_EVERY_S: Final = 10.0
 _DIALS_SHARE: Final = 4
 """One of so many descriptors is for connections to the nodes of the cluster."""
 
@@ -72,6 +75,7 @@ class KafkaServer:
         self._tls = tls
         self._connections_max = connections_max
         self._room = Room(_REQUESTS_BYTES_MAX, _OF_HOST)
+        self._endings = _Endings()
         self._guests: dict[_Guest, asyncio.Task[None] | None] = {}
         self._hosts: Counter[str] = Counter()
         self._entrance: Entrance | None = None
@@ -128,10 +132,10 @@ class KafkaServer:
             return
         try:
             connection = _Connection(
-                self._door, self._accesses, self._tls, self._room, guest, writer
+                self._door, self._accesses, self._tls, self._room, guest, writer, self._endings
             )
         except LognodeError as error:
-            _tell(error)
+            self._endings.tell(error)
             writer.transport.abort()
             return
         self._guests[guest] = asyncio.create_task(connection.serve())
@@ -175,8 +179,9 @@ class _Connection:
 
     def __init__(
         self, door: KafkaDoor, accesses: Accesses, tls: NodeTls | None, room: Room,
-        guest: _Guest, writer: asyncio.StreamWriter,
+        guest: _Guest, writer: asyncio.StreamWriter, endings: "_Endings",
     ) -> None:  # fmt: skip
+        self._endings = endings
         self._door = door
         self._accesses = accesses
         self._room = room
@@ -203,14 +208,15 @@ class _Connection:
         try:
             await asyncio.wait([*parts, self._ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Nothing waits before all is given back: a client that leaves now cancels this task.
             for part in parts:
                 part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
             self._accesses.closed(self)
             self._session.close()
             self._writer.transport.abort()
+            await asyncio.gather(*parts, return_exceptions=True)
         for part in parts:
-            _tell(None if part.cancelled() else part.exception())
+            self._endings.tell(None if part.cancelled() else part.exception())
 
     @property
     def awaits_answers(self) -> bool:
@@ -219,7 +225,7 @@ class _Connection:
 
     def refuse(self, error: LognodeError) -> None:
         """End the connection, whose rights have ended."""
-        _tell(error)
+        self._endings.tell(error)
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -303,12 +309,29 @@ def tls_ended(server: KafkaServer | None) -> int:
     return 0 if server is None else server.tls_ended
 
 
-def _tell(error: BaseException | None) -> None:
-    """Log why a connection ended, unless the client has left."""
-    if error is None or isinstance(error, (ConnectionError, EOFError)):
-        return
-    if isinstance(error, (Malformed, TimeoutError, LognodeError)):
-        told = str(error) or "the client was too slow"
-        log.info("kafka connection closed", extra={"fields": {"reason": told}})
-        return
-    log.error("kafka request failed", exc_info=error)
+class _Endings:
+    """Logs why connections end: at most a line in ten seconds of what clients do, and of errors of
+    the node. A client that connects again and again does not fill the log."""
+
+    def __init__(self) -> None:
+        self._told_s: dict[int, float] = {}
+        """When there was a line, by level."""
+        self._untold: Counter[int] = Counter()
+
+    def tell(self, error: BaseException | None) -> None:
+        """Log why a connection ended, unless the client has left."""
+        if error is None or isinstance(error, (ConnectionError, EOFError)):
+            return
+        is_clients = isinstance(error, (Malformed, TimeoutError, LognodeError))
+        level = logging.INFO if is_clients else logging.ERROR
+        now = time.monotonic()
+        if now - self._told_s.get(level, -math.inf) < _TELL_EVERY_S:
+            self._untold[level] += 1
+            return
+        fields = {"others_since": self._untold.pop(level, 0)}
+        self._told_s[level] = now
+        if is_clients:
+            told = {"reason": str(error) or "the client was too slow", **fields}
+            log.info("kafka connection closed", extra={"fields": told})
+        else:
+            log.error("kafka request failed", exc_info=error, extra={"fields": fields})

@@ -17,6 +17,8 @@ from .refused import Refused
 GROUPS_LOG: Final = "_kafka_groups"
 """The log with the committed offsets of consumer groups. Kafka clients do not see it as a topic."""
 _CLOSE_S = 1.0
+_LAST_KEY: Final = b"\xff\xff"
+"""A key in the last range of a log: the node then describes this range alone."""
 
 
 class Topic:
@@ -70,6 +72,13 @@ class Topics:
         if name == GROUPS_LOG:
             raise LogNotFound(f"log {name!r} is not a topic", log=name)
         return await self._known(name, deadline)
+
+    async def as_of_now(self, name: str, deadline: float) -> Topic:
+        """Do what `known` does, with the newest metadata of this node: somebody else may have
+        deleted the topic and created it again."""
+        if name in self._topics:
+            await self._cluster.refresh(name, deadline, key=_LAST_KEY)
+        return await self.known(name, deadline)
 
     async def of_groups(self, deadline: float) -> Topic:
         """Return the log of consumer groups. Raises LogNotFound, Unavailable, Timeout."""

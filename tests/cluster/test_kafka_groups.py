@@ -427,7 +427,7 @@ def test_members_join_by_single_requests_and_a_client_that_leaves_frees_the_grou
         assert joined(short)[0] == codes.INVALID_SESSION_TIMEOUT
         unlike = raw.ask(wire.join("single", protocols=[("sticky", b"m")]))
         assert joined(unlike)[0] == codes.INCONSISTENT_GROUP_PROTOCOL
-        assert raw.ask(wire.join("single", protocols=[("p", b"")] * 65)) == b""
+        assert raw.ask(wire.join("single", protocols=[("p", b"")] * 33)) == b""
 
 
 def test_kafka_clients_do_not_see_the_log_of_groups(
@@ -445,3 +445,38 @@ def test_kafka_clients_do_not_see_the_log_of_groups(
     with pytest.raises(KafkaException) as error:
         admin.delete_topics([LOG])[LOG].result(20)
     assert error.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["up", "restarted"])
+def test_S2_a_commit_is_about_the_topic_that_exists_now(
+    kafka: testing.LocalCluster, client: lognode.Client, restarts: bool
+) -> None:
+    """Somebody else has deleted the topic and created it again: what the coordinator knew of the
+    topic is old. A consumer that began at the offset in the earlier topic would pass over records.
+    """
+    topic, group = f"again{restarts:d}", f"repeaters{restarts:d}"
+    client.create_log(topic, kafka_partitions=1)
+    asked = wire.positions(group, [(topic, 0)])
+    with at_coordinator(kafka, group) as raw:
+        assert outcomes(raw.ask(wire.commit(group, [(topic, 0, 50, "")]))) == [codes.NONE]
+        assert offset_of(raw.ask(asked))[0] == 50
+        client.delete_log(topic)
+        client.create_log(topic, kafka_partitions=2)
+        if not restarts:
+            testing.eventually(
+                lambda: offset_of(raw.ask(asked))[0] == -1,
+                what="the offset of the earlier topic is gone",
+            )
+        testing.eventually(
+            lambda: outcomes(raw.ask(wire.commit(group, [(topic, 1, 7, "")]))) == [codes.NONE],
+            what="the node knows of the second partition",
+        )
+        again = wire.positions(group, [(topic, 1)])
+        assert offset_of(raw.ask(again))[0] == 7
+    if restarts:
+        own = kafka.nodes[coordinator_of(kafka, group) - 1]
+        own.kill()
+        own.start()
+        own.wait_ready()
+        with at_coordinator(kafka, group) as raw:
+            testing.eventually(lambda: offset_of(raw.ask(again))[0] == 7, what="the commit is kept")

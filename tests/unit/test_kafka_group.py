@@ -340,5 +340,24 @@ def test_a_member_that_joins_again_grows_by_its_new_metadata() -> None:
         return play.group.growth(wish)
 
     own = sum(len(name) + len(metadata) for name, metadata in RANGE)
-    assert growth("", b"x" * 10) == 15
+    assert growth("", b"x" * 10) == 15 + group._MEMBER_BYTES
     assert growth(leader, b"x" * 1_000) == 1_005 - own
+
+
+def test_every_new_member_grows_the_group() -> None:
+    """Also a member without metadata, whose protocol has no name: a node counts its members'
+    bytes."""
+    own = Group()
+    wish = Wish("g", "", 10_000, 10_000, "consumer", [("", b"")])
+    before = own.size
+    growth = own.growth(wish)
+    own.join(wish, 1, 0.0, name="m")
+    assert growth == own.size - before > 0
+    assert own.growth(wish._replace(member="m")) == 0
+
+
+def test_a_long_type_of_a_protocol_is_refused() -> None:
+    """It would stay in memory, and in every list of groups."""
+    play = Play()
+    refused = play.answers[play.join(kind="k" * 256)]
+    assert refused.error == codes.INCONSISTENT_GROUP_PROTOCOL

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -201,3 +202,33 @@ def test_an_answer_about_offsets_waits_for_a_commit_of_the_same_step() -> None:
         await done
 
     asyncio.run(run())
+
+
+def test_commits_of_clients_that_leave_before_their_turn_are_dropped() -> None:
+    """Otherwise a client that sends commits and leaves, again and again, fills the memory."""
+    may_go_on = asyncio.Event()
+
+    class Slow(OneGroup):
+        async def append(self, *of: Any) -> int:
+            if self.seq:
+                await may_go_on.wait()
+            return await super().append(*of)
+
+    group = Slow(4)
+
+    async def run() -> None:
+        own = await opened(group)
+        under_way = own.submit([row(0, 5)], LONG)
+        await asyncio.sleep(0)
+        left = [own.submit([row(1, n)] * 4_000, LONG) for n in range(10)]
+        stays = own.submit([row(2, 6)], LONG)
+        for each in left:
+            each.cancel()
+        await asyncio.sleep(0)
+        assert own._rows == 1
+        may_go_on.set()
+        await under_way
+        await stays
+
+    asyncio.run(run())
+    assert group.values == {b"p0": b"000005", b"p2": b"000006"}

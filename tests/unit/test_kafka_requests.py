@@ -231,7 +231,7 @@ def test_requests_of_groups_have_their_fields_in_each_version() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        wire.join("g", protocols=[("p", b"")] * 65),
+        wire.join("g", protocols=[("p", b"")] * 33),
         wire.sync("g", "m", 1, {str(n): b"" for n in range(10_001)}),
         wire.commit("g", [("t", n, 1, "") for n in range(5_001)]),
         wire.positions("g", [("t", n) for n in range(5_001)]),
