@@ -53,7 +53,8 @@ clock: the chain is the register.
    listing shows this manifest as the head. All replicas of the node that name the file have claimed
    it, each in its own chain, and each remembers the place that its chain names. The node stores
    these places durably before it deletes the copy. A file that the head does not hold may be
-   claimed with its upload, which has the label of the head from which the manifest is made.
+   claimed with its upload, which has the label of the head from which the manifest is made. Before
+   the deletion a listing shows all parts of the file: manifests can be wrong where rule 11 fails.
 8. A claim ends when the durable base of the replica no longer names the file, and then never comes
    back without a new manifest (7).
 9. The first manifest of a generation has no claims, and names the members of the generation. A
@@ -65,8 +66,13 @@ clock: the chain is the register.
    The head of the chain stays as long: the files may be those of another chain.
 10. Only files of which the node has a copy are merged. A leader that has no copy of a file of its
    base publishes the place that it remembers (`planning.Adopt`), and uploads nothing.
+11. A process writes manifests only into the tier with which it began, by the token in `tier.json`.
 
 Executions that shaped the code:
+
+- A directory is unmounted while the nodes run, and the leader has a head in memory: without rule 11
+  it puts files and manifests below the mount point, and nodes delete their copies. Or the tier is
+  mounted again before the next look, and a manifest of the wrong place is the head.
 
 - A leader is paused before it publishes n + 1, another leads and publishes n + 1 to n + 9, and a
   sweep removes the manifests below n + 9. The first leader wakes up and puts n + 1. It is below the

@@ -291,8 +291,19 @@ class Keeping:
             await self._kept.store(gid, {**known, **moved})
 
     async def _delete(self, wished: Iterable[str]) -> None:
-        """Delete the copies of those files that no replica here needs from the disk."""
+        """Delete the copies of those files that no replica here needs from the disk.
+
+        The tier is looked at first: a manifest also holds a file whose parts somebody removed, or
+        that went to another place while a mount was away. Raises CorruptData if the tier lacks a
+        file, and the errors of the store.
+        """
+        lacks = None
         for name in self._free(wished):
+            place = self._kept.place(name)
+            held = None if place is None else Held(*place)
+            if held is None or not await self._workers.run(partial(self._store.has, held)):
+                lacks = name
+                continue
             try:
                 await self._far.keep_pages(name)
             except (CorruptData, OSError) as error:
@@ -303,6 +314,12 @@ class Keeping:
             await self._host.give_up(gone)
             for each in gone:
                 log.info("the file is in the tier only", extra={"fields": {"id": each}})
+        if lacks is not None:
+            raise CorruptData(
+                f"file {lacks} stays on the disk: the tier lacks parts of the file. Run "
+                "`lognode tier verify`",
+                outcome="not_applied",
+            )
 
     def _free(self, wished: Iterable[str]) -> list[str]:
         """Return those of the files that each replica here has in the tier, and no work uses."""
@@ -347,7 +364,11 @@ class Keeping:
     async def _joined(self, gid: GroupId, wished: list[str], own: Own) -> list[str]:
         """Claim files of a generation that may have no replica here; return what is claimed."""
         head = await self._head(own)
-        names = claims.claimable(head, wished)
+        names = [
+            name for name in claims.claimable(head, wished)
+            if head is not None
+            and await self._workers.run(partial(self._store.has, head.held[name]))
+        ]  # fmt: skip
         word = claims.joining(self._node_id, head, names)
         if word is None or not names:
             return []

@@ -5,6 +5,7 @@ The tier is a directory. A tier that is away is a directory that was moved away.
 
 import contextlib
 import random
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,34 @@ def test_without_the_tier_old_reads_say_so_and_all_else_goes_on(tmp_path: Path) 
 
         testing.eventually(reads, what="old entries are read again")
         assert log.append("first", b"again", expect=seq_of(log, "first"))
+
+
+def test_a_directory_without_its_mount_gets_no_manifest_and_no_file_leaves_the_disk(
+    tmp_path: Path,
+) -> None:
+    """Files that go to an unmounted directory are away once the tier is mounted again."""
+    tier, away = tmp_path / "tier", tmp_path / "away"
+    with nodes(tmp_path, 1) as source:
+        (node,) = source.nodes
+        given_up(source)
+        before = entries(source)
+        tier.rename(away)
+        tier.mkdir()
+        errors = metric(node, "lognode_tier_errors_total")
+        fill(source, 40, 7)
+        testing.eventually(
+            lambda: metric(node, "lognode_tier_errors_total") > errors + 3 or only(node) > 20,
+            what="the node looks at the empty directory", timeout_s=60,
+        )  # fmt: skip
+        assert not list(tier.glob("manifests/*/*"))
+        assert local(node) > BOUND
+        shutil.rmtree(tier)
+        away.rename(tier)
+        testing.eventually(lambda: local(node) <= BOUND, what="files leave again", timeout_s=60)
+        kept = set(before)
+        assert [entry for entry in entries(source) if entry in kept] == before
+        assert len(entries(source)) == len(before) + 40 * 200
+        check_sound(source)
 
 
 @pytest.mark.by_hand
