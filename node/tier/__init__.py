@@ -73,7 +73,6 @@ Executions that shaped the code:
 - A directory is unmounted while the nodes run, and the leader has a head in memory: without rule 11
   it puts files and manifests below the mount point, and nodes delete their copies. Or the tier is
   mounted again before the next look, and a manifest of the wrong place is the head.
-
 - A leader is paused before it publishes n + 1, another leads and publishes n + 1 to n + 9, and a
   sweep removes the manifests below n + 9. The first leader wakes up and puts n + 1. It is below the
   head, so nobody reads it. The first leader removes nothing, and reads the head again soon.
