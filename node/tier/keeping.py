@@ -51,6 +51,9 @@ _IDLE_S: Final = 20.0
 grace time."""
 _ADDED_BYTES: Final = 16 * MIB
 """After so many bytes a member publishes the files that it has uploaded."""
+_JOIN_S: Final = 30.0
+_JOIN_FILE_S: Final = 0.2
+"""How long a base from a peer waits for the tier, and for each file: then files come from peers."""
 _NEVER: Final = float("-inf")
 
 log = logging.getLogger("lognode.tier")
@@ -351,15 +354,20 @@ class Keeping:
         if not wished:
             return
         try:
-            async with self._turn:
+            # A directory of a file server that is down gives no answer at all.
+            async with asyncio.timeout(_JOIN_S + len(wished) * _JOIN_FILE_S), self._turn:
                 found = await self._joined(gid, wished, _own_of(gid, record))
-        except LognodeError as error:
+        except (LognodeError, TimeoutError) as error:
             self._rests_until = time.monotonic() + _REST_S
-            self._progress.failed(error)
+            late = Unavailable("the tier gives no answer in time")
+            self._progress.failed(error if isinstance(error, LognodeError) else late)
             return
         for name in found:
-            with contextlib.suppress(LognodeError, OSError):
-                await self._far.fetch_pages(name)
+            try:
+                async with asyncio.timeout(_JOIN_S):
+                    await self._far.fetch_pages(name)
+            except (LognodeError, OSError):  # also TimeoutError, for a store that is away now
+                break
 
     async def _joined(self, gid: GroupId, wished: list[str], own: Own) -> list[str]:
         """Claim files of a generation that may have no replica here; return what is claimed."""

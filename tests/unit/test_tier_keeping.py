@@ -13,6 +13,7 @@ from lognode.client.protocol.errors import CorruptData, Unavailable
 from lognode.node.directory.kept_files import KeptFiles, Place
 from lognode.node.directory.meta_keys import kept_key, kept_row
 from lognode.node.replicas.pinned_files import PinnedFiles
+from lognode.node.tier import keeping
 from lognode.node.tier.keeping import Keeping
 from lognode.node.tier.manifest import Held, LogFacts, Manifest
 from lognode.node.tier.names import Chain, StoredFile
@@ -43,6 +44,8 @@ class Node:
         self.store = TierStore(self.objects)
         self.replicas: dict[GroupId, object] = {}
         self.pinned = PinnedFiles()
+        self.answers: asyncio.Event | None = None
+        """Requests to the store wait for this event, if there is one."""
         record = LogRecord(3, "orders", Policy(local_retention_bytes=1))
         metadata = SimpleNamespace(logs={3: record}, ranges={7: SimpleNamespace(log_id=3)})
         given: dict[str, Any] = {
@@ -73,6 +76,8 @@ class Node:
 
     async def run(self, call: Callable[[], T]) -> T:
         await asyncio.sleep(0)
+        if self.answers is not None:
+            await self.answers.wait()
         return call()
 
     async def _fetch_pages(self, content_id: str) -> None:
@@ -175,6 +180,19 @@ def test_a_replica_that_takes_a_later_base_claims_all_that_it_has_in_the_tier_on
     asyncio.run(node.keeping.join(NEW, node.base(1, 2, 3)))
     assert node.claimed(NEW) == {IDS[1], IDS[2]}
     assert dict(node.kept.of(NEW)) == {IDS[1]: PLACES[1], IDS[2]: PLACES[2]}
+
+
+def test_a_store_that_hangs_holds_up_no_base_from_a_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "_JOIN_S", 0.05)
+    node = Node()
+    node.publish(OLD, 0, 1, claims={})
+
+    async def join() -> None:
+        node.answers = asyncio.Event()
+        await asyncio.wait_for(node.keeping.join(OLD, node.base(1, 2)), 5)
+
+    asyncio.run(join())
+    assert not node.kept.of(OLD)
 
 
 def test_a_new_replica_leaves_only_files_whose_parts_the_tier_has() -> None:
