@@ -7,6 +7,7 @@ import contextlib
 import random
 import shutil
 from collections.abc import Iterator
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tier_contents import Tier
 
 import lognode
 from lognode import testing
+from lognode.client.batcher import Batcher
 from lognode.client.protocol.errors import LognodeError, Unavailable
 from lognode.node.main import main as run_program
 from lognode.testing import LocalCluster, LocalNode
@@ -210,6 +212,29 @@ def test_without_the_tier_old_reads_say_so_and_all_else_goes_on(tmp_path: Path) 
 
         testing.eventually(reads, what="old entries are read again")
         assert log.append("first", b"again", expect=seq_of(log, "first"))
+
+
+def test_an_append_with_acknowledgements_holds_up_no_other_while_the_tier_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier, away = tmp_path / "tier", tmp_path / "away"
+    with nodes(tmp_path, 1) as source, lognode.Client(source.servers, timeout=60) as client:
+        log = client.log(LOG)
+        given_up(source)
+        with log.consume("work", prefix="new-", start="latest") as consumer:
+            log.append("new-1", b"young")
+            batch = next(consumer)
+            tier.rename(away)
+            tier.write_text("in the way")
+            plain = Batcher.add_atomic
+            monkeypatch.setattr(Batcher, "add_atomic", partialmethod(plain, expect=1))
+            with pytest.raises(LognodeError):
+                log.append_batch([("first", b"again")], acks=[batch], timeout=3)
+            assert log.append("new-2", b"young", timeout=20)
+            tier.unlink()
+            away.rename(tier)
+            assert log.append_batch([("first", b"again")], acks=[batch], timeout=60)
+        check_sound(source)
 
 
 def test_a_directory_without_its_mount_gets_no_manifest_and_no_file_leaves_the_disk(
