@@ -100,6 +100,11 @@ Executions that shaped the code:
   at the place that its own chain named. The other child remembers the place of its own chain.
 - Two new replicas on one node claim files in the chain of the generation before, since their own
   chains have not begun: each adds to the claims of the node there, and removes none.
+- A node releases what it claimed for a replica that never began. The answer to the put is lost, or
+  the node is killed before it removes the row: the row has lost its places before the put, so no
+  fetch uses them. Claims by which a replica of the next generation lives stay.
+- A replica that has not spoken takes a later base from a peer, and claims files of that base. So
+  the node has spoken, and the chain before keeps nothing more: the claim names all that is absent.
 - A new member takes a base from a peer, and the peer's range drops a file meanwhile. The head no
   longer holds the file, so the claim fails, and the member takes a newer base.
 - A node with claims dies for good: its claims end with the next generation, of which the
