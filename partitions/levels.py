@@ -84,16 +84,17 @@ def check_kafka(level: int, partitions: int | None) -> None:
         )
 
 
-def check_local_retention(level: int, size: int | None) -> None:
-    """Raise Unsupported for a log with files in the tier only, at a level that has none.
+def check_local_retention(level: int, rules: Mapping[str, Any]) -> None:
+    """Raise Unsupported for rules of a log with files in the tier only, at a level without these.
 
-    A leader of an earlier version would forget which files nodes have in the tier only.
+    A leader of an earlier version would forget which files nodes have in the tier only. And a
+    member of an earlier version refuses a change that names the rule, whatever the value is.
     """
-    if size is not None and level < TIER_ONLY_FROM:
+    if level < TIER_ONLY_FROM and "local_retention_bytes" in rules:
         raise Unsupported(
-            f"local_retention_bytes is {size}, and the cluster is at feature level {level}; the "
-            f"rule needs level {TIER_ONLY_FROM}. Run `lognode cluster finalize`, or leave the rule "
-            "out"
+            f"local_retention_bytes is {rules['local_retention_bytes']}, and the cluster is at "
+            f"feature level {level}; the rule needs level {TIER_ONLY_FROM}. Run `lognode cluster "
+            "finalize`, or leave the rule out"
         )
 
 

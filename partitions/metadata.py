@@ -305,7 +305,8 @@ class Metadata(MetadataState):
         creation, hierarchy = command.get("creation") or b"", command.get("hierarchy") or b""
         levels.check_hierarchy(self.feature_level, hierarchy)
         levels.check_kafka(self.feature_level, policy.kafka_partitions)
-        levels.check_local_retention(self.feature_level, policy.local_retention_bytes)
+        if policy.local_retention_bytes is not None:
+            levels.check_local_retention(self.feature_level, command)
         if name in self.logs.ids:
             known = self.logs[self.logs.ids[name]]
             if creation and known.creation == creation:
@@ -339,7 +340,7 @@ class Metadata(MetadataState):
         """Change the policy of a log. A repetition changes nothing."""
         record = self.log_named(command["name"])
         policy = altered(record.policy, command["changes"])
-        levels.check_local_retention(self.feature_level, policy.local_retention_bytes)
+        levels.check_local_retention(self.feature_level, command["changes"])
         self.logs[record.log_id] = replace(record, policy=policy)
         return {"log": record.log_id, "policy": policy.to_body()}
 

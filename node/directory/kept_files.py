@@ -60,6 +60,11 @@ class KeptFiles:
         """Use the tier of this node."""
         self._tier = tier
 
+    @property
+    def has_tier(self) -> bool:
+        """Whether the node has a tier."""
+        return self._tier is not None
+
     def load(self) -> None:
         """Read the rows. Raises InvalidArgument if files have places and the node has no tier."""
         for key, row in self._meta.items(meta_keys.KEPT):
@@ -78,7 +83,7 @@ class KeptFiles:
 
         Raises Unavailable if the files are in another tier: an empty place may have been mounted.
         """
-        if self.by_id and self._token not in ("", token):
+        if self.by_id and self._token != token:
             raise Unavailable(
                 f"the place of --tier has another tier than the one that has {len(self.by_id)} "
                 "segments of this node; mount that one there, or name its place"

@@ -75,8 +75,11 @@ class BaseFiles:
         self._check(self.lacking(base), self._kept.of(gid))
 
     def _check(self, lacking: Iterable[str], known: Iterable[str]) -> None:
-        gone = sorted(set(lacking).difference(known))
-        if gone:
+        """A file that should be on the disk and is missing is damage, which its readers repair: a
+        base with such a file begins as it always did."""
+        listed = self._store.is_listed
+        gone = sorted(name for name in set(lacking).difference(known) if not listed(name))
+        if gone and self._kept.has_tier:
             raise Unavailable(
                 f"segment {gone[0]} of the base is not on this node any more, and not in the tier "
                 "for this node; the node fetches the base again"

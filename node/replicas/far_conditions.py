@@ -50,9 +50,29 @@ class FarConditions:
         if self._size + size > limits.append_queue_bytes_max:
             raise Overloaded("the range's append queue is full", retry_after=0.05)
         self._size += size
-        task = asyncio.get_running_loop().create_task(_look(replica, batch, future, then))
+        task = asyncio.get_running_loop().create_task(self._look(replica, batch, future, then))
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, size))
+
+    async def looked_up(self, replica: Readable, batch: Batch) -> None:
+        """Return when the conditions of a batch were looked up. Raises the errors of a read, but
+        not CorruptData."""
+        if self.may_need(replica.state, batch):
+            with contextlib.suppress(CorruptData):  # applying finds and repairs the damage
+                keys = list(dict.fromkeys(conditional_keys(batch)))
+                await in_turns(replica, partial(_look_up, replica.state, keys))
+
+    async def _look(
+        self, replica: Readable, batch: Batch, future: "asyncio.Future[Any]",
+        then: Callable[[], None],
+    ) -> None:  # fmt: skip
+        try:
+            await self.looked_up(replica, batch)
+            then()
+        except LognodeError as error:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # the caller may be gone
 
     def _ended(self, size: int, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
@@ -66,17 +86,3 @@ def _look_up(state: RangeState, keys: list[bytes]) -> None:
         state.last_seq(keys[-1])
         state.store.moved_on()
         keys.pop()
-
-
-async def _look(
-    replica: Readable, batch: Batch, future: "asyncio.Future[Any]", then: Callable[[], None]
-) -> None:
-    try:
-        with contextlib.suppress(CorruptData):  # applying the entry finds and repairs the damage
-            keys = list(dict.fromkeys(conditional_keys(batch)))
-            await in_turns(replica, partial(_look_up, replica.state, keys))
-        then()
-    except LognodeError as error:
-        if not future.done():
-            future.set_exception(error)
-            future.exception()  # the caller may be gone

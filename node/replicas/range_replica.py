@@ -176,6 +176,11 @@ class RangeReplica(Replica):
             self._keep(data, batch, payer, future)
         return future
 
+    async def look_up_conditions(self, batch: Batch) -> None:
+        """Look up the conditions of a batch whose files are in the tier only, before a command with
+        the batch is proposed (`far_conditions`). Raises Unavailable while the store is away."""
+        await self._far_conditions.looked_up(self, batch)
+
     def _gather_checked(
         self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]"
     ) -> None:

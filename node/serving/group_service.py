@@ -243,6 +243,10 @@ class GroupService:
         group_appends.check_batch(batch, acks, _span(replica), replica.descriptor)
         driver.check()
         known = replica.state.repeated(batch)
+        if known is None and batch.expects is not None:
+            await replica.look_up_conditions(batch)
+            driver.check()
+            known = replica.state.repeated(batch)
         if known is not None:
             driver.repeated(body["consumer"], driver.units_of(acks))
             answer = {"result": known, "refused": []}

@@ -53,7 +53,8 @@ clock: the chain is the register.
    listing shows this manifest as the head. All replicas of the node that name the file have claimed
    it, each in its own chain, and each remembers the place that its chain names. The node stores
    these places durably before it deletes the copy. A file that the head does not hold may be
-   claimed with its upload, which has the label of the head from which the manifest is made.
+   claimed with its upload, which has the label of the head from which the manifest is made. Before
+   the deletion a listing shows all parts of the file: manifests can be wrong where rule 11 fails.
 8. A claim ends when the durable base of the replica no longer names the file, and then never comes
    back without a new manifest (7).
 9. The first manifest of a generation has no claims, and names the members of the generation. A
@@ -65,9 +66,13 @@ clock: the chain is the register.
    The head of the chain stays as long: the files may be those of another chain.
 10. Only files of which the node has a copy are merged. A leader that has no copy of a file of its
    base publishes the place that it remembers (`planning.Adopt`), and uploads nothing.
+11. A process writes manifests only into the tier with which it began, by the token in `tier.json`.
 
 Executions that shaped the code:
 
+- A directory is unmounted while the nodes run, and the leader has a head in memory: without rule 11
+  it puts files and manifests below the mount point, and nodes delete their copies. Or the tier is
+  mounted again before the next look, and a manifest of the wrong place is the head.
 - A leader is paused before it publishes n + 1, another leads and publishes n + 1 to n + 9, and a
   sweep removes the manifests below n + 9. The first leader wakes up and puts n + 1. It is below the
   head, so nobody reads it. The first leader removes nothing, and reads the head again soon.
@@ -95,6 +100,11 @@ Executions that shaped the code:
   at the place that its own chain named. The other child remembers the place of its own chain.
 - Two new replicas on one node claim files in the chain of the generation before, since their own
   chains have not begun: each adds to the claims of the node there, and removes none.
+- A node releases what it claimed for a replica that never began. The answer to the put is lost, or
+  the node is killed before it removes the row: the row has lost its places before the put, so no
+  fetch uses them. Claims by which a replica of the next generation lives stay.
+- A replica that has not spoken takes a later base from a peer, and claims files of that base. So
+  the node has spoken, and the chain before keeps nothing more: the claim names all that is absent.
 - A new member takes a base from a peer, and the peer's range drops a file meanwhile. The head no
   longer holds the file, so the claim fails, and the member takes a newer base.
 - A node with claims dies for good: its claims end with the next generation, of which the

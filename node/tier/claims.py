@@ -7,6 +7,7 @@ The docstring of the folder has the contract.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from .manifest import Held, Manifest
 from .planning import next_of
@@ -100,13 +101,18 @@ def unanswered(head: Manifest, later: Collection[Manifest]) -> set[str]:
     }
 
 
-def joining(node: int, head: Manifest | None, wished: Collection[str]) -> Manifest | None:
+def joining(
+    node: int, head: Manifest | None, wished: Collection[str],
+    absent: Mapping[str, Held] = MappingProxyType({}),
+) -> Manifest | None:  # fmt: skip
     """Return the manifest with which a node claims all files that a base from a peer needs.
 
     None: the chain cannot grant all of them. The chain may be of the generation before, in which
     several new replicas of one node claim files. So what the node has claimed there stays claimed.
+    `absent`: as in `spoken`. The node may have a replica of this generation that has not spoken
+    yet: with this manifest the node has, so the chain before keeps nothing more for the replica.
     """
     if head is None or len(claimable(head, wished)) < len(wished):
         return None
     before = {name: head.held[name] for name in head.claims.get(node, ())}
-    return spoken(node, head, before, wished)
+    return spoken(node, head, {**absent, **before}, wished)

@@ -51,6 +51,9 @@ _IDLE_S: Final = 20.0
 grace time."""
 _ADDED_BYTES: Final = 16 * MIB
 """After so many bytes a member publishes the files that it has uploaded."""
+_JOIN_S: Final = 30.0
+_JOIN_FILE_S: Final = 0.2
+"""How long a base from a peer waits for the tier, and for each file: then files come from peers."""
 _NEVER: Final = float("-inf")
 
 log = logging.getLogger("lognode.tier")
@@ -291,8 +294,19 @@ class Keeping:
             await self._kept.store(gid, {**known, **moved})
 
     async def _delete(self, wished: Iterable[str]) -> None:
-        """Delete the copies of those files that no replica here needs from the disk."""
+        """Delete the copies of those files that no replica here needs from the disk.
+
+        The tier is looked at first: a manifest also holds a file whose parts somebody removed, or
+        that went to another place while a mount was away. Raises CorruptData if the tier lacks a
+        file, and the errors of the store.
+        """
+        lacks = None
         for name in self._free(wished):
+            place = self._kept.place(name)
+            held = None if place is None else Held(*place)
+            if held is None or not await self._workers.run(partial(self._store.has, held)):
+                lacks = name
+                continue
             try:
                 await self._far.keep_pages(name)
             except (CorruptData, OSError) as error:
@@ -303,6 +317,12 @@ class Keeping:
             await self._host.give_up(gone)
             for each in gone:
                 log.info("the file is in the tier only", extra={"fields": {"id": each}})
+        if lacks is not None:
+            raise CorruptData(
+                f"file {lacks} stays on the disk: the tier lacks parts of the file. Run "
+                "`lognode tier verify`",
+                outcome="not_applied",
+            )
 
     def _free(self, wished: Iterable[str]) -> list[str]:
         """Return those of the files that each replica here has in the tier, and no work uses."""
@@ -334,78 +354,94 @@ class Keeping:
         if not wished:
             return
         try:
-            async with self._turn:
+            # A directory of a file server that is down gives no answer at all.
+            async with asyncio.timeout(_JOIN_S + len(wished) * _JOIN_FILE_S), self._turn:
                 found = await self._joined(gid, wished, _own_of(gid, record))
-        except LognodeError as error:
+        except (LognodeError, TimeoutError) as error:
             self._rests_until = time.monotonic() + _REST_S
-            self._progress.failed(error)
+            late = Unavailable("the tier gives no answer in time")
+            self._progress.failed(error if isinstance(error, LognodeError) else late)
             return
         for name in found:
-            with contextlib.suppress(LognodeError, OSError):
-                await self._far.fetch_pages(name)
+            try:
+                async with asyncio.timeout(_JOIN_S):
+                    await self._far.fetch_pages(name)
+            except (LognodeError, OSError):  # also TimeoutError, for a store that is away now
+                break
 
     async def _joined(self, gid: GroupId, wished: list[str], own: Own) -> list[str]:
         """Claim files of a generation that may have no replica here; return what is claimed."""
         head = await self._head(own)
-        names = claims.claimable(head, wished)
-        word = claims.joining(self._node_id, head, names)
+        names = [
+            name for name in claims.claimable(head, wished)
+            if head is not None
+            and await self._workers.run(partial(self._store.has, head.held[name]))
+        ]  # fmt: skip
+        known = self._kept.of(gid)
+        absent = {name: Held(*place) for name, place in known.items()}
+        word = claims.joining(self._node_id, head, names, absent)
         if word is None or not names:
             return []
         said = replace(word, node=self._node_id, written_ms=self._wall_ms())
         if not await self._workers.run(partial(self._store.publish, said)):
             return []
         found = claims.granted(self._node_id, said, await self._head(own))
-        places = {name: Place(*found[name]) for name in names if name in found}
+        places = {name: Place(*found[name]) for name in (*known, *names) if name in found}
         if places:
             await self._kept.store(gid, {**self._kept.of(gid), **places})
-        return list(places)
+        return [name for name in names if name in places]
 
     async def _end_joins(self) -> None:
         """Release what was claimed for replicas that have begun, or never will."""
-        without = [gid for gid in self._kept.gids if self._host.replica(gid) is None]
-        if not without:
-            return
-        idle = self._host.idle_rows()
-        needed = {_gid(key, row) for key, row in idle.items()}
-        pinned = set(self._host.pinned.content_ids())
-        for gid in without:
-            if gid not in needed and not pinned & self._kept.of(gid).keys():
-                async with self._turn:
+        for gid in [gid for gid in self._kept.gids if not self._is_needed(gid)]:
+            async with self._turn:
+                # Again: a fetch or a begin may have taken the places while others had the turn.
+                if not self._is_needed(gid):
                     await self._release(gid)
+
+    def _is_needed(self, gid: GroupId) -> bool:
+        """Whether a replica of the generation, or work under way, may use its places."""
+        if self._host.replica(gid) is not None:
+            return True
+        if not self._kept.of(gid).keys().isdisjoint(self._host.pinned.content_ids()):
+            return True
+        return any(_gid(key, row) == gid for key, row in self._host.idle_rows().items())
 
     async def _release(self, gid: GroupId) -> None:
         """End the claims of this node in a chain for which it has no replica.
 
-        A replica of the next generation may still live by these claims: it has the same places, and
-        has not spoken. Then the claims stay in the chain, which the next generation closes.
+        A replica of the next generation may still live by some of these claims: it has the same
+        places, and has not spoken. They stay in the chain, which the next generation closes.
         """
-        places = self._kept.of(gid)
-        if self._host.replica(gid) is not None:
-            return
-        others = (self._kept.of(other) for other in self._kept.gids if other != gid)
-        is_used = any(not places.items().isdisjoint(each.items()) for each in others)
         range_ = self._metadata().ranges.get(gid.range_id)
         record = None if range_ is None else self._metadata().logs.get(range_.log_id)
-        self._kept.take(gid, {})
-        try:
-            is_open = record is not None
-            while record is not None and is_open:
-                head = await self._head(_own_of(gid, record))
-                is_open = head is not None and not head.closed
-                if is_open and is_used:
-                    self._kept.take(gid, places)
-                    return
-                if head is None or not head.claims.get(self._node_id):
-                    break
-                word = claims.spoken(self._node_id, head, {})
-                if word is None:
-                    break
+        # From here on nothing may use the places, whatever becomes of the answer to the put.
+        await self._kept.store(gid, {})
+        is_said = record is None
+        while record is not None and not is_said:
+            head = await self._head(_own_of(gid, record))
+            if head is None or head.closed:
+                break
+            used = {
+                item for other in self._kept.gids if other != gid
+                for item in self._kept.of(other).items()
+            }  # fmt: skip
+            claimed = {name: head.held[name] for name in head.claims.get(self._node_id, ())}
+            still = {
+                name: held for name, held in claimed.items() if (name, Place(*held)) in used
+            }  # fmt: skip
+            word = claims.spoken(self._node_id, head, still) if claimed else None
+            if word is not None:
                 said = replace(word, node=self._node_id, written_ms=self._wall_ms())
-                is_open = not await self._workers.run(partial(self._store.publish, said))
-        except LognodeError:
-            self._kept.take(gid, places)  # the next look tries again
-            raise
-        await self._kept.drop(gid)
+                is_said = await self._workers.run(partial(self._store.publish, said))
+            elif still:
+                return  # the next look sees whether they are still in use
+            else:
+                break
+            if is_said and still:
+                return
+        if not self._kept.of(gid):
+            await self._kept.drop(gid)
 
 
 def _named(replica: RangeReplica) -> set[str]:

@@ -109,8 +109,8 @@ class TierFiles:
     def read(self, content_id: str, held: Held, offset: int, count: int) -> memoryview:
         """Return bytes of a file. Waits for the disk and the store.
 
-        Raises CorruptData for an object that ends too early; Unavailable, also for a file that is
-        no longer in the tier; the other errors of the store.
+        Raises CorruptData for an object that ends too early; Unavailable for a store that gives no
+        answer or refuses the request, and for a file that is no longer in the tier.
         """
         wanted = self._chunks(offset, count)
         found = []
@@ -175,9 +175,19 @@ class TierFiles:
         end = min(run.stop * step, held.size) - part * PART_BYTES
         try:
             data = self._objects.get_range(file.part(part), first, end)
-        except LognodeError as error:
-            self._answered(error if isinstance(error, Unavailable) else None)
+        except CorruptData:
+            self._answered(None)
             raise
+        except LognodeError as error:
+            self._answered(error)
+            if isinstance(error, Unavailable):
+                raise
+            # The credentials have ended, or the bucket is gone. Nothing is wrong with the request
+            # of the reader, or with the entry that a replica applies.
+            raise self._objects.failed(
+                Unavailable, f"the tier refuses reads: {self._why}", reason="tier",
+                retry_after=_REST_FIRST_S,
+            ) from None  # fmt: skip
         self._answered(None)
         if data is None:
             raise self._objects.failed(
@@ -218,8 +228,8 @@ class TierFiles:
             )  # fmt: skip
         self._tries = True
 
-    def _answered(self, error: Unavailable | None) -> None:
-        """Note the end of a request; `error`: the store gave no answer."""
+    def _answered(self, error: LognodeError | None) -> None:
+        """Note the end of a request; `error`: the store gave no useful answer."""
         with self._lock:
             if error is None:
                 self._failures, self._why = 0, ""

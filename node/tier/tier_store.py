@@ -32,6 +32,8 @@ class TierStore:
 
     def __init__(self, objects: ObjectStore) -> None:
         self.objects = objects
+        self._token: str | None = None
+        """What tells the tier apart with which this process has begun."""
         self._heads: dict[Chain, Manifest] = {}
         """The heads of the last snapshot, without their bases: most are those of the next one."""
 
@@ -46,8 +48,10 @@ class TierStore:
         """Make the tier of a cluster, unless the store has it.
 
         Raises InvalidArgument for the tier of another cluster, for a store with other objects, and
-        for a store that replaces objects although it was asked not to.
+        for a store that replaces objects although it was asked not to. Raises Unavailable if
+        another tier is in the place than when this process began.
         """
+        self._check_place()
         content = self._told(cluster)
         told = self.objects.get(names.TIER, _TOLD_BYTES_MAX)
         if told is None:
@@ -71,12 +75,30 @@ class TierStore:
             )
         if self.objects.put(names.TIER, self._told(cluster)) or not self.objects.conditional:
             raise self._replaces()
+        if self._token is None:
+            self._token = self.token()
 
     def token(self) -> str:
-        """Return what tells this tier from every other tier. Raises NotFound without a tier."""
+        """Return what tells this tier from every other tier. Raises Unavailable without a tier."""
         told = self.objects.get(names.TIER, _TOLD_BYTES_MAX)
+        if told is None:
+            raise self.objects.failed(
+                Unavailable, "the place has no tier. If it is a directory, check its mount"
+            )
         self._cluster(told)
-        return str(json.loads(told or b"").get("token", ""))
+        return str(json.loads(told).get("token", ""))
+
+    def _check_place(self) -> None:
+        """Raise Unavailable if the tier of this process is not in the place any more.
+
+        A directory may be mounted, unmounted and mounted again while the process runs.
+        """
+        if self._token is not None and self.token() != self._token:
+            raise self.objects.failed(
+                Unavailable,
+                "the place has another tier than at the start of this process. Mount the first "
+                "tier again, or start the process again",
+            )
 
     def cluster(self) -> str:
         """Return the id of the cluster. Raises NotFound without a tier."""
@@ -130,7 +152,12 @@ class TierStore:
         raise self._busy(names.folder_of(chain))
 
     def publish(self, manifest: Manifest) -> bool:
-        """Put a manifest. False: its number is taken, and the head is another."""
+        """Put a manifest. False: its number is taken, and the head is another.
+
+        A writer makes a manifest from the head that it knows. So the manifest must not come into
+        another tier than that of the head. Raises Unavailable if another tier is in the place.
+        """
+        self._check_place()
         is_stored = self.objects.put(manifest.name, manifest.to_bytes())
         if not self.objects.conditional:
             raise self._replaces()
@@ -216,6 +243,11 @@ class TierStore:
             for at in range(parts_of(size))
             if sizes.get(at) != part_size(size, at)
         ]
+
+    def has(self, held: Held) -> bool:
+        """Whether the tier has all parts of a file: a listing has them with their sizes."""
+        file = names.file_of(held.path)
+        return file is not None and not self.missing_parts(file, held.size)
 
     def put_part(self, local: LocalFile, file: StoredFile, at: int, *, replace: bool) -> int:
         """Upload a part; return its bytes. The store checks or returns the bytes: see `put`."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from ...client.protocol.errors import CorruptData, LognodeError
+from ...client.protocol.errors import CorruptData, LognodeError, Unavailable
 from ...partitions.metadata import Metadata
 from ...partitions.model import LogRecord
 from ...raft.types import GroupId
@@ -257,7 +257,8 @@ class Uploads:
         return await self.upload(own, step.content_id, step.size, label)
 
     async def upload(self, own: Own, content_id: str, size: int, label: int) -> Held:
-        """Upload the parts that the tier lacks. Raises OSError for a file that is gone."""
+        """Upload the parts that the tier lacks. Raises OSError for a file that is gone, and
+        Unavailable if a listing does not show all parts afterwards."""
         file = StoredFile(own.chain, content_id, label)
         run = self._workers.run
         local = await run(partial(LocalFile, self._files.path(content_id), content_id, size))
@@ -270,8 +271,14 @@ class Uploads:
         finally:
             # A cancelled task leaves its request to the thread, whose read then fails.
             run(local.close)
+        held = Held(size, file.path)
+        if not await run(partial(self._store.has, held)):
+            raise Unavailable(
+                f"the tier lacks parts of {file.path} after their upload: another place may have "
+                "been mounted meanwhile"
+            )
         self._progress.uploaded(size)
-        return Held(size, file.path)
+        return held
 
     def _record(self, replica: RangeReplica) -> LogRecord | None:
         return self._metadata().logs.get(replica.descriptor.log_id)

@@ -5,7 +5,9 @@ The tier is a directory. A tier that is away is a directory that was moved away.
 
 import contextlib
 import random
+import shutil
 from collections.abc import Iterator
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tier_contents import Tier
 
 import lognode
 from lognode import testing
+from lognode.client.batcher import Batcher
 from lognode.client.protocol.errors import LognodeError, Unavailable
 from lognode.node.main import main as run_program
 from lognode.testing import LocalCluster, LocalNode
@@ -209,6 +212,60 @@ def test_without_the_tier_old_reads_say_so_and_all_else_goes_on(tmp_path: Path) 
 
         testing.eventually(reads, what="old entries are read again")
         assert log.append("first", b"again", expect=seq_of(log, "first"))
+
+
+def test_an_append_with_acknowledgements_holds_up_no_other_while_the_tier_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier, away = tmp_path / "tier", tmp_path / "away"
+    with nodes(tmp_path, 1) as source, lognode.Client(source.servers, timeout=60) as client:
+        log = client.log(LOG)
+        given_up(source)
+        with log.consume("work", prefix="new-", start="latest") as consumer:
+            log.append("new-1", b"young")
+            batch = next(consumer)
+            tier.rename(away)
+            tier.write_text("in the way")
+            plain = Batcher.add_atomic
+            monkeypatch.setattr(Batcher, "add_atomic", partialmethod(plain, expect=1))
+            with pytest.raises(LognodeError):
+                log.append_batch([("first", b"again")], acks=[batch], timeout=3)
+            assert log.append("new-2", b"young", timeout=20)
+            tier.unlink()
+            away.rename(tier)
+            assert log.append_batch([("first", b"again")], acks=[batch], timeout=60)
+        check_sound(source)
+
+
+def test_a_directory_without_its_mount_gets_no_manifest_and_no_file_leaves_the_disk(
+    tmp_path: Path,
+) -> None:
+    """Files that go to an unmounted directory are away once the tier is mounted again."""
+    tier, away = tmp_path / "tier", tmp_path / "away"
+    with nodes(tmp_path, 1) as source:
+        (node,) = source.nodes
+        given_up(source)
+        before = entries(source)
+        tier.rename(away)
+        tier.mkdir()
+        errors = metric(node, "lognode_tier_errors_total")
+        fill(source, 40, 7)
+        testing.eventually(
+            lambda: (
+                list(tier.glob("manifests/*/*"))
+                or (metric(node, "lognode_tier_errors_total") > errors + 3 and local(node) > BOUND)
+            ),
+            what="the node looks at the empty directory", timeout_s=60,
+        )  # fmt: skip
+        assert not list(tier.glob("manifests/*/*"))
+        assert local(node) > BOUND
+        shutil.rmtree(tier)
+        away.rename(tier)
+        testing.eventually(lambda: local(node) <= BOUND, what="files leave again", timeout_s=60)
+        kept = set(before)
+        assert [entry for entry in entries(source) if entry in kept] == before
+        assert len(entries(source)) == len(before) + 40 * 200
+        check_sound(source)
 
 
 @pytest.mark.by_hand

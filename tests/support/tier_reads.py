@@ -9,7 +9,7 @@ from prepared import make_ready
 
 from lognode.client.objects.directory import DirectoryStore
 from lognode.client.objects.store import Listed, ObjectStore
-from lognode.client.protocol.errors import Unavailable
+from lognode.client.protocol.errors import LognodeError, Unavailable
 from lognode.node.tier.chunk_cache import ChunkCache
 from lognode.node.tier.local_file import LocalFile
 from lognode.node.tier.manifest import Held
@@ -32,6 +32,7 @@ class CountedObjects(ObjectStore):
         self._within = DirectoryStore(root)
         self.asked: list[tuple[str, int, int]] = []
         self.away = False
+        self.refusal: type[LognodeError] = Unavailable
         self.spoils: Callable[[bytes], bytes] = lambda data: data
         self.before: Callable[[], None] = lambda: None
 
@@ -50,7 +51,7 @@ class CountedObjects(ObjectStore):
         self.asked.append((name, begin, end))
         self.before()
         if self.away:
-            raise self.failed(Unavailable, "no answer")
+            raise self.failed(self.refusal, "no answer")
         found = self._within.get_range(name, begin, end)
         return None if found is None else self.spoils(found)
 

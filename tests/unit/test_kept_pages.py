@@ -10,8 +10,10 @@ from tier_reads import MIB, TierReads
 from lognode.client.protocol.errors import InvalidArgument, Unavailable
 from lognode.node.directory.kept_files import KeptFiles, Place, from_row
 from lognode.node.directory.meta_keys import TIER, kept_gid, kept_key, kept_row
+from lognode.node.replicas.base_files import BaseFiles
 from lognode.node.tier import kept_pages
 from lognode.node.tier.far_files import FarFile
+from lognode.partitions.model import Descriptor, Lineage, Span
 from lognode.raft.types import GroupId
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.segment_file import SegmentFile
@@ -169,13 +171,38 @@ def test_a_file_that_is_given_up_is_read_elsewhere_at_once(made: FlushedRange) -
     assert reads.objects.asked
 
 
-def test_a_node_takes_no_other_tier_for_the_one_that_has_its_files() -> None:
+@pytest.mark.parametrize("token", ["one", ""])
+def test_a_node_takes_no_other_tier_for_the_one_that_has_its_files(token: str) -> None:
+    """A tier that an earlier version has made has no token."""
     rows = Rows()
-    rows.rows[TIER] = "one"
+    rows.rows[TIER] = token
     files = KeptFiles(rows, None)  # type: ignore[arg-type]
     files.use(NoTier())
     files.load()
     files.take(GroupId(7, 1), {"f": Place(5, "old")})
-    asyncio.run(files.check("one"))
+    asyncio.run(files.check(token))
     with pytest.raises(Unavailable, match="another tier than the one that has 1 segments"):
         asyncio.run(files.check("two"))
+
+
+@pytest.mark.parametrize("with_tier", [False, True])
+def test_a_file_that_is_missing_on_the_disk_keeps_no_generation_from_its_begin(
+    made: FlushedRange, *, with_tier: bool
+) -> None:
+    """Readers repair the file. Before, the node waited for a fetch that nobody begins."""
+    kept_files = KeptFiles(Rows(), None)  # type: ignore[arg-type]
+    if with_tier:
+        kept_files.use(NoTier())
+    files = BaseFiles(made.store, kept_files, None, hash_files=False)  # type: ignore[arg-type]
+    base, gid = made.state.durable_base, GroupId(7, 2)
+    descriptor = Descriptor(7, 2, 1, Span(b"", None), (1,), (Lineage(7, 1, 5, 1, 5, 1, b""),))
+    (info,) = base.manifest
+    made.store.path(info.content_id).unlink()
+    assert files.places(descriptor, base) is None
+    files.check_has(gid, base)
+    made.store.forget_except(())
+    if with_tier:
+        with pytest.raises(Unavailable, match="is not on this node any more"):
+            files.places(descriptor, base)
+    else:
+        assert files.places(descriptor, base) is None

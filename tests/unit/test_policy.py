@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from lognode.client.protocol.errors import InvalidArgument, Unsupported
+from lognode.client.protocol.errors import InvalidArgument, Unsupported, from_wire
 from lognode.client.protocol.levels import TIER_ONLY_FROM
-from lognode.partitions import levels, policy
+from lognode.partitions import commands, levels, policy
+from lognode.partitions.metadata import Metadata
 from lognode.partitions.policy import Policy, altered, of_request
 
 DAY = 24 * 3_600_000
@@ -103,9 +104,32 @@ def test_a_policy_without_a_bound_of_local_disks_is_as_earlier_versions_write_it
 
 @pytest.mark.parametrize("level", [TIER_ONLY_FROM - 1, TIER_ONLY_FROM])
 def test_files_in_the_tier_only_need_a_feature_level(level: int) -> None:
-    levels.check_local_retention(level, None)
+    levels.check_local_retention(level, {"retention_ms": 1})
     if level >= TIER_ONLY_FROM:
-        levels.check_local_retention(level, 1)
+        levels.check_local_retention(level, {"local_retention_bytes": 1})
         return
-    with pytest.raises(Unsupported, match="the cluster is at feature level 3"):
-        levels.check_local_retention(level, 1)
+    for value in (1, None):
+        with pytest.raises(Unsupported, match="the cluster is at feature level 3"):
+            levels.check_local_retention(level, {"local_retention_bytes": value})
+
+
+def test_members_of_earlier_versions_answer_a_change_of_a_policy_alike() -> None:
+    """A member of an earlier version refuses changes with a name that it does not know. So each
+    member must refuse all of the changes before the level is raised."""
+    metadata = Metadata()
+    found = {"cluster": "c" * 32, "node": 1}
+    node = {"node": 1, "incarnation": 1, "boot": 1, "process": 1, "address": "h:1", "peer": "",
+            "http": "", "zone": "", "key": ""}  # fmt: skip
+    changes = {"retention_ms": 9, "local_retention_bytes": None}
+    for index, (op, fields) in enumerate(
+        [
+            (commands.FOUND, found),
+            (commands.REGISTER, node),
+            (commands.CREATE_LOG, {"name": "orders", "local_retention_bytes": None}),
+            (commands.ALTER_LOG, {"name": "orders", "changes": changes}),
+        ],
+        2,
+    ):
+        answer = metadata.apply(index, 1, {"op": op, **fields})
+    assert from_wire(answer["error"]).code == Unsupported.code
+    assert metadata.log_named("orders").policy.retention_ms is None

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -276,6 +277,29 @@ def test_a_tier_belongs_to_one_cluster_and_begins_in_an_empty_place(tmp_path: Pa
     told.write_text("{")
     with pytest.raises(CorruptData, match=r"tier\.json in .* is damaged"):
         store.begin("c1")
+
+
+def test_a_process_writes_no_manifest_into_another_tier_than_at_its_begin(tmp_path: Path) -> None:
+    """A mount goes away and comes back: a manifest is made from the head of the same tier."""
+    place, away = tmp_path / "tier", tmp_path / "away"
+    store = TierStore(DirectoryStore(place))
+    store.begin("c1")
+    assert store.publish(manifest())
+    place.rename(away)
+    place.mkdir()
+    following = replace(manifest(), number=manifest().number + 1)
+    for call in (lambda: store.begin("c1"), lambda: store.publish(following)):
+        with pytest.raises(Unavailable, match="the place has no tier"):
+            call()
+    assert not list(place.iterdir())
+    TierStore(DirectoryStore(place)).begin("c1")
+    for call in (lambda: store.begin("c1"), lambda: store.publish(following)):
+        with pytest.raises(Unavailable, match="another tier than at the start"):
+            call()
+    shutil.rmtree(place)
+    away.rename(place)
+    store.begin("c1")
+    assert store.publish(following)
 
 
 def test_a_store_that_replaces_objects_is_refused() -> None:

@@ -10,7 +10,14 @@ import pytest
 from flushed_range import FlushedRange
 from tier_reads import MIB, TierReads
 
-from lognode.client.protocol.errors import CorruptData, InvalidArgument, Unavailable
+from lognode.client.protocol.errors import (
+    CorruptData,
+    InvalidArgument,
+    LognodeError,
+    NotFound,
+    Unauthorized,
+    Unavailable,
+)
 from lognode.node.tier.chunk_cache import CHUNK_BYTES, ChunkCache, ChunkName
 from lognode.node.tier.tier_files import GONE
 from lognode.statemachine import commands
@@ -196,6 +203,23 @@ def test_a_store_that_is_away_gets_a_rest_and_reads_say_so(made: FlushedRange) -
     reads.now += 10.0
     assert reads.read(lambda state: state.last_seq(b"0500")) == 5_501
     assert reads.files.row()["store_error"] is None
+
+
+@pytest.mark.parametrize("refusal", [Unauthorized, NotFound, InvalidArgument])
+def test_a_store_that_refuses_reads_counts_as_away(
+    made: FlushedRange, refusal: type[LognodeError]
+) -> None:
+    """An entry that a member applies waits for Unavailable. Another error would end the node."""
+    reads = TierReads(made)
+    reads.objects.away, reads.objects.refusal = True, refusal
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="no answer") as raised:
+            reads.read(lambda state: state.last_seq(b"0500"))
+        assert raised.value.fields["retry_after"] > 0
+    assert len(reads.objects.asked) == 1, "the store has a rest"
+    reads.objects.away = False
+    reads.now += 1.0
+    assert reads.read(lambda state: state.last_seq(b"0500")) == 5_501
 
 
 def test_a_file_that_left_the_tier_is_unavailable_and_not_empty(made: FlushedRange) -> None:
