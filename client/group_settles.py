@@ -62,8 +62,8 @@ class Settle:
         """Until when the key is settled again, once the range had no room for its position."""
         self.turn = turn
         self.is_patient, self.is_over, self.is_unknown = is_patient, False, False
-        """`is_patient`: nobody waits for the answer, so that the leader may let keys gather."""
-        """Whether an attempt may have been applied whose answer is missing."""
+        """`is_patient`: nobody waits for the answer, so that the leader may let keys gather.
+        `is_unknown`: an attempt may have been applied whose answer is missing."""
 
 
 class _Turn:

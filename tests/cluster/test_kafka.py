@@ -18,7 +18,7 @@ import kafka_wire as wire
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
-from kafka_raw import Raw, addresses, kafka_cluster
+from kafka_raw import Raw, addresses, kafka_cluster, started
 
 import lognode
 from lognode import testing
@@ -42,10 +42,7 @@ def kafka(module_path: Path) -> Iterator[testing.LocalCluster]:
 
 @pytest.fixture
 def client(kafka: testing.LocalCluster) -> Iterator[lognode.Client]:
-    for node in kafka.nodes:
-        node.start()
-    for node in kafka.nodes:
-        node.wait_ready()
+    started(kafka)
     with lognode.Client(kafka.servers) as client:
         yield client
 

@@ -13,7 +13,7 @@ import kafka_wire as wire
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_raw import Raw, addresses, kafka_cluster
+from kafka_raw import Raw, addresses, kafka_cluster, started
 
 import lognode
 from lognode import testing
@@ -44,10 +44,7 @@ def shared(module_path: Path) -> Iterator[testing.LocalCluster]:
 
 @pytest.fixture
 def kafka(shared: testing.LocalCluster) -> testing.LocalCluster:
-    for node in shared.nodes:
-        node.start()
-    for node in shared.nodes:
-        node.wait_ready()
+    started(shared)
     return shared
 
 

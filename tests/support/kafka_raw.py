@@ -24,6 +24,14 @@ def kafka_cluster(
         yield cluster
 
 
+def started(cluster: testing.LocalCluster) -> None:
+    """Start the nodes that a test has ended; return when all are ready."""
+    for node in cluster.nodes:
+        node.start()
+    for node in cluster.nodes:
+        node.wait_ready()
+
+
 def addresses(cluster: testing.LocalCluster) -> str:
     """The addresses of all nodes for Kafka clients."""
     return ",".join(node._flags[-1] for node in cluster.nodes)
