@@ -12,6 +12,7 @@ NAMES = {
     "build": "build_phases",
     "coldreads": "cold_reads",
     "contention": "contention",
+    "door": "door.run",
     "fetch": "peers.fetch",
     "follow": "follow.run",
     "groups": "groups.run",
