@@ -18,6 +18,7 @@ NAMES = {
     "groups": "groups.run",
     "growth": "growth",
     "handover": "handover",
+    "history": "history",
     "idle": "idle",
     "latency": "latency",
     "memory": "memory",
