@@ -124,6 +124,10 @@ class LocalNode:
         means that it runs."""
         return None if self._process is None else self._process.poll()
 
+    def add_flags(self, *flags: str) -> None:
+        """Add flags, with which the node starts next."""
+        self._flags = (*self._flags, *flags)
+
     def start(self) -> None:
         """Start the process; `wait_ready` returns when it serves.
 

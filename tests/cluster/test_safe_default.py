@@ -20,7 +20,7 @@ def open_up(node: LocalNode, *flags: str) -> None:
     """Have the node serve clients on every interface; others find it on loopback."""
     port = node.address.rpartition(":")[2]
     node.address = f"0.0.0.0:{port}"
-    node._flags = (*node._flags, "--advertise", f"127.0.0.1:{port}", *flags)
+    node.add_flags("--advertise", f"127.0.0.1:{port}", *flags)
 
 
 def refusal(node: LocalNode) -> str:

@@ -147,6 +147,25 @@ def test_consumers_of_a_group_acknowledge_each_item_once(tmp_path: Path) -> None
 
 
 @pytest.mark.by_hand
+def test_a_client_of_kafka_gets_each_record_once(tmp_path: Path) -> None:
+    json_path = tmp_path / "figures.json"
+    run(
+        "bench", "door", "--quick", "--data", str(tmp_path), "--json", str(json_path),
+        "--systems", "lognode,kafka", "--partitions", "1,3", "--cache", str(tmp_path / "nothing"),
+    )  # fmt: skip
+    rows = json.loads(json_path.read_text())["rows"]
+    assert all("no " in row["refused"] for row in rows if row["system"] == "kafka")
+    own = [row for row in rows if row["system"] == "lognode"]
+    assert [(row["part"], row["partitions"]) for row in own] == [
+        ("flat", 1), ("flat", 3), ("paced", 1), ("paced", 3), ("many", 100),
+    ]  # fmt: skip
+    for row in own:
+        assert (row["missing"], row["repeated"], row["errors"]) == (0, 0, [])
+        assert row["ack p50 ms"] > 0
+        assert row["consumed/s"] > 0 if row["part"] == "flat" else row["deliveries"] > 0
+
+
+@pytest.mark.by_hand
 def test_the_memory_of_a_node_is_told_by_parts(tmp_path: Path) -> None:
     json_path = tmp_path / "memory.json"
     run("bench", "memory", "--quick", "--data", str(tmp_path), "--json", str(json_path))

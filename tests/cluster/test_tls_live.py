@@ -374,7 +374,7 @@ def test_nodes_started_together_found_one_cluster(tmp_path: Path) -> None:
     join = ",".join(node.address for node in local.nodes)
     for node in local.nodes:
         node.join = join
-        node._flags = (*node._flags, "--bootstrap-expect", "3")
+        node.add_flags("--bootstrap-expect", "3")
     try:
         for node in local.nodes:
             node.start()

@@ -18,7 +18,7 @@ def kafka_cluster(
     given = ("--balance", "off", *flags)
     with testing.cluster(root, nodes, flags=given, start=False, tls=tls, auth=auth) as cluster:
         for node, port in zip(cluster.nodes, testing.free_ports(nodes), strict=True):
-            node._flags = (*node._flags, "--kafka", f"127.0.0.1:{port}")
+            node.add_flags("--kafka", f"127.0.0.1:{port}")
         cluster.start()
         testing.wait_healthy(cluster)
         yield cluster

@@ -74,7 +74,7 @@ class Kafka(System):
     def start(self, directory: Path, cache: Path) -> Iterator[Members]:
         ports = free_ports(6)
         brokers, controllers = ports[:3], ports[3:]
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = _cluster_id()
         java = _java(cache)
         commands = []
         for number, port in enumerate(brokers, 1):
@@ -120,6 +120,15 @@ class KafkaSynced(Kafka):
     name: ClassVar[str] = "kafka-fsync"
     durability = "fsync on all in-sync replicas"
     topic: Mapping[str, str] = {**_TOPIC_SETTINGS, "flush.messages": "1"}
+
+
+def _cluster_id() -> str:
+    """Return an id as Kafka makes it; with a `-` in front, its own tool would take the id for an
+    option."""
+    while True:
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not made.startswith("-"):
+            return made
 
 
 def _java(cache: Path) -> list[str]:
