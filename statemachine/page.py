@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
+from ..client.protocol.chunks import Chunk, Chunks
+from ..client.protocol.frame import Spliced
 from ..client.protocol.types import Entry, Headers
 from .room import Room, entry_bytes
 
@@ -132,3 +134,10 @@ class Page(Room):
         if self.end_key is not None:
             body["end_key"] = self.end_key
         return body
+
+    def to_chunks(self) -> Spliced:
+        """The page as it travels with its entries as columns of bytes, which no node unpacks."""
+        columns = self.keys, self.seqs, self.timestamps, self.values, self.headers, self.snapshots
+        chunks = Chunks([Chunk.of(*columns)] if self.seqs else [])
+        return Spliced(Page(next=self.next, more=self.more, end_key=self.end_key).to_wire(),
+                       chunks=chunks)  # fmt: skip

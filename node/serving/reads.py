@@ -157,7 +157,9 @@ async def read_span(replica: Readable, body: Body) -> Body:
         return page.full or not page.more or parts >= _PARTS_MAX
 
     applied = await _in_parts(replica, part)
-    return {**page.to_wire(), "applied": applied}
+    answer = page.to_chunks() if body.get("columns") else page.to_wire()
+    answer["applied"] = applied
+    return answer
 
 
 async def export(replica: Readable, body: Body) -> Body:
