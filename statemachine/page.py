@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
-from ..client.protocol.chunks import Chunk, Chunks
+from ..client.protocol.chunks import Chunk, Chunks, numbers
 from ..client.protocol.frame import Spliced
 from ..client.protocol.types import Entry, Headers
 from .room import Room, entry_bytes
@@ -27,6 +27,8 @@ class Page(Room):
     """Headers by position in the page: most records have no headers."""
     snapshots: list[int] = field(default_factory=list)
     """Positions of records marked snapshot=True."""
+    chunks: list[Chunk] = field(default_factory=list)
+    """Entries before those in the columns, as columns of bytes."""
     next: int = 1
     more: bool = False
     end_key: bytes | None = None
@@ -39,6 +41,11 @@ class Page(Room):
             return False
         self.put(entry)
         return True
+
+    def take(self, chunk: Chunk, size: int) -> None:
+        """Append the entries of a chunk, which have room, to a page without other entries."""
+        self.takes(size, chunk.rows)
+        self.chunks.append(chunk)
 
     def put(self, entry: Entry) -> None:
         """Append one entry that was already counted."""
@@ -73,6 +80,10 @@ class Page(Room):
         The page ends where its first part ends that has an `end_key`.
         """
         self.end_key = self.end_key or following.end_key
+        if following.chunks:
+            self.chunks = [*self.all_chunks(), *following.chunks]
+            self.keys, self.seqs, self.timestamps, self.values = [], [], [], []
+            self.headers, self.snapshots = {}, []
         begin = len(self.seqs)
         self.keys += following.keys
         self.seqs += following.seqs
@@ -137,7 +148,20 @@ class Page(Room):
 
     def to_chunks(self) -> Spliced:
         """The page as it travels with its entries as columns of bytes, which no node unpacks."""
+        empty = Page(next=self.next, more=self.more, end_key=self.end_key)
+        return Spliced(empty.to_wire(), chunks=Chunks(self.all_chunks()))
+
+    @property
+    def reached(self) -> int:
+        """The seq behind the last entry; `next` without entries."""
+        if self.seqs:
+            return self.seqs[-1] + 1
+        if not self.chunks:
+            return self.next
+        last = self.chunks[-1]
+        return last.first_seq + numbers(last.seq_code, last.seqs)[-1] + 1
+
+    def all_chunks(self) -> list[Chunk]:
+        """Return all entries as columns of bytes."""
         columns = self.keys, self.seqs, self.timestamps, self.values, self.headers, self.snapshots
-        chunks = Chunks([Chunk.of(*columns)] if self.seqs else [])
-        return Spliced(Page(next=self.next, more=self.more, end_key=self.end_key).to_wire(),
-                       chunks=chunks)  # fmt: skip
+        return [*self.chunks, Chunk.of(*columns)] if self.seqs else self.chunks
