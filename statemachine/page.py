@@ -8,7 +8,8 @@ from typing import Any
 from ..client.protocol.chunks import Chunk, Chunks, numbers
 from ..client.protocol.frame import Spliced
 from ..client.protocol.types import Entry, Headers
-from .room import Room, entry_bytes
+from .memtable import Plain
+from .room import ENTRY_BYTES, Room, entry_bytes
 
 
 @dataclass(slots=True)
@@ -73,6 +74,18 @@ class Page(Room):
             self.headers.update((at, each) for at, each in enumerate(headers, begin) if each)
         if any(snapshots):
             self.snapshots += compress(range(begin, len(self.seqs)), snapshots)
+
+    def put_plain(self, entries: Plain) -> bool:
+        """Append all of these entries; return False where the page has no room for all of them."""
+        keys, seqs, timestamps, values = entries
+        size = sum(map(len, keys)) + sum(map(len, filter(None, values))) + ENTRY_BYTES * len(seqs)
+        if size > self.bytes_left or not self.takes(size, len(seqs)):
+            return False
+        self.keys += keys
+        self.seqs += seqs
+        self.timestamps += timestamps
+        self.values += values
+        return True
 
     def extend(self, following: "Page") -> None:
         """Append a part, which was read next within the room left here.

@@ -293,6 +293,11 @@ class Sieve:
         """Whether the key is in the span."""
         return has(self._span, key)
 
+    def wants_all(self, keys: list[bytes]) -> bool:
+        """Whether all of these keys, which are some, are in the span."""
+        start, end = self._span
+        return start <= min(keys) and (end is None or max(keys) < end)
+
     def shows_all(self, seq: int) -> bool:
         """Whether no entry from that seq on is hidden, whatever its key is."""
         marks = self._view.marks
@@ -342,6 +347,11 @@ def _put_portions(memtable: Memtable, begin: int, until: int, sieve: Sieve, page
             return False
         some = min(left, max(page.entries_left, _SOME_SEQS))
         stop = min(until, memtable.portion_end(begin, some))
+        plain = memtable.plain(begin, stop)
+        if plain is not None and sieve.wants_all(plain.keys) and page.put_plain(plain):
+            left -= stop - begin
+            begin = page.next = stop
+            continue
         entries = sieve.within(memtable.entries(begin, stop))
         fitting = entries[: page.entries_left]
         size = sum(entries_bytes(fitting))
