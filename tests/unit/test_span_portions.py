@@ -8,7 +8,7 @@ import pytest
 from lineages import KEYS, Lineages
 
 from lognode.client.protocol.records import encode_batch
-from lognode.client.protocol.types import Entry, Headers
+from lognode.client.protocol.types import Entry
 from lognode.statemachine import commands
 from lognode.statemachine.memtable import Memtable
 from lognode.statemachine.range_state import RangeState
