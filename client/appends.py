@@ -477,6 +477,14 @@ class Columns:
             )
         self._check()
 
+    @classmethod
+    def of(cls, keys: list[bytes], values: list[bytes | None]) -> "Columns":
+        """Return the columns of records without headers and conditions."""
+        made = cls(())
+        made.keys, made.values = keys, values
+        made._check()
+        return made
+
     def __len__(self) -> int:
         return len(self.keys)
 

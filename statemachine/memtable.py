@@ -7,7 +7,8 @@ they are read. `seq_index` finds the positions of a key.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..client.protocol import limits
 from ..client.protocol.entry_rows import entries_in
@@ -28,6 +29,15 @@ _BATCH_BYTES: Final = 32
 """The size of a batch's place in the lists of batches."""
 _PORTION_BYTES: Final = limits.MIB
 """The keys, values and headers of a portion's batches, in bytes; a single batch may have more."""
+
+
+class Plain(NamedTuple):
+    """Entries without headers, none of which is a snapshot, as columns of equal length."""
+
+    keys: list[bytes]
+    seqs: range
+    timestamps: list[int]
+    values: list[bytes | None]
 
 
 class Memtable:
@@ -151,6 +161,27 @@ class Memtable:
             found += self._entries_of(batch, position - start, stop - start)
             position, batch = stop, batch + 1
         return found
+
+    def plain(self, begin: int, end: int) -> Plain | None:
+        """Return the entries of the held seqs in [begin, end), some, without an object for each.
+        None: an entry may have headers, be a snapshot, or come from a batch in parts."""
+        keys: list[bytes] = []
+        timestamps: list[int] = []
+        values: list[bytes | None] = []
+        position, behind = begin - self.first_seq, end - self.first_seq
+        batch = bisect_right(self._starts, position) - 1
+        while position < behind:
+            columns = self._cache.columns(self._data[batch])
+            if columns.headers or columns.snapshots or batch in self._selected:
+                return None
+            start = self._starts[batch]
+            stop = min(start + len(columns.keys), behind)
+            here = slice(position - start, stop - start)
+            keys += columns.keys[here]
+            values += columns.values[here]
+            timestamps += repeat(self._timestamps[batch], stop - position)
+            position, batch = stop, batch + 1
+        return Plain(keys, range(begin, end), timestamps, values)
 
     def portion_end(self, seq: int, entries_max: int) -> int:
         """Return the end of the portion that is read together from a held `seq` on.

@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
+from ..client.protocol.chunks import Chunk, Chunks, numbers
+from ..client.protocol.frame import Spliced
 from ..client.protocol.types import Entry, Headers
-from .room import Room, entry_bytes
+from .memtable import Plain
+from .room import ENTRY_BYTES, Room, entry_bytes
 
 
 @dataclass(slots=True)
@@ -25,6 +28,8 @@ class Page(Room):
     """Headers by position in the page: most records have no headers."""
     snapshots: list[int] = field(default_factory=list)
     """Positions of records marked snapshot=True."""
+    chunks: list[Chunk] = field(default_factory=list)
+    """Entries before those in the columns, as columns of bytes."""
     next: int = 1
     more: bool = False
     end_key: bytes | None = None
@@ -37,6 +42,11 @@ class Page(Room):
             return False
         self.put(entry)
         return True
+
+    def take(self, chunk: Chunk, size: int) -> None:
+        """Append the entries of a chunk, which have room, to a page without other entries."""
+        self.takes(size, chunk.rows)
+        self.chunks.append(chunk)
 
     def put(self, entry: Entry) -> None:
         """Append one entry that was already counted."""
@@ -65,12 +75,28 @@ class Page(Room):
         if any(snapshots):
             self.snapshots += compress(range(begin, len(self.seqs)), snapshots)
 
+    def put_plain(self, entries: Plain) -> bool:
+        """Append all of these entries; return False where the page has no room for all of them."""
+        keys, seqs, timestamps, values = entries
+        size = sum(map(len, keys)) + sum(map(len, filter(None, values))) + ENTRY_BYTES * len(seqs)
+        if size > self.bytes_left or not self.takes(size, len(seqs)):
+            return False
+        self.keys += keys
+        self.seqs += seqs
+        self.timestamps += timestamps
+        self.values += values
+        return True
+
     def extend(self, following: "Page") -> None:
         """Append a part, which was read next within the room left here.
 
         The page ends where its first part ends that has an `end_key`.
         """
         self.end_key = self.end_key or following.end_key
+        if following.chunks:
+            self.chunks = [*self.all_chunks(), *following.chunks]
+            self.keys, self.seqs, self.timestamps, self.values = [], [], [], []
+            self.headers, self.snapshots = {}, []
         begin = len(self.seqs)
         self.keys += following.keys
         self.seqs += following.seqs
@@ -132,3 +158,23 @@ class Page(Room):
         if self.end_key is not None:
             body["end_key"] = self.end_key
         return body
+
+    def to_chunks(self) -> Spliced:
+        """The page as it travels with its entries as columns of bytes, which no node unpacks."""
+        empty = Page(next=self.next, more=self.more, end_key=self.end_key)
+        return Spliced(empty.to_wire(), chunks=Chunks(self.all_chunks()))
+
+    @property
+    def reached(self) -> int:
+        """The seq behind the last entry; `next` without entries."""
+        if self.seqs:
+            return self.seqs[-1] + 1
+        if not self.chunks:
+            return self.next
+        last = self.chunks[-1]
+        return last.first_seq + numbers(last.seq_code, last.seqs)[-1] + 1
+
+    def all_chunks(self) -> list[Chunk]:
+        """Return all entries as columns of bytes."""
+        columns = self.keys, self.seqs, self.timestamps, self.values, self.headers, self.snapshots
+        return [*self.chunks, Chunk.of(*columns)] if self.seqs else self.chunks

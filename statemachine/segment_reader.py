@@ -339,7 +339,7 @@ class Segment:
         have such keys.
         """
         ranks = self.ranks_of(start_key, end_key)
-        pieces = range(self._piece_of(start), len(self.footer.order_seqs))
+        pieces = self.pieces_from(start)
         if not ranks:
             return (), None
         if len(ranks) == self.footer.entries:
@@ -435,6 +435,10 @@ class Segment:
             self._cache.put(self.content_id, ORDER, ordinal, found)
         return found
 
+    def pieces_from(self, seq: int) -> range:
+        """Return the ordinals of the pieces that have the entries from a seq on."""
+        return range(self._piece_of(seq), len(self.footer.order_seqs))
+
     def _piece_of(self, seq: int) -> int:
         return max(0, bisect_right(self.footer.order_seqs, seq) - 1)
 
@@ -526,6 +530,10 @@ class Segment:
             check_lack(error)
             what = f"the file cannot be read: {error.strerror or error}"
             raise self._damage(what) from None
+
+    def damage(self, what: str) -> CorruptData:
+        """Return the error for damage of this file."""
+        return self._damage(what)
 
     def _damage(self, what: str) -> CorruptData:
         what = f"segment {self.content_id} is damaged: {what}"

@@ -19,6 +19,7 @@ from .column_cache import ColumnCache
 from .file_hash import hash_file
 from .segment_file import SegmentBytes, SegmentFile
 from .segment_reader import Segment, check_lack
+from .span_copies import SpanCopies
 from .turn_limits import NotPrepared, Turns
 
 _OPEN_MAX = 256
@@ -85,6 +86,7 @@ class SegmentStore:
     def __init__(
         self, directory: Path, *, open_max: int = _OPEN_MAX,
         elsewhere: Callable[[str], SegmentBytes | None] | None = None,
+        copies: SpanCopies | None = None,
     ) -> None:  # fmt: skip
         self._directory = directory
         self._elsewhere = elsewhere
@@ -106,6 +108,7 @@ class SegmentStore:
         self._held: Counter[str] = Counter()
         self._blocks = BlockCache(limits.block_cache_bytes_max)
         self.columns = ColumnCache(limits.column_cache_bytes_max)
+        self.copies = SpanCopies() if copies is None else copies
 
     @property
     def block_bytes(self) -> int:

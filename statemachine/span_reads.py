@@ -108,13 +108,15 @@ class SpanReads(Reads):
         bytes_max: int,
         begun: bool = False,
         as_of: str | None = None,
+        columns: bool = False,
     ) -> Page:
         """Return a page of entries with keys in [start_key, end_key), in the order of seq.
 
         The page has entries from `from_seq` on and below `end_seq`. `next` is where to go on. A
         page with an `end_key` covers only the keys below it (`readable_to`), and so do its `next`
         and `more`. Read the next page with that end, and the keys from there on with the `from_seq`
-        of this page. `limit`, `bytes_max` and `begun` as in `Room`.
+        of this page. `limit`, `bytes_max` and `begun` as in `Room`. With
+        `columns` a page may have its entries as chunks.
         """
         view = self.view(start_key, end_key, as_of)
         start, end = self.within(start_key, end_key)
@@ -123,14 +125,18 @@ class SpanReads(Reads):
             limit=limit, bytes_max=bytes_max, begun=begun,
         )  # fmt: skip
         try:
-            self._fill(page, view, (start, page.end_key or end), from_seq, end_seq)
+            span = start, page.end_key or end
+            self._fill(page, view, span, from_seq, end_seq, columns=columns)
         except (TurnOver, NotPrepared):
             if page.next == from_seq:
                 raise
             page.more = True
         return page
 
-    def _fill(self, page: Page, view: View, span: Span, from_seq: int, end_seq: int | None) -> None:
+    def _fill(
+        self, page: Page, view: View, span: Span, from_seq: int, end_seq: int | None, *,
+        columns: bool,
+    ) -> None:  # fmt: skip
         """Put the entries that one call may read into a page; `page.next` is always right."""
         sieve = Sieve(self, view, span)
         from_seq = max(from_seq, least_trim(view, *span))
@@ -144,6 +150,11 @@ class SpanReads(Reads):
                 page.next = from_seq = info.end_seq
                 continue
             segment = self.store.segment(info.content_id)
+            if columns and sieve.shows_all(from_seq):
+                page.next = from_seq
+                if self._put_copied(info, span, end_seq, page):
+                    page.more = end_seq is None or page.next < end_seq
+                    return
             room = min(page.limit, _SEQS_A_STEP)
             seqs, following = segment.seqs_within(*span, from_seq, room)
             if not seqs and following is None:  # the rest has other keys or was merged away
@@ -175,6 +186,23 @@ class SpanReads(Reads):
                     page.more = True
                     return
                 page.next = seq + 1
+
+    def _put_copied(self, info: SegmentInfo, span: Span, end_seq: int | None, page: Page) -> bool:
+        """Put entries of a segment into a page, of which none is hidden, from a copy of the span.
+        Return False where there is no copy."""
+        segment = self.store.segment(info.content_id)
+        ranks = segment.ranks_of(*span)
+        if not ranks:
+            return False
+        copies = self.store.copies
+        goes_on = copies.goes_on(span[0], page.next)
+        copy = copies.of(self.store, segment, ranks, goes_on=goes_on)
+        if copy is None:
+            return False
+        copy.put(self.store, segment, info.end_seq, end_seq, page)
+        if goes_on:  # the next part of the page goes on here
+            copies.note(span[0], page.next)
+        return True
 
     def readable_to(self, start_key: bytes, end_key: bytes | None, from_seq: int) -> bytes | None:
         """Return the key up to which one pass in the order of seq can read from `from_seq` on.
@@ -265,6 +293,11 @@ class Sieve:
         """Whether the key is in the span."""
         return has(self._span, key)
 
+    def wants_all(self, keys: list[bytes]) -> bool:
+        """Whether all of these keys, which are some, are in the span."""
+        start, end = self._span
+        return start <= min(keys) and (end is None or max(keys) < end)
+
     def shows_all(self, seq: int) -> bool:
         """Whether no entry from that seq on is hidden, whatever its key is."""
         marks = self._view.marks
@@ -314,6 +347,11 @@ def _put_portions(memtable: Memtable, begin: int, until: int, sieve: Sieve, page
             return False
         some = min(left, max(page.entries_left, _SOME_SEQS))
         stop = min(until, memtable.portion_end(begin, some))
+        plain = memtable.plain(begin, stop)
+        if plain is not None and sieve.wants_all(plain.keys) and page.put_plain(plain):
+            left -= stop - begin
+            begin = page.next = stop
+            continue
         entries = sieve.within(memtable.entries(begin, stop))
         fitting = entries[: page.entries_left]
         size = sum(entries_bytes(fitting))

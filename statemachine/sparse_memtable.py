@@ -120,6 +120,9 @@ class SparseMemtable(Memtable):
         found = self._dense.entries(low, high)
         return [entry._replace(seq=seq) for entry, seq in zip(found, seqs, strict=True)]
 
+    def plain(self, begin: int, end: int) -> None:
+        """Return nothing: the seqs of these entries have gaps."""
+
     def portion_end(self, seq: int, entries_max: int) -> int:
         """Return the end of the portion that is read together from `seq` on."""
         low = self._at(seq)

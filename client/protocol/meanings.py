@@ -276,7 +276,11 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> more": "Whether another page follows.",
         "> after": "With `more`: the `start_after` of the next page.",
     },
-    "read_span": {"start": "The first seq wanted."},
+    "read_span": {
+        "start": "The first seq wanted.",
+        "columns": "Whether the entries are wanted as chunks.",
+        **_CHUNKS,
+    },
     "export": {
         "position": "The `position` of the page before; nil: the begin.",
         "> position": "The `position` of the next page; nil: the span is read to its end.",

@@ -1,11 +1,12 @@
 """The compiled functions, where this installation has them.
 
-`_native.c` and `_packing.c`, and `_memtable.c` and `_building.c` in `statemachine`, are built when
-lognode is installed and a compiler is there. Each of their functions has a twin in Python that does
-the same more slowly, and `LOGNODE_PURE=1` in the environment chooses the twins. The twins decide
-what is wrong with damaged bytes: a compiled function returns None for all but plain input, and then
-its twin runs. So members with and without a compiler always agree. `_writer.c` in `node/runtime` is
-a thread that writes the WAL, and reads no bytes; its twin is a thread of Python.
+`_native.c` and `_packing.c`, `_memtable.c` and `_building.c` in `statemachine`, and `_codec.c` in
+`node/kafka` are built when lognode is installed and a compiler is there. Each of their functions
+has a twin in Python that does the same more slowly, and `LOGNODE_PURE=1` in the environment chooses
+the twins. The twins decide what is wrong with damaged bytes: a compiled function returns None for
+all but plain input, and then its twin runs. So members with and without a compiler always agree.
+`_writer.c` in `node/runtime` is a thread that writes the WAL, and reads no bytes; its twin is a
+thread of Python.
 """
 
 import os

@@ -96,9 +96,15 @@ KEYS: Final = _read(
 )  # fmt: skip
 READ_SPAN: Final = _read(
     "read_span", 52,
-    "Return a page of the entries of a span of keys, in the order of seq.",
-    {**_SPAN, "start": Optional(SEQ, 1), **PAGE_SIZE, "as_of": Optional(LEASE)},
-    _PAGE_ANSWER, page_bytes,
+    "Return a page of the entries of a span of keys, in the order of seq. With `columns`, the "
+    "entries come as chunks, and the other columns of the page are empty. A member of an earlier "
+    "version drops `columns` and sends a page without chunks.",
+    {**_SPAN, "start": Optional(SEQ, 1), **PAGE_SIZE, "as_of": Optional(LEASE),
+     "columns": Optional(Flag(), False)},
+    Record({
+        **PAGE, "chunks": Optional(Array(CHUNK, limits.page_entries_max)), **READ_ANSWER,
+    }, loose=True),
+    page_bytes,
 )  # fmt: skip
 EXPORT: Final = _read(
     "export", 53,

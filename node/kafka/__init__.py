@@ -23,6 +23,7 @@ Without I/O, as bytes and values alone:
     sasl                     how a client shows its token
     batches, compression     record batches; what they are packed with
     stored_records           records as entries, and entries as records
+    record_columns           the same for whole columns, compiled (`_codec.c`)
     codes, refused           error codes; the error of a part of a request
 
 The contract:

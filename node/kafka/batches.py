@@ -203,7 +203,8 @@ def _field(value: bytes | None) -> tuple[bytes, bytes]:
     return (_NULL, b"") if value is None else (_varint_of(len(value)), value)
 
 
-def _record(delta: int, record: Record) -> bytes:
+def packed_record(delta: int, record: Record) -> bytes:
+    """Return a record whose offset lies `delta` above the first of its batch."""
     parts = [
         b"\0\0", _varint_of(delta), *_field(record.key), *_field(record.value),
         _varint_of(len(record.headers)),
@@ -229,10 +230,11 @@ def written(
             last = seqs[at]
             first = first or last
             key = keys if type(keys) is bytes else keys[at]
-            parts.append(_record(last - first, shown(key, headers.get(at), page["values"][at])))
+            record = shown(key, headers.get(at), page["values"][at])
+            parts.append(packed_record(last - first, record))
             if not (at + 1) % _STEP:
                 yield
-        batches.append(_batch(first, last, timestamp_ms, _LOG_APPEND_TIME, parts))
+        batches.append(batch(first, last, timestamp_ms, parts, len(parts)))
     return batches
 
 
@@ -240,16 +242,18 @@ def passed(first: int, end: int) -> tuple[bytes, int]:
     """Return a batch that makes a consumer pass the offsets from `first` on, and the offset behind
     them. A batch has at most 2^31 offsets, so a wider gap takes several fetches."""
     last = min(end - 1, first + _DELTA_MAX)
-    record = _record(last - first, Record(*_COMMIT_MARKER, ()))
-    return _batch(first, last, 0, _LOG_APPEND_TIME | _CONTROL, [record]), last + 1
+    record = packed_record(last - first, Record(*_COMMIT_MARKER, ()))
+    return batch(first, last, 0, [record], 1, attributes=_LOG_APPEND_TIME | _CONTROL), last + 1
 
 
-def _batch(
-    first: int, last: int, timestamp_ms: int, attributes: int, parts: Sequence[bytes]
-) -> bytes:
+def batch(
+    first: int, last: int, timestamp_ms: int, parts: Sequence[bytes], count: int, *,
+    attributes: int = _LOG_APPEND_TIME,
+) -> bytes:  # fmt: skip
+    """Return the batch of `count` records, which are the parts."""
     body = b"".join(parts)
     length = _HEAD.size + len(body) - _LENGTH_FROM
-    fields = (attributes, last - first, timestamp_ms, timestamp_ms, *_NO_PRODUCER, len(parts))
+    fields = (attributes, last - first, timestamp_ms, timestamp_ms, *_NO_PRODUCER, count)
     head = _HEAD.pack(first, length, _NO_EPOCH, _MAGIC, 0, *fields)
     crc = google_crc32c.extend(google_crc32c.value(head[_CRC_FROM:]), body)
     return _HEAD.pack(first, length, _NO_EPOCH, _MAGIC, crc, *fields) + body

@@ -20,14 +20,13 @@ from ...client.protocol.errors import LognodeError, LogNotFound
 from ...client.protocol.key_partitions import span
 from ...client.protocol.reads import READ_SPAN, RESOLVE
 from ..runtime.slices import one_by_one, stepped
-from . import batches, codes
+from . import batches, codes, record_columns
 from .answers import Fetched, Offset
 from .codes import code_of
 from .partition_news import Tail
 from .refused import Refused
 from .requests import Asked, Fetch, Wanted
 from .room import Room
-from .stored_records import record
 from .topics import Topic, Topics
 
 FETCH_BYTES_MAX: Final = 4 * limits.MIB
@@ -186,14 +185,14 @@ class Fetching:
             body = {
                 "start_key": start_key, "end_key": end_key, "start": at, "bytes": size,
                 "limit": limits.page_entries_max, "consistency": "prefix", "through": end - 1,
-                "timeout_ms": 1000 * int(_TIMEOUT_S),
+                "timeout_ms": 1000 * int(_TIMEOUT_S), "columns": True,
             }  # fmt: skip
             page, _ = await self._cluster.call(
                 part.topic.routes, start_key, READ_SPAN, body, deadline=deadline, waits=True
             )
-            if page["seqs"]:
-                found = await stepped(batches.written(page, record))
-                part.offset = page["seqs"][-1] + 1
+            if page["seqs"] or page["chunks"]:
+                found, last = await stepped(record_columns.written(page))
+                part.offset = last + 1
                 return found
             if not page["more"] or page["next"] <= at:
                 break

@@ -24,7 +24,7 @@ from ...client.protocol import limits
 from ...client.protocol.errors import LognodeError, LogNotFound, Unauthorized
 from ...client.protocol.key_partitions import prefix
 from ..runtime.slices import in_slices, one_by_one, stepped
-from . import batches, codes, stored_records
+from . import batches, codes, record_columns, stored_records
 from .answers import NO_OFFSET, Appended
 from .codes import code_of
 from .compression import unpacked
@@ -141,11 +141,18 @@ class Producing:
 
     async def _columns(self, topic: Topic, partition: int, plain: bytes, count: int) -> Columns:
         """Return the entries of the records of a batch. Raises Refused, LimitExceeded."""
-        records = await stepped(batches.records(plain, count))
-        rows = stored_records.rows(prefix(partition), records, keyed=topic.routes.compacts)
-        columns = Columns(await in_slices(rows))
+        keyed = topic.routes.compacts
+        columns = record_columns.decoded(prefix(partition), plain, count, keyed=keyed)
+        if columns is None:
+            columns = await self._rows(partition, plain, count, keyed=keyed)
         check_one_batch(columns)
         return columns
+
+    async def _rows(self, partition: int, plain: bytes, count: int, *, keyed: bool) -> Columns:
+        """Return the same for records that are not plain."""
+        records = await stepped(batches.records(plain, count))
+        rows = stored_records.rows(prefix(partition), records, keyed=keyed)
+        return Columns(await in_slices(rows))
 
     async def _plain(self, compression: int, packed: bytes) -> bytes:
         """Return the records of a batch, unpacked. A few bytes may become four million, so a thread

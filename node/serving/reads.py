@@ -142,7 +142,7 @@ async def keys(replica: Readable, body: Body) -> Body:
 async def read_span(replica: Readable, body: Body) -> Body:
     """Return a page of the entries of a span of keys, in the order of seq."""
     state, span = replica.state, (body["start_key"], body["end_key"])
-    as_of = body["as_of"]
+    as_of, columns = body["as_of"], bool(body.get("columns"))
     page = Page(next=body["start"], limit=body["limit"], bytes_max=body["bytes"])
     parts = 0
 
@@ -151,13 +151,18 @@ async def read_span(replica: Readable, body: Body) -> Body:
         parts += 1
         some = state.read_span(
             span[0], page.end_key or span[1], page.next, end_seq, limit=page.entries_left,
-            bytes_max=page.bytes_left, begun=page.begun, as_of=as_of,
+            bytes_max=page.bytes_left, begun=page.begun, as_of=as_of, columns=columns,
         )  # fmt: skip
         page.extend(some)
         return page.full or not page.more or parts >= _PARTS_MAX
 
     applied = await _in_parts(replica, part)
-    return {**page.to_wire(), "applied": applied}
+    if not columns:
+        return {**page.to_wire(), "applied": applied}
+    state.store.copies.note(state.within(*span)[0], page.reached)
+    answer = page.to_chunks()
+    answer["applied"] = applied
+    return answer
 
 
 async def export(replica: Readable, body: Body) -> Body:

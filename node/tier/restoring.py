@@ -16,6 +16,7 @@ from typing import Final
 from ...client.backup.manifest import LogBackup, Part
 from ...client.backup.restore import LogRestore
 from ...client.client import AsyncClient
+from ...client.entry_columns import EntryColumns
 from ...client.protocol import limits, log_names
 from ...client.protocol.errors import CorruptData, LogNotFound, Unavailable
 from ...client.protocol.types import Entry
@@ -24,6 +25,7 @@ from ...statemachine.page import Page
 from ...statemachine.range_state import Base, RangeState
 from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
+from ...statemachine.span_copies import SpanCopies
 from ...statemachine.spans import Span
 from ..lifecycle import base_pieces
 from . import coverage
@@ -33,6 +35,8 @@ from .tier_store import TierStore
 
 _PAGE_ENTRIES: Final = 2_000
 _PAGE_BYTES: Final = 4 * limits.MIB
+_COPIES_BYTES_MAX: Final = 512 * limits.MIB
+"""The memory of a file that is read in the order of seq: files are in the order of key."""
 Told = Callable[[float | None, int], None]
 """Called with the part of the work that is done, 0 to 1 or None, and a number of entries."""
 
@@ -159,7 +163,7 @@ class _Piece:
                 target = directory / f"{info.content_id}.seg"
                 if not target.exists():  # rows of two clips may name one file
                     await asyncio.to_thread(store.fetch, held, target)
-        files = SegmentStore(directory)
+        files = SegmentStore(directory, copies=SpanCopies(_COPIES_BYTES_MAX))
         try:
             start, end = self._manifest.span
             state = RangeState(start=start, end=end, store=files, base=self._base)
@@ -177,10 +181,14 @@ async def _read(state: RangeState, span: Span) -> AsyncGenerator[list[Entry], No
     seq, more = 1, True
     while more:
         page = await asyncio.to_thread(
-            partial(state.read_span, *span, seq, limit=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES)
-        )
-        if page.seqs:
-            yield _entries(page)
+            partial(
+                state.read_span, *span, seq, limit=_PAGE_ENTRIES, bytes_max=_PAGE_BYTES,
+                columns=True,
+            )
+        )  # fmt: skip
+        state.store.copies.note(span[0], page.next)
+        if entries := await asyncio.to_thread(_entries, page):
+            yield entries
         seq, more = page.next, page.more
 
 
@@ -189,12 +197,10 @@ def _check(files: SegmentStore, info: SegmentInfo) -> None:
 
 
 def _entries(page: Page) -> list[Entry]:
-    marked = set(page.snapshots)
-    rows = zip(page.keys, page.seqs, page.timestamps, page.values, strict=True)
-    return [
-        Entry(key, seq, timestamp_ms, page.headers.get(at), value, at in marked)
-        for at, (key, seq, timestamp_ms, value) in enumerate(rows)
-    ]
+    found: list[Entry] = []
+    for chunk in page.all_chunks():
+        found += EntryColumns(chunk).entries()
+    return found
 
 
 def needed_files(logs: Sequence[LogPieces]) -> Iterator[Held]:

@@ -13,6 +13,8 @@ from typing import Any
 import msgpack
 from band_walk import walk
 
+from lognode.client.pages import entries_of
+from lognode.client.protocol import chunks
 from lognode.client.protocol.records import encode_batch
 from lognode.client.protocol.types import Entry
 from lognode.statemachine import commands
@@ -297,7 +299,16 @@ def check_manifest(state: RangeState) -> None:
 
 
 def by_seq(state: RangeState, span: Span, from_seq: int, as_of: str | None = None) -> list[Entry]:
-    """Entries from that seq on, sorted by key and seq, read as a caller has to."""
+    """Entries from that seq on, sorted by key and seq, read as a caller has to: as objects, and as
+    columns."""
+    found = _by_seq(state, span, from_seq, as_of, columns=False)
+    assert _by_seq(state, span, from_seq, as_of, columns=True) == found
+    return found
+
+
+def _by_seq(
+    state: RangeState, span: Span, from_seq: int, as_of: str | None, *, columns: bool
+) -> list[Entry]:
     found: list[Entry] = []
     begin: bytes | None = span[0]
     while begin is not None:
@@ -306,15 +317,26 @@ def by_seq(state: RangeState, span: Span, from_seq: int, as_of: str | None = Non
         part: list[Entry] = []
         first = True
         while page.more:
-            page = state.read_span(begin, end, page.next, limit=3, bytes_max=1 << 20, as_of=as_of)
+            page = state.read_span(
+                begin, end, page.next, limit=3, bytes_max=1 << 20, as_of=as_of, columns=columns
+            )
+            assert len(page) <= 3
             assert page.end_key == (until if first else None)
-            assert until is None or all(key < until for key in page.keys)
+            entries = as_objects(page) if columns else page.entries()
+            assert until is None or all(entry.key < until for entry in entries)
             end, first = page.end_key or end, False
-            part += page.entries()
+            part += entries
         assert all(one.seq < other.seq for one, other in pairwise(part))
         found += part
         begin = until
     return sorted(found, key=lambda entry: (entry.key, entry.seq))
+
+
+def as_objects(page: Page) -> list[Entry]:
+    """The entries of a page that may have chunks, once it has travelled."""
+    body = page.to_chunks()
+    body["chunks"] = [[*chunk] for chunk in body["chunks"]]
+    return entries_of(chunks.unpacked(body))
 
 
 def check_time(state: RangeState, span: Span, ms: int, entries: list[Entry]) -> None:

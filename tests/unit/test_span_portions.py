@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from lineages import KEYS, Lineages
 
+from lognode.client.protocol.records import encode_batch
 from lognode.client.protocol.types import Entry
+from lognode.statemachine import commands
+from lognode.statemachine.memtable import Memtable
 from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.span_reads import Sieve
 
@@ -73,4 +76,48 @@ def test_entries_that_are_read_together_are_those_that_are_read_one_by_one(
             found = walk(state, ask)
             patch.setattr(Sieve, "shows_all", lambda *_: False)
             assert found == walk(state, ask), ask
+        with monkeypatch.context() as patch:
+            patch.setattr(Memtable, "plain", lambda *_: None)
+            assert found == walk(state, ask), ask
     assert together > 50
+
+
+def test_plain_entries_are_columns_of_the_same_entries(state: RangeState) -> None:
+    (memtable,) = state.memtables()
+    rng = random.Random(11)
+    for _ in range(100):
+        begin, end = sorted(rng.sample(range(memtable.first_seq, memtable.end_seq), 2))
+        plain = memtable.plain(begin, end)
+        assert plain is not None
+        entries = memtable.entries(begin, end)
+        assert list(plain.seqs) == [entry.seq for entry in entries]
+        assert plain.keys == [entry.key for entry in entries]
+        assert plain.timestamps == [entry.timestamp_ms for entry in entries]
+        assert plain.values == [entry.value for entry in entries]
+
+
+def test_entries_with_headers_and_snapshots_are_not_plain(tmp_path: Path) -> None:
+    log = Lineages(tmp_path / "log")
+    (state,) = log.ranges
+    log.append(state, [b"a", b"b"])
+    log.append(state, [b"a"], snapshot=True)
+    data = encode_batch(
+        [b"a", b"b"],
+        [b"v", b"v"],
+        producer=0,
+        epoch=1,
+        low=1,
+        numbers=1,
+        headers=[None, {b"h": b""}],
+    )
+    assert log.do(state, commands.APPEND, [data])["status"] == "ok"
+    log.append(state, [b"a"])
+    (memtable,) = state.memtables()
+    assert memtable.plain(1, 3) is not None
+    for begin, end in ((1, 4), (3, 4), (4, 6), (5, 6), (1, 7)):
+        assert memtable.plain(begin, end) is None
+    assert memtable.plain(6, 7) is not None
+    page = state.read_span(b"", None, 1, limit=99, bytes_max=1 << 20)
+    assert page.snapshots == [2]
+    assert page.headers == {4: {b"h": b""}}
+    log.close()
