@@ -70,8 +70,9 @@ def test_topics_are_created_with_settings() -> None:
     settings = wire.array([wire.text("cleanup.policy") + wire.text("compact")])
     topic = wire.text("a") + struct.pack(">ih", 6, 3) + wire.array([]) + settings
     body = wire.array([topic]) + struct.pack(">i", 900) + b"\1"
-    _, found = decoded(wire.request(api.CREATE_TOPICS, 3, body))
-    assert found == ([("a", 6, 3, False, {"cleanup.policy": "compact"})], 900, True)
+    for version in (3, 4):
+        _, found = decoded(wire.request(api.CREATE_TOPICS, version, body))
+        assert found == ([("a", 6, 3, False, {"cleanup.policy": "compact"})], 900, True)
 
 
 @pytest.mark.parametrize(
