@@ -112,7 +112,7 @@ def _streams(programs: _Programs) -> None:
             found: dict[str, str] = {}
             told = programs.tool(
                 "consumer.ConsoleConsumer", *at, "--topic", "counts", "--from-beginning",
-                "--timeout-ms", 5_000, "--property", "print.key=true",
+                "--timeout-ms", 5_000, "--formatter-property", "print.key=true",
             )  # fmt: skip
             for line in told.splitlines():
                 word, _, count = line.partition("\t")

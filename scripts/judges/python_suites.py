@@ -25,6 +25,7 @@ _TIMES: Final = "expects the timestamp that the producer gave"
 _TRANSACTIONS: Final = "needs transactions"
 _CONTAINER: Final = "starts a broker of its own, or programs in its container"
 _ADMIN: Final = "needs AlterConfigs, DeleteRecords or CreatePartitions"
+_REBALANCE: Final = "expects another time of a first rebalance; here the first members wait 1 s"
 _ONE: Final = "expects a single broker with the number 0"
 
 _CONFLUENT: Final = {
@@ -60,6 +61,8 @@ _AIOKAFKA: Final = {
     "test_create_producer_no_running_loop": _FIRST,
     "test_producer_send": _FIRST,
     "test_consumer_compressed_returns_older_msgs": "expects batches as the producer sent them",
+    "test_consumer_subscribe_pattern_with_autocreate": _REBALANCE,
+    "test_max_poll_interval_ms": _REBALANCE,
     "test_exclude_internal_topics": "expects the topic __consumer_offsets",
     "test_ssl_consume": _CONTAINER,
     "test_producer_ssl": _CONTAINER,
