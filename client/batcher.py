@@ -2,7 +2,8 @@
 
 A record's `prev` is the last number of the same key before its batch; within a batch, position
 gives the order. A range that has not applied a `prev` refuses the batch, so several batches may
-be in flight and still apply in order per key.
+be in flight and still apply in order per key. For keys that are given as the ranges store them,
+the order is that of the whole Kafka partition: a Kafka client counts on it whatever the keys are.
 """
 
 import asyncio
@@ -252,15 +253,17 @@ class Batcher:
         if not batch.numbers:
             batch.numbers = self._window.take(len(batch))
         batch.close()
-        last = self._last
-        prevs = last.before(batch.keys, self._window.low)
+        last, keys = self._last, batch.keys
+        if self._raw and self._log.partitions is not None:
+            keys = [key[:PREFIX_BYTES] for key in keys]
+        prevs = last.before(keys, self._window.low)
         batch.prevs = None if prevs is None else self._window.not_given_up(prevs)
         numbers = batch.numbers
         if batch.expects is None and isinstance(numbers, range):
-            last.note_all(batch.keys, numbers)
+            last.note_all(keys, numbers)
             last.settle(self._window.low)
             return
-        followed: Iterable[tuple[bytes, int]] = zip(batch.keys, batch.numbers, strict=True)
+        followed: Iterable[tuple[bytes, int]] = zip(keys, batch.numbers, strict=True)
         if batch.expects is not None and not self._window.named:
             # A condition of an atomic batch decides about all of its records.
             followed = (

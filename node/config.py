@@ -55,6 +55,8 @@ class Config:
     """Where this node listens for Kafka clients; empty: nowhere."""
     kafka_advertise: str = ""
     """Where Kafka clients reach `kafka`; when empty, that address at the host of `advertise`."""
+    kafka_auto_create: int = 0
+    """Partitions of a topic that a Kafka client names and that does not exist. 0: none is made."""
     kafka_token_file: Path | None = None
     """In a cluster with tokens, the token with which this node keeps groups of Kafka clients."""
     join: tuple[str, ...] = ()
@@ -199,6 +201,13 @@ _FLAGS = {
     "kafka_advertise": (
         "H:P",
         "address that Kafka clients dial (default: the address of --kafka); not 0.0.0.0 or [::]",
+    ),
+    "kafka_auto_create": (
+        "P",
+        (
+            "create a topic with P partitions when a Kafka client names a topic that does not "
+            "exist; 0: never (default 0)"
+        ),
     ),
     "kafka_token_file": (
         "FILE",
@@ -481,7 +490,9 @@ def _convert(name: str, value: Any, source: str) -> Any:
         if name == "http_host":
             return _names(value)
         if name == "http_streams":
-            return _streams(value)
+            return _count(value, limits.http_streams_max)
+        if name == "kafka_auto_create":
+            return _count(value, limits.kafka_partitions_max)
         if name == "join":
             parts: Sequence[str] = value.split(",") if isinstance(value, str) else value
             addresses = tuple(part.strip() for part in parts if part.strip())
@@ -550,10 +561,10 @@ def _nodes(value: Any) -> int:
     return number
 
 
-def _streams(value: Any) -> int:
+def _count(value: Any, most: int) -> int:
     number = int(value)
-    if not 0 <= number <= limits.http_streams_max:
-        raise ValueError(f"give 0 to {limits.http_streams_max}")
+    if not 0 <= number <= most:
+        raise ValueError(f"give 0 to {most}")
     return number
 
 

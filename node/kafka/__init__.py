@@ -7,6 +7,7 @@
     producing, idempotent    appends; appends with sequence numbers
     fetching                 reads and offsets
     describing               metadata; topics that are created and deleted; settings
+    absent                   topics that are created when a client names them
     coordinator, grouping    consumer groups of this node; requests about them
     group_store              committed offsets in a log of the cluster
     topics, partition_news   logs in use; where their partitions end, and news of it

@@ -47,7 +47,7 @@ VERSIONS: Final = {
     LIST_GROUPS: (0, 2),
     SASL_HANDSHAKE: (0, 1),
     API_VERSIONS: (0, 2),
-    CREATE_TOPICS: (0, 3),
+    CREATE_TOPICS: (0, 4),
     DELETE_TOPICS: (0, 3),
     INIT_PRODUCER_ID: (0, 1),
     DESCRIBE_CONFIGS: (0, 2),

@@ -64,13 +64,16 @@ class Client:
     """Serves the requests of the connections that show one token."""
 
     def __init__(
-        self, cluster: Cluster, ids: Ids, shared: "Shared", *, node_id: int, brokers: Brokers
-    ) -> None:
+        self, cluster: Cluster, ids: Ids, shared: "Shared", *, node_id: int, brokers: Brokers,
+        auto_partitions: int,
+    ) -> None:  # fmt: skip
         self._cluster = cluster
         self.topics = Topics(cluster)
         self.producing = Producing(cluster, self.topics, ids, shared.memory)
         self.fetching = Fetching(cluster, self.topics, shared.answers)
-        self.describing = Describing(cluster, self.topics, node_id=node_id, brokers=brokers)
+        self.describing = Describing(
+            cluster, self.topics, node_id=node_id, brokers=brokers, auto_partitions=auto_partitions
+        )
         self.connections = 0
 
     async def close(self) -> None:

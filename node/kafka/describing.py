@@ -35,6 +35,8 @@ _UNLIMITED: Final = "-1"
 _REPLICAS: Final = 3
 _CLEANUP: Final = "cleanup.policy"
 _RETENTION: Final = "retention.ms"
+_NAME: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
+"""The names that Kafka allows, but for `.` and `..`; a log of another name may exist, though."""
 _TIME: Final = re.compile("-1|[0-9]{1,19}")
 """A retention in milliseconds, or -1 for none."""
 _IGNORED: Final = frozenset({
@@ -51,16 +53,18 @@ Body = dict[str, Any]
 
 class Describing:
     """Serves requests about topics. `brokers` returns the address for Kafka clients of each node
-    that serves them; `node_id` is that of this node."""
+    that serves them; `node_id` is that of this node. A topic that does not exist gets
+    `auto_partitions` partitions when a client names the topic; 0: no topic is created so."""
 
     def __init__(
         self, cluster: Cluster, topics: Topics, *, node_id: int,
-        brokers: Callable[[], Mapping[int, str]],
+        brokers: Callable[[], Mapping[int, str]], auto_partitions: int,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self._topics = topics
         self._brokers = brokers
         self.node_id = node_id
+        self.auto_partitions = auto_partitions
 
     def brokers(self) -> list[Broker]:
         """Return the nodes that serve Kafka clients."""
@@ -99,7 +103,8 @@ class Describing:
         except InvalidArgument:
             return TopicRow(name, codes.INVALID_TOPIC)
         except LognodeError as error:
-            return TopicRow(name, code_of(error))
+            absent = isinstance(error, LogNotFound) and not _is_topic_name(name)
+            return TopicRow(name, codes.INVALID_TOPIC if absent else code_of(error))
         rows, at = [], 0
         for partition in range(log["policy"]["kafka_partitions"]):
             key = prefix(partition)
@@ -184,7 +189,7 @@ class Describing:
 
     async def _settings(self, asked: Resource) -> Settings:
         if asked.kind == _BROKER:
-            found = _settings_of_node()
+            found = _settings_of_node(self.auto_partitions)
         elif asked.kind == _TOPIC:
             try:
                 found = _settings_of((await self._described(asked.name))["policy"])
@@ -202,10 +207,17 @@ class Describing:
         return self._cluster.now() + _TIMEOUT_S
 
 
+def _is_topic_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
 def _refusal(topic: NewTopic) -> Done | None:
     """Return why no log can be the topic, or None."""
     if topic.name == GROUPS_LOG:
         told = f"{GROUPS_LOG} is the log of consumer groups; give another name"
+        return Done(topic.name, codes.INVALID_TOPIC, told)
+    if not _is_topic_name(topic.name):
+        told = f"the topic is named {topic.name!r:.100}; give 1 to 249 letters, digits and `. _ -`"
         return Done(topic.name, codes.INVALID_TOPIC, told)
     if topic.assigned:
         told = "the cluster places partitions by itself; give counts in place of assignments"
@@ -253,10 +265,12 @@ def _settings_of(policy: Mapping[str, Any]) -> list[Setting]:
     ]
 
 
-def _settings_of_node() -> list[Setting]:
+def _settings_of_node(auto_partitions: int) -> list[Setting]:
+    creates = "true" if auto_partitions else "false"
     return [
-        Setting("auto.create.topics.enable", "false", is_default=True),
+        Setting("auto.create.topics.enable", creates, is_default=not auto_partitions),
         Setting("default.replication.factor", str(_REPLICAS), is_default=True),
         Setting("log.message.timestamp.type", "LogAppendTime", is_default=True),
         Setting("message.max.bytes", str(limits.batch_bytes_max), is_default=True),
+        Setting("num.partitions", str(auto_partitions or 1), is_default=auto_partitions <= 1),
     ]

@@ -16,7 +16,7 @@ from ...client.pool import Token
 from ...client.protocol.certificate import Certificate
 from ...client.protocol.errors import LognodeError
 from ..access.access import Accesses
-from . import answers, api, codes, grouping, requests
+from . import absent, answers, api, codes, grouping, requests
 from .answers import Fetched, Topic
 from .api import Head, head_of
 from .clients import Brokers, Client, Clients, Shared
@@ -40,14 +40,14 @@ log = logging.getLogger("lognode.kafka")
 class KafkaDoor:
     """Serves the requests of all connections. `dial` makes a client of the cluster, and `token`
     returns the node's own token for each dial. `accesses` knows who may ask; `producer_key` returns
-    the secret of the grants; `most` bounds the clients; `requests` counts by API. `node_id` and
-    `brokers` as in `Describing`.
+    the secret of the grants; `most` bounds the clients; `requests` counts by API. `node_id`,
+    `brokers` and `auto_partitions` as in `Describing`.
     """
 
     def __init__(
         self, dial: Callable[[Token], Cluster], token: Token, accesses: Accesses, *,
         node_id: int, brokers: Brokers, producer_key: Callable[[], bytes],
-        most: Callable[[], int], on_refused: OnRefused, requests: Counter,
+        most: Callable[[], int], on_refused: OnRefused, requests: Counter, auto_partitions: int,
     ) -> None:  # fmt: skip
         self._accesses = accesses
         self._on_refused = on_refused
@@ -59,7 +59,10 @@ class KafkaDoor:
 
         def client(shown: str | None, owner: str) -> Client:
             ids = ids_of(owner, producer_key) if owner else open_id
-            return Client(dial(shown), ids, self._shared, node_id=node_id, brokers=brokers)
+            return Client(
+                dial(shown), ids, self._shared, node_id=node_id, brokers=brokers,
+                auto_partitions=auto_partitions,
+            )  # fmt: skip
 
         self._clients = Clients(client, most)
         self._coordinator = Coordinator(
@@ -152,14 +155,16 @@ class KafkaDoor:
 
         return finish
 
-    async def _metadata(self, names: list[str] | None, version: int, client: Client) -> bytes:
+    async def _metadata(self, asked: requests.Metadata, version: int, client: Client) -> bytes:
         try:
             cluster = await client.describing.cluster_id()
-            topics = await client.describing.topics(names)
+            topics = await client.describing.topics(asked.topics)
+            if asked.may_create and asked.topics:
+                topics = await absent.created(topics, client.describing)
         except LognodeError as error:
             log.info("metadata are not available", extra={"fields": {"error": str(error)}})
             cluster = ""
-            topics = [Topic(name, code_of(error)) for name in names or ()]
+            topics = [Topic(name, code_of(error)) for name in asked.topics or ()]
         brokers = client.describing.brokers()
         count = len(topics) + sum(len(topic.partitions) for topic in topics)
         told = brokers, cluster, self._node_id, topics, version

@@ -138,7 +138,9 @@ class Grouping:
 
             async def found(send: Send) -> None:
                 if lookup.kind != _GROUP:  # that of transactions, which do not exist here
-                    await send(group_answers.find_coordinator(codes.INVALID_REQUEST, None, version))
+                    # The code after which all clients give up at once; others make some try again.
+                    refused = codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                    await send(group_answers.find_coordinator(refused, None, version))
                     return
                 error, broker = await groups.find(lookup.group, asker)
                 await send(group_answers.find_coordinator(error, broker, version))

@@ -54,6 +54,13 @@ class Fetch(NamedTuple):
     partitions: list[Wanted]
 
 
+class Metadata(NamedTuple):
+    """A request for metadata; `topics` None: of all topics."""
+
+    topics: list[str] | None
+    may_create: bool
+
+
 class Asked(NamedTuple):
     """A partition whose offset is asked for: by a time, -1 for the end, -2 for the begin."""
 
@@ -157,14 +164,12 @@ def list_offsets(reader: Reader, version: int) -> list[Asked]:
     return found
 
 
-def metadata(reader: Reader, version: int) -> list[str] | None:
-    """Return the topics that are asked for; None: all topics."""
+def metadata(reader: Reader, version: int) -> Metadata:
+    """Return a request for metadata. Before version 4 each such request may create topics."""
     if version < _V1:
-        return reader.array(reader.text, 2) or None
+        return Metadata(reader.array(reader.text, 2) or None, may_create=True)
     names = reader.nullable_array(reader.text, 2)
-    if version >= _V4:
-        reader.flag()  # allow_auto_topic_creation: the door never creates a topic by itself
-    return names
+    return Metadata(names, may_create=reader.flag() if version >= _V4 else True)
 
 
 def create_topics(reader: Reader, version: int) -> CreateTopics:

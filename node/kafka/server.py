@@ -290,6 +290,7 @@ async def opened(
         dialler(config), own_token(config, lambda: accesses.is_on), accesses, node_id=node_id,
         brokers=brokers, producer_key=lambda: view.metadata.producer_key,
         on_refused=audit.turned_away, requests=metrics.kafka_requests,
+        auto_partitions=config.kafka_auto_create,
         most=lambda: min(CLIENTS_MAX, max(1, dials // max(1, len(view.metadata.nodes)))),
     )  # fmt: skip
     server = KafkaServer(door, accesses, tls, connections_max=connections_max - dials)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import kafka_wire as wire
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kafka_raw import Raw, addresses, kafka_cluster, started
 
@@ -630,3 +630,13 @@ def test_settings_of_any_length_are_refused_by_name(raw: Raw, client: lognode.Cl
         topic = wire.text("new") + struct.pack(">ih", 1, 1) + wire.array([]) + settings
         answer = raw.ask(wire.request(api.CREATE_TOPICS, 1, wire.array([topic]) + bytes(5)))
         assert struct.unpack_from(">h", answer, 4 + 4 + 5) == (codes.INVALID_CONFIG,)
+
+
+def test_a_producer_with_transactions_fails_at_once(
+    kafka: testing.LocalCluster, client: lognode.Client
+) -> None:
+    producer = Producer({"bootstrap.servers": addresses(kafka), "transactional.id": "payments"})
+    with pytest.raises(KafkaException) as caught:
+        producer.init_transactions(20)
+    assert caught.value.args[0].code() == codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert caught.value.args[0].fatal()

@@ -13,6 +13,7 @@ from lognode.client.batcher import Batcher
 from lognode.client.cluster import LogRoutes
 from lognode.client.lanes import Lane
 from lognode.client.protocol import limits
+from lognode.client.protocol.errors import Timeout
 from lognode.client.protocol.records import EXPECT_ABSENT, decode_batch
 from lognode.client.routing import Range
 from lognode.client.window import Window
@@ -24,13 +25,17 @@ _FAR = 1e12
 class Batching:
     """A batcher whose batches are not sent, and the batches in the order in which they closed."""
 
-    def __init__(self, *splits: bytes) -> None:
+    def __init__(self, *splits: bytes, partitions: int | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.log = LogRoutes("log")
+        self.log.partitions = partitions
         self.window = Window(named=False, unacked_bytes_max=1 << 30, loop=loop)
         self.generation = 0
         self.divide(*splits)
-        self.batcher = Batcher(self.log, self.window, linger_s=0, loop=loop, on_ready=_nothing)
+        self.batcher = Batcher(
+            self.log, self.window, linger_s=0, loop=loop, on_ready=_nothing,
+            raw=partitions is not None,
+        )  # fmt: skip
         self.closed: list[AppendBatch] = []
         self.lows: list[int] = []
         """The smallest unsettled number when each of these batches closed."""
@@ -209,5 +214,33 @@ def test_S8_low_does_not_pass_records_that_have_no_numbers_yet() -> None:
         assert second.prevs is None  # the record before is settled
         assert batching.window.low == 2
         assert decode_batch(second.pack(7, 1, batching.window.low)).prevs is None
+
+    run(test)
+
+
+def test_S4_batches_of_a_kafka_partition_follow_each_other_whatever_their_keys() -> None:
+    async def test() -> None:
+        batching = Batching(partitions=2)
+        add = batching.batcher.add_atomic
+        first = add(Columns([(b"\0\0a", b"1"), (b"\0\0b", b"2")]), _FAR)
+        other = add(Columns([(b"\0\1a", b"3")]), _FAR)
+        second = add(Columns([(b"\0\0c", b"4"), (b"\0\0d", b"5")]), _FAR)
+        assert batching.take() == [first, other, second]
+        assert not any(first.prevs or ())
+        assert not any(other.prevs or ())
+        assert second.prevs == [first.numbers[-1]] * 2
+
+    run(test)
+
+
+def test_S4_batches_of_a_partition_keep_their_order_past_a_batch_that_was_given_up() -> None:
+    async def test() -> None:
+        batching = Batching(partitions=1)
+        add = batching.batcher.add_atomic
+        first = add(Columns([(b"\0\0a", b"")]), _FAR)
+        lost = add(Columns([(b"\0\0b", b"")]), _FAR)
+        batching.window.fail(lost, Timeout("no answer", outcome="unknown"))
+        third = add(Columns([(b"\0\0c", b"")]), _FAR)
+        assert third.prevs == [first.numbers[-1]]
 
     run(test)

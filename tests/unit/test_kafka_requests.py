@@ -60,18 +60,19 @@ def test_a_request_for_offsets_has_its_times() -> None:
 
 
 def test_metadata_of_all_topics_are_asked_for_in_two_ways() -> None:
-    assert decoded(wire.request(api.METADATA, 0, wire.array([])))[1] is None
-    assert decoded(wire.request(api.METADATA, 7, struct.pack(">i", -1) + b"\1"))[1] is None
-    assert decoded(wire.request(api.METADATA, 7, wire.array([]) + b"\1"))[1] == []
-    assert decoded(wire.request(api.METADATA, 1, wire.array([wire.text("a")])))[1] == ["a"]
+    assert decoded(wire.request(api.METADATA, 0, wire.array([])))[1] == (None, True)
+    assert decoded(wire.request(api.METADATA, 7, struct.pack(">i", -1) + b"\1"))[1] == (None, True)
+    assert decoded(wire.request(api.METADATA, 7, wire.array([]) + b"\0"))[1] == ([], False)
+    assert decoded(wire.request(api.METADATA, 1, wire.array([wire.text("a")])))[1] == (["a"], True)
 
 
 def test_topics_are_created_with_settings() -> None:
     settings = wire.array([wire.text("cleanup.policy") + wire.text("compact")])
     topic = wire.text("a") + struct.pack(">ih", 6, 3) + wire.array([]) + settings
     body = wire.array([topic]) + struct.pack(">i", 900) + b"\1"
-    _, found = decoded(wire.request(api.CREATE_TOPICS, 3, body))
-    assert found == ([("a", 6, 3, False, {"cleanup.policy": "compact"})], 900, True)
+    for version in (3, 4):
+        _, found = decoded(wire.request(api.CREATE_TOPICS, version, body))
+        assert found == ([("a", 6, 3, False, {"cleanup.policy": "compact"})], 900, True)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ VALUES: dict[str, tuple[str, str, str, Any]] = {
     "http_streams": ("0", "5", "1024", 0),
     "kafka": ("h:1", "h:2", "h:3", "h:1"),
     "kafka_advertise": ("h:1", "h:2", "h:3", "h:1"),
+    "kafka_auto_create": ("0", "4", "4096", 0),
     "kafka_token_file": ("a", "b", "c", Path("a")),
     "dial_map": ("a", "b", "c", Path("a")),
     "invitation": ("a", "b", "c", Path("a")),
