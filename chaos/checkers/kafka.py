@@ -1,7 +1,8 @@
 """Whether nodes keep what Kafka's protocol promises, with the questions of Jepsen's test of queues.
 
 `lost`: an acknowledged record is not there at the end; `vanished`: nor is one that was polled.
-`duplicate`: a value is at two offsets. `inconsistent-offset`: two values are at one offset, or a
+`broken-producer`: an idempotent producer was told that the record before is missing, or of another
+error after which it sends nothing more. `duplicate`: a value is at two offsets. `inconsistent-offset`: two values are at one offset, or a
 record is not at the offset of its acknowledgement. `phantom`: nobody sent a value to the partition
 where it is. `nonmonotonic-send`: the records of one send do not have rising offsets;
 `realtime-order`: nor have two records of which the second was sent after the acknowledgement of the
@@ -27,7 +28,7 @@ def kafka(history: History) -> Result:
     account = KafkaAccount(history)
     result = Result("kafka")
     for rule in (
-        _places, _phantoms, _sends, _runs, _beyond, _watermarks, _ends, _commits, _starts,
+        _places, _phantoms, _broken, _sends, _runs, _beyond, _watermarks, _ends, _commits, _starts,
     ):  # fmt: skip
         result.anomalies += rule(account)
     if account.final is None:
@@ -83,6 +84,18 @@ def _phantoms(account: KafkaAccount) -> Iterator[Anomaly]:
             told.add(value)
             message = f"{value} is at {_at(place)}, and nobody sent it there"
             yield _anomaly("phantom", message, place[0], "S2", one)
+
+
+def _broken(account: KafkaAccount) -> Iterator[Anomaly]:
+    """Find producers that a node has broken."""
+    told: set[int] = set()
+    for record in account.records.values():
+        one = record.operation
+        error = one.answer.get("broken") if one.outcome == "ok" else None
+        if error is not None and one.index not in told:
+            told.add(one.index)
+            message = f"producer {one.asked['producer']} sends nothing more: {error}"
+            yield _anomaly("broken-producer", message, record.partition, "S8", one)
 
 
 def _sends(account: KafkaAccount) -> Iterator[Anomaly]:

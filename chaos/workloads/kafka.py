@@ -98,7 +98,7 @@ class Sender(Idle):
             "records": [[str(partition), value] for partition, value in records],
         }
         answered = await process.call("append", asked, self._producer.send(records), writes=True)
-        if answered is None or answered["unsure"]:
+        if answered is None or answered["unsure"] or "broken" in answered:
             await self._renew()
 
     async def _renew(self) -> None:

@@ -55,28 +55,32 @@ class KafkaProducer(_Threaded):
     def __init__(self, servers: str, timeout_s: float, more: dict[str, Any]) -> None:
         super().__init__()
         self._timeout_s = timeout_s
+        self._broken: str | None = None
         self._producer = Producer({
             **_COMMON, "bootstrap.servers": servers, "enable.idempotence": True, "acks": "all",
-            "message.timeout.ms": int(1000 * timeout_s), **more,
+            "message.timeout.ms": int(1000 * timeout_s), "error_cb": self._note, **more,
         })  # fmt: skip
 
     async def send(self, records: Sequence[tuple[int, str]]) -> dict[str, Any]:
         """Send values to partitions, all at once. Returns `seqs`, None for a record without a known
-        offset, and `unsure`, the places of the records whose outcome is unknown.
+        offset; `unsure`, the places of the records whose outcome is unknown; and `broken`, the
+        error for which the producer sends nothing more, if there is one.
 
-        Raises Unavailable for a producer that is broken; nothing is sent then.
+        Raises Unavailable if the producer sends nothing.
         """
         return await self._call(self._send, records)
 
     def _send(self, records: Sequence[tuple[int, str]]) -> dict[str, Any]:
         seqs: list[int | None] = [None] * len(records)
-        unsure = set(range(len(records)))
+        unsure, errors = set(range(len(records))), list[str]()
 
         def told(place: int) -> Callable[[KafkaError | None, Any], None]:
             def tell(error: KafkaError | None, message: Any) -> None:
                 if error is None:
                     unsure.discard(place)
                     seqs[place] = message.offset() if message.offset() >= _NONE else None
+                else:
+                    errors.append(error.name())
 
             return tell
 
@@ -87,10 +91,18 @@ class KafkaProducer(_Threaded):
                 )
             except KafkaException as error:
                 if not place:
-                    raise Unavailable(f"the producer is broken: {error}", reason="broken") from None
+                    raise Unavailable(f"nothing is sent: {error}", reason="broken") from None
                 break
         self._producer.flush(self._timeout_s + _POLL_S)
-        return {"seqs": seqs, "unsure": sorted(unsure)}
+        return {
+            "seqs": seqs, "unsure": sorted(unsure), **({"errors": errors} if errors else {}),
+            **({"broken": self._broken} if self._broken else {}),
+        }  # fmt: skip
+
+    def _note(self, error: KafkaError) -> None:
+        """Note the first error that ends the producer; others end by themselves."""
+        if error.fatal() and self._broken is None:
+            self._broken = error.str()
 
     async def close(self) -> None:
         """Forget what is not sent."""

@@ -22,7 +22,10 @@ class Queue:
         self.there: dict[int, str] = {}
         self.seen = 0
 
-    def send(self, *offsets: int | None, type: Type = "ok", unsure: Sequence[int] = ()) -> None:  # noqa: A002
+    def send(
+        self, *offsets: int | None, type: Type = "ok", unsure: Sequence[int] = (),  # noqa: A002
+        **more: str,
+    ) -> None:  # fmt: skip
         """Values `v1`, `v2`, ... that get these offsets."""
         values = [f"v{self.seen + place + 1}" for place in range(len(offsets))]
         self.seen += len(offsets)
@@ -30,7 +33,8 @@ class Queue:
             if offset is not None and type == "ok":
                 self.there[offset] = value
         asked = {"producer": "p1/1", "records": [["0", value] for value in values]}
-        answer = {"seqs": list(offsets), "unsure": list(unsure)} if type == "ok" else None
+        answer: Any = {"seqs": list(offsets), "unsure": list(unsure), **more}
+        answer = answer if type == "ok" else None
         self.story.do(1, "append", asked, answer, type=type)
 
     def assign(self, start: int) -> None:
@@ -143,6 +147,11 @@ def _lost(queue: Queue) -> list[str]:
 def _vanished(queue: Queue) -> list[str]:
     queue.send(None, type="info")
     queue.consume(2, 20, other={20: "v4"})
+    return queue.names()
+
+
+def _broken(queue: Queue) -> list[str]:
+    queue.send(None, unsure=[0], broken="Broker: Broker received an out of order sequence number")
     return queue.names()
 
 
@@ -288,6 +297,7 @@ def _unseen(queue: Queue) -> list[str]:
     [
         (_lost, ["lost"]),
         (_vanished, ["vanished"]),
+        (_broken, ["broken-producer"]),
         (_duplicate, ["duplicate"]),
         (_inconsistent, ["inconsistent-offset"]),
         (_phantom, ["phantom"]),
