@@ -2,17 +2,18 @@
 
 `lost`: an acknowledged record is not there at the end; `vanished`: nor is one that was polled.
 `broken-producer`: an idempotent producer was told that the record before is missing, or of another
-error after which it sends nothing more. `duplicate`: a value is at two offsets. `inconsistent-offset`: two values are at one offset, or a
-record is not at the offset of its acknowledgement. `phantom`: nobody sent a value to the partition
-where it is. `nonmonotonic-send`: the records of one send do not have rising offsets;
-`realtime-order`: nor have two records of which the second was sent after the acknowledgement of the
-first. `nonmonotonic-poll`: the offsets of a consumer do not rise. `int-poll-skip`, `poll-skip`: a
-consumer passes a record, within one poll or between two. `beyond-end`: a consumer got a record at
-or behind the high watermark that it was told with it. `watermark-went-back`; `stale-end`: a high
-watermark is below a record that was acknowledged before; `gap-at-end`: a high watermark is not the
-offset behind a record, at which consumers of Java stand still. `commit-went-back`: a member begins,
-or somebody is told, below an offset that was committed before. `skipped-by-group`, `unseen`: no
-member of the group got a record below a committed offset, or a record at all, in the end.
+error after which it sends nothing more. `duplicate`: a value is at two offsets.
+`inconsistent-offset`: two values are at one offset, or a record is not at the offset of its
+acknowledgement. `phantom`: nobody sent a value to the partition where it is. `nonmonotonic-send`:
+the records of one send do not have rising offsets; `realtime-order`: nor have two records of which
+the second was sent after the acknowledgement of the first. `nonmonotonic-poll`: the offsets of a
+consumer do not rise. `int-poll-skip`, `poll-skip`: a consumer passes a record, within one poll or
+between two. `beyond-end`: a consumer got a record at or behind the high watermark that it was told
+with it. `watermark-went-back`; `stale-end`: a high watermark is below a record that was
+acknowledged before; `gap-at-end`: a high watermark is not the offset behind a record, at which
+consumers of Java stand still. `commit-went-back`: a member begins, or somebody is told, below an
+offset that was committed before. `skipped-by-group`, `unseen`: no member of the group got a record
+below a committed offset, or a record at all, in the end.
 """
 
 from collections.abc import Iterator

@@ -23,8 +23,8 @@ DIRECTED = "follow-without-leader"
 UNIT = {
     "batch-without-acks": ("test_acked_appends.py", "test_G2_nothing_is_applied"),
     "kafka-commit-before-quorum": (
-        "test_kafka_ledger.py::"
-        "test_S9_commits_do_not_go_back_whatever_happens_to_the_answers", ">= least",
+        "test_kafka_ledger.py::test_S9_commits_do_not_go_back_whatever_happens_to_the_answers",
+        ">= least",
     ),
     "kafka-end-with-gap": (
         "test_tails.py::test_the_tails_are_the_last_seqs_whenever_they_are_asked",
@@ -73,7 +73,8 @@ def test_there_is_one_for_each_row_of_the_list() -> None:
         "ack-before-fsync", "acks-without-batch", "append-passes-entries", "base-loses-level",
         "batch-without-acks", "claim-takes-leased-keys", "damage-not-stored", "dedupe-by-batch",
         "fenced-commit-accepted", "floor-passes-slow-keys", "follow-without-leader",
-        "group-takes-old-tokens", "kafka-commit-before-quorum", "kafka-end-with-gap", "late-seal", "letters-named-alike", "mark-not-stored",
+        "group-takes-old-tokens", "kafka-commit-before-quorum", "kafka-end-with-gap", "late-seal",
+        "letters-named-alike", "mark-not-stored",
         "merge-keeps-one-parent", "no-read-barrier", "no-read-index", "no-term-check",
         "passed-before-copied", "restored-twice", "seen-before-durable", "seen-though-removed",
         "session-token-ignored", "slow-key-stops-range", "split-forgets-cursors",
