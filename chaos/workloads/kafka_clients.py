@@ -78,7 +78,8 @@ class KafkaProducer(_Threaded):
             def tell(error: KafkaError | None, message: Any) -> None:
                 if error is None:
                     unsure.discard(place)
-                    seqs[place] = message.offset() if message.offset() >= _NONE else None
+                    offset = message.offset()  # None: librdkafka does not know the offset
+                    seqs[place] = None if offset is None or offset < _NONE else offset
                 else:
                     errors.append(error.name())
 
