@@ -22,6 +22,7 @@ from ...client.protocol.errors import Overloaded
 from ...client.protocol.tls import ClientTls, Tls
 from ...client.tokens import read_token
 from ..config import Config
+from .admin import Admin
 from .describing import Describing
 from .fetching import Fetching
 from .idempotent import Ids
@@ -71,6 +72,7 @@ class Client:
         self.producing = Producing(cluster, self.topics, ids, shared.memory)
         self.fetching = Fetching(cluster, self.topics, shared.answers)
         self.describing = Describing(cluster, self.topics, node_id=node_id, brokers=brokers)
+        self.admin = Admin(cluster, self.topics, self.describing)
         self.connections = 0
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ from ...client.pool import Token
 from ...client.protocol.certificate import Certificate
 from ...client.protocol.errors import LognodeError
 from ..access.access import Accesses
-from . import answers, api, codes, grouping, requests
+from . import admin, answers, api, codes, grouping, requests
 from .answers import Fetched, Topic
 from .api import Head, head_of
 from .clients import Brokers, Client, Clients, Shared
@@ -91,6 +91,8 @@ class KafkaDoor:
         client, asker = await session.who()
         if head.api == api.PRODUCE:
             return await self._produce(data, head, client, asker.host), True
+        if head.api in admin.APIS:
+            return _sends(_answer(head, await client.admin.answer(data, head))), False
         if head.api in grouping.APIS:
             return _waits(head, await self._grouping.begin(data, head, asker)), False
         return await self._other(data, head, client, asker.host), False

@@ -45,6 +45,10 @@ class Asker(NamedTuple):
         """Return whether the asker may have a description of a group."""
         return self.may_use(group) or self._may(Permission.DESCRIBE, group)
 
+    def may_remove(self, group: str) -> bool:
+        """Return whether the asker may remove a group and its committed offsets."""
+        return self._may(Permission.ADMIN, group)
+
     def may_read(self, topic: str) -> bool:
         """Return whether the asker may read a topic."""
         return self._may(Permission.READ, topic)

@@ -43,7 +43,8 @@ class Queue:
     def consume(
         self, process: int, *offsets: int, end: int | None = None, other: Mapping[int, str] = {}
     ) -> None:
-        """Records by their offsets, `other` with values of their own; process 4 is outside the group."""
+        """Records by their offsets, `other` with values of their own; process 4 is outside the
+        group."""
         values = {**self.there, **other}
         events: list[Any] = [[0, offset, values[offset]] for offset in offsets]
         self._consume(process, events, end)
