@@ -115,6 +115,10 @@ class Clients:
         client.connections += 1
         return client
 
+    def topics(self) -> int:
+        """Return the number of topics that the clients have named."""
+        return len({name for client in self._held.values() for name in client.topics.names})
+
     def release(self, client: Client) -> None:
         """Note that a connection does not use the client any more."""
         client.connections -= 1

@@ -168,8 +168,9 @@ class KafkaDoor:
         return await encoded(count, answers.metadata, *told)
 
     def numbers(self) -> Mapping[str, int]:
-        """Return the number of groups that this node coordinates, and of their members."""
-        return self._coordinator.numbers()
+        """Return the number of groups that this node coordinates, of their members, and of topics
+        that clients have named."""
+        return {**self._coordinator.numbers(), "topics": self._clients.topics()}
 
     async def close(self) -> None:
         """Close the client; returns within about a second."""
