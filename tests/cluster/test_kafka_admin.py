@@ -1,5 +1,6 @@
 """Administration by Kafka clients against real nodes: settings, removed records, removed groups."""
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -249,3 +250,23 @@ def test_committed_offsets_of_a_group_without_members_are_removed(
     member.close()
     assert forget() == (codes.NONE, [0, 0, codes.UNKNOWN_TOPIC_OR_PARTITION])
     assert committed(kafka, "forgetting", "forgotten") < 0
+
+
+def test_answers_that_repeat_names_have_room_of_their_own(
+    kafka: testing.LocalCluster, client: lognode.Client
+) -> None:
+    """Clients of a host that take no answers do not stop those of another host, nor their own host
+    once they are gone."""
+    resource = b"\x09" + wire.text("x" * 32_000) + wire.array([])
+    asked = wire.request(api.DESCRIBE_CONFIGS, 1, wire.array([resource] * 240) + b"\0")
+    silent = [Raw(kafka) for _ in range(12)]
+    for connection in silent:
+        connection.socket.settimeout(1.0)
+        with contextlib.suppress(TimeoutError):  # the node reads no more than it has room for
+            connection.socket.sendall(asked)
+    with Raw(kafka, host="127.0.0.2") as other:
+        assert len(other.ask(asked)) > 240 * 32_000
+    for connection in silent:
+        connection.socket.close()
+    with Raw(kafka) as neighbour:
+        assert len(neighbour.ask(asked)) > 240 * 32_000
