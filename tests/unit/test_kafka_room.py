@@ -147,8 +147,9 @@ def test_what_a_session_holds_is_freed_once_however_the_session_ends() -> None:
         await asyncio.sleep(0)
         assert not waiting.done()
         session.close()
+        async with asyncio.timeout(5.0):
+            await waiting
         second.free()
-        await waiting
         assert room._taken == 5
 
     asyncio.run(run())
