@@ -9,15 +9,15 @@ leader with its next metadata.
 import asyncio
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ...client.cluster import Cluster, described
-from ...client.protocol import limits, log_names
+from ...client.protocol import key_partitions, limits, log_names
 from ...client.protocol.address import split_address
 from ...client.protocol.cluster import CREATE_LOG, DELETE_LOG
 from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound
-from ...client.protocol.key_partitions import prefix
+from ..runtime.slices import in_slices
 from . import codes
 from .answers import Broker, Done, Partition, Setting, Settings
 from .answers import Topic as TopicRow
@@ -100,17 +100,20 @@ class Describing:
             return TopicRow(name, codes.INVALID_TOPIC)
         except LognodeError as error:
             return TopicRow(name, code_of(error))
-        rows, at = [], 0
-        for partition in range(log["policy"]["kafka_partitions"]):
-            key = prefix(partition)
-            while log["ranges"][at]["end"] is not None and log["ranges"][at]["end"] <= key:
-                at += 1
-            members = [node for node in log["ranges"][at]["members"] if node in brokers]
-            leader = log["ranges"][at]["leader"]
+        return TopicRow(name, codes.NONE, await in_slices(self._partitions(log, brokers)))
+
+    def _partitions(self, log: Body, brokers: Collection[int]) -> Iterator[Partition]:
+        """Yield the partitions of a log in order; those of a range share their list of nodes."""
+        count = log["policy"]["kafka_partitions"]
+        for known in log["ranges"]:
+            members = [node for node in known["members"] if node in brokers]
+            leader = known["leader"]
             if leader not in members:
                 leader = (members or [self.node_id])[0]
-            rows.append(Partition(partition, leader, members or [leader]))
-        return TopicRow(name, codes.NONE, rows)
+            nodes = members or [leader]
+            first = key_partitions.first_of(known["start"])
+            for partition in range(first, key_partitions.end_of(known["end"], count)):
+                yield Partition(partition, leader, nodes)
 
     async def described(self, name: str) -> Body:
         """Return a log with partitions, with its ranges. Raises InvalidArgument, LogNotFound,

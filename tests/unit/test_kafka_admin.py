@@ -1,5 +1,6 @@
 """Requests of administrators: what they ask, what is refused by name, and the bytes of answers."""
 
+import asyncio
 import struct
 
 import kafka_wire as wire
@@ -9,8 +10,10 @@ from lognode.node.kafka import admin, admin_answers, admin_requests, api, codes
 from lognode.node.kafka.admin_answers import Forgotten, Trimmed
 from lognode.node.kafka.admin_requests import DELETE, SET, Altered, Change, Trim
 from lognode.node.kafka.answers import Done, Settings
+from lognode.node.kafka.describing import Describing
 from lognode.node.kafka.refused import Refused
 from lognode.node.kafka.wire import Reader
+from lognode.node.runtime.slices import in_slices
 
 
 def reader(number: int, version: int, body: bytes) -> Reader:
@@ -103,3 +106,38 @@ def test_answers_are_encoded() -> None:
     assert admin_answers.offset_delete(0, [Forgotten("orders", 1)]) == struct.pack(
         ">hi", 0, 0
     ) + wire.array([topic + wire.array([struct.pack(">ih", 1, 0)])])
+
+
+def test_the_partitions_of_a_topic_are_those_of_its_ranges() -> None:
+    """Nodes without a port for Kafka clients are in no list; a range without any is served here."""
+    ranges = [
+        {"start": b"", "end": b"\0\2", "members": [1, 2, 3], "leader": 2},
+        {"start": b"\0\2", "end": b"\0\3", "members": [3], "leader": 3},
+        {"start": b"\0\3", "end": None, "members": [1, 3], "leader": 3},
+    ]
+    log = {"policy": {"kafka_partitions": 5}, "ranges": ranges}
+    describing = Describing(None, None, node_id=7, brokers=dict)  # type: ignore[arg-type]
+    found = list(describing._partitions(log, {1, 2}))
+    assert [(row.partition, row.leader, row.replicas) for row in found] == [
+        (0, 2, [1, 2]), (1, 2, [1, 2]), (2, 7, [7]), (3, 1, [1]), (4, 1, [1]),
+    ]  # fmt: skip
+
+
+def test_no_turn_of_the_loop_describes_many_partitions() -> None:
+    """Sixteen topics of 4,096 partitions at the same time; others have turns in between."""
+    ranges = [{"start": b"", "end": None, "members": [1], "leader": 1}]
+    log = {"policy": {"kafka_partitions": 4_096}, "ranges": ranges}
+    turns = 0
+
+    async def run() -> None:
+        nonlocal turns
+        describing = Describing(None, None, node_id=1, brokers=dict)  # type: ignore[arg-type]
+        topics = [in_slices(describing._partitions(log, {1})) for _ in range(16)]
+        asked = asyncio.gather(*topics)
+        while not asked.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert {len(rows) for rows in await asked} == {4_096}
+
+    asyncio.run(run())
+    assert turns > 2
