@@ -132,7 +132,7 @@ def test_a_batch_without_a_number_is_refused(
     assert refusal.value.code == code
 
 
-def test_what_a_session_holds_is_freed_once_however_the_session_ends() -> None:
+def test_a_session_gives_its_room_back_once() -> None:
     async def run() -> None:
         room = Room(10)
         session = Session(
