@@ -19,9 +19,12 @@ from .workloads.parts import LOG
 class Clients:
     """The clients of a test. They `run` until `stop`; a nemesis may `crash` one of them."""
 
-    def __init__(self, plan: Plan, servers: str, workload: Workload, recorder: Recorder) -> None:
+    def __init__(
+        self, plan: Plan, servers: str, workload: Workload, recorder: Recorder, kafka: str = ""
+    ) -> None:
         self._plan = plan
         self._servers = servers
+        self._kafka = kafka
         self._workload = workload
         self._recorder = recorder
         self._rng = random.Random(f"{plan.seed}/clients")
@@ -68,7 +71,7 @@ class Clients:
         process = Process(
             number, self._servers, LOG, self._recorder,
             random.Random(f"{self._plan.seed}/{number}"), pace=self._pace,
-            nodes=self._plan.nodes, timeout_s=self._plan.timeout_s,
+            nodes=self._plan.nodes, timeout_s=self._plan.timeout_s, kafka=self._kafka,
         )  # fmt: skip
         worker: Worker | None = None
         try:

@@ -14,7 +14,7 @@ from . import store
 from .judge import judge
 from .links import PROXIES, new_links
 from .nemeses import PACKAGES
-from .plan import STANDARD, WORKLOADS, Plan
+from .plan import KAFKA, STANDARD, WORKLOADS, Plan
 from .report import write as write_report
 from .runner import missing, run_test
 from .verdict import EXIT_CODES, Verdict, worst
@@ -200,6 +200,11 @@ def _plan(
             raise InvalidArgument(
                 f"a test has either a tier or --{name}; leave one of them out", what="tier"
             )
+    if workload == KAFKA and (arguments.secure or arguments.earlier is not None or tier):
+        raise InvalidArgument(
+            "the workload kafka has no --secure, --earlier and --tier; leave these out",
+            what="workload",
+        )
     return Plan(
         workload=workload, nemesis=nemesis, nodes=nodes, seed=seed, rate=arguments.rate,
         time_limit_s=arguments.time_limit, nemesis_interval_s=arguments.nemesis_interval,

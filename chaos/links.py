@@ -1,8 +1,10 @@
 """The network of a cluster under test: proxies whose links are cut, poisoned and healed by pair.
 
-There is a proxy for each ordered pair of nodes, and one per node for clients. A change is first
-noted in the wanted state of the link, kept here, and then carried out. A server that hangs or died
-can therefore be replaced by a new one in which every link has its wanted state.
+There is a proxy for each ordered pair of nodes, and one per node for clients. A node that serves
+clients of another protocol has a second proxy for these, its side door, with the faults of the
+first. A change is first noted in the wanted state of the link, kept here, and then carried out. A
+server that hangs or died can therefore be replaced by a new one in which every link has its wanted
+state.
 """
 
 import asyncio
@@ -78,6 +80,7 @@ class Links:
         """
         self._server = ProxyServer(program, log_path=log_path, timeout_s=timeout_s)
         self._links: dict[Pair, _Link] = {}
+        self._side_doors: dict[Pair, _Link] = {}
         self._changing = asyncio.Lock()
 
     @property
@@ -95,11 +98,15 @@ class Links:
         """All pairs."""
         return list(self._links)
 
-    async def start(self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None) -> None:
+    async def start(
+        self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None,
+        side_doors: Mapping[int, str] | None = None,
+    ) -> None:  # fmt: skip
         """Start the server, with links for all ordered pairs of nodes and from the clients.
 
         `nodes` maps each number, from 1, to the address at which the node listens for clients.
-        `peers` has the addresses at which nodes listen for other nodes, if these differ.
+        `peers` has the addresses at which nodes listen for other nodes, if these differ;
+        `side_doors` those at which nodes listen for clients of another protocol.
         """
         pairs = [(one, other) for other in nodes for one in (CLIENTS, *nodes) if one != other]
         self._links = {
@@ -110,9 +117,16 @@ class Links:
             )
             for pair, port in zip(pairs, free_ports(len(pairs)), strict=True)
         }
+        doors = side_doors or {}
+        self._side_doors = {
+            (CLIENTS, number): _Link(f"{CLIENTS}-{number}-side", f"127.0.0.1:{port}", address)
+            for (number, address), port in zip(
+                doors.items(), free_ports(len(doors)) if doors else (), strict=True
+            )
+        }
         await self._server.start()
         try:
-            await _all(self._make(link) for link in self._links.values())
+            await _all(map(self._make, self._every))
         except BaseException:
             await self._server.stop()
             raise
@@ -123,6 +137,10 @@ class Links:
         Raises InvalidArgument.
         """
         return self._link(pair).listen
+
+    def side_door(self, number: int) -> str:
+        """Return the address that clients of the other protocol dial to reach a node."""
+        return self._side_doors[CLIENTS, number].listen
 
     async def cut(self, pairs: Collection[Pair], how: How) -> None:
         """Cut these links; a link that is cut in several ways has all of the cuts."""
@@ -199,6 +217,10 @@ class Links:
                 f"the pair {pair} does not exist; the pairs are {self.pairs}"
             ) from None
 
+    @property
+    def _every(self) -> list[_Link]:
+        return [*self._links.values(), *self._side_doors.values()]
+
     async def _change(
         self,
         pairs: Collection[Pair],
@@ -211,6 +233,7 @@ class Links:
         `probe` asks the server whether it lives even if there is nothing to do.
         """
         links = [self._link(pair) for pair in pairs]
+        links += [self._side_doors[pair] for pair in pairs if pair in self._side_doors]
         async with self._changing:
             try:
                 await _all(work(link) for link in links)
@@ -218,7 +241,7 @@ class Links:
                     await self._server.api.version()
             except Unavailable:
                 await self._server.restart()
-                await _all(self._make(link) for link in self._links.values())
+                await _all(map(self._make, self._every))
 
     async def _make(self, link: _Link) -> None:
         """Create the link's proxy in its wanted state, in place of an existing one.

@@ -35,15 +35,22 @@ _FLAGS: Final = ("--disk-reserve-bytes", "0")
 class Wiring(Protocol):
     """The proxies between the nodes, and from the clients to each node (`links.py`)."""
 
-    async def start(self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None) -> None:
+    async def start(
+        self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None,
+        side_doors: Mapping[int, str] | None = None,
+    ) -> None:  # fmt: skip
         """Make all proxies.
 
         `nodes` has the address at which each node listens for clients, `peers` the address at which
-        it listens for other nodes.
+        it listens for other nodes, `side_doors` that for Kafka clients.
         """
 
     def address(self, pair: tuple[int, int]) -> str:
         """Return the address that the first dials to reach the second; CLIENTS is 0."""
+        ...
+
+    def side_door(self, number: int) -> str:
+        """Return the address that Kafka clients dial to reach a node."""
         ...
 
 
@@ -69,6 +76,8 @@ class Node:
         """The environment of the process from its next start on, like the prefix of its command:"""
         self.wrapper: list[str] = []
         self.advertised = ""
+        self.kafka = ""
+        """The address at which the node listens for Kafka clients; empty: it serves none."""
         self.arguments: list[str] = []
         self._credentials = credentials
         self._process: asyncio.subprocess.Process | None = None
@@ -216,14 +225,14 @@ class Nodes:
     def __init__(
         self, root: Path, count: int, links: Wiring,
         *, source: Path | None = None, mounted: bool = False, secure: bool = False,
-        earlier: Path | None = None,
+        earlier: Path | None = None, kafka: bool = False,
     ) -> None:  # fmt: skip
         """Prepare the nodes.
 
         `source` is a folder with another build of the package `lognode`, which the nodes then run.
         `earlier` is one with an earlier build, which they run until they are upgraded.
         With `mounted`, disks can lose power and be slow. With `secure`, the cluster has mutual TLS
-        between nodes and with clients, and tokens.
+        between nodes and with clients, and tokens. With `kafka`, the nodes serve Kafka clients too.
         """
         self.root = root
         self.links = links
@@ -246,6 +255,9 @@ class Nodes:
             )
             for n in range(count)
         ]
+        if kafka:
+            for node, port in zip(self._nodes, free_ports(count), strict=True):
+                node.kafka = f"127.0.0.1:{port}"
         if earlier is not None:
             for node in self._nodes:
                 node.environment["PYTHONPATH"] = str(earlier)
@@ -295,6 +307,11 @@ class Nodes:
         return self.credentials.address(self._hosts, self.credentials.workload_token)
 
     @property
+    def kafka_servers(self) -> str:
+        """The addresses for Kafka clients, through the proxies; empty without any."""
+        return ",".join(self.links.side_door(node.number) for node in self._nodes if node.kafka)
+
+    @property
     def _hosts(self) -> str:
         return ",".join(node.advertised for node in self._nodes)
 
@@ -303,6 +320,7 @@ class Nodes:
         await self.links.start(
             {node.number: node.address for node in self._nodes},
             {node.number: node.peer for node in self._nodes},
+            {node.number: node.kafka for node in self._nodes if node.kafka},
         )
         self.root.mkdir(parents=True, exist_ok=True)
         if self.credentials is not None:
@@ -336,13 +354,17 @@ class Nodes:
             )
         )
         founder = self._nodes[0]
+        kafka: tuple[str, ...] = ()
+        if node.kafka:
+            advertised = self.links.side_door(node.number)
+            kafka = ("--kafka", node.kafka, "--kafka-advertise", advertised)
         secured: tuple[str, ...] = ()
         if self.credentials is not None:
             secured = self.credentials.flags(node.number, is_founder=node is founder)
         node.arguments = [
             "--data", str(node.data), "--listen", node.address, "--advertise", node.advertised,
             "--peer-listen", node.peer, "--peer-advertise", node.peer, "--http", node.http,
-            "--dial-map", str(dial_map), *secured, *_FLAGS, *flags,
+            "--dial-map", str(dial_map), *secured, *kafka, *_FLAGS, *flags,
             *(() if node is founder else ("--join", founder.advertised)),
         ]  # fmt: skip
 

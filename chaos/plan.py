@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 WORKLOADS: Final = (
-    "append", "follow", "register", "set", "exactly-once", "snapshot", "group", "view",
+    "append", "follow", "register", "set", "exactly-once", "snapshot", "group", "view", "kafka",
 )  # fmt: skip
-NEED_LEVEL: Final = frozenset({"group", "view"})
+KAFKA: Final = "kafka"
+"""The workload of Kafka clients, of which the simulator has none."""
+SIMULATED: Final = tuple(name for name in WORKLOADS if name != KAFKA)
+"""The workloads that also run on virtual time."""
+NEED_LEVEL: Final = frozenset({"group", "view", KAFKA})
 """Workloads that need a later feature level than that at which a cluster begins."""
 STANDARD: Final = ("none", "partition", "kill+pause", "packet", "disk+corrupt", "range")
 """The sets of packages that `test-all` runs in turn; `+` joins several packages."""

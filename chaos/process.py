@@ -42,9 +42,11 @@ class Process:
 
     def __init__(
         self, number: int, servers: str, log: str, recorder: Recorder, rng: random.Random,
-        *, pace: Pace, nodes: int, timeout_s: float,
+        *, pace: Pace, nodes: int, timeout_s: float, kafka: str = "",
     ) -> None:  # fmt: skip
         self.number = number
+        self.kafka = kafka
+        """The addresses of the nodes for Kafka clients."""
         self.rng = rng
         self.nodes = nodes
         self.timeout_s = timeout_s

@@ -7,6 +7,7 @@ deliveries. Only then everything is read, from each node.
 
 import asyncio
 import contextlib
+import importlib.util
 import random
 import time
 from collections.abc import Callable
@@ -24,12 +25,13 @@ from .links import Links
 from .nemeses import MOUNTED, PACKAGES, Package, Target
 from .nemesis import Nemesis
 from .nodes import Nodes
-from .plan import NEED_LEVEL, Plan
+from .plan import KAFKA, NEED_LEVEL, Plan
 from .process import Pace, Process
 from .strangers import Strangers
 from .tier_under_test import TierUnderTest
 from .upgrades import change_build, finalize, finalized
 from .watch import healthy, watch_leaders
+from .workloads.kafka import PARTITIONS, read_topic
 from .workloads.named import workload_of
 from .workloads.parts import DEAD, LOG, logs_of
 
@@ -38,6 +40,9 @@ _START_S: Final = 60.0
 _CONVERGE_S: Final = 120.0
 _SPLIT_AT: Final = ("k333", "k666")
 _REPLICAS: Final = 3
+_KAFKA_RANGES: Final = 3
+_KAFKA_GROUPS: Final = "_kafka_groups"
+"""The log in which nodes keep the committed offsets of Kafka clients."""
 _FINALS_FROM: Final = 1_000_000
 """The numbers of the processes that read at the end begin here, above those of all clients."""
 
@@ -59,7 +64,10 @@ def missing(plan: Plan) -> list[str]:
     """Return why parts of a test cannot run on this machine, one reason each; empty if they can."""
     parts = dict.fromkeys((*plan.nemesis, *(("tier",) if plan.tier else ())))
     reasons = ((name, PACKAGES[name]().missing()) for name in parts)
-    return [f"{name}: {reason}" for name, reason in reasons if reason is not None]
+    found = [f"{name}: {reason}" for name, reason in reasons if reason is not None]
+    if plan.workload == KAFKA and importlib.util.find_spec("confluent_kafka") is None:
+        found.append("kafka: confluent-kafka is missing; install the extra lognode[chaos]")
+    return found
 
 
 class Test:
@@ -72,6 +80,7 @@ class Test:
         self._nodes = Nodes(
             folder / store.CLUSTER_FOLDER, plan.nodes, links, source=plan.source,
             mounted=not MOUNTED.isdisjoint(plan.nemesis), secure=plan.secure, earlier=plan.earlier,
+            kafka=plan.workload == KAFKA,
         )  # fmt: skip
         self._links = links
         self._described = plan.described() | {
@@ -106,22 +115,36 @@ class Test:
         store.write(self._folder, store.TEST, self._described)
 
     async def _prepare(self, client: AsyncClient) -> None:
-        for log in logs_of(self._plan.workload):
-            await client.create_log(log, replicas=_REPLICAS, split_at=_SPLIT_AT)
-        if (why := await healthy(client, self._plan.nodes, _START_S)) is not None:
-            raise Unavailable(f"the cluster was not healthy before the test: {why}")
-        if self._plan.workload in NEED_LEVEL and self._plan.earlier is None:
+        needs_level = self._plan.workload in NEED_LEVEL and self._plan.earlier is None
+        if self._plan.workload == KAFKA:  # logs with partitions need the level
+            await self._be_healthy(client)
+            await finalize(client)
+            await client.create_log(
+                LOG, replicas=_REPLICAS, kafka_partitions=PARTITIONS, ranges=_KAFKA_RANGES
+            )
+        else:
+            for log in logs_of(self._plan.workload):
+                await client.create_log(log, replicas=_REPLICAS, split_at=_SPLIT_AT)
+        await self._be_healthy(client)
+        if needs_level and self._plan.workload != KAFKA:
             await finalize(client)
         if (credentials := self._nodes.credentials) is not None:
             await credentials.allow_workload(client, logs_of(self._plan.workload))
 
+    async def _be_healthy(self, client: AsyncClient) -> None:
+        if (why := await healthy(client, self._plan.nodes, _START_S)) is not None:
+            raise Unavailable(f"the cluster was not healthy before the test: {why}")
+
     async def _load(self, client: AsyncClient) -> None:
         plan, recorder = self._plan, self._recorder
         workload = workload_of(plan.workload, random.Random(f"{plan.seed}/workload"))
-        clients = Clients(plan, self._nodes.workload_servers, workload, recorder)
+        servers, kafka = self._nodes.workload_servers, self._nodes.kafka_servers
+        clients = Clients(plan, servers, workload, recorder, kafka)
         packages: dict[str, Package] = {name: PACKAGES[name]() for name in plan.nemesis}
         rng = random.Random(f"{plan.seed}/nemesis")
         target = Target(self._nodes, self._links, client, LOG, rng, clients)
+        if plan.workload == KAFKA:
+            target.more_logs = (_KAFKA_GROUPS,)
         if self._tier is not None:
             target.tier = self._tier.proxy
         nemesis = Nemesis(packages, target, recorder, interval_s=plan.nemesis_interval_s, rng=rng)
@@ -186,12 +209,18 @@ class Test:
         """Read everything once from the cluster, then from every node a state at least as new."""
         through: dict[str, int] = {}
         rng = random.Random(self._plan.seed)
-        readers = [None, *self._nodes.numbers]
+        is_kafka = self._plan.workload == KAFKA
+        readers = [None] if is_kafka else [None, *self._nodes.numbers]
         for place, node in enumerate(readers):
             process = Process(
                 _FINALS_FROM + place, self._nodes.workload_servers, LOG, self._recorder, rng,
                 pace=Pace(self._plan.rate, rng), nodes=self._plan.nodes, timeout_s=_START_S,
+                kafka=self._nodes.kafka_servers,
             )  # fmt: skip
+            if is_kafka:
+                await read_topic(process)
+                await process.close()
+                continue
             with contextlib.suppress(LognodeError):
                 last = await read_all(process, node, through)
                 through = through or last

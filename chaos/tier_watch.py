@@ -48,13 +48,20 @@ class _Straight:
     def __init__(self) -> None:
         self._nodes: Mapping[int, str] = {}
 
-    async def start(self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None) -> None:
+    async def start(
+        self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None,
+        side_doors: Mapping[int, str] | None = None,
+    ) -> None:  # fmt: skip
         """Note the addresses."""
         self._nodes = nodes
 
     def address(self, pair: tuple[int, int]) -> str:
         """Return the address of the second node itself."""
         return self._nodes[pair[1]]
+
+    def side_door(self, number: int) -> str:
+        """Return nothing: the nodes serve no Kafka clients."""
+        return ""
 
 
 class TierWatch:

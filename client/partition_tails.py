@@ -1,10 +1,11 @@
-"""Ask a range where its Kafka partitions begin and end."""
+"""Ask a range where its Kafka partitions begin and end, and remove their first entries."""
 
 from typing import Any
 
 from .cluster import Cluster, LogRoutes
 from .durations import milliseconds
-from .protocol.partition_reads import TAILS
+from .protocol.key_partitions import span
+from .protocol.partitions import TAILS, TRIM_PARTITION
 from .protocol.types import Consistency
 from .routing import Range
 
@@ -27,3 +28,18 @@ async def tails(
         "consistency": consistency, "timeout_ms": milliseconds(TIMEOUT_S),
     }  # fmt: skip
     return await cluster.call(routes, start, TAILS, body, deadline=deadline, waits=bool(wait_ms))
+
+
+async def trim_partition(
+    cluster: Cluster, routes: LogRoutes, partition: int, before: int, deadline: float
+) -> int:
+    """Remove the entries of a partition below a seq; return where the partition begins then.
+
+    Raises LogNotFound, Unavailable, Timeout, Overloaded, and InvalidArgument for a seq beyond the
+    end.
+    """
+    start, end = span(partition)
+    body = {"start_key": start, "end_key": end, "before": before}
+    answer, _ = await cluster.call(routes, start, TRIM_PARTITION, body, deadline=deadline)
+    begin: int = answer["begin"]
+    return begin

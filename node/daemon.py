@@ -474,8 +474,8 @@ class Node:
         self._status = Status(
             node_id=identity.node_id, host=self._host, view=self._view,
             heartbeat=self._heartbeat, room=self._room, repair=self._repair, loads=self._loads,
-            budgets=self._budgets, descriptors=lambda: self._doors.row(),
-            consumer_groups=lambda: self._groups.numbers(),
+            budgets=self._budgets, kafka=lambda: kafka_server.row(self._kafka),
+            descriptors=lambda: self._doors.row(), consumer_groups=lambda: self._groups.numbers(),
             tier=lambda: None if self._tier is None else self._tier.row(),
         )  # fmt: skip
         self._cluster = ClusterService(

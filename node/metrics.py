@@ -268,7 +268,7 @@ class Metrics:
         )  # fmt: skip
         self.kafka = Gauge(
             "lognode_kafka", "Open connections of Kafka clients, the groups that this node "
-                             "coordinates, and the members of these groups.",
+                             "coordinates, their members, and the topics in use.",
             ("what",), registry=registry,
         )  # fmt: skip
 

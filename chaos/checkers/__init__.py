@@ -10,6 +10,7 @@ for searches. The common input of all checkers is gathered once, in an `Account`
   register, set, exactly-once, snapshot, group; `group_account` has the facts for the last, and
   `group_outputs` the rules for outputs and dead letters;
 - `views`: the rules of the workload view, beside those of groups;
+- `kafka`: the rules of the workload kafka, whose facts are in `kafka_account`;
 - `restored`: whether restores from the cluster's tier gave what was there;
 - `access`: whether only authorised clients got in, where the cluster has TLS and tokens;
 - `enough`: whether enough happened for a verdict;
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..history import History
+from ..plan import KAFKA
 from ..verdict import Anomaly, Result
 from .access import access
 from .account import Account
@@ -32,6 +34,7 @@ from .entries import entries
 from .final import counts, final
 from .follows import follows
 from .groups import groups
+from .kafka import kafka
 from .once import once
 from .order import order
 from .reads import reads
@@ -97,6 +100,9 @@ def for_workload(name: str) -> list[Checker]:
 
 def judge(history: History, test: Mapping[str, Any]) -> list[Result]:
     """Return all results of a test, as test.json describes it; `enough` is the last."""
+    if test["workload"] == KAFKA:
+        # Kafka clients read from leaders alone: there are no reads of the replicas at the end.
+        return [kafka(history), enough(history, {**test, "left": ()})]
     account = Account(history)
     found = [checker.of(account) for checker in for_workload(test["workload"])]
     if test.get("tier"):

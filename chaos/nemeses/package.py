@@ -70,6 +70,8 @@ class Target:
     clients: Crashing
     damage: Damage = field(default_factory=Damage)
     """The record that packages that damage disks share."""
+    more_logs: tuple[str, ...] = ()
+    """Further logs whose ranges are targets of operations on ranges, in a test of Kafka clients."""
     tier: Spoiled | None = None
     """None for a cluster without a tier."""
 

@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ...client.protocol import key_partitions
 from ...client.protocol.errors import Conflict, LognodeError
 from ...client.retry import ClientClosed
 from .package import Begun, Target
@@ -41,11 +42,13 @@ class Step:
     node: int = 0
     to_node: int = 0
     at: bytes = b""
+    log: str = ""
 
     def in_words(self) -> str:
         """Return a description for the history."""
         if self.kind in ("split", "merge"):
-            return f"{self.kind} at {self.at.decode(errors='replace')}"
+            of = f" of {self.log}" if self.log else ""
+            return f"{self.kind}{of} at {self.at.decode(errors='backslashreplace')}"
         if self.kind == "move":
             return f"move of range {self.range_id} from node {self.node} to node {self.to_node}"
         if self.kind == "transfer":
@@ -116,11 +119,14 @@ class Range:
         if self._undoing is not None and not self._undoing.done():
             return None
         status = await status_of(target)
-        ranges = [row for row in status["ranges"] if row["log"] == target.log or not row["id"]]
+        log = target.rng.choice((target.log, *target.more_logs)) if target.more_logs else target.log
+        ranges = [row for row in status["ranges"] if row["log"] == log or not row["id"]]
         active = [row["id"] for row in status["nodes"] if row["state"] == "ACTIVE"]
-        step = draw(target.rng, ranges, active, await _keys(target, ranges))
+        step = draw(target.rng, ranges, active, await _keys(target, log, ranges))
         if step is None:
             return None
+        if log != target.log:
+            step = replace(step, log=log)
         kills = step.kind in ("split", "merge", "move") and target.rng.random() < 0.5
         return await self.take(target, step, target.rng.choice(PHASES) if kills else None)
 
@@ -164,11 +170,11 @@ class Range:
             await self._go(target, step)
 
     async def _go(self, target: Target, step: Step) -> None:
-        admin = target.client.admin
+        admin, log = target.client.admin, step.log or target.log
         if step.kind == "split":
-            await admin.split(target.log, at=step.at, timeout=_OPERATION_S)
+            await admin.split(log, at=step.at, timeout=_OPERATION_S)
         elif step.kind == "merge":
-            await admin.merge(target.log, at=step.at, timeout=_OPERATION_S)
+            await admin.merge(log, at=step.at, timeout=_OPERATION_S)
         elif step.kind == "move":
             await admin.move(
                 step.range_id, from_node=step.node, to_node=step.to_node, timeout=_OPERATION_S
@@ -220,9 +226,14 @@ class Range:
                 continue  # faults
 
 
-async def _keys(target: Target, ranges: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
-    """Return some keys of every range, and the number of entries of a few of them."""
-    log, found = target.client.log(target.log), {}
+async def _keys(target: Target, name: str, ranges: Sequence[Mapping[str, Any]]) -> dict[bytes, int]:
+    """Return some keys of every range of a log, and the number of entries of a few of them; in a
+    test of Kafka clients, whose logs have partitions, the first key of each partition."""
+    log, found = target.client.log(name), {}
+    with contextlib.suppress(LognodeError):
+        if target.more_logs:
+            policy = (await log.describe(timeout=_ANSWER_S))["policy"]
+            return {key_partitions.prefix(at): 0 for at in range(1, policy["kafka_partitions"])}
     with contextlib.suppress(LognodeError):
         for row in ranges:
             if row["id"] != _CONTROLLER:

@@ -20,8 +20,11 @@ def sent(one: Operation) -> list[tuple[str, str]]:
 def acknowledged(one: Operation) -> Iterator[tuple[str, int | None, str]]:
     """Yield the entries that an append was acknowledged; the seq of a duplicate may be unknown."""
     if one.f == "append" and one.outcome == "ok":
-        for (key, value), seq in zip(sent(one), one.answer["seqs"], strict=True):
-            yield key, seq, value
+        unsure = one.answer.get("unsure", ())
+        places = zip(sent(one), one.answer["seqs"], strict=True)
+        for place, ((key, value), seq) in enumerate(places):
+            if place not in unsure:
+                yield key, seq, value
 
 
 def seen(one: Operation) -> Iterator[Entry]:
@@ -39,6 +42,9 @@ def seen(one: Operation) -> Iterator[Entry]:
         for key, *_, entries in one.answer["batches"]:
             for seq, value in entries:
                 yield key, seq, value
+    elif one.f == "consume":
+        for key, seq, value in (event for event in one.answer["events"] if len(event) > 2):
+            yield str(key), seq, value
     elif one.f == "final":
         for key, entries in one.answer["keys"].items():
             for seq, value in entries:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ...client.protocol.errors import InvalidArgument
-from ..plan import WORKLOADS
+from ..plan import SIMULATED
 from ..whole import command as whole
 from ..whole.additions import NAMES as ADDITIONS
 from ..whole.options import FAULTS as FAULTS_OF_WHOLE
@@ -142,7 +142,7 @@ def _add_drawn(sim: argparse.ArgumentParser) -> None:
         help="run whole daemons and SDK clients, in one process on a virtual clock; slower",
     )
     sim.add_argument(
-        "--workload", choices=WORKLOADS, help="with --whole; default: drawn from the seed"
+        "--workload", choices=SIMULATED, help="with --whole; default: drawn from the seed"
     )
     sim.add_argument(
         "--with",

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ..plan import WORKLOADS, Plan
+from ..plan import SIMULATED, Plan
 from .additions import Additions
 
 FAULTS: Final = {
@@ -29,7 +29,7 @@ _RANGE_SHARE: Final = 0.6
 
 GROUP: Final = "group"
 VIEW: Final = "view"
-_FIRST_WORKLOADS: Final = tuple(name for name in WORKLOADS if name not in (GROUP, VIEW))
+_FIRST_WORKLOADS: Final = tuple(name for name in SIMULATED if name not in (GROUP, VIEW))
 """Drawn first, as they were before there were groups: the other draws of a seed stay the same."""
 _GROUP_SHARE: Final = 1 / 8
 """The probability of groups in place of the drawn workload."""

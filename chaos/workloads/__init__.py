@@ -9,7 +9,8 @@ The checkers of the same name read the records of a workload.
 - `exactly_once`: named producers that resend what was not acknowledged;
 - `snapshots`: snapshots that are taken and read several times, beside producers;
 - `groups`: consumers of a group that take and settle items, beside producers and operators;
-- `views`: appends that wait for a group and for a cursor, beside their readers.
+- `views`: appends that wait for a group and for a cursor, beside their readers;
+- `kafka`: Kafka clients, which `kafka_clients` has: producers, consumers, members of a group.
 
 `parts` has the shared parts.
 """

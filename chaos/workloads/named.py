@@ -9,6 +9,7 @@ from .append import AppendWorkload
 from .exactly_once import ExactlyOnceWorkload
 from .follow import FollowWorkload
 from .groups import GroupWorkload
+from .kafka import KafkaWorkload
 from .register import RegisterWorkload
 from .sets import SetWorkload
 from .snapshots import SnapshotWorkload
@@ -16,7 +17,7 @@ from .views import ViewWorkload
 
 _KINDS: Sequence[Callable[[random.Random], Workload]] = (
     AppendWorkload, FollowWorkload, RegisterWorkload, SetWorkload, ExactlyOnceWorkload,
-    SnapshotWorkload, GroupWorkload, ViewWorkload,
+    SnapshotWorkload, GroupWorkload, ViewWorkload, KafkaWorkload,
 )  # fmt: skip
 
 

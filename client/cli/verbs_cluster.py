@@ -12,6 +12,7 @@ from .verbs_logs import RANGE, confirm
 from .verbs_nodes import NODE
 
 _HEALTH_EVERY_S = 0.2
+_KAFKA = ("connections", "groups", "members", "topics")
 _TIER = ("place", "waiting_files", "waiting_bytes", "waiting_s", "last_success_ms", "last_error")
 _ASK = "start a node, or give the address of a running node with --server"
 
@@ -40,6 +41,7 @@ async def _status(call: Call) -> None:
                   "cleanup")),
         ("ranges", RANGE), ("operations", ("id", "kind", "phase", "ranges", "reason")),
         ("damaged", ("node", "range", "generation", "reason")), ("tier", _TIER),
+        ("kafka", _KAFKA),
     ):  # fmt: skip
         part: Any = status.get(name)
         if type(part) is dict:

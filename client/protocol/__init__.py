@@ -20,7 +20,7 @@ be. A kind checks a value, describes itself, and makes valid and invalid values 
 2. `operation` defines one operation: its name, its number on the wire, who may send it, the
 permission that it needs and where the permission must hold, whether a repetition is safe, the
 fields of its request and of its answer, and the maximum bytes of the answer.
-3. The tables are `frames` (which every connection speaks), `appends`, `reads`, `partition_reads`,
+3. The tables are `frames` (which every connection speaks), `appends`, `reads`, `partitions`,
 `cursors`, `groups`, `views`, `cluster` (metadata and administration), `quotas`, `invites`,
 `node_reports`, `peers` (between nodes) and `raft_messages` (between members of a group); `common`
 has the parts that several of them use. `table` joins them and finds an operation by its number.

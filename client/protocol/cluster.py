@@ -164,7 +164,7 @@ _STATUS: Final = Record({
             ("cluster", dict), ("nodes", list), ("disk", dict), ("descriptors", dict),
             ("budgets", dict), ("logs", list), ("ranges", list), ("operations", list),
             ("replicas", list), ("segments_in_doubt", list), ("damaged", list),
-            ("consumer_groups", dict), ("tier", dict),
+            ("consumer_groups", dict), ("tier", dict), ("kafka", dict),
         )
     },
     "next": Optional(Row(section=Integer(), position=Integer()), OMIT),

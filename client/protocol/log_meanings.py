@@ -66,4 +66,10 @@ LOGS: Final[Mapping[str, Mapping[str, str]]] = {
         "> rows[].end": "One more than the seq of the last entry of the partition.",
         "> next": "The seq that the next entry of the range gets: the `above` of the next request.",
     },
+    "trim_partition": {
+        "start_key": "The number of the partition, in two bytes.",
+        "end_key": "The number of the next partition, in two bytes.",
+        "before": "Entries of the partition below this seq go.",
+        "> begin": "Entries below this seq were removed; 0: none was.",
+    },
 }

@@ -378,6 +378,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> replicas": "The replicas of this node.",
         "> segments_in_doubt": "Files of this node that are read again.",
         "> damaged": "Replicas that found damage.",
+        "> kafka": "Numbers of the port for Kafka clients of this node, if there is one.",
         "> consumer_groups": "Numbers of the consumer groups that this node serves.",
         "> tier": "In the first page, if the node has a tier: what waits for the tier, and how the "
         "last request to its store ended.",

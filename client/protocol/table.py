@@ -11,14 +11,14 @@ from .groups import GROUPS
 from .invites import INVITES
 from .node_reports import NODE_REPORTS
 from .operation import Operation
-from .partition_reads import PARTITION_READS
+from .partitions import PARTITIONS
 from .peers import PEERS
 from .quotas import QUOTAS
 from .reads import READS
 from .views import VIEWS
 
 _ALL: Final = (
-    *APPENDS, *READS, *PARTITION_READS, *CURSORS, *GROUPS, *VIEWS, *CLUSTER, *PEERS, *QUOTAS,
+    *APPENDS, *READS, *PARTITIONS, *CURSORS, *GROUPS, *VIEWS, *CLUSTER, *PEERS, *QUOTAS,
     *INVITES, *NODE_REPORTS,
 )  # fmt: skip
 OPERATIONS: Final[Mapping[str, Operation]] = {operation.name: operation for operation in _ALL}

@@ -8,8 +8,10 @@
     fetching                 reads and offsets
     describing               metadata; topics that are created and deleted; settings
     absent                   topics that are created when a client names them
+    admin                    settings that change; records that are removed
     coordinator, grouping    consumer groups of this node; requests about them
     group_store              committed offsets in a log of the cluster
+    group_removal            groups and committed offsets that are removed
     topics, partition_news   logs in use; where their partitions end, and news of it
     room                     memory for requests and answers
     many                     requests and answers with many elements
@@ -20,6 +22,8 @@ Without I/O, as bytes and values alone:
     requests, answers        each request and answer that the door knows, but for those of groups
     group_requests, group_answers
                              requests and answers of consumer groups
+    admin_requests, admin_answers
+                             requests and answers of administrators
     group                    the members of a group, and their generations
     sasl                     how a client shows its token
     batches, compression     record batches; what they are packed with

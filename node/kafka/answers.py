@@ -265,14 +265,15 @@ def init_producer_id(error: int, producer: int) -> bytes:
 
 
 def describe_configs(rows: Sequence[Settings], version: int) -> bytes:
-    """Return the answer to a request for configurations. All of them are read-only."""
+    """Return the answer to a request for configurations. Clients may change those that are not
+    defaults."""
     writer = Writer()
     writer.int32(0)  # throttle_time_ms
 
     def setting(row: Setting) -> None:
         writer.text(row.name)
         writer.text(row.value)
-        writer.flag(True)  # read_only
+        writer.flag(row.is_default)  # read_only
         if version >= _V1:
             writer.int8(5 if row.is_default else 1)  # config_source: a default, or of the topic
         else:

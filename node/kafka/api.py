@@ -27,9 +27,15 @@ SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
+DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
 SASL_AUTHENTICATE: Final = 36
+CREATE_PARTITIONS: Final = 37
+DELETE_GROUPS: Final = 42
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+OFFSET_DELETE: Final = 47
 
 VERSIONS: Final = {
     PRODUCE: (3, 7),
@@ -49,9 +55,15 @@ VERSIONS: Final = {
     API_VERSIONS: (0, 2),
     CREATE_TOPICS: (0, 4),
     DELETE_TOPICS: (0, 3),
+    DELETE_RECORDS: (0, 1),
     INIT_PRODUCER_ID: (0, 1),
     DESCRIBE_CONFIGS: (0, 2),
+    ALTER_CONFIGS: (0, 1),
     SASL_AUTHENTICATE: (0, 1),
+    CREATE_PARTITIONS: (0, 1),
+    DELETE_GROUPS: (0, 1),
+    INCREMENTAL_ALTER_CONFIGS: (0, 0),
+    OFFSET_DELETE: (0, 0),
 }
 """The first and the last version of each request."""
 NAMES: Final = {
@@ -62,7 +74,10 @@ NAMES: Final = {
     LIST_GROUPS: "list_groups", SASL_HANDSHAKE: "sasl_handshake", API_VERSIONS: "api_versions",
     CREATE_TOPICS: "create_topics", DELETE_TOPICS: "delete_topics",
     INIT_PRODUCER_ID: "init_producer_id", DESCRIBE_CONFIGS: "describe_configs",
-    SASL_AUTHENTICATE: "sasl_authenticate",
+    SASL_AUTHENTICATE: "sasl_authenticate", DELETE_RECORDS: "delete_records",
+    ALTER_CONFIGS: "alter_configs", INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    CREATE_PARTITIONS: "create_partitions", DELETE_GROUPS: "delete_groups",
+    OFFSET_DELETE: "offset_delete",
 }  # fmt: skip
 """The names of the requests in metrics."""
 _V1: Final = 1

@@ -22,6 +22,7 @@ from ...client.protocol.errors import Overloaded
 from ...client.protocol.tls import ClientTls, Tls
 from ...client.tokens import read_token
 from ..config import Config
+from .admin import Admin
 from .describing import Describing
 from .fetching import Fetching
 from .idempotent import Ids
@@ -74,6 +75,7 @@ class Client:
         self.describing = Describing(
             cluster, self.topics, node_id=node_id, brokers=brokers, auto_partitions=auto_partitions
         )
+        self.admin = Admin(cluster, self.topics, self.describing)
         self.connections = 0
 
     async def close(self) -> None:
@@ -115,6 +117,10 @@ class Clients:
         self._held.move_to_end(token)
         client.connections += 1
         return client
+
+    def topics(self) -> int:
+        """Return the number of topics that the clients have named."""
+        return len({name for client in self._held.values() for name in client.topics.names})
 
     def release(self, client: Client) -> None:
         """Note that a connection does not use the client any more."""

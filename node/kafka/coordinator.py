@@ -126,7 +126,7 @@ class Coordinator:
 
     async def find(self, group: str, asker: Asker) -> tuple[int, Broker | None]:
         """Return the coordinator of a group, or an error. The first call makes the log."""
-        if not _is_fit(group):
+        if not is_fit(group):
             return codes.INVALID_GROUP_ID, None
         if not asker.may_see(group):
             return codes.GROUP_AUTHORIZATION_FAILED, None
@@ -166,7 +166,7 @@ class Coordinator:
 
     async def _check_own(self, group: str, deadline: float) -> None:
         """Raise Refused unless this node coordinates the group."""
-        if not _is_fit(group):
+        if not is_fit(group):
             raise Refused(codes.INVALID_GROUP_ID, f"the group id has {len(group)} characters")
         try:
             node = await self._node_of(group, deadline)
@@ -199,6 +199,9 @@ class Coordinator:
     async def _claimed(self, group: str, asker: Asker) -> _Held:
         """Return a group of this node, claimed. Raises Refused."""
         _check_may_use(group, asker)
+        return await self._claim(group, asker)
+
+    async def _claim(self, group: str, asker: Asker) -> _Held:
         deadline = self._deadline()
         held = self._groups.get(group)
         if held is None:
@@ -466,6 +469,38 @@ class Coordinator:
 
         return codes.NONE, await in_slices(rows())
 
+    # Removal.
+
+    async def exists(self, group: str) -> bool:
+        """Return whether a group of this node exists. Raises Refused."""
+        deadline = self._deadline()
+        await self._check_own(group, deadline)
+        try:
+            head = await self._store.head(group, deadline)
+        except LognodeError as error:
+            raise Refused(codes.COORDINATOR_NOT_AVAILABLE, error.message) from None
+        return head is not None and bool(head.claim)
+
+    async def taken_out(self, group: str, asker: Asker) -> Ledger:
+        """Return the ledger of a group without members, and forget the group: who joins from now on
+        claims the group anew. Raises Refused."""
+        held = await self._claim(group, asker)
+        try:
+            await held.ledger.settled(self._deadline())
+        except LognodeError as error:
+            raise Refused(codes.COORDINATOR_NOT_AVAILABLE, error.message) from None
+        # From here on nothing waits: nobody joins between.
+        self._check_here(held)
+        if held.group.members or not held.ledger.is_idle:
+            raise Refused(codes.NON_EMPTY_GROUP, "the group has members, or commits under way")
+        self._drop(held)
+        return held.ledger
+
+    @property
+    def store(self) -> GroupStore:
+        """Where the groups are."""
+        return self._store
+
     # Descriptions.
 
     async def describe(self, names: Sequence[str], asker: Asker) -> list[GroupRow]:
@@ -481,7 +516,7 @@ class Coordinator:
             held = self._groups.get(name)
             if held is None:
                 known = await self._store.head(name, deadline)
-                state = State.DEAD if known is None else State.EMPTY
+                state = State.DEAD if known is None or not known.claim else State.EMPTY
                 return GroupRow(name, state=state.value)
         except Refused as refusal:
             return GroupRow(name, refusal.code)
@@ -587,7 +622,8 @@ class Coordinator:
             await held.ledger.close()
 
 
-def _is_fit(group: str) -> bool:
+def is_fit(group: str) -> bool:
+    """Return whether a text can be the id of a group."""
     return 0 < len(group.encode()) <= GROUP_BYTES_MAX and "\0" not in group
 
 

@@ -9,15 +9,15 @@ leader with its next metadata.
 import asyncio
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ...client.cluster import Cluster, described
-from ...client.protocol import limits, log_names
+from ...client.protocol import key_partitions, limits, log_names
 from ...client.protocol.address import split_address
 from ...client.protocol.cluster import CREATE_LOG, DELETE_LOG
 from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound
-from ...client.protocol.key_partitions import prefix
+from ..runtime.slices import in_slices
 from . import codes
 from .answers import Broker, Done, Partition, Setting, Settings
 from .answers import Topic as TopicRow
@@ -29,12 +29,12 @@ _TIMEOUT_S: Final = 10.0
 _AT_ONCE: Final = 16
 """Topics that are looked up at the same time."""
 _DEFAULT: Final = -1
-_TOPIC: Final = 2
+TOPIC: Final = 2
 _BROKER: Final = 4
 _UNLIMITED: Final = "-1"
 _REPLICAS: Final = 3
-_CLEANUP: Final = "cleanup.policy"
-_RETENTION: Final = "retention.ms"
+CLEANUP: Final = "cleanup.policy"
+RETENTION: Final = "retention.ms"
 _NAME: Final = re.compile("[a-zA-Z0-9._-]{1,249}")
 """The names that Kafka allows, but for `.` and `..`; a log of another name may exist, though."""
 _TIME: Final = re.compile("-1|[0-9]{1,19}")
@@ -99,25 +99,28 @@ class Describing:
 
     async def _topic(self, name: str, brokers: Collection[int]) -> TopicRow:
         try:
-            log = await self._described(name)
+            log = await self.described(name)
         except InvalidArgument:
             return TopicRow(name, codes.INVALID_TOPIC)
         except LognodeError as error:
             absent = isinstance(error, LogNotFound) and not _is_topic_name(name)
             return TopicRow(name, codes.INVALID_TOPIC if absent else code_of(error))
-        rows, at = [], 0
-        for partition in range(log["policy"]["kafka_partitions"]):
-            key = prefix(partition)
-            while log["ranges"][at]["end"] is not None and log["ranges"][at]["end"] <= key:
-                at += 1
-            members = [node for node in log["ranges"][at]["members"] if node in brokers]
-            leader = log["ranges"][at]["leader"]
+        return TopicRow(name, codes.NONE, await in_slices(self._partitions(log, brokers)))
+
+    def _partitions(self, log: Body, brokers: Collection[int]) -> Iterator[Partition]:
+        """Yield the partitions of a log in order; those of a range share their list of nodes."""
+        count = log["policy"]["kafka_partitions"]
+        for known in log["ranges"]:
+            members = [node for node in known["members"] if node in brokers]
+            leader = known["leader"]
             if leader not in members:
                 leader = (members or [self.node_id])[0]
-            rows.append(Partition(partition, leader, members or [leader]))
-        return TopicRow(name, codes.NONE, rows)
+            nodes = members or [leader]
+            first = key_partitions.first_of(known["start"])
+            for partition in range(first, key_partitions.end_of(known["end"], count)):
+                yield Partition(partition, leader, nodes)
 
-    async def _described(self, name: str) -> Body:
+    async def described(self, name: str) -> Body:
         """Return a log with partitions, with its ranges. Raises InvalidArgument, LogNotFound,
         Unavailable, Timeout."""
         log_names.check(name)
@@ -166,7 +169,7 @@ class Describing:
 
     async def _delete(self, name: str) -> Done:
         try:
-            log = await self._described(name)
+            log = await self.described(name)
             body = {"name": name, "id": log["id"]}
             await self._cluster.call_any(DELETE_LOG, body, deadline=self._deadline())
         except LogNotFound as error:
@@ -190,9 +193,9 @@ class Describing:
     async def _settings(self, asked: Resource) -> Settings:
         if asked.kind == _BROKER:
             found = _settings_of_node(self.auto_partitions)
-        elif asked.kind == _TOPIC:
+        elif asked.kind == TOPIC:
             try:
-                found = _settings_of((await self._described(asked.name))["policy"])
+                found = _settings_of((await self.described(asked.name))["policy"])
             except InvalidArgument as error:
                 return Settings(asked.kind, asked.name, codes.INVALID_TOPIC, error.message)
             except LognodeError as error:
@@ -229,26 +232,37 @@ def _refusal(topic: NewTopic) -> Done | None:
         told = f"{topic.replicas} replicas; 1 to {limits.replicas_max} are allowed"
         return Done(topic.name, codes.INVALID_REPLICATION_FACTOR, told)
     for name, value in topic.configs.items():
-        if name in _IGNORED or (name == _CLEANUP and value in ("delete", "compact")):
-            continue
-        if name == _RETENTION and value is not None and _TIME.fullmatch(value):
-            continue
-        told = f"{name:.100} is {value!r:.100}, which lognode does not know. Leave the setting out"
-        return Done(topic.name, codes.INVALID_CONFIG, told)
+        wrong = wrong_setting(name, value)
+        if wrong is not None:
+            return Done(topic.name, codes.INVALID_CONFIG, wrong)
     return None
+
+
+def wrong_setting(name: str, value: str | None) -> str | None:
+    """Return why a topic cannot have this value of a setting, or None. The value None is the
+    default."""
+    if name in _IGNORED or (name == CLEANUP and value in (None, "delete", "compact")):
+        return None
+    if name == RETENTION and (value is None or _TIME.fullmatch(value)):
+        return None
+    return f"{name:.100} is {value!r:.100}, which lognode does not know. Leave the setting out"
+
+
+def retention_ms(value: str | None) -> int | None:
+    """Return the retention that a setting gives; None: without end."""
+    return None if value in (None, _UNLIMITED) else int(value)
 
 
 def _new_log(topic: NewTopic, ranges: int) -> Body:
     """Return the request for the log of a topic, with ranges for so many nodes."""
     partitions = 1 if topic.partitions == _DEFAULT else topic.partitions
-    retention = topic.configs.get(_RETENTION)
     return {
         "name": topic.name,
         "kafka_partitions": partitions,
         "ranges": min(partitions, ranges),
         "replicas": _REPLICAS if topic.replicas == _DEFAULT else topic.replicas,
-        "cleanup": topic.configs.get(_CLEANUP) or "delete",
-        "retention_ms": None if retention in (None, _UNLIMITED) else int(retention),
+        "cleanup": topic.configs.get(CLEANUP) or "delete",
+        "retention_ms": retention_ms(topic.configs.get(RETENTION)),
         "creation": os.urandom(limits.creation_bytes),
     }
 
@@ -257,8 +271,8 @@ def _settings_of(policy: Mapping[str, Any]) -> list[Setting]:
     """Return the settings of a topic. Timestamps are those of the log, whatever a producer says."""
     retention, replicas = policy.get("retention_ms"), policy["replicas"]
     return [
-        Setting(_CLEANUP, policy["cleanup"], is_default=False),
-        Setting(_RETENTION, _UNLIMITED if retention is None else str(retention), is_default=False),
+        Setting(CLEANUP, policy["cleanup"], is_default=False),
+        Setting(RETENTION, _UNLIMITED if retention is None else str(retention), is_default=False),
         Setting("message.timestamp.type", "LogAppendTime", is_default=True),
         Setting("max.message.bytes", str(limits.batch_bytes_max), is_default=True),
         Setting("min.insync.replicas", str(replicas // 2 + 1), is_default=True),

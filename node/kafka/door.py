@@ -13,10 +13,11 @@ from prometheus_client import Counter
 
 from ...client.cluster import Cluster
 from ...client.pool import Token
+from ...client.protocol import limits
 from ...client.protocol.certificate import Certificate
 from ...client.protocol.errors import LognodeError
 from ..access.access import Accesses
-from . import absent, answers, api, codes, grouping, requests
+from . import absent, admin, answers, api, codes, grouping, requests
 from .answers import Fetched, Topic
 from .api import Head, head_of
 from .clients import Brokers, Client, Clients, Shared
@@ -29,6 +30,8 @@ from .session import HANDSHAKE, Access, OnRefused, Session
 from .topics import Topics
 from .wire import Malformed, Reader
 
+_SMALL: Final = 64 * limits.KIB
+"""An answer of this size waits for no room: a connection buffers as many bytes anyway."""
 _EMPTY: Final = bytes(4)
 """The answer to bytes of a mechanism without a head."""
 
@@ -93,31 +96,59 @@ class KafkaDoor:
             return _sends(_answer(head, told.body), is_last=told.is_last), False
         client, asker = await session.who()
         if head.api == api.PRODUCE:
-            return await self._produce(data, head, client, asker.host), True
+            return await self._produce(data, head, client, session), True
+        if head.api == api.FETCH:
+            request = await decoded(data, requests.fetch)
+            return self._fetch(request, head, client, asker.host), False
         if head.api in grouping.APIS:
             return _waits(head, await self._grouping.begin(data, head, asker)), False
-        return await self._other(data, head, client, asker.host), False
+        if head.api in admin.APIS:
+            body = await client.admin.answer(data, head)
+        else:
+            body = await self._other(data, head, client)
+        return await self._holding(_answer(head, body), session), False
 
-    async def _produce(self, data: bytes, head: Head, client: Client, host: str) -> Finish:
-        request = await decoded(data, requests.produce)
-        requests.check_no_repeats([(each.topic, each.partition) for each in request.batches])
-        settled = await client.producing.begin(request, host)
+    async def _holding(self, answer: bytes, session: Session) -> Finish:
+        """Return what sends an answer. A large answer waits for room before its request gives back
+        the room that the request has: answers repeat the names of requests."""
+        if len(answer) <= _SMALL:
+            return _sends(answer)
+        held = await session.hold(self._shared.answers, len(answer))
 
         async def finish(send: Send) -> None:
-            rows = await settled()
-            if request.acks:
-                body = await encoded(len(rows), answers.produce, rows, head.version)
-                await send(_answer(head, body))
-            elif any(row.error for row in rows):
-                # The only way to tell a client that waits for no answer, as Kafka does.
-                raise Malformed("an append without acknowledgement has failed")
+            try:
+                await send(answer)
+            finally:
+                session.let_go(held)
 
         return finish
 
-    async def _other(self, data: bytes, head: Head, client: Client, host: str) -> Finish:
+    async def _produce(self, data: bytes, head: Head, client: Client, session: Session) -> Finish:
+        request = await decoded(data, requests.produce)
+        requests.check_no_repeats([(each.topic, each.partition) for each in request.batches])
+        names = len(data) - sum(len(each.records) for each in request.batches)
+        # The answer repeats the names, which stay in memory until then.
+        held = None if names <= _SMALL else await session.hold(self._shared.answers, names)
+        settled = await client.producing.begin(request, session.host)
+
+        async def finish(send: Send) -> None:
+            try:
+                rows = await settled()
+                if request.acks:
+                    body = await encoded(len(rows), answers.produce, rows, head.version)
+                    await send(_answer(head, body))
+                elif any(row.error for row in rows):
+                    # The only way to tell a client that waits for no answer, as Kafka does.
+                    raise Malformed("an append without acknowledgement has failed")
+            finally:
+                if held is not None:
+                    session.let_go(held)
+
+        return finish
+
+    async def _other(self, data: bytes, head: Head, client: Client) -> bytes:
+        """Return the body of the answer."""
         version = head.version
-        if head.api == api.FETCH:
-            return self._fetch(await decoded(data, requests.fetch), head, client, host)
         if head.api == api.METADATA:
             asked = await decoded(data, requests.metadata)
             body = await self._metadata(asked, version, client)
@@ -138,7 +169,7 @@ class KafkaDoor:
             wanted = await decoded(data, requests.describe_configs)
             found = await client.describing.settings(wanted)
             body = answers.describe_configs(found, version)
-        return _sends(_answer(head, body))
+        return body
 
     def _fetch(self, request: requests.Fetch, head: Head, client: Client, host: str) -> Finish:
         async def finish(send: Send) -> None:
@@ -171,8 +202,9 @@ class KafkaDoor:
         return await encoded(count, answers.metadata, *told)
 
     def numbers(self) -> Mapping[str, int]:
-        """Return the number of groups that this node coordinates, and of their members."""
-        return self._coordinator.numbers()
+        """Return the number of groups that this node coordinates, of their members, and of topics
+        that clients have named."""
+        return {**self._coordinator.numbers(), "topics": self._clients.topics()}
 
     async def close(self) -> None:
         """Close the client; returns within about a second."""

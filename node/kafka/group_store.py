@@ -19,6 +19,13 @@ be. A head with another claim tells the coordinator that it is no longer the coo
 The acknowledgement of a commit means a majority of disks (S1). A read is linearizable (S7).
 An offset names the id of its log: a topic that was deleted and created again has no offsets.
 What the log holds is checked, as any client of the cluster may write to it.
+
+A group is removed by tombstones, of its offsets and then, in the last append, of its head (S2). The
+appends have the condition of a commit, so nothing is removed of a group that another coordinator
+has claimed meanwhile, and a commit of an earlier coordinator that comes late does not bring an
+offset back. When the node dies in between, the group exists, without some of its offsets; the
+client has no answer then, and removes the group again. Afterwards the key of the head is deleted,
+so that no list has the group; without that, compaction removes the tombstone a day later.
 """
 
 import asyncio
@@ -32,6 +39,7 @@ from ...client import progress
 from ...client.appends import Columns, check_one_batch
 from ...client.cluster import Cluster, LogRoutes
 from ...client.protocol import Operation, limits
+from ...client.protocol.appends import DELETE_KEYS
 from ...client.protocol.cluster import CREATE_LOG
 from ...client.protocol.errors import (
     Fenced,
@@ -63,7 +71,8 @@ _WAITING_MAX: Final = 16 * _ROWS_TOGETHER
 _LATE_S: Final = 0.05
 _INT32_END: Final = 1 << 31
 
-Row = tuple[bytes, bytes]
+Row = tuple[bytes, bytes | None]
+"""An entry; the value None removes an offset."""
 
 
 class Head(NamedTuple):
@@ -148,9 +157,20 @@ class GroupStore:
     async def append(self, group: str, head: Head, rows: Sequence[Row], deadline: float) -> int:
         """Append a head and offsets, if the last head is the one with `head.seq`; return the seq of
         the new head. Raises SequenceMismatch."""
+        value = msgpack.packb([head.claim, head.generation])
+        return await self._append(group, head, value, rows, deadline)
+
+    async def append_last(
+        self, group: str, head: Head, rows: Sequence[Row], deadline: float
+    ) -> int:
+        """Do what `append` does, with a tombstone as the new head."""
+        return await self._append(group, head, None, rows, deadline)
+
+    async def _append(
+        self, group: str, head: Head, value: bytes | None, rows: Sequence[Row], deadline: float
+    ) -> int:
         topic = await self.topic(deadline)
         front = self.prefix(topic.routes, group)
-        value = msgpack.packb([head.claim, head.generation])
         columns = Columns([(_head_key(front, group), value), *rows])
         check_one_batch(columns)
         sender = await topic.sender(len(columns), deadline)
@@ -162,11 +182,30 @@ class GroupStore:
         return seq
 
     async def head(self, group: str, deadline: float) -> Head | None:
-        """Return the head of a group, or None for a group that no coordinator has claimed."""
+        """Return the head of a group, or None for a group that no coordinator has claimed. The head
+        of a removed group has no claim."""
         topic = await self.topic(deadline)
         key = _head_key(self.prefix(topic.routes, group), group)
         found = await self._latest(topic.routes, key, deadline)
         return None if found is None else head_of(*found)
+
+    async def offset_keys(self, group: str, after: bytes | None, deadline: float) -> list[bytes]:
+        """Return the next keys of committed offsets behind a key, also of removed ones."""
+        routes = (await self.topic(deadline)).routes
+        front = _offsets_of(self.prefix(routes, group), group)
+        return await self._keys(routes, front, limits.keys_page_max, deadline, after)
+
+    async def offset_key(self, group: str, topic: str, partition: int, deadline: float) -> bytes:
+        """Return the key of a committed offset."""
+        routes = (await self.topic(deadline)).routes
+        return _offset_key(self.prefix(routes, group), group, topic, partition)
+
+    async def unlist(self, group: str, head_seq: int, deadline: float) -> None:
+        """Delete the key of a head that is a tombstone; later heads stay."""
+        routes = (await self.topic(deadline)).routes
+        key = _head_key(self.prefix(routes, group), group)
+        body = {"keys": [[key, head_seq + 1]]}
+        await self._cluster.call(routes, key, DELETE_KEYS, body, deadline=deadline)
 
     def row(self, routes: LogRoutes, group: str, topic: str, partition: int, value: Stored) -> Row:
         """Return the entry of an offset."""
@@ -226,11 +265,11 @@ class GroupStore:
         return (page["seqs"][-1], page["values"][-1]) if page["seqs"] else None
 
     async def _keys(
-        self, routes: LogRoutes, front: bytes, most: int, deadline: float
-    ) -> list[bytes]:
-        """Return at most `most` keys that begin with `front`."""
+        self, routes: LogRoutes, front: bytes, most: int, deadline: float,
+        after: bytes | None = None,
+    ) -> list[bytes]:  # fmt: skip
+        """Return at most `most` keys that begin with `front`, behind the key `after`."""
         found: list[bytes] = []
-        after: bytes | None = None
         while len(found) < most:
             body = {"prefix": front, "start_after": after,
                     "limit": min(most - len(found), limits.keys_page_max)}  # fmt: skip
@@ -267,10 +306,10 @@ def pieces(rows: Sequence[Row]) -> list[Sequence[Row]]:
     found: list[list[Row]] = [[]]
     size = 0
     for row in rows:
-        size += len(row[0]) + len(row[1])
+        size += len(row[0]) + len(row[1] or b"")
         if found[-1] and (size > _BYTES_TOGETHER or len(found[-1]) >= _ROWS_TOGETHER):
             found.append([])
-            size = len(row[0]) + len(row[1])
+            size = len(row[0]) + len(row[1] or b"")
         found[-1].append(row)
     return list(found)
 
@@ -343,6 +382,17 @@ class Ledger:
         an append."""
         await self.submit(rows, deadline)
 
+    async def end(self, rows: Sequence[Row], deadline: float) -> int:
+        """Append the last tombstones and that of the head; return its seq. No commit may wait.
+        Raises Fenced and the errors of an append."""
+        if self._head is None:
+            await self._claim_head(deadline, is_first=False)
+        try:
+            return await self._write(rows, deadline, ends=True)
+        except SequenceMismatch:
+            self.is_fenced = True
+            raise _fenced(self._group) from None
+
     async def settled(self, deadline: float) -> None:
         """Wait until every commit that was taken is appended or never will be. Raises Fenced and
         the errors of an append."""
@@ -382,7 +432,7 @@ class Ledger:
         count = size = 0
         for each in self._waiting.values():
             count += len(each.rows)
-            size += sum(len(key) + len(value) for key, value in each.rows)
+            size += sum(len(key) + len(value or b"") for key, value in each.rows)
             if some and (count > _ROWS_TOGETHER or size > _BYTES_TOGETHER):
                 break
             some.append(each)
@@ -429,13 +479,15 @@ class Ledger:
             return
         raise Timeout("other nodes claim the group at the same time", outcome="not_applied")
 
-    async def _write(self, rows: Sequence[Row], deadline: float) -> None:
-        """Append on the condition of the last head. Raises SequenceMismatch."""
+    async def _write(self, rows: Sequence[Row], deadline: float, *, ends: bool = False) -> int:
+        """Append on the condition of the last head; return the seq of the new one. Raises
+        SequenceMismatch."""
         head, self._head = self._head, None
         assert head is not None
         head = head._replace(generation=self.generation)
         try:
-            seq = await self._store.append(self._group, head, rows, deadline)
+            append = self._store.append_last if ends else self._store.append
+            seq = await append(self._group, head, rows, deadline)
         except SequenceMismatch:
             raise
         except LognodeError as error:
@@ -443,6 +495,7 @@ class Ledger:
                 self._head = head
             raise
         self._head = head._replace(seq=seq)
+        return seq
 
 
 def _fail(pending: _Pending, error: Exception) -> None:

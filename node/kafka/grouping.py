@@ -13,11 +13,12 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from ...client.protocol import limits
-from . import api, codes, group_answers, group_requests
+from . import admin_answers, admin_requests, api, codes, group_answers, group_requests
 from .api import Head
 from .coordinator import Coordinator, Guest
 from .group import Joined
 from .group_answers import GroupRow, Position
+from .group_removal import GroupRemoval
 from .group_store import LISTED_MAX, METADATA_BYTES_MAX
 from .many import decoded, encoded
 from .room import Room
@@ -29,7 +30,8 @@ Answer = Callable[[Send], Awaitable[None]]
 
 APIS: Final = frozenset({
     api.OFFSET_COMMIT, api.OFFSET_FETCH, api.FIND_COORDINATOR, api.JOIN_GROUP, api.HEARTBEAT,
-    api.LEAVE_GROUP, api.SYNC_GROUP, api.DESCRIBE_GROUPS, api.LIST_GROUPS,
+    api.LEAVE_GROUP, api.SYNC_GROUP, api.DESCRIBE_GROUPS, api.LIST_GROUPS, api.DELETE_GROUPS,
+    api.OFFSET_DELETE,
 })  # fmt: skip
 """The requests about groups."""
 ANSWERS_MAX: Final = 64 * limits.MIB
@@ -46,6 +48,7 @@ class Grouping:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._groups = coordinator
+        self._removal = GroupRemoval(coordinator)
         self._room = Room(ANSWERS_MAX, ANSWERS_MAX // 2)
 
     @asynccontextmanager
@@ -129,7 +132,27 @@ class Grouping:
                     )
 
             return positioned
+        if head.api in (api.DELETE_GROUPS, api.OFFSET_DELETE):
+            return await self._removals(data, head, asker)
         return await self._descriptions(data, head, asker)
+
+    async def _removals(self, data: bytes, head: Head, asker: Asker) -> Answer:
+        size = len(data)
+        if head.api == api.DELETE_GROUPS:
+            names = await decoded(data, admin_requests.delete_groups)
+            rows = await self._removal.delete(names, asker)
+            body = await encoded(len(rows), admin_answers.delete_groups, rows)
+        else:
+            asked = await decoded(data, admin_requests.offset_delete)
+            error, forgotten = await self._removal.forget(asked, asker)
+            count = len(forgotten)
+            body = await encoded(count, admin_answers.offset_delete, error, forgotten)
+
+        async def removed(send: Send) -> None:
+            async with self._held(size, asker):
+                await send(body)
+
+        return removed
 
     async def _descriptions(self, data: bytes, head: Head, asker: Asker) -> Answer:
         groups, version = self._groups, head.version

@@ -92,6 +92,11 @@ class PartitionNews:
                 self._listeners.pop(partition, None)
         self._used_at = self._cluster.now()
 
+    def begins(self, partition: int, begin: int) -> None:
+        """Take the news that a partition begins at an offset now."""
+        was = self.tail(partition)
+        self._tails[partition] = Tail(max(begin, was.begin), max(begin, was.end))
+
     async def ask(self, partition: int, deadline: float) -> Tail:
         """Return where a partition begins and ends, with all that was acknowledged before the call.
         Raises the errors of a read."""

@@ -20,6 +20,21 @@ class _Waiter(NamedTuple):
     granted: "asyncio.Future[None]"
 
 
+class Hold:
+    """Bytes that are taken until the first call of `free`."""
+
+    def __init__(self, room: "Room", size: int, owner: str) -> None:
+        self._room = room
+        self._size = size
+        self._owner = owner
+
+    def free(self) -> None:
+        """Give the bytes back; later calls do nothing."""
+        size, self._size = self._size, 0
+        if size:
+            self._room.free(size, self._owner)
+
+
 class Room:
     """A number of bytes. One request may always have its bytes, however many they are.
 

@@ -52,6 +52,9 @@ _REQUEST_S: Final = 30.0
 _BUFFER_BYTES: Final = 64 * limits.KIB
 _HOST_SHARE: Final = 0.5
 """The share of the connections that one host may have."""
+_STRANGERS_SHARE: Final = 1 / 16
+"""The share of the connections that one host may have before it shows tokens, and at least 8."""
+_STRANGERS_LEAST: Final = 8
 _SLACK: Final = 8
 """Sockets that are being closed while others take their places."""
 _CLOSE_S: Final = 1.0
@@ -78,6 +81,8 @@ class KafkaServer:
         self._endings = _Endings()
         self._guests: dict[_Guest, asyncio.Task[None] | None] = {}
         self._hosts: Counter[str] = Counter()
+        self._strangers: Counter[str] = Counter()
+        """Connections of each host whose clients have not authenticated."""
         self._entrance: Entrance | None = None
 
     async def start(self, address: str) -> None:
@@ -130,20 +135,37 @@ class KafkaServer:
         if self._hosts[guest.host] > max(1, int(self._connections_max * _HOST_SHARE)):
             writer.transport.abort()
             return
+        if self._accesses.is_on:
+            most = max(_STRANGERS_LEAST, int(self._connections_max * _STRANGERS_SHARE))
+            if self._strangers[guest.host] >= most:
+                writer.transport.abort()
+                return
+            self._strangers[guest.host] += 1
+            guest.is_stranger = True
         try:
             connection = _Connection(
-                self._door, self._accesses, self._tls, self._room, guest, writer, self._endings
-            )
+                self._door, self._accesses, self._tls, self._room, guest, writer, self._endings,
+                self._known,
+            )  # fmt: skip
         except LognodeError as error:
             self._endings.tell(error)
             writer.transport.abort()
             return
         self._guests[guest] = asyncio.create_task(connection.serve())
 
+    def _known(self, guest: "_Guest") -> None:
+        """Note that the client of a connection has authenticated, or is gone."""
+        if guest.is_stranger:
+            guest.is_stranger = False
+            self._strangers[guest.host] -= 1
+            if not self._strangers[guest.host]:
+                del self._strangers[guest.host]
+
     def _gone(self, guest: "_Guest") -> None:
         task = self._guests.pop(guest, None)
         if task is not None:
             task.cancel()
+        self._known(guest)
         if guest.host:
             self._hosts[guest.host] -= 1
             if not self._hosts[guest.host]:
@@ -162,6 +184,7 @@ class _Guest(asyncio.StreamReaderProtocol):
     ) -> None:
         self.reader = asyncio.StreamReader(limit=_BUFFER_BYTES)
         self.host = ""
+        self.is_stranger = False
         self._on_made = on_made
         self._on_gone = on_gone
         super().__init__(self.reader, self._made)
@@ -180,7 +203,10 @@ class _Connection:
     def __init__(
         self, door: KafkaDoor, accesses: Accesses, tls: NodeTls | None, room: Room,
         guest: _Guest, writer: asyncio.StreamWriter, endings: "_Endings",
+        on_known: Callable[[_Guest], None],
     ) -> None:  # fmt: skip
+        self._guest = guest
+        self._on_known = on_known
         self._endings = endings
         self._door = door
         self._accesses = accesses
@@ -230,6 +256,7 @@ class _Connection:
             self._ended.set_result(None)
 
     def _opened(self, access: Access) -> None:
+        self._on_known(self._guest)
         self.access = access
         self._accesses.opened(self)
 
@@ -303,6 +330,11 @@ async def close(server: KafkaServer | None) -> None:
     """Close a server; None: no server."""
     if server is not None:
         await server.close()
+
+
+def row(server: KafkaServer | None) -> dict[str, int] | None:
+    """Return what the status shows of a server; None: no server."""
+    return None if server is None else dict(server.numbers())
 
 
 def tls_ended(server: KafkaServer | None) -> int:

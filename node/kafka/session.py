@@ -17,6 +17,7 @@ from ..access.rights import Rights
 from . import api, codes, sasl
 from .api import Head, head_of
 from .clients import Client, Clients
+from .room import Hold, Room
 from .topics import Topics
 from .wire import Reader
 
@@ -44,6 +45,10 @@ class Asker(NamedTuple):
     def may_see(self, group: str) -> bool:
         """Return whether the asker may have a description of a group."""
         return self.may_use(group) or self._may(Permission.DESCRIBE, group)
+
+    def may_remove(self, group: str) -> bool:
+        """Return whether the asker may remove a group and its committed offsets."""
+        return self._may(Permission.ADMIN, group)
 
     def may_read(self, topic: str) -> bool:
         """Return whether the asker may read a topic."""
@@ -79,6 +84,7 @@ class Session:
         self._opened = opened
         self._access: Access | None = None
         self._client: Client | None = None
+        self._holds: set[Hold] = set()
         self._mechanism_version: int | None = None
         """The version of the handshake, once a mechanism is chosen."""
 
@@ -156,8 +162,23 @@ class Session:
             self._on_refused(self.host, self._address, "kafka", error)
         return error
 
+    async def hold(self, room: Room, size: int) -> Hold:
+        """Wait for bytes of a room, and have them until they are freed or the session ends."""
+        await room.take(size, self.host)
+        found = Hold(room, size, self.host)
+        self._holds.add(found)
+        return found
+
+    def let_go(self, held: Hold) -> None:
+        """Free bytes."""
+        self._holds.discard(held)
+        held.free()
+
     def close(self) -> None:
-        """Let go of the client."""
+        """Let go of the client, and of what the session holds."""
+        for held in self._holds:
+            held.free()
+        self._holds.clear()
         if self._client is not None:
             self._clients.release(self._client)
             self._client = None

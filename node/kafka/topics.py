@@ -4,6 +4,7 @@ A topic is made when a request names it and the log exists, so names that do not
 """
 
 import asyncio
+from collections.abc import Collection
 from typing import Final
 
 from ...client.cluster import Cluster, LogRoutes
@@ -65,6 +66,11 @@ class Topics:
         self._cluster = cluster
         self._topics: dict[str, Topic] = {}
         self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the topics."""
+        return self._topics.keys()
 
     async def known(self, name: str, deadline: float) -> Topic:
         """Return the topic. Raises InvalidArgument for a name that no log has, LogNotFound,

@@ -5,7 +5,7 @@
     follow, follows          entries pushed as they are applied; the limits on follows
     read_wait                what a read waits for, by its consistency
     lease, trims             leases of snapshots; trims that hide no entry
-    partition_tails          where Kafka partitions begin and end; waits for their entries
+    partition_tails          where Kafka partitions begin and end; waits for their entries; trims
     restores                 entries of a backup, with their seqs
     cursor_service           the positions of readers that a range keeps
     group_service            consumers of groups, and operators

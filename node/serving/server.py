@@ -31,7 +31,7 @@ from ...client.protocol.groups import (
 )
 from ...client.protocol.invariants import DiskFailure, InvariantError
 from ...client.protocol.invites import NODE_INVITE
-from ...client.protocol.partition_reads import TAILS
+from ...client.protocol.partitions import TAILS
 from ...client.protocol.peers import JOIN, RAFT
 from ...client.protocol.principal import Principal, of_node
 from ...client.protocol.reads import FOLLOW

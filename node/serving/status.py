@@ -54,9 +54,11 @@ class Status:
         descriptors: Callable[[], Row],
         consumer_groups: Callable[[], Row],
         tier: Callable[[], Row | None],
+        kafka: Callable[[], Row | None],
     ) -> None:
         self._consumer_groups = consumer_groups
         self._tier = tier
+        self._kafka = kafka
         self._budgets = budgets
         self._descriptors = descriptors
         self._node_id = node_id
@@ -121,7 +123,7 @@ class Status:
         metadata, view, room = self._view.metadata, self._view, self._room
         alive = self._heartbeat.shown_alive()
         silent_s = time.monotonic() - self._heartbeat.last_answer_at
-        tier = self._tier()
+        tier, kafka = self._tier(), self._kafka()
         return {
             "cluster": {
                 "id": metadata.cluster_id,
@@ -139,6 +141,7 @@ class Status:
             "disk": {"free": room.free, "reserve": room.reserve, "level": room.level.name},
             "descriptors": self._descriptors(),
             **({} if tier is None else {"tier": tier}),
+            **({} if kafka is None else {"kafka": kafka}),
             "budgets": {
                 "answers": _budget(self._budgets.clients.answers),
                 "requests": _budget(self._budgets.clients.requests),

@@ -252,3 +252,33 @@ def test_links_are_described_and_closed_for_good(tmp_path: Path) -> None:
 
     asyncio.run(body())
     assert "proxies are made at" in (tmp_path / "proxy.log").read_text()
+
+
+def test_a_side_door_has_the_faults_of_the_way_of_clients(server: Program) -> None:
+    """And is there again after the server is lost."""
+
+    async def body(made: Wired) -> None:
+        async with upstream(echo) as kafka:
+            await made.links.close()
+            await made.links.start(
+                {1: made.nodes[0].address, 2: made.nodes[1].address}, side_doors={2: kafka.address}
+            )
+
+            async def opened() -> Streams:
+                made.opened.append(await dial(made.links.side_door(2)))
+                return made.opened[-1]
+
+            streams = await opened()
+            assert await ask(streams) < 1
+            assert len(kafka.accepted) == 1
+            await made.links.cut([(CLIENTS, 1)], "refuse")
+            assert await ask(streams) < 1
+            await made.links.cut([(CLIENTS, 2)], "drop")
+            assert await silent(streams)
+            await made.links.heal()
+            assert await ask(await opened()) < 1
+            os.kill(made.links.server.pid, signal.SIGKILL)
+            await made.links.heal()
+            assert await ask(await opened()) < 1
+
+    run(server, body)

@@ -207,6 +207,7 @@ def test_two_members_share_partitions_and_one_takes_over_from_the_other(
         shown = metrics(kafka)
         assert shown['lognode_kafka{what="members"}'] >= 2
         assert shown['lognode_kafka{what="connections"}'] >= 2
+        assert client.status()["kafka"].keys() == {"connections", "groups", "members", "topics"}
         assert shown['lognode_kafka_requests_total{api="join_group"}'] >= 2
         second.stop()
         testing.eventually(lambda: len(first.assigned) == 4, what="one has all partitions")

@@ -22,11 +22,18 @@ class NotedLinks:
         self._nodes: dict[int, str] = {}
         self._peers: dict[int, str] = {}
 
-    async def start(self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None) -> None:
+    async def start(
+        self, nodes: Mapping[int, str], peers: Mapping[int, str] | None = None,
+        side_doors: Mapping[int, str] | None = None,
+    ) -> None:  # fmt: skip
         self._nodes, self._peers = dict(nodes), dict(peers or nodes)
+        self._side_doors = dict(side_doors or {})
 
     def address(self, pair: tuple[int, int]) -> str:
         return (self._peers if pair[0] else self._nodes)[pair[1]]
+
+    def side_door(self, number: int) -> str:
+        return self._side_doors[number]
 
     async def cut(self, pairs: Collection[tuple[int, int]], how: str) -> None:
         for pair in pairs:

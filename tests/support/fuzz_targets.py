@@ -45,9 +45,9 @@ from lognode.client.protocol.frame import Broken, Decoder, Frame
 from lognode.client.protocol.kinds import Array, Kind
 from lognode.client.protocol.peers import RAFT
 from lognode.client.protocol.records import check_limits, decode_batch, encode_batch
+from lognode.node.kafka import admin_requests, group_requests
 from lognode.node.kafka import api as kafka_api
 from lognode.node.kafka import batches as kafka_batches
-from lognode.node.kafka import group_requests
 from lognode.node.kafka import requests as kafka_requests
 from lognode.node.kafka import sasl as kafka_sasl
 from lognode.node.kafka.compression import unpacked as unpacked_records
@@ -545,6 +545,12 @@ KAFKA_REQUESTS: dict[int, Callable[[Reader, int], Any]] = {
     kafka_api.SYNC_GROUP: group_requests.sync_group,
     kafka_api.DESCRIBE_GROUPS: group_requests.describe_groups,
     kafka_api.LIST_GROUPS: group_requests.list_groups,
+    kafka_api.ALTER_CONFIGS: admin_requests.alter_configs,
+    kafka_api.INCREMENTAL_ALTER_CONFIGS: admin_requests.incremental_alter_configs,
+    kafka_api.CREATE_PARTITIONS: admin_requests.create_partitions,
+    kafka_api.DELETE_RECORDS: admin_requests.delete_records,
+    kafka_api.DELETE_GROUPS: admin_requests.delete_groups,
+    kafka_api.OFFSET_DELETE: admin_requests.offset_delete,
     kafka_api.SASL_HANDSHAKE: kafka_sasl.handshake,
     kafka_api.SASL_AUTHENTICATE: kafka_sasl.authenticate,
 }

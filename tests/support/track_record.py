@@ -151,6 +151,10 @@ TRACK_RECORD = [
         "-w group --nemesis kill,pause,partition,packet,range,client --nodes 5", by_hand=True,
     ),
     Row(
+        "kafka-queue", "Redpanda 21.10", "Kafka clients lose, repeat or skip a record",
+        "-w kafka --nemesis kill,partition,range",
+    ),
+    Row(
         "holes", "PySyncObj 0.3.17", "the holes of the library, one by one",
         tests=("tests/unit/test_raft_holes.py::test_violation_shows_when_open",),
     ),

@@ -84,11 +84,11 @@ def test_finished_tests_are_not_run_again(
 ) -> None:
     commit = Plan().described()["commit"]
     done = _done(tmp_path, commit)
-    assert len(done["tests"]) == 96
+    assert len(done["tests"]) == 108
     assert main(["test-all", "--store", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert said.count("1,234 ok") == 96
-    assert f"valid: 96 tests of commit {commit}" in said
+    assert said.count("1,234 ok") == 108
+    assert f"valid: 108 tests of commit {commit}" in said
 
 
 def test_one_that_was_invalid_makes_all_of_it_invalid(tmp_path: Path) -> None:
@@ -105,3 +105,12 @@ def test_tests_of_another_commit_are_not_mixed_in(
     _done(tmp_path, "abc")
     assert main(["test-all", "--store", str(tmp_path)]) == 2
     assert "is of commit abc" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["--secure"], ["--tier"]])
+def test_a_test_of_kafka_clients_refuses_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str]
+) -> None:
+    assert main(["test", "-w", "kafka", "--store", str(tmp_path), *given]) == 2
+    assert "the workload kafka has no --secure, --earlier and --tier" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,7 @@
 """Nemeses: who is hit, which links, which operation; decided by numbers and a random source."""
 
 import asyncio
+import dataclasses
 import itertools
 import random
 from collections.abc import Collection
@@ -398,5 +399,48 @@ def test_a_drain_that_begins_after_it_was_undone_is_undone_again(
         async with asyncio.timeout(5.0):
             await package._looking
         assert (client.undone, client.state) == (2, "ACTIVE")
+
+    asyncio.run(run())
+
+
+class _Partitioned:
+    """A cluster with two logs with Kafka partitions, one range each."""
+
+    def __init__(self) -> None:
+        self.admin = self
+        self.split_at: list[tuple[str, bytes]] = []
+
+    async def status(self, *, timeout: float) -> Any:
+        rows = [{"id": n, "log": log, "start": b"", "members": [1, 2, 3]}
+                for n, log in ((0, None), (4, "orders"), (5, "offsets"))]  # fmt: skip
+        return {"ranges": rows, "nodes": [{"id": node, "state": "ACTIVE"} for node in (1, 2, 3)]}
+
+    def log(self, name: str) -> Any:
+        return self
+
+    async def describe(self, *, timeout: float) -> Any:
+        return {"policy": {"kafka_partitions": 3}}
+
+    async def split(self, log: str, *, at: bytes, timeout: float) -> None:
+        self.split_at.append((log, at))
+
+
+def test_logs_of_kafka_clients_are_split_between_partitions() -> None:
+    async def run() -> None:
+        client: Any = _Partitioned()
+        nodes: Any = _FiveNodes()
+        for seed in range(60):
+            rng = random.Random(seed)
+            target = Target(nodes, NotedLinks(), client, "orders", rng, CountedCrashes())
+            target.more_logs = ("offsets",)
+            ranges_ = await ranges._keys(target, "offsets", [])
+            assert list(ranges_) == [b"\0\1", b"\0\2"]
+            status = await client.status(timeout=1.0)
+            own = [row for row in status["ranges"] if row["log"] == "offsets"]
+            step = ranges.draw(rng, own, [1, 2, 3], ranges_)
+            assert step is not None
+            if step.kind == "split":
+                await ranges.Range()._go(target, dataclasses.replace(step, log="offsets"))
+        assert set(client.split_at) == {("offsets", b"\0\1"), ("offsets", b"\0\2")}
 
     asyncio.run(run())

@@ -18,6 +18,7 @@ STATUS: dict[str, Any] = {
     "damaged": [{"node": 3, "range": 7, "generation": 2, "reason": "its log is not in the WAL"}],
     "tier": {"place": "s3://b/p", "waiting_files": 2, "waiting_bytes": 30, "waiting_s": 1.5,
              "last_success_ms": None, "last_error": "no answer"},
+    "kafka": {"connections": 5, "groups": 1, "members": 2, "topics": 3},
 }  # fmt: skip
 
 
@@ -37,5 +38,6 @@ def test_the_table_names_nodes_that_are_short_of_disk_or_insecure_and_damaged_re
     assert out.getvalue().splitlines() == [
         "c", "1\th:1\th:2\t-\tACTIVE\t4\tyes\tyes\tyes\t9.9\t1,2",
         "3\t7\t2\tits log is not in the WAL", "s3://b/p\t2\t30\t1.5\t-\tno answer",
+        "5\t1\t2\t3",
     ]  # fmt: skip
     assert notes == ["not healthy: node 1 is short of disk", "next: free some space"]

@@ -28,7 +28,7 @@ class OneGroup:
         self.faults = 0.0
         self.seq = 0
         self.last: Head | None = None
-        self.values: dict[bytes, bytes] = {}
+        self.values: dict[bytes, bytes | None] = {}
         self.applied: list[tuple[bytes, Sequence[Row]]] = []
         self.late: list[tuple[Head, Sequence[Row]]] = []
 
@@ -122,7 +122,7 @@ def test_S9_commits_do_not_go_back_whatever_happens_to_the_answers(seed: int) ->
             group.land_all()
             assert group.values == before, "a commit landed after the ledger was settled"
             for partition, least in acked.items():
-                assert int(group.values.get(b"p%d" % partition, b"0")) >= least
+                assert int(group.values.get(b"p%d" % partition) or 0) >= least
             assert len({claim for claim, _ in group.applied[begun:]}) == 1
             old = now
 
@@ -232,3 +232,50 @@ def test_commits_of_clients_that_leave_before_their_turn_are_dropped() -> None:
 
     asyncio.run(run())
     assert group.values == {b"p0": b"000005", b"p2": b"000006"}
+
+
+def removed(group: OneGroup, of: Ledger, *partitions: int) -> int:
+    """The seq of the tombstone of the head, after tombstones of these offsets."""
+
+    async def append_last(_: str, head: Head, rows: Sequence[Row], deadline: float) -> int:
+        return await group.append(_, head._replace(claim=b""), rows, deadline)
+
+    group.append_last = append_last  # type: ignore[attr-defined]
+    return asyncio.run(of.end([(row(partition, 0)[0], None) for partition in partitions], LONG))
+
+
+def test_S2_a_removed_group_has_no_head_and_no_offsets() -> None:
+    group = OneGroup(1)
+
+    async def run() -> Ledger:
+        found = await opened(group)
+        await found.commit([row(0, 5), row(1, 6)], LONG)
+        return found
+
+    assert removed(group, asyncio.run(run()), 0, 1) == group.seq
+    assert group.last is not None
+    assert not group.last.claim
+    assert group.values == {b"p0": None, b"p1": None}
+
+
+def test_S9_a_group_that_was_claimed_anew_is_not_removed() -> None:
+    """Nor does a late commit of the coordinator that removed the group bring an offset back."""
+    group = OneGroup(1)
+
+    async def run() -> tuple[Ledger, Ledger]:
+        first = await opened(group)
+        await first.commit([row(0, 5)], LONG)
+        return first, await opened(group)
+
+    first, second = asyncio.run(run())
+    with pytest.raises(Fenced):
+        removed(group, first, 0)
+    assert group.values == {b"p0": b"000005"}
+    removed(group, second, 0)
+
+    async def late() -> None:
+        with pytest.raises(Fenced):
+            await first.commit([row(0, 5)], LONG)
+
+    asyncio.run(late())
+    assert group.values == {b"p0": None}

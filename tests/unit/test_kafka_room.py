@@ -12,6 +12,7 @@ from lognode.node.kafka.batches import Batch
 from lognode.node.kafka.idempotent import _first_number
 from lognode.node.kafka.refused import Refused
 from lognode.node.kafka.room import Room
+from lognode.node.kafka.session import Session
 
 
 async def settled() -> None:
@@ -129,3 +130,26 @@ def test_a_batch_without_a_number_is_refused(
     with pytest.raises(Refused) as refusal:
         _first_number(Batch(0, 2, producer, epoch, sequence, b""))
     assert refusal.value.code == code
+
+
+def test_a_session_gives_its_room_back_once() -> None:
+    async def run() -> None:
+        room = Room(10)
+        session = Session(
+            None, None, host="h", address="h:1", certificate=None,  # type: ignore[arg-type]
+            is_private=True, on_refused=lambda *_: None, opened=lambda _: None,
+        )  # fmt: skip
+        first, second = await session.hold(room, 4), await session.hold(room, 6)
+        waiting = asyncio.create_task(room.take(5, "other"))
+        await asyncio.sleep(0)
+        session.let_go(first)
+        session.let_go(first)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        session.close()
+        async with asyncio.timeout(5.0):
+            await waiting
+        second.free()
+        assert room._taken == 5
+
+    asyncio.run(run())

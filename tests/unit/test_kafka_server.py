@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from lognode.client.protocol.errors import Unauthorized
 from lognode.node.kafka.room import Room
-from lognode.node.kafka.server import _Connection, _Endings
+from lognode.node.kafka.server import KafkaServer, _Connection, _Endings, _Guest
 from lognode.node.kafka.wire import Malformed
 
 TURNS = 12
@@ -34,7 +35,9 @@ def test_a_client_that_leaves_while_its_connection_ends_gives_all_back(turns: in
         transport = SimpleNamespace(abort=lambda: given.append("socket"))
         writer: Any = SimpleNamespace(get_extra_info=lambda _: None, transport=transport)
         guest: Any = SimpleNamespace(host="h", reader=asyncio.StreamReader())
-        connection = _Connection(door, accesses, None, Room(1), guest, writer, _Endings())
+        connection = _Connection(
+            door, accesses, None, Room(1), guest, writer, _Endings(), lambda _: None
+        )
         serving = asyncio.create_task(connection.serve())
         for _ in range(3):
             await asyncio.sleep(0)
@@ -63,3 +66,51 @@ def test_a_client_that_breaks_the_protocol_again_and_again_does_not_fill_the_log
     assert [each.levelname for each in caplog.records] == ["INFO", "ERROR", "INFO"]
     last: Any = caplog.records[-1]
     assert last.fields == {"reason": "the client was too slow", "others_since": 999}
+
+
+def test_X5_a_host_has_few_connections_that_have_not_shown_a_token() -> None:
+    """A place is free again once a client has authenticated, or is gone."""
+    opened: list[Callable[[Any], None]] = []
+
+    def session(**given: Any) -> Any:
+        opened.append(given["opened"])
+        return SimpleNamespace(is_known=False, close=lambda: None)
+
+    def nothing(_: object) -> None:
+        return
+
+    aborted: list[str] = []
+
+    async def run() -> None:
+        door: Any = SimpleNamespace(session=session)
+        accesses: Any = SimpleNamespace(is_on=True, opened=nothing, closed=nothing)
+        server = KafkaServer(door, accesses, None, connections_max=320)
+
+        def arrives(host: str) -> _Guest:
+            guest = server._arrive()
+            assert isinstance(guest, _Guest)
+            told = {"peername": (host, 7)}
+            transport = SimpleNamespace(abort=lambda: aborted.append(host))
+            writer: Any = SimpleNamespace(get_extra_info=told.get, transport=transport)
+            server._begin(guest, writer)
+            return guest
+
+        guests = [arrives("10.0.0.1") for _ in range(20)]
+        assert not aborted
+        arrives("10.0.0.1")
+        assert aborted == ["10.0.0.1"]
+        arrives("10.0.0.2")
+        assert aborted == ["10.0.0.1"], "another host has places of its own"
+        opened[0](None)
+        arrives("10.0.0.1")
+        server._gone(guests[1])
+        arrives("10.0.0.1")
+        assert aborted == ["10.0.0.1"]
+        arrives("10.0.0.1")
+        assert aborted == ["10.0.0.1"] * 2
+        tasks = [task for task in server._guests.values() if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(run())

@@ -105,6 +105,7 @@ def body(operation: Operation, **given: Any) -> dict[str, Any]:
 
 
 SMALL: dict[str, dict[str, Any]] = {
+    "trim_partition": {"start_key": b"\0\1", "end_key": b"\0\2", "before": 1},
     "append": {"batches": [b""]}, "fence": {"id": 1, "epoch": 1}, "producer_close": {"id": 1},
     "producer_number": {"producer": 1, "number": 1}, "trim": {"keys": [[b"k", 1]]},
     "delete_keys": {"keys": [[b"k", 1]]},

@@ -1,9 +1,9 @@
-"""Reads of the Kafka partitions of a range (`key_partitions`)."""
+"""Reads and trims of the Kafka partitions of a range (`key_partitions`)."""
 
 from typing import Final
 
 from . import limits
-from .common import BOUND, KEY, READ, READ_ANSWER, SEQ, SMALL_BYTES
+from .common import BOUND, GROUP, KEY, READ, READ_ANSWER, SEQ, SMALL_BYTES
 from .kinds import Array, Integer, Row
 from .operation import Operation, Permission, Retry, Sender, Subject
 from .record import Optional, Record
@@ -34,4 +34,15 @@ TAILS: Final = Operation(
     SMALL_BYTES + limits.kafka_partitions_max * _ROW_BYTES,
     subject=Subject.KEYS,
 )  # fmt: skip
-PARTITION_READS: Final = (TAILS,)
+TRIM_PARTITION: Final = Operation(
+    "trim_partition", 123,
+    "Remove the entries of a Kafka partition, whose span of keys the request names, below the seq "
+    "`before`, which is the end at most, and return where the partition begins then.",
+    Sender.CLIENT, Permission.TRIM, Retry.IDEMPOTENT,
+    Record({
+        **GROUP, "start_key": KEY, "end_key": KEY, "before": SEQ, "node": Optional(Integer()),
+    }),
+    Record({"begin": SEQ}, loose=True), SMALL_BYTES,
+    subject=Subject.KEYS,
+)  # fmt: skip
+PARTITIONS: Final = (TAILS, TRIM_PARTITION)

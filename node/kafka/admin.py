@@ -1,0 +1,165 @@
+"""Requests of administrators about topics: settings that change, and records that are removed.
+
+`cleanup.policy` and `retention.ms` are rules of the log, and change by one command of the cluster,
+so a change is made as a whole or not at all. A topic keeps its number of partitions for ever, as
+the partition of a key follows from the number.
+
+Records of a partition are removed below an offset by one command of the partition's range
+(`client.partition_tails`). The answer names the first offset that is left. "All records" means the
+end that the partition has when the request comes: a repetition by this node removes nothing that
+came later. Other nodes learn of the new begin with the next record, and when somebody asks for
+offsets there; until then a fetch below the begin gets the first records that are left.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...client.cluster import Cluster
+from ...client.partition_tails import trim_partition
+from ...client.protocol.cluster import ALTER_LOG
+from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound
+from . import admin_answers, admin_requests, api, codes, requests
+from .admin_answers import Trimmed
+from .admin_requests import DELETE, SET, Alter, Altered, Trim
+from .answers import Done, Settings
+from .api import Head
+from .codes import code_of
+from .describing import CLEANUP, RETENTION, TOPIC, Describing, retention_ms, wrong_setting
+from .many import decoded, encoded
+from .refused import Refused
+from .topics import Topics
+
+APIS: Final = frozenset({
+    api.ALTER_CONFIGS, api.INCREMENTAL_ALTER_CONFIGS, api.CREATE_PARTITIONS, api.DELETE_RECORDS,
+})  # fmt: skip
+_TIMEOUT_S: Final = 10.0
+_AT_ONCE: Final = 16
+"""Partitions whose records are removed at the same time."""
+_ALL: Final = -1
+_DEFAULTS: Final[Mapping[str, Any]] = {"cleanup": "delete", "retention_ms": None}
+
+
+class Admin:
+    """Serves the requests of the clients that show one token."""
+
+    def __init__(self, cluster: Cluster, topics: Topics, describing: Describing) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._describing = describing
+
+    async def answer(self, data: bytes, head: Head) -> bytes:
+        """Return the body of the answer to one of `APIS`. Raises Malformed."""
+        if head.api == api.CREATE_PARTITIONS:
+            grown = await decoded(data, admin_requests.create_partitions)
+            refused = [await self._refused_growth(name) for name, _ in grown]
+            return await encoded(len(refused), admin_answers.create_partitions, refused)
+        if head.api == api.DELETE_RECORDS:
+            trims = await decoded(data, admin_requests.delete_records)
+            requests.check_no_repeats([(each.topic, each.partition) for each in trims])
+            trimmed = await self._trim_all(trims)
+            return await encoded(len(trimmed), admin_answers.delete_records, trimmed)
+        if head.api == api.ALTER_CONFIGS:
+            asked = await decoded(data, admin_requests.alter_configs)
+        else:
+            asked = await decoded(data, admin_requests.incremental_alter_configs)
+        altered = await self._alter_all(asked)
+        return await encoded(len(altered), admin_answers.alter_configs, altered)
+
+    # Settings.
+
+    async def _alter_all(self, asked: Alter) -> list[Settings]:
+        return [await self._alter(each, asked.validate_only) for each in asked.resources]
+
+    async def _alter(self, asked: Altered, validate_only: bool) -> Settings:
+        if asked.kind != TOPIC:
+            told = (
+                f"resources of type {asked.kind} have no settings that a client changes; give 2, a "
+                "topic. The settings of a node are in its command line"
+            )
+            return Settings(asked.kind, asked.name, codes.INVALID_REQUEST, told)
+        try:
+            changes = _changes(asked)
+            await self._describing.described(asked.name)
+            if changes and not validate_only:
+                body = {"name": asked.name, "changes": changes}
+                await self._cluster.call_any(ALTER_LOG, body, deadline=self._deadline())
+        except Refused as refusal:
+            return Settings(asked.kind, asked.name, refusal.code, str(refusal))
+        except InvalidArgument as error:
+            return Settings(asked.kind, asked.name, codes.INVALID_CONFIG, error.message)
+        except LognodeError as error:
+            return Settings(asked.kind, asked.name, self._failed(asked.name, error), error.message)
+        return Settings(asked.kind, asked.name)
+
+    async def _refused_growth(self, name: str) -> Done:
+        try:
+            log = await self._describing.described(name)
+        except InvalidArgument as error:
+            return Done(name, codes.INVALID_TOPIC, error.message)
+        except LognodeError as error:
+            return Done(name, self._failed(name, error), error.message)
+        told = (
+            f"topic {name!r} has {log['policy']['kafka_partitions']} partitions, and keeps this "
+            "number: the partition of a key follows from it. Create another topic"
+        )
+        return Done(name, codes.INVALID_PARTITIONS, told)
+
+    # Records.
+
+    async def _trim_all(self, trims: list[Trim]) -> list[Trimmed]:
+        found: list[Trimmed] = []
+        for at in range(0, len(trims), _AT_ONCE):
+            found += await asyncio.gather(*map(self._trim, trims[at : at + _AT_ONCE]))
+        return found
+
+    async def _trim(self, asked: Trim) -> Trimmed:
+        deadline = self._deadline()
+        try:
+            topic = await self._topics.known(asked.topic, deadline)
+            topic.check(asked.partition)
+            before = asked.offset
+            if before == _ALL:
+                before = (await topic.news.ask(asked.partition, deadline)).end
+            if before < 0:
+                return Trimmed(asked.topic, asked.partition, codes.OFFSET_OUT_OF_RANGE)
+            begin = await trim_partition(
+                self._cluster, topic.routes, asked.partition, before, deadline
+            )
+            topic.news.begins(asked.partition, begin)
+            return Trimmed(asked.topic, asked.partition, begin=begin)
+        except Refused as refusal:
+            return Trimmed(asked.topic, asked.partition, refusal.code)
+        except InvalidArgument as error:
+            is_beyond = error.fields.get("what") == "before"
+            code = codes.OFFSET_OUT_OF_RANGE if is_beyond else codes.INVALID_TOPIC
+            return Trimmed(asked.topic, asked.partition, code)
+        except LognodeError as error:
+            return Trimmed(asked.topic, asked.partition, self._failed(asked.topic, error))
+
+    def _failed(self, topic: str, error: LognodeError) -> int:
+        if isinstance(error, LogNotFound):
+            self._topics.gone(topic)
+        return code_of(error)
+
+    def _deadline(self) -> float:
+        return self._cluster.now() + _TIMEOUT_S
+
+
+def _changes(asked: Altered) -> dict[str, Any]:
+    """Return the rules of the log that change. Raises Refused for a setting that is not one."""
+    found: dict[str, Any] = dict(_DEFAULTS) if asked.is_whole else {}
+    for name, action, value in asked.changes:
+        if action not in (SET, DELETE):
+            told = f"{name:.100}: lists cannot grow or shrink. Set the whole value"
+            raise Refused(codes.INVALID_CONFIG, told)
+        wrong = wrong_setting(name, value) if action == SET else wrong_setting(name, None)
+        if wrong is not None:
+            raise Refused(codes.INVALID_CONFIG, wrong)
+        if action == DELETE:
+            value = None
+        if name == CLEANUP:
+            found["cleanup"] = value or _DEFAULTS["cleanup"]
+        elif name == RETENTION:
+            found["retention_ms"] = retention_ms(value)
+    return found
