@@ -2,8 +2,9 @@
 
 A segment has its entries in the order of key, so a read in the order of seq needs another block for
 each entry, and decodes blocks again and again once they exceed the cache. A reader that goes on
-where it ended is served from a copy: the columns of all blocks of its span, decoded once, and the
-order of seq, which the segment has. Then an entry costs a copy of its bytes, and no Python.
+where it ended, or wants as many entries as there are blocks, is served from a copy: the columns of
+all blocks of its span, decoded once, and the order of seq, which the segment has. Then an entry
+costs a copy of its bytes, and no Python.
 
 A copy is made in many turns, and used once it is whole. All copies together have a bound; a copy
 that a reader still uses does not go for another. A read without a copy goes on block by block.
@@ -58,6 +59,8 @@ class SpanCopies:
         self._copies: OrderedDict[_Name, _Copy] = OrderedDict()
         """The copy that was used last at the end."""
         self._noted: OrderedDict[tuple[bytes, int], None] = OrderedDict()
+        self._given_up: OrderedDict[_Name, int] = OrderedDict()
+        """Copies for which there was no room, and the number of the read that found so."""
         self._reads = 0
 
     def note(self, start_key: bytes, seq: int) -> None:
@@ -78,6 +81,8 @@ class SpanCopies:
         there shall be none now. Raises TurnOver, NotPrepared while the copy is being made."""
         self._reads += 1
         name = segment.content_id, ranks.start, ranks.stop
+        if self._reads - self._given_up.get(name, -_UNUSED) < _UNUSED:
+            return None
         copy = self._copies.get(name)
         if copy is None:
             size = _size(segment, ranks)
@@ -91,7 +96,7 @@ class SpanCopies:
             more = copy.grown - copy.size
             if more > 0:
                 if not self._make_room(more, copy):
-                    self._drop(name)
+                    self._give_up(name)
                     return None
                 copy.size += more
                 self.bytes += more
@@ -106,8 +111,24 @@ class SpanCopies:
                 self._drop(name)
         return self.bytes + size <= self._bytes_max
 
+    def _give_up(self, name: _Name) -> None:
+        """Drop a copy for which there is no room, and make no other for a while."""
+        self._drop(name)
+        self._given_up[name] = self._reads
+        while len(self._given_up) > _NOTED_MAX:
+            self._given_up.popitem(last=False)
+
     def _drop(self, name: _Name) -> None:
         self.bytes -= self._copies.pop(name).size
+
+
+def touches_all(segment: Segment, ranks: range, page: Page) -> bool:
+    """Return whether a page probably needs all blocks with these ranks: each of its entries may lie
+    in another block."""
+    footer = segment.footer
+    average = footer.data_bytes // footer.entries + ENTRY_BYTES
+    wanted = min(page.entries_left, page.bytes_left // average)
+    return wanted >= len(footer.blocks_of(ranks))
 
 
 def _size(segment: Segment, ranks: range) -> int:

@@ -26,6 +26,7 @@ from .page import Page
 from .reads import Reads
 from .room import entries_bytes
 from .segment_format import SegmentInfo
+from .span_copies import touches_all
 from .spans import Span, common, has
 from .turn_limits import ENTRIES_A_TURN, NotPrepared, TurnOver
 
@@ -195,7 +196,7 @@ class SpanReads(Reads):
         if not ranks:
             return False
         copies = self.store.copies
-        goes_on = copies.goes_on(span[0], page.next)
+        goes_on = copies.goes_on(span[0], page.next) or touches_all(segment, ranks, page)
         copy = copies.of(self.store, segment, ranks, goes_on=goes_on)
         if copy is None:
             return False

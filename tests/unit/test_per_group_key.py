@@ -35,7 +35,7 @@ SPAN: Final = b"a", b"z"
 SLACK: Final = 0.5
 BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
     "node": (56.2, 171.5),
-    "statemachine": (4.3, 11.8),
+    "statemachine": (1.3, 5.8),
     "client": (38, 136),
 }
 """Calls and lines for each key, on the leader with all its parts and in the client."""

@@ -16,7 +16,7 @@ from lognode.statemachine import commands, span_copies, turn_limits
 from lognode.statemachine.page import Page
 from lognode.statemachine.range_state import RangeState
 from lognode.statemachine.segment_order import PIECE
-from lognode.statemachine.span_copies import SpanCopies
+from lognode.statemachine.span_copies import SpanCopies, _Copy
 from lognode.statemachine.turn_limits import NotPrepared, TurnOver, Turns
 
 MANY = 2 * PIECE + 1_000
@@ -140,6 +140,13 @@ def test_a_large_span_is_copied_for_a_reader_that_goes_on(log: Lineages) -> None
     assert page.chunks
 
 
+def test_a_page_that_needs_all_blocks_comes_from_a_copy(log: Lineages) -> None:
+    fill(log, 4, value_bytes=300)
+    (state,) = log.ranges
+    page = state.read_span(b"", None, 1, limit=5_000, bytes_max=1 << 20, columns=True)
+    assert page.chunks
+
+
 @pytest.mark.parametrize("a_turn", [48 * limits.KIB, 100_000, limits.MIB])
 def test_a_copy_is_made_and_read_in_turns(
     log: Lineages, monkeypatch: pytest.MonkeyPatch, a_turn: int
@@ -188,6 +195,9 @@ def test_a_copy_that_grows_beyond_the_bound_is_given_up(
     page = state.read_span(b"", None, 1, limit=10, bytes_max=1 << 20, columns=True)
     assert len(page.seqs) == 10
     assert copies.bytes == 0
+    monkeypatch.setattr(_Copy, "step", None)  # no second attempt at once
+    page = state.read_span(b"", None, 11, limit=10, bytes_max=1 << 20, columns=True)
+    assert len(page.seqs) == 10
 
 
 def test_an_order_that_leads_to_other_entries_is_damage(log: Lineages) -> None:
