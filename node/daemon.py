@@ -368,7 +368,7 @@ class Node:
         )  # fmt: skip
         fetcher = BaseFetcher(
             host=self._host, store=self._store, tmp=self._directory.tmp, sync=self._files,
-            connection=self._links.connection, dial=self._links.dial,
+            connection=self._links.connection, dial=self._links.dial, metrics=self._metrics,
             bucket=TokenBucket(self._config.transfer_bytes_per_s, time.monotonic),
         )  # fmt: skip
         self._loads = Loads(
@@ -522,7 +522,7 @@ class Node:
         identity, cluster = self.identity, self._cluster
         bases = BaseServer(
             self._host, TokenBucket(self._config.transfer_bytes_per_s, time.monotonic),
-            self._repair.doubt,
+            self._repair.doubt, self._metrics,
         )  # fmt: skip
         data = DataService(
             node_id=identity.node_id, replica=self._host.serving,

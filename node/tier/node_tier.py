@@ -1,6 +1,6 @@
 """The tier of a node: opened by the settings, and its parts together."""
 
-from collections.abc import Callable, Container, Coroutine
+from collections.abc import Callable, Container, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from ..metrics import Metrics
 from ..replicas.host import Host
 from ..runtime.surroundings import Surroundings
 from ..runtime.sync_thread import SyncThread
+from .arrivals import THREADS, Arrivals, TierSource
 from .chunk_cache import ChunkCache
 from .far_files import MEMORY_BYTES, READERS, FarFiles
 from .keeping import Keeping
@@ -96,6 +97,10 @@ class NodeTier:
             grace_s=config.tier_grace, upload=self._uploads.upload,
             workers=around.workers("lognode-tier-keep", 1),
         )  # fmt: skip
+        self._arrivals = Arrivals(
+            store, metadata=lambda: view.metadata, progress=self._progress, metrics=metrics,
+            workers=around.workers("lognode-tier-fetch", THREADS),
+        )  # fmt: skip
         host.kept.use(self)
         self._sweeps = Sweeps(
             store=store, cluster=cluster, grace_s=config.tier_grace,
@@ -116,6 +121,15 @@ class NodeTier:
         """Fetch a file from the tier to the disk: see `KeptFiles.bring_back`."""
         return await self._far.bring_back(content_id)
 
+    @property
+    def gives_files(self) -> bool:
+        """Whether the tier may be asked for files: see `KeptFiles.gives_files`."""
+        return self._arrivals.gives_files
+
+    async def source(self, gid: GroupId, sizes: Mapping[str, int]) -> TierSource:
+        """Look which files may come from the tier: see `KeptFiles.source`."""
+        return await self._arrivals.source(gid, sizes)
+
     async def join(self, gid: GroupId, base: Base) -> None:
         """Claim old files of a base that comes from a peer: see `KeptFiles.join`."""
         await self._keeping.join(gid, base)
@@ -126,11 +140,12 @@ class NodeTier:
 
     def row(self) -> dict[str, Any]:
         """Return the part of the node's status."""
-        return {**self._progress.row(), **self._far.row()}
+        return {**self._progress.row(), **self._far.row(), **self._arrivals.row()}
 
     def stop(self) -> None:
         """Stop, without a wait for the store."""
         self._uploads.stop()
         self._keeping.stop()
         self._far.stop()
+        self._arrivals.stop()
         self._sweeps.stop()

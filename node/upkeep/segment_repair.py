@@ -5,13 +5,16 @@ its content id, and lets replicas continue that waited for the file.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from ...client.protocol.errors import CorruptData, LognodeError, RangeNotFound
+from ...partitions.model import Descriptor
 from ...raft.types import GroupId
+from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
 from ...statemachine.unknown import UnknownCommandError
 from ..lifecycle.base_transfer import BaseFetcher
@@ -191,6 +194,12 @@ class SegmentRepair:
             except LognodeError as error:
                 # The file is no more lost than the tier: no replica is damaged meanwhile.
                 unreachable, began = error, loop.time()
+            try:
+                if await self._of_tier(holders):
+                    self._note_mended(content_id)
+                    return repairing.fetched(content_id)
+            except LognodeError as error:
+                unreachable = error
             descriptors = [descriptor for descriptor, _ in holders.values()]
             for gid, peer in repairing.sources(self._node_id, descriptors):
                 try:
@@ -211,6 +220,17 @@ class SegmentRepair:
                 return repairing.lost(content_id, doubt.error.message, rows)
             await asyncio.sleep(repairing.RETRY_S)
         return repairing.unneeded(content_id)
+
+    async def _of_tier(self, holders: Mapping[GroupId, tuple[Descriptor, SegmentInfo]]) -> bool:
+        """Fetch a file that these replicas need from the tier, before a member has to send it.
+
+        False: the tier does not have the file, or has a damaged file. Raises Unavailable.
+        """
+        for gid, (_, info) in holders.items():
+            with contextlib.suppress(CorruptData):
+                if await self._fetcher.fetch_from_tier(gid, info):
+                    return True
+        return False
 
     def _note_mended(self, content_id: str) -> None:
         self._mended[content_id] = None
