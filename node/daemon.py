@@ -426,7 +426,7 @@ class Node:
             self._tier = NodeTier(
                 store, config=self._config, identity=self.identity, host=self._host,
                 files=self._store, view=self._view, wall_ms=self._clocks.wall_ms, sync=self._files,
-                doubt=self._repair.doubt, metrics=self._metrics, around=self._around,
+                repair=self._repair, metrics=self._metrics, around=self._around,
             )  # fmt: skip
             self._ends.callback(self._tier.stop)
 

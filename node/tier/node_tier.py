@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ...client.protocol.errors import CorruptData, InvalidArgument
 from ...client.protocol.limits import MIB
@@ -67,21 +67,31 @@ def opened(config: Config, around: Surroundings) -> TierStore | None:
     return TierStore(objects)
 
 
+class Repair(Protocol):
+    """What repairs files of this node."""
+
+    def doubt(self, gid: GroupId, content_id: str | None, error: CorruptData) -> None:
+        """See `upkeep.segment_repair`."""
+
+    def ask_members(self, content_id: str) -> None:
+        """See `upkeep.segment_repair`."""
+
+
 class NodeTier:
     """Uploads, sweeps, and files in the tier only, of a node."""
 
     def __init__(
         self, store: TierStore, *, config: Config, identity: Identity, host: Host,
         files: SegmentStore, view: View, wall_ms: Callable[[], int],
-        doubt: Callable[[GroupId, str | None, CorruptData], None], metrics: Metrics,
-        around: Surroundings, sync: SyncThread,
+        repair: Repair, metrics: Metrics, around: Surroundings, sync: SyncThread,
     ) -> None:  # fmt: skip
         node_id, cluster = identity.node_id, identity.cluster_id
         self._progress = TierProgress(store.place, metrics)
         self._uploads = Uploads(
             node_id=node_id, cluster=cluster, host=host, files=files, store=store,
             bytes_per_s=config.tier_bytes_per_s, metadata=lambda: view.metadata, wall_ms=wall_ms,
-            doubt=doubt, progress=self._progress, workers=around.workers("lognode-tier", AT_ONCE),
+            doubt=repair.doubt, progress=self._progress,
+            workers=around.workers("lognode-tier", AT_ONCE),
         )  # fmt: skip
         places = DataDirectory(config.data)
         cache = ChunkCache(
@@ -90,6 +100,7 @@ class NodeTier:
         self._far = FarFiles(
             store, cache, host.kept, files, directory=places.files, tmp=places.tmp, sync=sync,
             workers=around.workers("lognode-tier-read", READERS), metrics=metrics,
+            ask=repair.ask_members,
         )  # fmt: skip
         self._keeping = Keeping(
             node_id=node_id, cluster=cluster, host=host, files=files, store=store, far=self._far,

@@ -221,6 +221,18 @@ class TierStore:
             numbers = again
         raise self._busy(names.MANIFESTS)
 
+    def sound_heads(self) -> tuple[list[Manifest], list[str]]:
+        """Return the heads that are not damaged, and the names of the damaged ones."""
+        sound, damaged = [], []
+        for chain, numbers in self._all_numbers().items():
+            try:
+                found = self.manifest(chain, max(numbers))
+            except CorruptData:
+                damaged.append(names.manifest_name(chain, max(numbers)))
+            else:
+                sound += [] if found is None else [found]
+        return sound, damaged
+
     def _numbers(self, chain: Chain) -> list[int]:
         listed = self.objects.objects(names.folder_of(chain))
         found = (names.manifest_of(each.name) for each in listed)

@@ -109,6 +109,24 @@ class SegmentRepair:
             self._carry_out_now(suspend)  # before any other read
             self._begin(content_id, self._mend(_Doubt(content_id, gid, error), rest))
 
+    def ask_members(self, content_id: str) -> None:
+        """Ask members once for a file that the tier has lost; the replicas go on without it."""
+        self._begin(("members", content_id), self._of_members(content_id))
+
+    async def _of_members(self, content_id: str) -> None:
+        holders = self._host.holders(content_id)
+        descriptors = [descriptor for descriptor, _ in holders.values()]
+        for gid, peer in repairing.sources(self._node_id, descriptors):
+            try:
+                await self._fetcher.fetch_file(peer, gid, holders[gid][1])
+            except LognodeError as error:
+                fields = {"id": content_id, "peer": peer, "reason": error.message}
+                log.warning("a segment that the tier has lost did not come from a member",
+                            extra={"fields": fields})  # fmt: skip
+            else:
+                self._note_mended(content_id)
+                return
+
     def _begin(self, name: object, work: "Coroutine[Any, Any, None]") -> None:
         if name in self._tasks:
             work.close()

@@ -187,6 +187,7 @@ def test_S12_a_torn_part_from_before_is_fetched_again_from_the_tier(tmp_path: Pa
         part = nodes.taker.directory.tmp / f"{PARTIAL}{old.content_id}"
         part.write_bytes(bytes(2 * PIECE))
         assert nodes.holds_all(await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="copy"))
+        nodes.taker.store.verify(old.content_id)
         assert tier.got() == (old.size, young.size)
 
     run(tmp_path, test, pieces=8)
