@@ -230,7 +230,8 @@ def test_a_store_that_hangs_is_left_alone(
         assert nodes.holds_all(base)
         assert tier.got()[1] > 0
         tier.arrivals._rests_until = 0.0
-        with pytest.raises(Unavailable):
+        assert not tier.arrivals.gives_files
+        with pytest.raises(Unavailable, match="failed lately"):
             await tier.arrivals.source(G1, {})
 
     run(tmp_path, test, pieces=8)
