@@ -368,7 +368,7 @@ class Node:
         )  # fmt: skip
         fetcher = BaseFetcher(
             host=self._host, store=self._store, tmp=self._directory.tmp, sync=self._files,
-            connection=self._links.connection, dial=self._links.dial,
+            connection=self._links.connection, dial=self._links.dial, metrics=self._metrics,
             bucket=TokenBucket(self._config.transfer_bytes_per_s, time.monotonic),
         )  # fmt: skip
         self._loads = Loads(
@@ -426,7 +426,7 @@ class Node:
             self._tier = NodeTier(
                 store, config=self._config, identity=self.identity, host=self._host,
                 files=self._store, view=self._view, wall_ms=self._clocks.wall_ms, sync=self._files,
-                doubt=self._repair.doubt, metrics=self._metrics, around=self._around,
+                repair=self._repair, metrics=self._metrics, around=self._around,
             )  # fmt: skip
             self._ends.callback(self._tier.stop)
 
@@ -522,7 +522,7 @@ class Node:
         identity, cluster = self.identity, self._cluster
         bases = BaseServer(
             self._host, TokenBucket(self._config.transfer_bytes_per_s, time.monotonic),
-            self._repair.doubt,
+            self._repair.doubt, self._metrics,
         )  # fmt: skip
         data = DataService(
             node_id=identity.node_id, replica=self._host.serving,

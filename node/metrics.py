@@ -149,9 +149,17 @@ class Metrics:
         self.tier_only_bytes = Gauge(
             "lognode_tier_only_bytes", "Bytes of these files.", registry=registry
         )
+        self.tier_received_files = Counter(
+            "lognode_tier_received_files", "Segment files that replicas of this node have got from "
+                                           "the tier rather than from another member.",
+            registry=registry,
+        )  # fmt: skip
+        self.tier_received_bytes = Counter(
+            "lognode_tier_received_bytes", "Bytes of these files.", registry=registry
+        )
         self.tier_errors = Counter(
-            "lognode_tier_errors", "Uploads and sweeps of the tier that failed on this node and "
-                                   "are tried again.",
+            "lognode_tier_errors", "Uploads, fetches and sweeps of the tier that failed on this "
+                                   "node and are tried again.",
             registry=registry,
         )  # fmt: skip
         self.tier_success_time = Gauge(
@@ -415,6 +423,16 @@ class Metrics:
             "lognode_disk_level",
             "0: enough free space; 1: less than the reserve, 2: less than half of the "
             "reserve, 3: less than a quarter.",
+            registry=registry,
+        )  # fmt: skip
+        self.transfer_sent_bytes = Counter(
+            "lognode_transfer_sent_bytes", "Bytes of segment files that this node has sent to "
+                                           "other members.",
+            registry=registry,
+        )  # fmt: skip
+        self.transfer_received_bytes = Counter(
+            "lognode_transfer_received_bytes", "Bytes of segment files that this node has received "
+                                               "from other members.",
             registry=registry,
         )  # fmt: skip
         self.segments_in_doubt = Gauge(

@@ -8,13 +8,14 @@ A file that is on the disk as well
 counts as a file of the disk: a node that was killed between the row and the deletion has both.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import AsyncGenerator, Container, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from ...client.protocol.errors import InvalidArgument, Unavailable
+from ...client.protocol.errors import InvalidArgument, LognodeError, Unavailable
 from ...raft.types import GroupId
 from ...statemachine.meta import MetaStore
 from ...statemachine.range_state import Base
+from ..runtime.rate import TokenBucket
 from ..runtime.sync_thread import SyncThread
 from . import meta_keys
 
@@ -30,8 +31,36 @@ Places = Mapping[str, Place]
 """The places of files, by content id."""
 
 
+class Source(Protocol):
+    """Files of a base that this node may fetch from a tier, after a look at the tier."""
+
+    def has(self, content_id: str) -> bool:
+        """Whether the tier has the file, as far as a look at the tier has shown."""
+
+    def pieces(
+        self, content_id: str, offset: int, bucket: TokenBucket
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of a file from `offset` on, in order. `bucket` limits their rate.
+
+        Close the generator. Raises LognodeError: the rest of the file must come from a member.
+        """
+
+    def took(self, content_id: str) -> None:
+        """Note that a file from the tier has the content of its name."""
+
+    def spoiled(self, content_id: str) -> LognodeError:
+        """Note that a file from the tier had another content; return the error."""
+
+
 class Tier(Protocol):
     """What the tier of a node does for its files."""
+
+    @property
+    def gives_files(self) -> bool:
+        """See `KeptFiles.gives_files`."""
+
+    async def source(self, gid: GroupId, sizes: Mapping[str, int]) -> Source:
+        """See `KeptFiles.source`."""
 
     async def bring_back(self, content_id: str) -> bool:
         """See `KeptFiles.bring_back`."""
@@ -107,6 +136,19 @@ class KeptFiles:
         Raises Unavailable while the tier gives no answer, and CorruptData for a damaged file.
         """
         return self._tier is not None and await self._tier.bring_back(content_id)
+
+    @property
+    def gives_files(self) -> bool:
+        """Whether files may come from a tier, which has not failed lately."""
+        return self._tier is not None and self._tier.gives_files
+
+    async def source(self, gid: GroupId, sizes: Mapping[str, int]) -> Source | None:
+        """Look which files of a generation this node may fetch from the tier; None: it has no tier.
+
+        `sizes`: the bytes of the files that the caller needs. Raises LognodeError while the tier
+        gives no answer, or is too slow.
+        """
+        return None if self._tier is None else await self._tier.source(gid, sizes)
 
     async def join(self, gid: GroupId, base: Base) -> None:
         """Claim old files of a base that comes from a peer: they need not come to the disk.

@@ -20,6 +20,7 @@ from ...client.protocol.errors import (
     Unavailable,
 )
 from ...raft.types import GroupId
+from ..metrics import Metrics
 from ..replicas.host import Host
 from ..runtime import fields
 from ..runtime.rate import TokenBucket
@@ -44,11 +45,13 @@ class BaseServer:
     """
 
     def __init__(
-        self, host: Host, bucket: TokenBucket, doubt: Callable[[GroupId, str, CorruptData], None]
-    ) -> None:
+        self, host: Host, bucket: TokenBucket,
+        doubt: Callable[[GroupId, str, CorruptData], None], metrics: Metrics,
+    ) -> None:  # fmt: skip
         self._host = host
         self._doubt = doubt
         self._bucket = bucket
+        self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._leases: dict[Lease, asyncio.TimerHandle] = {}
         self._packed: dict[Lease, tuple[int, bytes]] = {}
@@ -100,14 +103,14 @@ class BaseServer:
         must come back later.
         """
         content_id, offset = _content_id(body), body["offset"]
+        lease = ("lease", node, fields.group(body))
+        if lease in self._leases:
+            self._renew(lease)
         if self._host.store.is_suspended(content_id):
             raise Unavailable(
                 f"segment {content_id} is damaged on this node, and the node fetches the "
                 "segment again"
             )
-        lease = ("lease", node, fields.group(body))
-        if lease in self._leases:
-            self._renew(lease)
         count = min(body["bytes"], self._bucket.piece_bytes)
         delay_s = self._bucket.reserve(count)
         if delay_s > _WAIT_MAX_S:
@@ -120,8 +123,10 @@ class BaseServer:
         run, store = self._host.store.run_elsewhere, self._host.store
         read = partial(self._read, content_id, offset, count)
         if run is None or store.is_listed(content_id):
-            return {"data": await asyncio.to_thread(read)}
-        return {"data": await run(read)}  # the file is in the tier only
+            run = asyncio.to_thread
+        data = await run(read)  # of a file in the tier only it waits for the tier
+        self._metrics.transfer_sent_bytes.inc(len(data))
+        return {"data": data}
 
     def _read(self, content_id: str, offset: int, count: int) -> bytes:
         try:

@@ -4,6 +4,11 @@ A base comes in pieces (see `base_pieces`). Files are immutable and named by the
 content. So a fetch continues where it stopped, even after a restart of either side, and from any
 peer. A file is verified as a whole before it is used (docs/design/ranges.md#bases). Files travel on
 a connection of their own: no Raft frame waits behind them, whatever their size (x2.18).
+
+A node with a tier takes from the tier what the tier has (`KeptFiles.source`), so no member reads
+and sends these files. The bytes go to the same place in `tmp/`, so a member goes on where the tier
+stopped. While bytes come from the tier, the peer is asked for a byte now and then: this renews its
+lease on the base, on the other files, and on the log behind the base.
 """
 
 import asyncio
@@ -11,7 +16,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +33,8 @@ from ...statemachine.range_state import Base
 from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
 from ..directory.data_directory import PARTIAL
+from ..directory.kept_files import Source
+from ..metrics import Metrics
 from ..replicas.host import Host
 from ..runtime.rate import TokenBucket
 from ..runtime.sync_thread import SyncThread
@@ -40,6 +47,8 @@ _RETRY_FIRST_S = 0.1
 _PAUSE_MAX_S = 30.0
 _SYNC_BYTES = 16 * limits.MIB
 """A received file is synced after so many bytes, so that no large write delays a WAL round."""
+_RENEW_S = 15.0
+"""How often the peer's lease, which lasts for a minute, is renewed while the tier gives files."""
 _STALE_S = 3_600.0
 _AHEAD_ROUNDS = 10
 _AHEAD_S = 0.1
@@ -54,7 +63,7 @@ class BaseFetcher:
     """Fetches bases and files from peers.
 
     `connection` returns the existing connection to a peer, `dial` makes another one. `bucket`
-    limits the bytes of files that this node receives from all peers together.
+    limits the bytes of files that this node receives from all peers and the tier together.
     """
 
     def __init__(
@@ -67,6 +76,7 @@ class BaseFetcher:
         connection: Callable[[int], Connection | None],
         dial: Callable[[int], Awaitable[Connection]],
         bucket: TokenBucket,
+        metrics: Metrics,
     ) -> None:
         self._host = host
         self._store = store
@@ -75,16 +85,18 @@ class BaseFetcher:
         self._connection = connection
         self._dial = dial
         self._bucket = bucket
+        self._metrics = metrics
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """A lock per file: two duties may want the same file at once."""
 
-    async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
+    async def fetch(self, peer: int, gid: GroupId, *, pin: object, from_tier: bool = True) -> Base:
         """Fetch the peer's durable base of a generation, with all its files.
 
-        The files stay until the caller drops `pin` from the host. Raises Unavailable, CorruptData
-        or RangeNotFound; the received part of a file is kept.
+        The files stay until the caller drops `pin` from the host. `from_tier`: also look at the
+        tier, which takes time. Raises Unavailable, CorruptData or RangeNotFound; the received part
+        of a file is kept.
         """
-        base, _ = await self._fetch(peer, gid, pin)
+        base, _ = await self._fetch(peer, gid, pin, from_tier=from_tier)
         return base
 
     async def fetch_ahead(self, peer: int, gid: GroupId, *, pin: object) -> Base:
@@ -100,7 +112,9 @@ class BaseFetcher:
             await asyncio.sleep(_AHEAD_S)
         return base
 
-    async def _fetch(self, peer: int, gid: GroupId, pin: object) -> tuple[Base, int]:
+    async def _fetch(
+        self, peer: int, gid: GroupId, pin: object, *, from_tier: bool = True
+    ) -> tuple[Base, int]:
         """Return the base, and how many bytes the peer had in memory behind it."""
         connection = self._connection(peer)
         if connection is None:
@@ -119,12 +133,73 @@ class BaseFetcher:
             ]  # fmt: skip
             if missing:
                 await asyncio.to_thread(_forget_stale, self._tmp)
+            source = await self._source(gid, missing) if missing and from_tier else None
             for info in missing:
                 turn = self._turns.setdefault(info.content_id, asyncio.Lock())
                 async with turn:
-                    if not await self._is_sound(info.content_id):
+                    if (
+                        not await self._is_sound(info.content_id)
+                        and not await self._taken(source, info, giver)
+                    ):  # fmt: skip
                         await self._fetch_file(giver, info)
         return base, answer["tail_bytes"]
+
+    async def fetch_from_tier(self, gid: GroupId, info: SegmentInfo) -> bool:
+        """Fetch one file of a generation from the tier, and replace the file here.
+
+        False: the tier does not have the file. Raises CorruptData for a file that is damaged there,
+        and Unavailable when the tier cannot be asked now.
+        """
+        source = await self._host.kept.source(gid, {info.content_id: info.size})
+        if source is None or not source.has(info.content_id):
+            return False
+        turn = self._turns.setdefault(info.content_id, asyncio.Lock())
+        async with turn:
+            await self._take(source, info, None)
+        return True
+
+    async def _source(self, gid: GroupId, missing: list[SegmentInfo]) -> Source | None:
+        """Return what the tier has of these files, None without an answer."""
+        sizes = {info.content_id: info.size for info in missing}
+        try:
+            return await self._host.kept.source(gid, sizes)
+        except LognodeError as error:
+            fields = {"range": gid.range_id, "reason": error.message}
+            log.info("all files come from members", extra={"fields": fields})
+            return None
+
+    async def _taken(self, source: Source | None, info: SegmentInfo, giver: "_Giver") -> bool:
+        """Fetch a file from the tier; False: the peer must give the file, or its rest."""
+        if source is None or not source.has(info.content_id):
+            return False
+        try:
+            await self._take(source, info, giver)
+        except LognodeError as error:
+            fields = {"id": info.content_id, "reason": error.message}
+            log.info("the file comes from a member", extra={"fields": fields})
+            return False
+        return True
+
+    async def _take(self, source: Source, info: SegmentInfo, giver: "_Giver | None") -> None:
+        """Fetch a file that the tier has. Raises CorruptData, Unavailable.
+
+        `giver`: the peer whose lease keeps the base.
+        """
+        path, began = self._tmp / f"{PARTIAL}{info.content_id}", time.monotonic()
+        try:
+            while True:
+                held = await asyncio.to_thread(_held, path, info.size)
+                pieces = source.pieces(info.content_id, held, self._bucket)
+                if giver is not None:
+                    pieces = giver.renewed(info.content_id, pieces)
+                if await _filled(path, info, held, pieces):
+                    break
+                if not held:
+                    raise source.spoiled(info.content_id)
+        except OSError as error:
+            raise Unavailable(f"cannot write {path}: {error.strerror or error}") from None
+        await self._add(path, info, "the tier", held, began)
+        source.took(info.content_id)
 
     async def fetch_file(self, peer: int, gid: GroupId, info: SegmentInfo) -> None:
         """Fetch one file that the peer may have, and replace the file here.
@@ -180,11 +255,8 @@ class BaseFetcher:
             while True:
                 began = time.monotonic()
                 held = await asyncio.to_thread(_held, path, info.size)
-                await self._receive(giver, info, path, held)
-                digest = await asyncio.to_thread(hash_file, path)
-                if digest == info.content_id:
+                if await _filled(path, info, held, giver.pieces(info, held, self._bucket)):
                     break
-                path.unlink()
                 if not held:
                     raise CorruptData(await giver.blamed(info.content_id))
                 # A power loss may have torn the part from before: fetch the whole file once more.
@@ -193,25 +265,39 @@ class BaseFetcher:
                 )
         except OSError as error:
             raise Unavailable(f"cannot write {path}: {error.strerror or error}") from None
-        await self._sync.run(lambda: self._store.add(path, info.content_id))
-        log.info(
-            "file fetched",
-            extra={"fields": {"id": info.content_id, "peer": giver.peer, "bytes": info.size,
-                              "held_before": held,
-                              "seconds": round(time.monotonic() - began, 3)}},
-        )  # fmt: skip
+        self._metrics.transfer_received_bytes.inc(info.size - held)
+        await self._add(path, info, f"node {giver.peer}", held, began)
 
-    async def _receive(self, giver: "_Giver", info: SegmentInfo, path: Path, held: int) -> None:
-        """Append pieces until the file has its size, and sync it."""
-        synced = held
-        while held < info.size:
-            wanted = min(self._bucket.piece_bytes, info.size - held)
-            await asyncio.sleep(self._bucket.reserve(wanted))
-            data = await giver.piece(info.content_id, held, wanted)
+    async def _add(
+        self, path: Path, info: SegmentInfo, source: str, held: int, began: float
+    ) -> None:
+        """Take over a file that has the content of its name."""
+        await self._sync.run(lambda: self._store.add(path, info.content_id))
+        fields = {
+            "id": info.content_id, "from": source, "bytes": info.size, "held_before": held,
+            "seconds": round(time.monotonic() - began, 3),
+        }  # fmt: skip
+        log.info("file fetched", extra={"fields": fields})
+
+
+async def _filled(
+    path: Path, info: SegmentInfo, held: int, pieces: AsyncGenerator[bytes, None]
+) -> bool:
+    """Append pieces until the file has its size, and sync the file.
+
+    False: the content does not match the name, and the file is gone. Closes `pieces`.
+    """
+    synced = held
+    async with contextlib.aclosing(pieces):
+        async for data in pieces:
             sync = held + len(data) - synced >= _SYNC_BYTES or held + len(data) >= info.size
             await asyncio.to_thread(_write, path, held, data, sync=sync)
             held += len(data)
             synced = held if sync else synced
+    if await asyncio.to_thread(hash_file, path) == info.content_id:
+        return True
+    await asyncio.to_thread(path.unlink)
+    return False
 
 
 class _Giver:
@@ -244,7 +330,35 @@ class _Giver:
             raise CorruptData(f"node {self.peer} sent {len(data)} of {size} bytes of a base")
         return bytes(data)
 
-    async def piece(self, content_id: str, offset: int, count: int) -> bytes:
+    async def pieces(
+        self, info: SegmentInfo, held: int, bucket: TokenBucket
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the bytes of a file from `held` on, in order."""
+        while held < info.size:
+            wanted = min(bucket.piece_bytes, info.size - held)
+            await asyncio.sleep(bucket.reserve(wanted))
+            data = await self._piece(info.content_id, held, wanted)
+            yield data
+            held += len(data)
+
+    async def renewed(
+        self, content_id: str, pieces: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield pieces that come from elsewhere, and renew the peer's lease meanwhile.
+
+        A peer that gives no answer is asked for the next file, or has lost the base.
+        """
+        body = {**self._group, "id": content_id, "offset": 0, "bytes": 1}
+        renewed_at = time.monotonic()
+        async with contextlib.aclosing(pieces):
+            async for data in pieces:
+                yield data
+                if time.monotonic() - renewed_at > _RENEW_S:
+                    renewed_at = time.monotonic()
+                    with contextlib.suppress(LognodeError):
+                        await self._ask(FILE, body)
+
+    async def _piece(self, content_id: str, offset: int, count: int) -> bytes:
         """Return at least one byte. Try again for a while when the connection fails."""
         body = {**self._group, "id": content_id, "offset": offset, "bytes": count}
         failed = 0

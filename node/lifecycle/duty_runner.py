@@ -107,7 +107,9 @@ class DutyRunner:
         self._begins = asyncio.Semaphore(_BEGINS)
         self._young = Young()
         self._tasks: dict[object, asyncio.Task[None]] = {}
-        self._copied: set[tuple[int, tuple[int, int]]] = set()
+        self._copied: set[tuple[int, Gid]] = set()
+        self._givers: dict[tuple[int, Gid], int] = {}
+        """From which node the files for an operation were copied ahead."""
         self._pins: set[Pin] = set()
         self._prepared = {key for key, _ in host.meta.items(meta_keys.PREPARED)}
         """Keys of the rows of prepared states that are stored here."""
@@ -142,6 +144,8 @@ class DutyRunner:
         # once the operation is not.
         operations, kept = frozenset(metadata.operations), frozenset(self._prepared)
         self._copied = {done for done in self._copied if done[0] in operations}
+        for done in [done for done in self._givers if done[0] not in operations]:
+            del self._givers[done]
         self._hold_merges()
         found = yield from duties.steps(metadata, self._local())
         for duty in found:
@@ -328,22 +332,40 @@ class DutyRunner:
     async def _fetch_any(self, duty: Duty, gid: GroupId) -> Base:
         """Fetch a base of the generation that fits the duty, from any other node.
 
-        For a `Prepare`, return that of the first node that has any: see `_fetch_sealed`.
+        For a `Prepare`, return that of the first node that has any: see `_fetch_sealed`. Appends
+        wait for this fetch, and it needs only files that are too young for a tier.
         """
-        copies = isinstance(duty, duties.Copy)
-        fetch = self._fetcher.fetch_ahead if copies else self._fetcher.fetch
+        if isinstance(duty, duties.Copy):
+            fetch = self._fetcher.fetch_ahead
+        else:
+            from_tier = not isinstance(duty, duties.Prepare)
+            fetch = partial(self._fetcher.fetch, from_tier=from_tier)
         self._check_room()
         last: LognodeError = Unavailable(f"no other node has {gid}")
-        for node in base_fetches.sources_of(duty, gid, self._view.metadata, self._node_id, None):
+        first = self._first_to_ask(duty, gid)
+        for node in base_fetches.sources_of(duty, gid, self._view.metadata, self._node_id, first):
             try:
                 base = await fetch(node, gid, pin=self._pin(duty, gid))
             except LognodeError as error:
                 last = error
                 continue
+            if isinstance(duty, duties.Copy):
+                self._givers[duty.operation, gid] = node
             if isinstance(duty, duties.Prepare) or fits(duty, gid, base):
                 return base
             last = Unavailable(f"node {node} has {gid} at another index, or with another state")
         raise last
+
+    def _first_to_ask(self, duty: Duty, gid: GroupId) -> int | None:
+        """Return the node whose files cost the least: what is here already, or in the tier.
+
+        Each member may have frozen its memtables otherwise. The files in the tier are the leader's.
+        """
+        if isinstance(duty, duties.Prepare):
+            return self._givers.get((duty.operation, gid))
+        if self._host.kept.gives_files:
+            return self._view.leader(gid.range_id, gid.generation)
+        return None
 
     def _check_room(self) -> None:
         if not self._room.may_fetch:

@@ -87,17 +87,19 @@ def peers_to_ask(metadata: Metadata, node_id: int, gid: Gid) -> list[int]:
 
 
 def sources_of(
-    duty: Duty, gid: Gid, metadata: Metadata, node_id: int, leader: int | None
+    duty: Duty, gid: Gid, metadata: Metadata, node_id: int, first: int | None
 ) -> list[int]:
     """Return the nodes to ask for a base of the generation, in order; empty: nobody for now.
 
-    `leader` is the leader of the generation, as far as it is known. Only the leader's base is known
-    to lie where the leader's log continues (docs/design/ranges.md#bases).
+    `first` is the leader of the generation, as far as it is known, or another node to ask first.
+    Only the leader's base is known to lie where the leader's log continues
+    (docs/design/ranges.md#bases), so a `CatchUp` asks nobody else.
     """
     match duty:
         case duties.CatchUp():
-            return [] if leader in (None, node_id) else [leader]
-    return peers_to_ask(metadata, node_id, gid)
+            return [] if first in (None, node_id) else [first]
+    nodes = peers_to_ask(metadata, node_id, gid)
+    return sorted(nodes, key=lambda node: node != first)
 
 
 class Reinstall(NamedTuple):

@@ -5,7 +5,7 @@
     eager                    the first step of a coroutine before its task
     slices                   long work in slices, between which the loop runs
     sync_thread, futures     the two threads that wait for disks, and how a future gets a result
-    workers                  threads that wait for an object store
+    workers, bounded_waits   threads that wait for an object store, and bounds for that wait
     wal_writer               rounds of the WAL on such a thread, or on a thread without Python
     surroundings             threads, child processes and the end of the process, for the simulator
     waiters, together        waiters for a number; one question for many callers

@@ -166,23 +166,28 @@ class ClusterService:
 
         `owner` in the body is the principal that asks; a node that asks for itself sends none.
         """
-        await self._check_hierarchy(body.get("hierarchy") or b"")
+        hierarchy = body.get("hierarchy") or b""
+        await self._check_level(lambda level: levels.check_hierarchy(level, hierarchy))
+        if body.get("local_retention_bytes") is not None:
+            await self._check_level(lambda level: levels.check_local_retention(level, body))
         creation = creations.tied(body["creation"], body.get("owner", ""))
         answer = await self.command({"op": commands.CREATE_LOG, **body, "creation": creation})
         await self.refresh()
         return answer
 
-    async def _check_hierarchy(self, hierarchy: bytes) -> None:
-        """Raise Unsupported where the cluster's level has no hierarchies: a controller of an
-        earlier version would drop the hierarchy and create the log."""
+    async def _check_level(self, check: Callable[[int], None]) -> None:
+        """Raise Unsupported for a field that the cluster's level does not have: a controller of an
+        earlier version would drop the field, and create or change the log without it."""
         try:
-            levels.check_hierarchy(self._view.metadata.feature_level, hierarchy)
+            check(self._view.metadata.feature_level)
         except Unsupported:
             await self.refresh()  # the level may have been raised at another node
-            levels.check_hierarchy(self._view.metadata.feature_level, hierarchy)
+            check(self._view.metadata.feature_level)
 
     async def alter_log(self, body: Body) -> Body:
         """Change a log's policy; the answer has the whole new policy."""
+        changes = body["changes"]
+        await self._check_level(lambda level: levels.check_local_retention(level, changes))
         answer = await self.command({"op": commands.ALTER_LOG, **body})
         await self.refresh()
         return answer

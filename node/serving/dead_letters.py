@@ -308,7 +308,13 @@ class DeadLetters:
         for at, each in enumerate(chosen, 1):
             if not at % _READS_A_TURN:
                 await asyncio.sleep(0)
-            page = await self._entry(each)
+            try:
+                page = await self._entry(each)
+            except Unavailable as error:
+                if "retry_after" not in error.fields:
+                    raise
+                self._refuse(each.unit, each.row.done, error.message)  # a tier is away
+                continue
             size += len(each.unit) + sum(len(value or b"") for value in page.values)
             if found and size > _BYTES_MAX:
                 break

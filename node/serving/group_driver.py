@@ -8,6 +8,7 @@ Nothing here holds the loop: a page is read in bounded turns, and a command name
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -38,6 +39,8 @@ from ..replicas.read_turns import in_turns
 from ..runtime.unexpected import OnBroken
 from .dead_letters import DeadLetters, Post
 
+log = logging.getLogger("lognode.groups")
+
 Body = dict[str, Any]
 _IDLE_S: Final = 1.0
 """How often a driver looks at the time and at the floor while nothing else happens."""
@@ -46,6 +49,8 @@ _ASLEEP_S: Final = 60.0
 _NODE_BYTES_MAX: Final = 128 * limits.MIB
 """Entries in the memory of all drivers of a node. At the limit a driver reads only if it has none.
 """
+_FAR_REST_S: Final = (1.0, 15.0)
+"""The shortest and the longest pause after a read of entries that are in a tier which is away."""
 _READ_S: Final = 0.002
 """How long a driver reads in one turn of the loop: one page, or dozens of keys."""
 _LONG_MS: Final = 1 << 40
@@ -99,6 +104,8 @@ class GroupDriver:
         self._settling: dict[asyncio.Future[None], None] = {}
         self._stirred = asyncio.Event()
         self._flush_due = False
+        self._reads_again_s = 0.0
+        """When the driver reads again after a read that a tier did not answer."""
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
         self.letters: DeadLetters | None = None
@@ -182,7 +189,10 @@ class GroupDriver:
                 if read is not None and self.dispatcher.consumers and self._may_read():
                     until = time.perf_counter() + _READ_S
                     while read is not None and not self.is_over and self._may_read():
-                        await self._read(read)
+                        try:
+                            await self._read(read)
+                        except Unavailable as error:
+                            self._put_off(error)
                         if time.perf_counter() > until:
                             break
                         read = self.dispatcher.next_read(replica.state.next_seq)
@@ -194,7 +204,23 @@ class GroupDriver:
         finally:
             replica.news.unlisten_span(self._on_news, replica.state.start, replica.state.end)
 
+    def _put_off(self, error: Unavailable) -> None:
+        """Read later what is in a tier that is away. Raises another error again.
+
+        The driver goes on: keys in memory are handed out, and what consumers settle is proposed.
+        """
+        wanted: Any = error.fields.get("retry_after")
+        if wanted is None:
+            raise error
+        least, most = _FAR_REST_S
+        self._reads_again_s = time.monotonic() + min(max(wanted, least), most)
+        fields = {"range": self._replica.gid.range_id, "group": self._group_id}
+        log.warning("a group waits for entries in the tier: %s", error.message,
+                    extra={"fields": fields})  # fmt: skip
+
     def _may_read(self) -> bool:
+        if time.monotonic() < self._reads_again_s:
+            return False
         return not self.dispatcher.size or self._held.bytes < _NODE_BYTES_MAX
 
     def _count(self) -> None:
@@ -209,6 +235,9 @@ class GroupDriver:
         rest_s = _IDLE_S if self._is_awake else _ASLEEP_S
         if at is not None:
             rest_s = min(rest_s, max(1, at - now) / 1000)
+        far_s = self._reads_again_s - time.monotonic()
+        if far_s > 0:
+            rest_s = min(rest_s, far_s)
         timer = asyncio.get_running_loop().call_later(rest_s, self._stirred.set)
         try:
             await self._stirred.wait()

@@ -10,6 +10,7 @@
     kept_pages               pages of a file in the tier only that stay on the local disk
     far_files                reads of files in the tier only, and their way back to the disk
     keeping                  each node's work: leave files in the tier only
+    arrivals                 sealed files that new and repaired replicas fetch from the tier
     chunk_cache              chunks of files that were read, in memory and on the local disk
     tier_files               segment files that are read from the tier, by range requests
     uploads                  the leaders' work: upload files, publish manifests
@@ -24,6 +25,9 @@ generation of a range; the highest number is its head. `files/RANGE.GENERATION/I
 part of the segment file with the content id ID. A head is whole when it has the base of a replica
 and names all of its files. `lognode serve-tier` reads entries from a tier (`node.serve_tier`); a
 node reads the files that it has in the tier only.
+
+A replica that begins or is repaired takes files of heads to its disk (`arrivals`). It claims
+nothing, and depends on nothing: each file has a hash, and members have the files too.
 
 The contract, which needs neither clocks nor leases:
 

@@ -4,16 +4,23 @@ Footer and filters of such a file are on the local disk (`kept_pages`), the rest
 requests through a cache (`tier_files`). The place of a file is looked up at each request: a new
 generation may have the file at another place.
 
-Requests run in threads of their own, so that a store that hangs delays reads of the tier alone.
+Requests run in threads of their own, so that a store that hangs delays reads of the tier alone. No
+read waits longer than `_WAIT_S`, and while a read hangs no other read begins: a directory of a file
+server that is down gives no answer at all.
+
+A file that the tier has lost, since somebody removed an object there, is not young or old: it stays
+missing. After `_GONE_S` the error names the file and says what to do, and members are asked for the
+file, which comes back to the disk. The replica is not damaged: without the file all else goes on.
 """
 
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from ...client.protocol.errors import Unavailable
 from ...client.protocol.limits import MIB
@@ -22,12 +29,13 @@ from ...statemachine.segment_file import SegmentBytes, SegmentFile
 from ...statemachine.segments import SegmentStore
 from ..directory.kept_files import KeptFiles
 from ..metrics import Metrics
+from ..runtime.bounded_waits import BoundedWaits
 from ..runtime.sync_thread import SyncThread
 from ..runtime.workers import Workers
 from . import kept_pages
 from .chunk_cache import ChunkCache
 from .manifest import Held
-from .tier_files import TierFile, TierFiles
+from .tier_files import GONE, TierFile, TierFiles
 from .tier_store import TierStore
 
 READERS: Final = 16
@@ -35,15 +43,28 @@ READERS: Final = 16
 MEMORY_BYTES: Final = 32 * MIB
 """The most bytes of chunks in memory."""
 
+_WAIT_S: Final = 35.0
+"""How long a read waits: a store in S3 repeats its requests for 30 s."""
+_HUNG_RETRY_S: Final = 5.0
+_GONE_S: Final = 30.0
+"""How long an object of a file is missing, and the pause between questions to members."""
+
 T = TypeVar("T")
 log = logging.getLogger("lognode.tier")
 
 
 class FarFile:
-    """A file in the tier, with pages on this disk. Implements `SegmentBytes`."""
+    """A file in the tier, with pages on this disk. Implements `SegmentBytes`.
 
-    def __init__(self, file: TierFile, pages: kept_pages.KeptPages | None) -> None:
+    `on_gone` gets the error of a read for which the tier lacks an object, and may raise another.
+    """
+
+    def __init__(
+        self, file: TierFile, pages: kept_pages.KeptPages | None,
+        on_gone: Callable[[Unavailable], None],
+    ) -> None:  # fmt: skip
         self._file = file
+        self._on_gone = on_gone
         self._pages = pages
         self.size = file.size
         self._cache: BlockCache | None = None
@@ -67,7 +88,12 @@ class FarFile:
                 found = None  # the tier has the bytes too
             if found is not None:
                 return found
-        return self._file.read(offset, count)
+        try:
+            return self._file.read(offset, count)
+        except Unavailable as error:
+            if error.fields.get("reason") == GONE:
+                self._on_gone(error)
+            raise
 
     def close(self) -> None:
         """Close the pages."""
@@ -81,7 +107,9 @@ class FarFiles:
     def __init__(
         self, store: TierStore, cache: ChunkCache, kept: KeptFiles, files: SegmentStore, *,
         directory: Path, tmp: Path, sync: SyncThread, workers: Workers, metrics: Metrics,
+        ask: Callable[[str], None],
     ) -> None:  # fmt: skip
+        """`ask`: asks members for a file that the tier has lost."""
         self._store = store
         self._kept = kept
         self._local = files
@@ -89,8 +117,12 @@ class FarFiles:
         self._tmp = tmp
         self._sync = sync
         self._workers = workers
+        self._waits = BoundedWaits(workers, _WAIT_S)
+        self._ask = ask
+        self._gone: dict[str, tuple[float, float]] = {}
+        """Since when an object of each file is missing, and when members are asked again."""
         self.tier_files = TierFiles(store.objects, cache, self._held)
-        files.read_elsewhere(self.open, workers.run)
+        files.read_elsewhere(self.open, self.run)
         metrics.tier_only_files.set_function(lambda: len(self._only()))
         metrics.tier_only_bytes.set_function(lambda: sum(self._only()))
 
@@ -107,11 +139,56 @@ class FarFiles:
         file = self.tier_files.open(content_id)
         if file is None:
             return None
-        return FarFile(file, kept_pages.opened(self._directory, content_id, file.size))
+        pages = kept_pages.opened(self._directory, content_id, file.size)
+        return FarFile(file, pages, partial(self.is_gone, content_id))
 
-    def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run a call that waits for the store in one of the threads for reads."""
-        return self._workers.run(call)
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run a read that waits for the store in one of the threads for reads.
+
+        Raises Unavailable for a store that hangs, and the errors of the call.
+        """
+        if self._waits.is_hung:
+            self._fail("the store does not answer a request of before")
+        try:
+            return await self._waits.run(call)
+        except TimeoutError:
+            self._fail(f"the store gave no answer in {_WAIT_S:.0f} s")
+        except Unavailable as error:
+            if error.fields.get("reason") == GONE:
+                self._ask_members()
+            raise
+
+    def _fail(self, why: str) -> NoReturn:
+        raise self._store.objects.failed(
+            Unavailable, f"the tier gives no answer: {why}. Check the mount or the network",
+            reason="tier", retry_after=_HUNG_RETRY_S,
+        )  # fmt: skip
+
+    # Files that the tier has lost.
+
+    def is_gone(self, content_id: str, error: Unavailable) -> None:
+        """Note that an object of a file is missing. Any thread. Raises a better error in time."""
+        now = time.monotonic()
+        since, _ = self._gone.setdefault(content_id, (now, now + _GONE_S))
+        if now - since >= _GONE_S:
+            raise self._store.objects.failed(
+                Unavailable,
+                f"segment {content_id} is in the tier only, and an object of the segment has been "
+                f"missing there for {now - since:.0f} s ({error.message}). The members are asked "
+                "for the segment. If none has the segment, restore the object from a copy of the "
+                "store",
+                reason=GONE, retry_after=_GONE_S,
+            )  # fmt: skip
+
+    def _ask_members(self) -> None:
+        """Ask members for files that have been missing for long."""
+        now = time.monotonic()
+        for content_id, (since, again_at) in list(self._gone.items()):
+            if self._local.is_listed(content_id):
+                del self._gone[content_id]
+            elif now >= again_at:
+                self._gone[content_id] = since, now + _GONE_S
+                self._ask(content_id)
 
     async def keep_pages(self, content_id: str) -> None:
         """Copy the pages that stay when the local file goes. Raises CorruptData, OSError."""
@@ -133,7 +210,7 @@ class FarFiles:
         """Copy the pages that stay from the tier. Raises the errors of the store, and OSError."""
         file = self.tier_files.open(content_id)
         if file is not None:
-            await self.run(partial(self._write_pages, content_id, file))
+            await self._workers.run(partial(self._write_pages, content_id, file))
 
     async def forget_pages(self) -> None:
         """Remove the pages of files without a place."""
@@ -152,7 +229,7 @@ class FarFiles:
         path = self._tmp / f"tier-{content_id}"
         await asyncio.to_thread(self._forget, content_id)
         try:
-            await self.run(partial(self._fetch, held, path))
+            await self._workers.run(partial(self._fetch, held, path))
         except OSError as error:
             raise Unavailable(f"cannot write {path}: {error.strerror or error}") from None
         await self._sync.run(partial(self._local.add, path, content_id))

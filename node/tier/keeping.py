@@ -54,6 +54,9 @@ _ADDED_BYTES: Final = 16 * MIB
 _JOIN_S: Final = 30.0
 _JOIN_FILE_S: Final = 0.2
 """How long a base from a peer waits for the tier, and for each file: then files come from peers."""
+_UNLISTED_S: Final = 300.0
+"""How long a chain without a listed manifest is looked for, before the node takes it for removed:
+a listing may be old."""
 _NEVER: Final = float("-inf")
 
 log = logging.getLogger("lognode.tier")
@@ -101,11 +104,20 @@ class Keeping:
         self._turn = asyncio.Lock()
         """Held while this node puts a manifest: it makes each from what it said before."""
         self._rests_until = _NEVER
+        self._adding: tuple[GroupId, asyncio.Task[None]] | None = None
+        """The upload of files that no leader uploads, beside all other work: it may take long."""
+        self._added: dict[GroupId, tuple[int, dict[str, Held]]] = {}
+        """The number of the head for which the last upload of a range was, and its files."""
+        self._unlisted: dict[GroupId, tuple[float, float]] = {}
+        """Since when the chain of a claim that is to end has no listed manifest, and when the node
+        looks again."""
         self._with_pages: Places = {}
         """The places at the last look at pages of files without a place."""
 
     def stop(self) -> None:
         """Stop. A request under way ends by itself, and nobody waits for it."""
+        if self._adding is not None:
+            self._adding[1].cancel()
         self._workers.leave()
 
     async def run(self) -> None:
@@ -120,6 +132,10 @@ class Keeping:
                         await self._serve(replica)
             for gid in self._ranges.keys() - seen:
                 del self._ranges[gid]
+                self._added.pop(gid, None)
+            if self._adding is not None and self._adding[1].done():
+                (_, ended), self._adding = self._adding, None
+                ended.result()
             if time.monotonic() >= self._rests_until:
                 with self._noted(None):
                     await self._end_joins()
@@ -140,7 +156,7 @@ class Keeping:
             until = time.monotonic() + _REST_S
             if isinstance(error, Unavailable) or gid is None:
                 self._rests_until = until
-            else:
+            elif gid in self._ranges:
                 self._ranges[gid].rests_until = until
 
     def _is_due(self, replica: RangeReplica) -> bool:
@@ -184,7 +200,10 @@ class Keeping:
         surplus = self._surplus(replica)
         before, wants = len(surplus), any(not self._kept.has(gid, name) for name in surplus)
         unneeded = self._kept.of(gid).keys() - _named(replica)
-        if wants or unneeded or not known.has_spoken or now - known.looked_at > self._look_s:
+        is_adding = self._adding is not None and self._adding[0] == gid
+        if is_adding:
+            known.has_spoken = False  # a manifest now would make the upload useless
+        elif wants or unneeded or not known.has_spoken or now - known.looked_at > self._look_s:
             known.has_spoken = False
             async with self._turn:
                 known.has_spoken = await self._claim(replica, known)
@@ -208,9 +227,9 @@ class Keeping:
             return True
         if head is not None and head.number != known.head:
             known.head, known.head_since = head.number, time.monotonic()
-        added = await self._added(replica, own, head, known)
-        if self._host.replica(gid) is not replica or replica.is_sealed:
-            return True
+        added = self._uploaded(replica, own, head, known)
+        if added is None:
+            return False
         word = self._word(replica, head, added)
         if word is None:
             await self._follow(gid, head)
@@ -236,30 +255,47 @@ class Keeping:
             self._has_begun = True
         return await self._workers.run(partial(self._store.head, own.chain, own))
 
-    async def _added(
+    def _uploaded(
         self, replica: RangeReplica, own: Own, head: Manifest | None, known: _Range
-    ) -> dict[str, Held]:
-        """Upload files that this member wishes to delete and that no leader will upload.
+    ) -> dict[str, Held] | None:
+        """Return files that this member has uploaded for this head; None: an upload begins.
 
-        The head has a base that is as late as the one here, without the files, or nobody has put a
-        manifest for a while: the members have frozen their memtables or merged differently. The
-        files have the label of the head, so the next manifest may name them.
+        These are files that the member wishes to delete and that no leader will upload: the head
+        has a base that is as late as the one here, without the files, or nobody has put a manifest
+        for a while. The members have frozen their memtables or merged differently. The files have
+        the label of the head, so the next manifest may name them. If another writer is faster, the
+        upload was in vain. One range at a time uploads, while all others are looked at.
         """
+        number, found = self._added.pop(replica.gid, (0, {}))
         if head is None or head.closed or not head.is_whole or replica.leads:
             return {}
+        if number == head.number:
+            return found
         is_idle = time.monotonic() - known.head_since > self._idle_s
         if head.applied[0] < own.applied[0] and not is_idle:
             return {}
-        places, found, size = self._kept.of(replica.gid), dict[str, Held](), 0
-        for name in self._surplus(replica):
-            if name in head.held or name in places or name not in own.files:
-                continue
-            with contextlib.suppress(OSError):  # it is gone meanwhile
-                found[name] = await self._upload(own, name, own.files[name], head.number)
-            size += own.files[name]
-            if size >= _ADDED_BYTES:
-                break
-        return found
+        places = self._kept.of(replica.gid)
+        lacking = [
+            name for name in self._surplus(replica)
+            if name not in head.held and name not in places and name in own.files
+        ]  # fmt: skip
+        if not lacking or self._adding is not None:
+            return {}
+        work = self._add(replica.gid, own, lacking, head.number)
+        self._adding = replica.gid, asyncio.get_running_loop().create_task(work)
+        return None
+
+    async def _add(self, gid: GroupId, own: Own, names: list[str], label: int) -> None:
+        """Upload files of a member for the head with this number, about `_ADDED_BYTES`."""
+        found, size = dict[str, Held](), 0
+        with self._noted(gid):
+            for name in names:
+                with contextlib.suppress(OSError):  # it is gone meanwhile
+                    found[name] = await self._upload(own, name, own.files[name], label)
+                size += own.files[name]
+                if size >= _ADDED_BYTES:
+                    break
+            self._added[gid] = label, found
 
     def _word(
         self, replica: RangeReplica, head: Manifest | None, added: Mapping[str, Held]
@@ -394,6 +430,8 @@ class Keeping:
     async def _end_joins(self) -> None:
         """Release what was claimed for replicas that have begun, or never will."""
         for gid in [gid for gid in self._kept.gids if not self._is_needed(gid)]:
+            if gid in self._unlisted and time.monotonic() < self._unlisted[gid][1]:
+                continue
             async with self._turn:
                 # Again: a fetch or a begin may have taken the places while others had the turn.
                 if not self._is_needed(gid):
@@ -420,6 +458,8 @@ class Keeping:
         is_said = record is None
         while record is not None and not is_said:
             head = await self._head(_own_of(gid, record))
+            if head is None and not self._is_removed(gid):
+                return  # the row stays: claims of a manifest that is not listed would never end
             if head is None or head.closed:
                 break
             used = {
@@ -441,7 +481,15 @@ class Keeping:
             if is_said and still:
                 return
         if not self._kept.of(gid):
+            self._unlisted.pop(gid, None)
             await self._kept.drop(gid)
+
+    def _is_removed(self, gid: GroupId) -> bool:
+        """Whether a chain without a listed manifest was removed, with the claims in it."""
+        now = time.monotonic()
+        since, _ = self._unlisted.get(gid, (now, now))
+        self._unlisted[gid] = since, now + _REST_S
+        return now - since > _UNLISTED_S
 
 
 def _named(replica: RangeReplica) -> set[str]:

@@ -1,8 +1,8 @@
 """The tier of a node: opened by the settings, and its parts together."""
 
-from collections.abc import Callable, Container, Coroutine
+from collections.abc import Callable, Container, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ...client.protocol.errors import CorruptData, InvalidArgument
 from ...client.protocol.limits import MIB
@@ -16,6 +16,7 @@ from ..metrics import Metrics
 from ..replicas.host import Host
 from ..runtime.surroundings import Surroundings
 from ..runtime.sync_thread import SyncThread
+from .arrivals import THREADS, Arrivals, TierSource
 from .chunk_cache import ChunkCache
 from .far_files import MEMORY_BYTES, READERS, FarFiles
 from .keeping import Keeping
@@ -66,21 +67,31 @@ def opened(config: Config, around: Surroundings) -> TierStore | None:
     return TierStore(objects)
 
 
+class Repair(Protocol):
+    """What repairs files of this node."""
+
+    def doubt(self, gid: GroupId, content_id: str | None, error: CorruptData) -> None:
+        """See `upkeep.segment_repair`."""
+
+    def ask_members(self, content_id: str) -> None:
+        """See `upkeep.segment_repair`."""
+
+
 class NodeTier:
     """Uploads, sweeps, and files in the tier only, of a node."""
 
     def __init__(
         self, store: TierStore, *, config: Config, identity: Identity, host: Host,
         files: SegmentStore, view: View, wall_ms: Callable[[], int],
-        doubt: Callable[[GroupId, str | None, CorruptData], None], metrics: Metrics,
-        around: Surroundings, sync: SyncThread,
+        repair: Repair, metrics: Metrics, around: Surroundings, sync: SyncThread,
     ) -> None:  # fmt: skip
         node_id, cluster = identity.node_id, identity.cluster_id
         self._progress = TierProgress(store.place, metrics)
         self._uploads = Uploads(
             node_id=node_id, cluster=cluster, host=host, files=files, store=store,
             bytes_per_s=config.tier_bytes_per_s, metadata=lambda: view.metadata, wall_ms=wall_ms,
-            doubt=doubt, progress=self._progress, workers=around.workers("lognode-tier", AT_ONCE),
+            doubt=repair.doubt, progress=self._progress,
+            workers=around.workers("lognode-tier", AT_ONCE),
         )  # fmt: skip
         places = DataDirectory(config.data)
         cache = ChunkCache(
@@ -89,12 +100,17 @@ class NodeTier:
         self._far = FarFiles(
             store, cache, host.kept, files, directory=places.files, tmp=places.tmp, sync=sync,
             workers=around.workers("lognode-tier-read", READERS), metrics=metrics,
+            ask=repair.ask_members,
         )  # fmt: skip
         self._keeping = Keeping(
             node_id=node_id, cluster=cluster, host=host, files=files, store=store, far=self._far,
             metadata=lambda: view.metadata, wall_ms=wall_ms, progress=self._progress,
             grace_s=config.tier_grace, upload=self._uploads.upload,
             workers=around.workers("lognode-tier-keep", 1),
+        )  # fmt: skip
+        self._arrivals = Arrivals(
+            store, metadata=lambda: view.metadata, progress=self._progress, metrics=metrics,
+            workers=around.workers("lognode-tier-fetch", THREADS),
         )  # fmt: skip
         host.kept.use(self)
         self._sweeps = Sweeps(
@@ -116,6 +132,15 @@ class NodeTier:
         """Fetch a file from the tier to the disk: see `KeptFiles.bring_back`."""
         return await self._far.bring_back(content_id)
 
+    @property
+    def gives_files(self) -> bool:
+        """Whether the tier may be asked for files: see `KeptFiles.gives_files`."""
+        return self._arrivals.gives_files
+
+    async def source(self, gid: GroupId, sizes: Mapping[str, int]) -> TierSource:
+        """Look which files may come from the tier: see `KeptFiles.source`."""
+        return await self._arrivals.source(gid, sizes)
+
     async def join(self, gid: GroupId, base: Base) -> None:
         """Claim old files of a base that comes from a peer: see `KeptFiles.join`."""
         await self._keeping.join(gid, base)
@@ -126,11 +151,12 @@ class NodeTier:
 
     def row(self) -> dict[str, Any]:
         """Return the part of the node's status."""
-        return {**self._progress.row(), **self._far.row()}
+        return {**self._progress.row(), **self._far.row(), **self._arrivals.row()}
 
     def stop(self) -> None:
         """Stop, without a wait for the store."""
         self._uploads.stop()
         self._keeping.stop()
         self._far.stop()
+        self._arrivals.stop()
         self._sweeps.stop()

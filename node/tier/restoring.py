@@ -20,6 +20,7 @@ from ...client.entry_columns import EntryColumns
 from ...client.protocol import limits, log_names
 from ...client.protocol.errors import CorruptData, LogNotFound, Unavailable
 from ...client.protocol.types import Entry
+from ...partitions.spans import printable
 from ...statemachine.chains import chains
 from ...statemachine.page import Page
 from ...statemachine.range_state import Base, RangeState
@@ -34,6 +35,8 @@ from .manifest import Held, Manifest
 from .tier_store import TierStore
 
 _PAGE_ENTRIES: Final = 2_000
+_GAPS_MAX: Final = 8
+"""The most spans, and manifests, that an error names."""
 _PAGE_BYTES: Final = 4 * limits.MIB
 _COPIES_BYTES_MAX: Final = 512 * limits.MIB
 """The memory of a file that is read in the order of seq: files are in the order of key."""
@@ -58,7 +61,11 @@ def logs_of(store: TierStore, names: Sequence[str] = ()) -> list[LogPieces]:
     """
     store.cluster()
     found: dict[str, LogPieces] = {}
-    for each in coverage.logs(store.snapshot().heads.values()):
+    try:
+        heads = store.snapshot().heads.values()
+    except CorruptData as error:
+        raise CorruptData(f"{error.message}. {_lacking(store)}", outcome="not_applied") from None
+    for each in coverage.logs(heads):
         found[each.newest.log.name] = each  # in the order of ids
     for name in names:
         if name not in found:
@@ -67,6 +74,25 @@ def logs_of(store: TierStore, names: Sequence[str] = ()) -> list[LogPieces]:
                 f"{', '.join(found) or 'no log'}"
             )
     return [found[name] for name in names or found]
+
+
+def _lacking(store: TierStore) -> str:
+    """Say what a restore lacks without the damaged manifests.
+
+    A damaged manifest does not tell its keys. When its generation has ended, no leader publishes
+    another one, and the next generation may have no whole manifest yet.
+    """
+    heads, damaged = store.sound_heads()
+    gaps = [
+        f"log {log.newest.log.name} from key {printable(start)} to "
+        f"{'the last key' if end is None else printable(end)}"
+        for log in coverage.logs(heads) for start, end in log.gaps
+    ]  # fmt: skip
+    lost = ", ".join(gaps[:_GAPS_MAX]) or "what no other manifest has of the range"
+    return (
+        f"Without {', '.join(damaged[:_GAPS_MAX])} a restore lacks {lost}. If no later manifest "
+        "comes, the generation of the range has ended: restore the object from a copy of the store"
+    )
 
 
 async def restore(

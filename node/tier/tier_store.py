@@ -6,7 +6,7 @@ The docstring of the folder has the contract. Errors are those of the store; eac
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -136,19 +136,34 @@ class TierStore:
         A damaged head counts as a manifest that holds nothing, so that the leader of the log puts
         another manifest above it.
         """
+        number, found = self._newest(chain)
+        if not number:
+            return None
+        return Manifest(chain, number, own.log, own.span, {}) if found is None else found
+
+    def held(self, chain: Chain) -> Mapping[str, Held] | None:
+        """Return the files that the head of a chain holds, none for a damaged head; None without
+        manifests."""
+        number, found = self._newest(chain)
+        if not number:
+            return None
+        return {} if found is None else found.held
+
+    def _newest(self, chain: Chain) -> tuple[int, Manifest | None]:
+        """Return the number of a head, 0 without manifests, and the head; None: it is damaged."""
         for _ in range(_LOOKS):
             number = max(self._numbers(chain), default=0)
             if not number:
-                return None
+                return 0, None
             try:
                 found = self.manifest(chain, number)
             except CorruptData:
                 try:
                     found = self.manifest(chain, number)  # the network may have done the damage
                 except CorruptData:
-                    return Manifest(chain, number, own.log, own.span, {})
+                    return number, None
             if found is not None:
-                return found
+                return number, found
         raise self._busy(names.folder_of(chain))
 
     def publish(self, manifest: Manifest) -> bool:
@@ -205,6 +220,18 @@ class TierStore:
                 return Snapshot(numbers, heads)
             numbers = again
         raise self._busy(names.MANIFESTS)
+
+    def sound_heads(self) -> tuple[list[Manifest], list[str]]:
+        """Return the heads that are not damaged, and the names of the damaged ones."""
+        sound, damaged = [], []
+        for chain, numbers in self._all_numbers().items():
+            try:
+                found = self.manifest(chain, max(numbers))
+            except CorruptData:
+                damaged.append(names.manifest_name(chain, max(numbers)))
+            else:
+                sound += [] if found is None else [found]
+        return sound, damaged
 
     def _numbers(self, chain: Chain) -> list[int]:
         listed = self.objects.objects(names.folder_of(chain))

@@ -5,13 +5,16 @@ its content id, and lets replicas continue that waited for the file.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from ...client.protocol.errors import CorruptData, LognodeError, RangeNotFound
+from ...partitions.model import Descriptor
 from ...raft.types import GroupId
+from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
 from ...statemachine.unknown import UnknownCommandError
 from ..lifecycle.base_transfer import BaseFetcher
@@ -106,6 +109,24 @@ class SegmentRepair:
             self._carry_out_now(suspend)  # before any other read
             self._begin(content_id, self._mend(_Doubt(content_id, gid, error), rest))
 
+    def ask_members(self, content_id: str) -> None:
+        """Ask members once for a file that the tier has lost; the replicas go on without it."""
+        self._begin(("members", content_id), self._of_members(content_id))
+
+    async def _of_members(self, content_id: str) -> None:
+        holders = self._host.holders(content_id)
+        descriptors = [descriptor for descriptor, _ in holders.values()]
+        for gid, peer in repairing.sources(self._node_id, descriptors):
+            try:
+                await self._fetcher.fetch_file(peer, gid, holders[gid][1])
+            except LognodeError as error:
+                fields = {"id": content_id, "peer": peer, "reason": error.message}
+                log.warning("a segment that the tier has lost did not come from a member",
+                            extra={"fields": fields})  # fmt: skip
+            else:
+                self._note_mended(content_id)
+                return
+
     def _begin(self, name: object, work: "Coroutine[Any, Any, None]") -> None:
         if name in self._tasks:
             work.close()
@@ -191,6 +212,12 @@ class SegmentRepair:
             except LognodeError as error:
                 # The file is no more lost than the tier: no replica is damaged meanwhile.
                 unreachable, began = error, loop.time()
+            try:
+                if await self._of_tier(holders):
+                    self._note_mended(content_id)
+                    return repairing.fetched(content_id)
+            except LognodeError as error:
+                unreachable = error
             descriptors = [descriptor for descriptor, _ in holders.values()]
             for gid, peer in repairing.sources(self._node_id, descriptors):
                 try:
@@ -211,6 +238,17 @@ class SegmentRepair:
                 return repairing.lost(content_id, doubt.error.message, rows)
             await asyncio.sleep(repairing.RETRY_S)
         return repairing.unneeded(content_id)
+
+    async def _of_tier(self, holders: Mapping[GroupId, tuple[Descriptor, SegmentInfo]]) -> bool:
+        """Fetch a file that these replicas need from the tier, before a member has to send it.
+
+        False: the tier does not have the file, or has a damaged file. Raises Unavailable.
+        """
+        for gid, (_, info) in holders.items():
+            with contextlib.suppress(CorruptData):
+                if await self._fetcher.fetch_from_tier(gid, info):
+                    return True
+        return False
 
     def _note_mended(self, content_id: str) -> None:
         self._mended[content_id] = None

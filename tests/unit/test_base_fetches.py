@@ -144,7 +144,9 @@ def test_a_replica_that_is_behind_asks_its_leader_alone() -> None:
     assert sources_of(behind, G1, metadata, 1, 3) == [3]
     assert sources_of(behind, G1, metadata, 1, None) == []
     assert sources_of(behind, G1, metadata, 1, 1) == [], "this node leads by now"
-    assert sources_of(duties.Copy(G1, 5), G1, metadata, 1, 3) == [2, 3]
+    assert sources_of(duties.Copy(G1, 5), G1, metadata, 1, None) == [2, 3]
+    assert sources_of(duties.Copy(G1, 5), G1, metadata, 1, 3) == [3, 2]
+    assert sources_of(duties.Copy(G1, 5), G1, metadata, 1, 1) == [2, 3], "this node leads"
 
 
 def test_a_fetched_state_is_used_as_the_duty_says() -> None:

@@ -1,150 +1,30 @@
 """A base on its way: broken off, gone on with, damaged, and fetched by two duties at once."""
 
 import asyncio
-import itertools
 import random
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
-from storage_node import StorageNode, descriptor, numbered_batch
+from base_wires import G1, PIECE, Nodes, Wire, batch, run
+from storage_node import descriptor
 
-from lognode.client.connection import Connection
-from lognode.client.protocol import Operation, frame, frames, limits
+from lognode.client.protocol import Operation, limits
 from lognode.client.protocol.errors import (
     CorruptData,
     RangeNotFound,
     RemoteProtocolError,
     Unavailable,
 )
-from lognode.client.protocol.peers import BASE, BASE_PIECE, FILE, FILE_CHECK
-from lognode.client.protocol.records import encode_batch
+from lognode.client.protocol.peers import FILE_CHECK
 from lognode.node.lifecycle import base_transfer
-from lognode.node.lifecycle.base_server import BaseServer
-from lognode.node.lifecycle.base_transfer import BaseFetcher
-from lognode.node.runtime.rate import TokenBucket
 from lognode.partitions.duties import TAIL_BYTES
 from lognode.raft.types import GroupId
 from lognode.statemachine.producer_row import Row
 from lognode.statemachine.producers import Producers
 from lognode.statemachine.range_state import Base
 from lognode.statemachine.removal import Removal
-
-G1 = GroupId(1, 1)
-PIECE = 64 << 10
-
-
-class Wire:
-    """A connection to a node in this process; every piece of a file takes a turn of the loop.
-
-    After `breaks_after` requests it is lost. `spoil` may change what comes.
-    """
-
-    def __init__(self, server: BaseServer, breaks_after: float = float("inf")) -> None:
-        self._server = server
-        self._left = breaks_after
-        self.asked: list[tuple[Operation, int]] = []
-        self.spoil: Callable[[bytes], bytes] = lambda data: data
-        self.lost: BaseException | None = None
-
-    async def request(
-        self, op: Operation, body: dict[str, Any], *, deadline: float
-    ) -> dict[str, Any]:
-        self.asked.append((op, body.get("offset", 0)))
-        await asyncio.sleep(0)
-        self._left -= 1
-        if self._left < 0:
-            self.lost = Unavailable("the link broke")
-            raise Unavailable("the link broke")
-        if op is BASE:
-            return op.check_answer(framed(await self._server.describe(2, body)))
-        if op is BASE_PIECE:
-            return op.check_answer(framed(await self._server.base_piece(2, body)))
-        if op is FILE_CHECK:
-            return await self._server.check(2, body)
-        answer = await self._server.piece(2, FILE.request.check(body))
-        return {"data": self.spoil(answer["data"])}
-
-    def close(self) -> None:
-        """It is not dialled again."""
-
-    def offsets(self) -> list[int]:
-        """Of the pieces that were asked for."""
-        return [offset for op, offset in self.asked if op is FILE]
-
-
-def framed(answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer as it arrives in a frame."""
-    (event,) = frame.Decoder().feed(frame.encode(1, frames.OK, answer))
-    assert isinstance(event, frame.Frame), event
-    return event.body
-
-
-class Nodes:
-    """A giver that holds segments of range 1, and a taker that holds nothing."""
-
-    def __init__(self, giver: StorageNode, taker: StorageNode) -> None:
-        self.giver = giver
-        self.taker = taker
-        self.server = BaseServer(giver.host, TokenBucket(0, lambda: 0.0), self.doubted)
-
-    def doubted(self, gid: GroupId, content_id: str, error: CorruptData) -> None:
-        """No peer has the file."""
-        self.giver.host.damage(self.giver.host.groups[gid], error)
-
-    def fetcher(self, wire: Wire, *redialled: Wire) -> BaseFetcher:
-        """`redialled` are the connections that follow when one is lost."""
-        wires = iter([wire, *redialled])
-
-        async def dial(_: int) -> Connection:
-            found = next(wires, None)
-            if found is None:
-                raise Unavailable("nobody answers")
-            return found  # type: ignore[return-value]
-
-        clock = itertools.count(0, 3600)  # so much time passes that nobody waits
-        bucket = TokenBucket(4 * PIECE, lambda: float(next(clock)))
-        node = self.taker
-        return BaseFetcher(
-            host=node.host, store=node.store, tmp=node.directory.tmp, sync=node.files,
-            connection=lambda _: wire, dial=dial, bucket=bucket,  # type: ignore[arg-type, return-value]
-        )  # fmt: skip
-
-    def holds_all(self, base: Base) -> bool:
-        store = self.taker.store
-        return all(store.has(info.content_id) for info in base.manifest)
-
-
-def run(root: Path, test: Callable[[Nodes], Awaitable[None]], *, pieces: int = 1) -> None:
-    """With a segment of about so many pieces."""
-
-    async def main() -> None:
-        giver, taker = StorageNode(root / "giver"), StorageNode(root / "taker")
-        await giver.start()
-        await taker.start()
-        try:
-            replica = await giver.host.create_range(descriptor(1), Base(), campaign=True)
-            assert replica is not None
-            await giver.leading(replica)
-            await replica.append(numbered_batch(1, [b"a", b"b"]))
-            for number in range(pieces - 1):
-                await replica.append(_batch(number))
-            await giver.flusher.flush(replica)
-            await test(Nodes(giver, taker))
-            assert giver.failure is None
-            assert taker.failure is None
-        finally:
-            giver.stop()
-            taker.stop()
-
-    asyncio.run(main())
-
-
-def _batch(number: int) -> bytes:
-    value = random.Random(number).randbytes(PIECE)
-    return encode_batch([b"k%d" % number], [value], producer=0, epoch=0, low=1, numbers=1)
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +59,7 @@ def test_a_segment_flushed_during_the_copy_is_copied_too(tmp_path: Path) -> None
         assert replica is not None
         before = list(replica.state.manifest)
         for number in range(TAIL_BYTES // PIECE + 1):
-            await replica.append(_batch(number))
+            await replica.append(batch(number))
         wire = Wire(nodes.server)
         copying = asyncio.ensure_future(nodes.fetcher(wire, wire).fetch_ahead(1, G1, pin="copy"))
         while not all(nodes.taker.store.has(info.content_id) for info in before):  # noqa: ASYNC110
@@ -191,7 +71,7 @@ def test_a_segment_flushed_during_the_copy_is_copied_too(tmp_path: Path) -> None
         assert nodes.holds_all(base)
         # Under load there is always more: which is not a reason never to begin.
         for number in range(TAIL_BYTES // PIECE + 1):
-            await replica.append(_batch(100 + number))
+            await replica.append(batch(100 + number))
         again = Wire(nodes.server)
         assert await nodes.fetcher(again).fetch_ahead(1, G1, pin="copy") == base
         assert len(again.asked) == 10
@@ -309,7 +189,7 @@ def test_x2_18_the_log_is_kept_from_the_base_that_is_being_fetched(tmp_path: Pat
         assert replica is not None
         base = await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="copy")
         for number in range(3):
-            await replica.append(_batch(number))
+            await replica.append(batch(number))
             await giver.flusher.flush(replica)
         await giver.flusher.release(replica)
         assert replica.raft_log.base_index == base.applied_index

@@ -12,7 +12,7 @@ from dispatch_model import DispatchModel
 from group_model import GROUP
 from lineages import KEYS
 
-from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed
+from lognode.client.protocol.errors import LognodeError, NotLeader, Sealed, Unavailable
 from lognode.node.dispatch.batches import Batches
 from lognode.node.serving import group_driver
 from lognode.node.serving.dead_letters import Post
@@ -220,6 +220,43 @@ def test_G5_a_driver_without_consumers_sleeps_until_a_consumer_joins(
             await driver.until_ready(ANN, now_ms() + 60_000)
             while len(looks) < 5:  # noqa: ASYNC110  # a look of the dispatcher has no event
                 await asyncio.sleep(0.01)
+        driver.end()
+
+    asyncio.run(run())
+
+
+def test_G4_a_tier_that_is_away_ends_no_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request of a consumer began the group anew, and took all keys from their consumers."""
+    monkeypatch.setattr(group_driver, "_FAR_REST_S", (0.01, 0.01))
+    plain, failed = group_driver.in_turns, []
+
+    async def in_turns(*given: Any) -> Any:
+        if len(failed) < 3:
+            failed.append(given)
+            raise Unavailable("the tier gives no answer", reason="tier", retry_after=5.0)
+        return await plain(*given)
+
+    monkeypatch.setattr(group_driver, "in_turns", in_turns)
+
+    async def run() -> None:
+        model = DispatchModel(tmp_path / "log", 7)
+        (state,) = model.log.ranges
+        model.log.append(state, KEYS[:1])
+        model.lead(state)
+        group = model.group(state)
+        assert group is not None
+        driver = GroupDriver(
+            cast("Any", Replica(model)), RECORD, group, reclaims=False, held=Held(), post=POST,
+            on_broken=lambda _: None,
+        )  # fmt: skip
+        driver.join(ANN)
+        async with asyncio.timeout(20):
+            await driver.until_ready(ANN, now_ms() + 60_000)
+        assert len(failed) == 3
+        assert not driver.is_over
+        assert driver.take({"consumer": ANN, "count": 1, "bytes": 1000}).keys
         driver.end()
 
     asyncio.run(run())

@@ -263,7 +263,7 @@ def test_a_malformed_base_is_an_error_of_its_own(tmp_path: Path) -> None:
 
             fetcher = BaseFetcher(
                 host=host, store=unused, tmp=tmp_path, sync=unused, connection=lambda _, p=peer: p,
-                dial=dial, bucket=unused,
+                dial=dial, bucket=unused, metrics=unused,
             )  # fmt: skip
             try:
                 await fetcher.fetch(2, GroupId(1, 1), pin="pin")

@@ -43,7 +43,7 @@ def kept(made: FlushedRange, reads: TierReads) -> FarFile:
     assert pages is not None
     file = reads.files.open(info.content_id)
     assert file is not None
-    return FarFile(file, pages)
+    return FarFile(file, pages, lambda error: None)
 
 
 def test_a_key_that_no_filter_has_needs_no_store(made: FlushedRange) -> None:

@@ -12,6 +12,7 @@ from lognode.client.protocol import limits
 from lognode.client.protocol.errors import Overloaded
 from lognode.node.lifecycle import base_server
 from lognode.node.lifecycle.base_server import BaseServer
+from lognode.node.metrics import Metrics
 from lognode.node.replicas.log_pins import LogPins
 from lognode.node.replicas.pinned_files import PinnedFiles
 from lognode.node.runtime.rate import TokenBucket
@@ -65,7 +66,7 @@ def run(root: Path, test: Callable[[BaseServer, Any], Awaitable[None]], rate: in
             ),
         )  # fmt: skip
         bucket = TokenBucket(rate, asyncio.get_running_loop().time)
-        await test(BaseServer(host, bucket, lambda gid, name, error: None), host)
+        await test(BaseServer(host, bucket, lambda gid, name, error: None, Metrics()), host)
 
     asyncio.run(main())
 

@@ -61,7 +61,7 @@ def test_files_that_came_for_a_generation_that_never_begins_here_may_go(tmp_path
         class Fetcher:
             asked = 0
 
-            async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
+            async def fetch(self, peer: int, gid: GroupId, *, pin: object, from_tier: bool) -> Base:
                 node.host.pinned.pin(pin, ["one", "two"])
                 self.asked += 1
                 await asyncio.sleep(0)
@@ -97,8 +97,9 @@ def test_L1_a_new_member_waits_for_the_seal_and_not_for_its_next_look(tmp_path: 
         class Fetcher:
             asked = 0
 
-            async def fetch(self, peer: int, gid: GroupId, *, pin: object) -> Base:
+            async def fetch(self, peer: int, gid: GroupId, *, pin: object, from_tier: bool) -> Base:
                 self.asked += 1
+                assert not from_tier, "appends wait for this fetch"
                 return Base(9, 1, tables={"sealed": [5, 9, 1]} if self.asked > 3 else {})
 
         view: Any = SimpleNamespace(metadata=Metadata(), leader=lambda *_: None)

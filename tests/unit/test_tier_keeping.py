@@ -44,6 +44,8 @@ class Node:
         self.store = TierStore(self.objects)
         self.replicas: dict[GroupId, object] = {}
         self.pinned = PinnedFiles()
+        self.here: set[str] = set()
+        """Files on the disk."""
         self.answers: asyncio.Event | None = None
         """Requests to the store wait for this event, if there is one."""
         record = LogRecord(3, "orders", Policy(local_retention_bytes=1))
@@ -52,12 +54,12 @@ class Node:
             "node_id": 1, "cluster": "c", "store": self.store, "workers": self, "grace_s": 60.0,
             "host": SimpleNamespace(
                 kept=self.kept, replica=self.replicas.get, ranges=tuple, pinned=self.pinned,
-                idle_rows=dict,
+                idle_rows=dict, give_up=self._give_up,
             ),
             "files": SimpleNamespace(
-                is_listed=lambda name: False, is_suspended=lambda name: False
+                is_listed=self.here.__contains__, is_suspended=lambda name: False
             ),
-            "far": SimpleNamespace(fetch_pages=self._fetch_pages),
+            "far": SimpleNamespace(fetch_pages=self._no_pages, keep_pages=self._no_pages),
             "metadata": lambda: metadata, "wall_ms": lambda: 5,
             "progress": SimpleNamespace(failed=lambda error: None), "upload": None,
         }  # fmt: skip
@@ -80,8 +82,11 @@ class Node:
             await self.answers.wait()
         return call()
 
-    async def _fetch_pages(self, content_id: str) -> None:
+    async def _no_pages(self, content_id: str) -> None:
         return None
+
+    async def _give_up(self, content_ids: list[str]) -> None:
+        self.here.difference_update(content_ids)
 
     # What tests do.
 
@@ -180,6 +185,75 @@ def test_a_replica_that_takes_a_later_base_claims_all_that_it_has_in_the_tier_on
     asyncio.run(node.keeping.join(NEW, node.base(1, 2, 3)))
     assert node.claimed(NEW) == {IDS[1], IDS[2]}
     assert dict(node.kept.of(NEW)) == {IDS[1]: PLACES[1], IDS[2]: PLACES[2]}
+
+
+def test_a_slow_upload_holds_up_no_other_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member uploads what no leader will: all claims and deletions of the node had waited."""
+    node = Node()
+    node.publish(NEW, 0, 1, claims={})
+    node.here.update((IDS[0], IDS[3]))
+    base = SimpleNamespace(applied_index=9, applied_term=1, **vars(node.base(3)))
+    span = SimpleNamespace(start=b"", end=None)
+    replica: Any = SimpleNamespace(
+        gid=NEW, state=SimpleNamespace(durable_base=base, manifest=base.manifest),
+        descriptor=SimpleNamespace(log_id=3, span=span, lineage=(), members=(1, 2)),
+        leads=False, stopped=False, is_sealed=False,
+    )  # fmt: skip
+    node.replicas[NEW] = replica
+    node.keeping._host.ranges = lambda: (replica,)  # type: ignore[method-assign]
+    labels = []
+
+    async def run() -> None:
+        goes_on = asyncio.Event()
+
+        async def upload(own: Any, name: str, size: int, label: int) -> Held:
+            await goes_on.wait()
+            labels.append(label)
+            file = StoredFile(Chain(*NEW), name, label)
+            node.objects.put(file.part(0), CONTENT[3])
+            return Held(size, file.path)
+
+        node.keeping._upload = upload
+        async with asyncio.timeout(10):
+            await node.keeping._serve(replica)
+            await node.keeping._serve(replica)
+            await node.keeping.join(NEW, node.base(1, 2))
+            assert node.kept.has(NEW, IDS[1])
+            goes_on.set()
+            while node.here != {IDS[0]}:
+                await asyncio.sleep(0)  # lets the upload go on, and the time limit count
+                await node.keeping._serve(replica)
+                if node.keeping._adding is not None and node.keeping._adding[1].done():
+                    node.keeping._adding = None
+        assert node.claimed(NEW) >= {IDS[3]}
+
+    asyncio.run(run())
+    assert labels == [1, 2], "the claim of the join came first, so the first upload was in vain"
+
+
+def test_a_claim_ends_although_a_listing_does_not_show_its_chain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An old listing: the node forgot the claim, which kept the file in the tier for ever."""
+    monkeypatch.setattr(keeping, "_REST_S", 0.0)
+    node = Node()
+    node.publish(OLD, 0, 1, claims={1: (1,)})
+    node.remember(OLD, 1)
+    found, node.objects.found = node.objects.found, {}
+    asyncio.run(node.keeping._end_joins())
+    assert node.kept.knows(OLD)
+    assert not node.kept.of(OLD), "nothing uses the places meanwhile"
+    node.objects.found = found
+    asyncio.run(node.keeping._end_joins())
+    assert node.claimed(OLD) == set()
+    assert not node.kept.knows(OLD)
+    # A chain that was removed is not looked for for ever.
+    node.remember(OLD, 1)
+    node.objects.found = {}
+    asyncio.run(node.keeping._end_joins())
+    monkeypatch.setattr(keeping, "_UNLISTED_S", 0.0)
+    asyncio.run(node.keeping._end_joins())
+    assert not node.kept.knows(OLD)
 
 
 def test_a_store_that_hangs_holds_up_no_base_from_a_peer(monkeypatch: pytest.MonkeyPatch) -> None:
