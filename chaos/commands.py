@@ -126,6 +126,11 @@ def _add_common(verb: argparse.ArgumentParser) -> None:
         "during the test. The nemesis `tier` implies --tier",
     )  # fmt: skip
     verb.add_argument(
+        "--local-retention-bytes", type=int, metavar="BYTES",
+        help="keep so many bytes of each range on the disk of a node, the rest in the tier; "
+        "implies --tier",
+    )  # fmt: skip
+    verb.add_argument(
         "--proxy", choices=PROXIES, default="auto",
         help="the real Toxiproxy, or the built-in proxy (default: the real one if installed)",
     )  # fmt: skip
@@ -194,7 +199,13 @@ def _plan(
             "the nemesis upgrade and --earlier DIR need each other; give both or neither",
             what="earlier",
         )
-    tier = arguments.tier or "tier" in nemesis
+    local_bytes = arguments.local_retention_bytes
+    if local_bytes is not None and local_bytes < 1:
+        raise InvalidArgument(
+            f"--local-retention-bytes is {local_bytes}; give 1 or more",
+            what="local_retention_bytes",
+        )
+    tier = arguments.tier or "tier" in nemesis or local_bytes is not None
     for name, given in (("secure", arguments.secure), ("earlier", arguments.earlier)):
         if tier and given:
             raise InvalidArgument(
@@ -209,6 +220,7 @@ def _plan(
         workload=workload, nemesis=nemesis, nodes=nodes, seed=seed, rate=arguments.rate,
         time_limit_s=arguments.time_limit, nemesis_interval_s=arguments.nemesis_interval,
         clients=arguments.clients, source=arguments.source, secure=arguments.secure, tier=tier,
+        local_retention_bytes=local_bytes,
         earlier=None if arguments.earlier is None else arguments.earlier.absolute(),
     )  # fmt: skip
 

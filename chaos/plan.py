@@ -46,12 +46,16 @@ class Plan:
     """Whether the cluster has TLS and tokens, and strangers try to get in during the test."""
     tier: bool = False
     """Whether the nodes have a tier, from which the log is restored during the test."""
+    local_retention_bytes: int | None = None
+    """The rule of the logs under test, for a test with a tier."""
 
     @property
     def name(self) -> str:
         """The name: `append-kill+pause-3`, or `append-kill+pause-3-secure` with TLS and tokens, or
-        `append-kill+pause-3-tier` with a tier."""
+        `append-kill+pause-3-tier` with a tier, `append-kill+pause-3-tier-only` if old files
+        are in the tier only."""
         more = ("-secure" if self.secure else "") + ("-tier" if self.tier else "")
+        more += "" if self.local_retention_bytes is None else "-only"
         return f"{self.workload}-{'+'.join(self.nemesis) or 'none'}-{self.nodes}{more}"
 
     def described(self) -> dict[str, Any]:

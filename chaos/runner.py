@@ -115,7 +115,9 @@ class Test:
         store.write(self._folder, store.TEST, self._described)
 
     async def _prepare(self, client: AsyncClient) -> None:
-        needs_level = self._plan.workload in NEED_LEVEL and self._plan.earlier is None
+        local_bytes = self._plan.local_retention_bytes
+        needs_level = self._plan.workload in NEED_LEVEL or local_bytes is not None
+        needs_level = needs_level and self._plan.earlier is None
         if self._plan.workload == KAFKA:  # logs with partitions need the level
             await self._be_healthy(client)
             await finalize(client)
@@ -128,6 +130,8 @@ class Test:
         await self._be_healthy(client)
         if needs_level and self._plan.workload != KAFKA:
             await finalize(client)
+        for log in logs_of(self._plan.workload) if local_bytes is not None else ():
+            await client.alter_log(log, local_retention_bytes=local_bytes)
         if (credentials := self._nodes.credentials) is not None:
             await credentials.allow_workload(client, logs_of(self._plan.workload))
 
@@ -174,7 +178,10 @@ class Test:
         if self._tier is not None:
             self._say("the test waits until the tier has everything, and restores the log")
             settled = await self._tier.settled()
-            self._describe(settled=settled, spoiled=self._tier.proxy.spoiled)
+            self._describe(
+                settled=settled, spoiled=self._tier.proxy.spoiled,
+                only_files=await self._tier.only_files(),
+            )  # fmt: skip
 
     async def _restore(self) -> None:
         """Restore the log until cancelled; return at once where the cluster has no tier."""

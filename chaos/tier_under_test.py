@@ -56,8 +56,9 @@ class TierUnderTest:
         for node in self._nodes:
             node.environment.update(KEYS)
         self._watch = TierWatch(
-            self._nodes, endpoint, self._folder, self._recorder, source=self._plan.source
-        )
+            self._nodes, endpoint, self._folder, self._recorder, source=self._plan.source,
+            local_bytes=self._plan.local_retention_bytes,
+        )  # fmt: skip
         return (
             "--tier", PLACE, "--tier-endpoint", address, "--tier-grace", f"{GRACE_S:g}", *_SMALL,
         )  # fmt: skip
@@ -98,6 +99,10 @@ class TierUnderTest:
         why = await self._watch.settle()
         await self._watch.restore()
         return why
+
+    async def only_files(self) -> int:
+        """Return how many files the nodes have in the tier only, all nodes together."""
+        return 0 if self._watch is None else await self._watch.only_files()
 
     async def stop(self) -> None:
         """End proxy and server."""

@@ -39,6 +39,10 @@ def restored(account: Account, test: Mapping[str, Any]) -> Result:
         "entries of the last restore": sum(map(len, last.values())),
         "spoiled requests": test.get("spoiled", 0),
     }  # fmt: skip
+    if test.get("local_retention_bytes") is not None:
+        count = result.counts["files in the tier only"] = test.get("only_files", 0)
+        if not count:
+            result.unknown.append("no file has left the disks for the tier")
     return result
 
 

@@ -21,7 +21,8 @@ The surroundings of the product are simulated:
 - `run`: one seed, judged by the checkers of the live tests;
 - `sides`: clients with a judgement of their own, beside the workload: `guests` with tokens that
   end, `pages` over HTTP, `removed` entries of other logs, `restores` of backups, a `tiered` log
-  that is restored from a copy of the store, `renewals` of certificates;
+  that is restored from a copy of the store, a `cached` log of which the disks keep little, whose
+  answers `cached_reads` judges, `renewals` of certificates; `range_changes` splits, merges, moves;
 - `recovered_token`, `rot`, `lost_nodes`, `directories`: what is done after the faults, to a healthy
   cluster;
 - `credentials`, `certificates`, `sealed`: files of a secured run, and TLS over simulated sockets;

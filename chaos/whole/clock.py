@@ -22,10 +22,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ...client.accepting.handshake_turns import wanted_s
-from ...node.tier import local_file
+from ...node.tier import keeping, local_file, node_tier, tier_files
+from ...node.tier.chunk_cache import ChunkCache
 from .loop import SimLoop
 from .network import server_of
 from .process import OWNER
+from .store_threads import Turned
 
 EPOCH_MS: Final = 1_750_000_000_000
 """What wall clocks show at the start of a run."""
@@ -34,6 +36,8 @@ _listdir: Final = os.listdir
 _preadv: Final = os.preadv
 _DISK_BYTES: Final = 1 << 40
 _PART_BYTES: Final = 48 << 10
+_CHUNK_BYTES: Final = _PART_BYTES // 3
+_KEEPING_REST_S: Final = 1.0
 _BLOCK_BYTES: Final = 4096
 _FOLDERS: Final = ("lognode.client", "lognode.node", "lognode.raft", "lognode.statemachine",
                    "lognode.partitions")  # fmt: skip
@@ -138,7 +142,16 @@ def replaced_machine(loop: SimLoop) -> Iterator[None]:
         _set(undo, web, "_cached_build_middleware", vars(web)["_build_middlewares"])
         _set(undo, random, "_urandom", machine.entropy)
         # The segments of a run are small: uploads to a tier have several parts all the same.
-        _set(undo, local_file, "PART_BYTES", _PART_BYTES)
+        for holder in (local_file, tier_files):
+            _set(undo, holder, "PART_BYTES", _PART_BYTES)
+        defaults = {**(ChunkCache.__init__.__kwdefaults__ or {}), "chunk_bytes": _CHUNK_BYTES}
+        _set(undo, ChunkCache.__init__, "__kwdefaults__", defaults)
+        _set(undo, node_tier, "MEMORY_BYTES", 4 * _CHUNK_BYTES)
+        _set(undo, node_tier, "_CACHE_BYTES", 8 * _CHUNK_BYTES)
+        # Runs are short: a node waits less until it tries again to leave files in the tier only.
+        _set(undo, keeping, "_REST_S", _KEEPING_REST_S)
+        # A thread that waits for another one lets the loop go on.
+        _set(undo, tier_files, "Future", Turned)
         _set(undo, random.Random, "seed", seeded)
         state = random.getstate()
         undo.callback(random.setstate, state)

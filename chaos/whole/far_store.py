@@ -6,6 +6,11 @@ may be lost, or its answer; an error may come at once; the effect may come long 
 given up, even after its death. A listing comes in pages, each of a moment of its own. A page may be
 of an earlier moment, although the contract of stores says otherwise: no promise of a tier needs a
 new listing. The store is away for a while.
+
+A node may have an empty place where the store was, as when a directory of a file server is
+unmounted: its requests go there until the store is mounted again, at the latest by the next process
+of the node. A process that begins with an empty place makes another tier there, and asks for a
+restart once the store is mounted. So only processes that have written to the store lose the store.
 """
 
 import random
@@ -44,11 +49,11 @@ Reply = Callable[[Any, LognodeError | None], None]
 
 
 class Request(NamedTuple):
-    """A request of a node. `act` takes effect at the store, and returns the answer."""
+    """A request of a node. `act` takes effect at a store, and returns the answer."""
 
     kind: Literal["put", "get", "list", "delete"]
     name: str
-    act: Callable[[], Any]
+    act: Callable[[MemoryStore], Any]
 
 
 class FarStore(MemoryStore):
@@ -66,6 +71,11 @@ class FarStore(MemoryStore):
         self._loop = loop
         self._rng = rng
         self._past: deque[list[Listed]] = deque([[]], _OLD_MAX)
+        self._in_place: dict[str, MemoryStore] = {}
+        """What processes have in the place of the store."""
+        self._writers: set[str] = set()
+        """The processes that have put a file or a manifest."""
+        self._is_away = False
         self._away: tuple[float, float] = (0.0, 0.0)
         if rng.random() < _AWAY:
             begin = loop.time() + rng.uniform(*_AWAY_FROM_S)
@@ -74,6 +84,31 @@ class FarStore(MemoryStore):
     def calm(self) -> None:
         """End all faults. Requests that are late still arrive."""
         self.is_calm = True
+        self._in_place.clear()
+
+    def leave(self) -> None:
+        """Refuse all requests until `come_back`, also when faults have ended."""
+        self._is_away = True
+
+    def come_back(self) -> None:
+        """Undo `leave`."""
+        self._is_away = False
+
+    def unmount(self, who: str) -> None:
+        """Put an empty place before a process, where the store was."""
+        if who in self._writers:
+            self._loop.trace(who, "the tier is unmounted")
+            self._in_place[who] = MemoryStore()
+
+    def mount(self, who: str) -> None:
+        """Undo `unmount`."""
+        if self._in_place.pop(who, None) is not None:
+            self._loop.trace(who, "the tier is mounted")
+
+    def begins(self, who: str) -> None:
+        """Note that a process begins. The store is mounted."""
+        self.mount(who)
+        self._writers.discard(who)
 
     def put(self, name: str, content: bytes, *, replace: bool = False) -> bool:
         is_stored = super().put(name, content, replace=replace)
@@ -86,10 +121,13 @@ class FarStore(MemoryStore):
             super().delete(name)
             self._past.append(list(super().objects()))
 
-    def page(self, folder: str, after: str) -> list[Listed]:
-        """Return objects of a folder with names above `after`, at most a page of them."""
-        found = super().objects()
-        if not self.is_calm and self._rng.random() < _OLD:
+    def page(self, store: MemoryStore, folder: str, after: str) -> list[Listed]:
+        """Return objects of a folder with names above `after`, at most a page of them.
+
+        `store`: this one, or what a process has in its place.
+        """
+        found = store.objects()
+        if store is self and not self.is_calm and self._rng.random() < _OLD:
             found = iter(self._past[-self._rng.randint(1, len(self._past))])
         prefix = f"{folder}/" if folder else ""
         named = (each for each in found if each.name > after and each.name.startswith(prefix))
@@ -107,19 +145,28 @@ class FarStore(MemoryStore):
             self._at(patience_s, reply, None, self._error("no answer in time"))
             if fate != "lost":
                 more_s = patience_s + self._rng.uniform(*_LATE_S) if fate == "late" else 0.0
-                self._at(self._delay_s() + more_s, self._arrived, request, None)
+                self._at(self._delay_s() + more_s, self._arrived, request, who, None)
             return
-        self._at(self._delay_s(), self._arrived, request, reply)
+        self._at(self._delay_s(), self._arrived, request, who, reply)
 
-    def _arrived(self, request: Request, reply: Reply | None) -> None:
+    def _arrived(self, request: Request, who: str, reply: Reply | None) -> None:
         if not self.arrives(request):
             return
-        answer = request.act()
+        place = self._in_place.get(who, self)
+        if request.kind == "put" and place is self and "/" in request.name:
+            self._writers.add(who)
+        answer, error = None, None
+        try:
+            answer = request.act(place)
+        except LognodeError as found:  # an answer, too: an object is shorter than was asked for
+            error = found
         self.is_done(request)
         if reply is not None:
-            self._at(self._delay_s(), reply, answer, None)
+            self._at(self._delay_s(), reply, answer, error)
 
     def _fate(self) -> Fate:
+        if self._is_away:
+            return "refused"
         if self.is_calm:
             return "done"
         if self._away[0] <= self._loop.time() < self._away[1]:

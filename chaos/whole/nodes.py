@@ -161,6 +161,8 @@ class Machine:
         process = self.process = Process(f"n{self.number}", str(self.number))
         self._ended = asyncio.Event()
         process.on_end.append(self._ended.set)
+        if self.tier is not None:
+            self.tier.begins(process.name)
         self.loop.trace(process.name, f"starts, for time {self.starts}")
         self.loop.spawn(process, self._live(process))
 

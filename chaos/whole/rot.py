@@ -1,13 +1,14 @@
 """A byte of a segment file changes on one node, while the node is down.
 
 The node hashes its files when it starts after a kill, and fetches a damaged file from another
-member. So the file must be sound again, or gone, a while after the start (S12). A file that the
-node has hashed before is read again an hour later only; such a file is left alone.
+member, or from the tier. So the file must be sound again, or gone, a while after the start (S12). A
+file that the node has hashed before is read again an hour later only; such a file is left alone.
 """
 
 import asyncio
 import hashlib
 import random
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +21,19 @@ _WITHIN_S: Final = 60.0
 _LOOK_S: Final = 0.5
 
 
-async def rot(machines: Machines, rng: random.Random) -> list[Anomaly]:
-    """Damage a file that another node has too; return what is wrong afterwards."""
+async def rot(
+    machines: Machines, rng: random.Random, in_tier: Collection[str] = ()
+) -> list[Anomaly]:
+    """Damage a file that another node or the tier has too; return what is wrong afterwards.
+
+    `in_tier`: content ids.
+    """
     numbers = list(machines.numbers)
     rng.shuffle(numbers)
     for number in numbers:
         machine = machines[number]
-        others = {name for each in machines if each is not machine for name in _files(each)}
+        others = {f"{name}.seg" for name in in_tier}
+        others |= {name for each in machines if each is not machine for name in _files(each)}
         await machine.kill()
         unread = sorted((_files(machine) & others) - _known_as_sound(machine))
         path = machine.data / "files" / rng.choice(unread) if unread else None

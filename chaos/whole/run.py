@@ -48,6 +48,8 @@ _WHOLE_S: Final = 600.0
 """Virtual seconds after which a run counts as stuck."""
 _IDLE_S: Final = 70.0
 """Longer than the periods of the scrub, of the retirement of producers and of changed files."""
+_LOCAL_S: Final = 8.0
+"""Files leave the local disks some seconds after they were made."""
 _FINALS_FROM: Final = 1_000_000
 _SPLIT_AT: Final = ("k333", "k666")
 
@@ -241,7 +243,8 @@ class _Run:
         running = self._loop.spawn(self._clients, clients.run())
         beside = [self._loop.spawn(self._clients, side.run()) for side in self._sides]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(plan.time_limit_s), asyncio.TaskGroup() as group:
+            more_s = _LOCAL_S if self._additions.local else 0.0
+            async with asyncio.timeout(plan.time_limit_s + more_s), asyncio.TaskGroup() as group:
                 group.create_task(nemesis.run())
                 if operator is not None:
                     group.create_task(operator.run())

@@ -1,12 +1,13 @@
 """The clients beside the workload of a run: guests, readers of pages, users of other logs."""
 
 import random
-from typing import Protocol
+from typing import Final, Protocol
 
 from ...client.client import AsyncClient
 from ..plan import Plan
 from ..verdict import Anomaly
 from .additions import Additions
+from .cached import Cached
 from .guests import Guests
 from .nodes import Machines
 from .pages import Pages
@@ -14,6 +15,9 @@ from .removed import Removed
 from .renewals import Renewals
 from .restores import Restores
 from .tiered import Tiered
+
+_BOUNDS: Final = (None, 1, 40_000)
+"""Bytes of a range of the restored log that the disks keep, with the addition `local`."""
 
 
 class Side(Protocol):
@@ -52,5 +56,10 @@ def sides_of(plan: Plan, additions: Additions, machines: Machines) -> list[Side]
         found.append(Restores(machines, rng("restores")))
     if machines.tier is not None:
         spread = plan.nodes > 1 and not additions.loss
-        found.append(Tiered(machines, machines.tier, rng("tier"), is_spread=spread))
+        if additions.local:
+            found.append(Cached(machines, machines.tier, rng("local")))
+        bound = rng("bound").choice(_BOUNDS) if additions.local else None
+        found.append(
+            Tiered(machines, machines.tier, rng("tier"), is_spread=spread, local_bytes=bound)
+        )
     return found

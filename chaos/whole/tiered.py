@@ -30,6 +30,7 @@ from ..verdict import Anomaly
 from .far_store import FarStore
 from .memory_store import MemoryStore
 from .nodes import Machines
+from .range_changes import change_range
 
 LOG: Final = "tiered"
 _KEYS: Final = tuple(f"k{number}" for number in range(8))
@@ -53,8 +54,9 @@ class Tiered:
     """Implements `sides.Side`."""
 
     def __init__(
-        self, machines: Machines, tier: FarStore, rng: random.Random, *, is_spread: bool
-    ) -> None:
+        self, machines: Machines, tier: FarStore, rng: random.Random, *, is_spread: bool,
+        local_bytes: int | None = None,
+    ) -> None:  # fmt: skip
         self.anomalies: list[Anomaly] = []
         self.looks: list[Entries] = []
         """What restores gave, one after the other."""
@@ -62,12 +64,16 @@ class Tiered:
         self._tier = tier
         self._rng = rng
         self._replicas = rng.choice((1, 3, 3)) if is_spread else 3
+        self._local_bytes = local_bytes
+        """How many bytes of a range the disks keep."""
         self._acked: defaultdict[bytes, dict[int, bytes]] = defaultdict(dict)
         self._count = 0
 
     async def prepare(self, admin: AsyncClient) -> None:
         """Make the log."""
-        await admin.create_log(LOG, replicas=self._replicas, split_at=("k4",))
+        await admin.create_log(
+            LOG, replicas=self._replicas, split_at=("k4",), local_retention_bytes=self._local_bytes
+        )
 
     async def run(self) -> None:
         """Append, change ranges and look until cancelled."""
@@ -123,24 +129,7 @@ class Tiered:
         while True:
             await asyncio.sleep(self._rng.uniform(*_CHANGE_EVERY_S))
             with contextlib.suppress(LognodeError):
-                await self._change(client)
-
-    async def _change(self, client: AsyncClient) -> None:
-        """Split, merge or move a range."""
-        what = self._rng.choice(("split", "split", "merge", "move"))
-        if what == "split":
-            await client.admin.split(LOG, at=self._rng.choice(_KEYS), wait=False)
-            return
-        rows = await client.admin.ranges(LOG)
-        row = self._rng.choice(rows)
-        if what == "merge" and row["start"]:
-            await client.admin.merge(LOG, at=row["start"], wait=False)
-        others = sorted(set(self._machines.numbers) - set(row["members"]))
-        if what == "move" and others:
-            await client.admin.move(
-                row["id"], from_node=self._rng.choice(row["members"]),
-                to_node=self._rng.choice(others), wait=False,
-            )  # fmt: skip
+                await change_range(client, LOG, _KEYS, self._machines.numbers, self._rng)
 
     # Looks.
 

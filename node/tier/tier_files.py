@@ -181,6 +181,7 @@ class TierFiles:
         except LognodeError as error:
             self._answered(error)
             if isinstance(error, Unavailable):
+                error.fields.setdefault("retry_after", _REST_FIRST_S)
                 raise
             # The credentials have ended, or the bucket is gone. Nothing is wrong with the request
             # of the reader, or with the entry that a replica applies.

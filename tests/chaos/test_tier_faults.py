@@ -132,3 +132,19 @@ def test_restores_hold_while_the_store_fails_and_leaders_die(tmp_path: Path) -> 
     assert counts["entries of the last restore"] > 50
     told = store.read(tmp_path, store.TEST)
     assert (told["tier"], told["settled"]) == (True, "")
+
+
+@pytest.mark.by_hand
+def test_reads_and_restores_hold_while_files_leave_the_disks_and_leaders_die(
+    tmp_path: Path,
+) -> None:
+    plan = Plan(
+        "append", ("kill", "tier"), rate=80, time_limit_s=20, nemesis_interval_s=4, seed=4,
+        tier=True, local_retention_bytes=60_000,
+    )  # fmt: skip
+    results = asyncio.run(run_test(plan, tmp_path, new_links(), lambda line: None))
+    assert results["verdict"] == "valid", results["why"]
+    counts = results["checkers"]["tier"]["counts"]
+    assert counts["restores"] >= 1
+    assert counts["files in the tier only"] > 0
+    assert store.read(tmp_path, store.TEST)["settled"] == ""

@@ -26,6 +26,7 @@ from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
         (["test", "--earlier", "/nowhere"], "contains no package lognode"),
         (["test", "--nemesis", "kill,upgrade"], "the nemesis upgrade and --earlier DIR need each"),
         (["test", "--tier", "--secure"], "either a tier or --secure; leave one of them out"),
+        (["test", "--local-retention-bytes", "0"], "--local-retention-bytes is 0; give 1 or more"),
         (["analyze", "/nowhere"], "is not the folder of a test"),
     ],
 )
@@ -114,3 +115,11 @@ def test_a_test_of_kafka_clients_refuses_what_it_lacks(
     assert main(["test", "-w", "kafka", "--store", str(tmp_path), *given]) == 2
     assert "the workload kafka has no --secure, --earlier and --tier" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_files_that_leave_the_disks_need_a_tier() -> None:
+    arguments = build_parser().parse_args(["test", "--local-retention-bytes", "9000"])
+    plan = commands._plan(arguments, "append", (), 3, seed=1)
+    assert (plan.tier, plan.local_retention_bytes) == (True, 9000)
+    assert plan.name.endswith("-3-tier-only")
+    assert Plan.from_described(plan.described()) == plan

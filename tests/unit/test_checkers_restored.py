@@ -86,3 +86,11 @@ def test_restores_are_judged_where_the_cluster_has_a_tier() -> None:
     assert [one.checker for one in judge(history, TEST)] == ["log", "tier", "enough"]
     without = {**TEST, "tier": False}
     assert [one.checker for one in judge(history, without)] == ["log", "enough"]
+
+
+def test_a_test_of_files_that_leave_the_disks_is_unknown_if_none_has_left() -> None:
+    rule = {"local_retention_bytes": 9_000}
+    assert judged(END, **rule).verdict == "unknown"
+    result = judged(END, **rule, only_files=3)
+    assert result.verdict == "valid"
+    assert result.counts["files in the tier only"] == 3

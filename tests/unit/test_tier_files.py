@@ -188,7 +188,9 @@ def test_a_store_that_is_away_gets_a_rest_and_reads_say_so(made: FlushedRange) -
             reads.read(lambda state: state.last_seq(b"0500"))
         return raised.value
 
-    assert "no answer" in refused().message
+    first = refused()
+    assert "no answer" in first.message
+    assert first.fields["retry_after"] == 1.0
     for rest_s in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
         asked += 1
         assert len(reads.objects.asked) == asked

@@ -127,7 +127,7 @@ def test_a_late_put_arrives_after_its_error() -> None:
 
     async def whole() -> None:
         for at in range(200):
-            request = Request("put", f"n{at}", lambda at=at: tier.put(f"n{at}", b""))
+            request = Request("put", f"n{at}", lambda there, at=at: there.put(f"n{at}", b""))
             tier.take(request, "n1", lambda got, error: answers.append((error, net.loop.time())))
         await asyncio.sleep(60.0)
 
