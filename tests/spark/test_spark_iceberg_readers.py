@@ -26,7 +26,7 @@ Cluster = testing.LocalCluster
 ENTRIES = int(os.environ.get("LOGNODE_ICEBERG_ENTRIES", "20000"))
 _KEYS = 5_000
 _BATCH = 5_000
-_STEP_S = ENTRIES / 1_000_000
+_STEP_S = ENTRIES / 2_500_000
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,9 @@ def run(name: str, cluster: Cluster, tmp_path: Path) -> list[object]:
 
 
 def exported(name: str, cluster: Cluster, tmp_path: Path) -> None:
-    assert started(*run(name, cluster, tmp_path)).wait(3_600) == 0
+    said = tmp_path / "said.txt"
+    code = started(*run(name, cluster, tmp_path), said=said).wait(3_600)
+    assert code == 0, said.read_text()
 
 
 def read(name: str, tmp_path: Path, readers: Readers) -> Hash:
@@ -113,7 +115,8 @@ def test_a_large_export_that_is_killed_and_repeated_is_the_log_for_three_readers
         told(f"{ENTRIES} appends", since)
         for turn in range(5):
             before = len(attempts(lake))
-            running = started(*run("large", cluster, tmp_path))
+            said = tmp_path / f"said-{turn}.txt"
+            running = started(*run("large", cluster, tmp_path), said=said)
             began: list[float] = []
 
             def is_writing(turn: int = turn, before: int = before) -> bool:
@@ -121,7 +124,7 @@ def test_a_large_export_that_is_killed_and_repeated_is_the_log_for_three_readers
                     began.append(time.monotonic())  # noqa: B023
                 return bool(began) and time.monotonic() > began[0] + turn * _STEP_S  # noqa: B023
 
-            assert killed_when(running, is_writing, 600)
+            assert killed_when(running, is_writing, 600), said.read_text()
         since = time.monotonic()
         exported("large", cluster, tmp_path)
         told("export", since)

@@ -1,8 +1,9 @@
 """Logs in SQL: views, and the tables that Spark cannot make."""
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, datasource
 from spark_logs import append, filled
 
 import lognode
@@ -39,3 +40,13 @@ def test_a_table_is_refused_in_one_line(spark: SparkSession, cluster: testing.Lo
     with pytest.raises(PySparkException, match="option servers: is not given"):
         spark.sql("SELECT * FROM u").collect()
     spark.sql("DROP TABLE u")
+
+
+def test_a_source_in_python_cannot_be_a_catalog(spark: SparkSession) -> None:
+    """Spark takes a class of Java that is a CatalogPlugin, and Python's API has no such class."""
+    assert [name for name in datasource.__all__ if "catalog" in name.lower()] == []
+    for number, name in enumerate(("lognode", "pyspark_lognode.DefaultSource")):
+        spark.conf.set(f"spark.sql.catalog.log{number}", name)
+        with pytest.raises(Py4JJavaError, match=f"PLUGIN_CLASS_NOT_FOUND.*'{name}'"):
+            spark.sql(f"SHOW TABLES IN log{number}.x")
+        spark.conf.unset(f"spark.sql.catalog.log{number}")

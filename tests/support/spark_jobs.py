@@ -16,14 +16,16 @@ def job(*arguments: object) -> int:
     return main([str(each) for each in arguments])
 
 
-def started(*arguments: object) -> subprocess.Popen[bytes]:
-    """A job with a Spark of its own, in a process group of its own. Nobody waits for what it says:
-    Spark's workers are not of that group, and keep a pipe open for a while after it is killed."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "lognode.client.spark.jobs", *map(str, arguments)],
-        start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}, cwd="/",
-    )  # fmt: skip
+def started(*arguments: object, said: Path = Path(os.devnull)) -> subprocess.Popen[bytes]:
+    """A job with a Spark of its own, in a process group of its own. `said`: the file that gets what
+    the job says. Nobody waits for a pipe: Spark's workers are not of that group, and keep a pipe
+    open for a while after it is killed."""
+    with said.open("ab") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", "lognode.client.spark.jobs", *map(str, arguments)],
+            start_new_session=True, stdout=file, stderr=file,
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}, cwd="/",
+        )  # fmt: skip
 
 
 def killed_when(running: subprocess.Popen[bytes], when: Callable[[], bool], limit_s: float) -> bool:

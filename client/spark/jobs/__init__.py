@@ -3,7 +3,10 @@
     main, cli   the verb; the command line that all jobs share, which starts and ends Spark
     iceberg     the files of an export as an Iceberg table
     iceberg_files   the commits to the table
-    place       small files beside the data, on any file system that Spark knows
+    remote      sessions of Spark Connect
+    place       small files beside the data
+    hadoop      the files of a place on any file system that Spark knows
+    shared      the files of a place that this process shares with a server of Spark Connect
     series      numbered records of a place, each written once
     manifest    the exports of a place: a manifest each, which names a vector and a directory
     removal     what was taken out of an export since, and which tables still have the files

@@ -14,6 +14,9 @@ from pyspark.sql import functions as f
 from lognode.client.protocol.errors import InvalidArgument
 from lognode.client.spark.jobs import cli
 from lognode.client.spark.jobs.place import Place
+from lognode.client.spark.options import read_options
+from lognode.client.spark.session import Session
+from lognode.client.vector import Vector
 
 ORDERS: Final = ("entries", "bytes", "longest_gap_s", "mean_gap_s")
 _HEADS: Final = (
@@ -61,16 +64,30 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _job(spark: SparkSession, options: argparse.Namespace) -> None:
+    out = ""
     if options.out:
         place = Place(spark, options.out)
         if place.names(""):
             raise InvalidArgument(
                 f"--out {options.out} contains files; give a new directory", what="out"
             )
-    frame = aggregated(cli.load(spark, options, {"columns": "key,value,seq,timestamp"}))
-    if options.out:
-        frame.write.mode("append").parquet(options.out)
-        frame = spark.read.parquet(options.out)
+        place.check()
+        out = place.root
+    checked = read_options(cli.source_options(options), streaming=False)
+    with Session(checked.servers, checked.log, timeout=checked.timeout_s) as session:
+        vector = session.snapshot(checked.lease_s)
+        try:
+            _aggregate(spark, options, out, vector)
+        finally:
+            session.release(vector)
+
+
+def _aggregate(spark: SparkSession, options: argparse.Namespace, out: str, vector: Vector) -> None:
+    more = {"asOf": vector.to_json(), "columns": "key,value,seq,timestamp"}
+    frame = aggregated(cli.load(spark, options, more))
+    if out:
+        frame.write.mode("append").parquet(out)
+        frame = spark.read.parquet(out)
     whole = frame.agg(f.count("*"), f.sum("entries"), f.sum("bytes")).first()
     top = frame.orderBy(f.col(options.by).desc_nulls_last(), "key").limit(options.top)
     # As text: a timestamp would be shown in the time zone of the machine that runs the job.

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from lognode.client.protocol.errors import InvalidArgument, LognodeError
 from lognode.client.spark.cause import cause
 from lognode.client.spark.java import check_java
+from lognode.client.spark.jobs import remote
 from lognode.client.spark.options import read_options
 from lognode.client.spark.schema import check_libraries
 from lognode.client.spark.session import Session
@@ -41,6 +42,9 @@ def parser(name: str, about: str, examples: Sequence[str]) -> argparse.ArgumentP
         "--server", required=True, metavar="HOST:PORT[,...]", help="nodes of the cluster"
     )
     made.add_argument("--master", help="master of Spark: local[2], spark://host:7077 (local[*])")
+    made.add_argument("--remote", metavar="sc://HOST:PORT",
+                      help="server of Spark Connect that runs the job, instead of a master "
+                           "(the environment variable SPARK_REMOTE)")  # fmt: skip
     made.add_argument(
         "--timeout", default="30s", metavar="AGE", help="time limit of each call (30s)"
     )
@@ -61,11 +65,14 @@ def run(
         checked = read_options(source_options(options), streaming=None)
         if check is not None:
             check(options)
-        if _SUBMITTED not in os.environ:
+        server = remote.address(options.remote, options.master)
+        if server is not None:
+            remote.check(server, checked.timeout_s)
+        elif _SUBMITTED not in os.environ:
             check_java()
         with Session(checked.servers, checked.log, timeout=checked.timeout_s) as session:
             session.log()
-        with _spark(options) as spark:
+        with _spark(options, server) as spark:
             job(spark, options)
     except InvalidArgument as error:
         note(error.message)
@@ -100,12 +107,15 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
-    """Return a new session, of the running Spark or of one that is started."""
+def _spark(options: argparse.Namespace, server: str | None) -> Iterator[SparkSession]:
+    """Return a new session: of the server of Spark Connect, of the running Spark, or of one that is
+    started."""
     from lognode.client.spark.source import LognodeSource
 
-    running = SparkSession.getActiveSession()
-    if running is None:
+    running = None if server is not None else SparkSession.getActiveSession()
+    if server is not None:
+        started = remote.session(server)
+    elif running is None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder: Any = SparkSession.builder
         builder = builder.appName(f"lognode {options.log}")

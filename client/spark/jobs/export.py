@@ -53,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         ["flights --server h1:4600 --out lake/flights",
          "flights --server h1:4600 --out lake/flights --removals",
          "flights --server h1:4600 --out hdfs:///lake/flights --master spark://h9:7077",
+         "flights --server h1:4600 --out /shared/flights --remote sc://h9:15002",
          "flights --server h1:4600 --out lake/flights --iceberg lake.flights --catalog prod"],
     )  # fmt: skip
     parser.add_argument("--out", required=True, help="directory on any file system of Spark")
@@ -137,6 +138,7 @@ def _schema(options: argparse.Namespace, contents: Contents) -> Declared | None:
 
 def _job(spark: SparkSession, options: argparse.Namespace) -> None:
     place = Place(spark, options.out)
+    place.check()
     _export(spark, options, place)
     contents = Contents(place)
     due = []

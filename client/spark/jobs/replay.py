@@ -61,6 +61,7 @@ def _job(spark: SparkSession, options: argparse.Namespace) -> None:
             "job wrote",
             what="source",
         )
+    place.check()
     target = write_options(
         {"servers": options.server, "log": options.log, "timeout": options.timeout}
     )
