@@ -99,7 +99,7 @@ class Producing:
                 raise Refused(
                     codes.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; give all, 0 or 1"
                 )
-            topic = await self._topics.known(each.topic, deadline)
+            topic = await self._topics.as_of_lately(each.topic, deadline)
             topic.check(each.partition)
             batch = batches.opened(each.records)
             async with self._memory(batch, host, deadline) as shrink:

@@ -123,6 +123,20 @@ def test_S6_records_below_an_offset_are_removed_and_the_begin_follows(
         assert struct.unpack(">qh", answer[-10:]) == (-1, code), topic
 
 
+def test_S6_a_partition_that_never_had_a_record_begins_at_0(
+    kafka: testing.LocalCluster, client: lognode.Client, admin: AdminClient
+) -> None:
+    """The retention of the range has passed the partition: a consumer at 0 is not out of range."""
+    client.create_log("scarce", kafka_partitions=2, ranges=1, retention_ms=1)
+    offsets = produced(kafka, "scarce", 0, 3)
+    testing.eventually(
+        lambda: begin_of(admin, "scarce", 0) == offsets[-1] + 1, what="retention", timeout_s=60
+    )
+    for offset in (ALL, 0):
+        assert removed(admin, "scarce", 1, offset) == 0
+    assert begin_of(admin, "scarce", 1) == 0
+
+
 def alter(admin: AdminClient, topic: str, *, whole: bool = False, **settings: str | None) -> None:
     """Change settings, whose names have `_` for `.`; None: back to the default."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -174,6 +188,31 @@ def test_settings_of_a_topic_change(
     with pytest.raises(KafkaException, match="INVALID_PARTITIONS"):
         admin.create_partitions([NewPartitions("altered", 5)])["altered"].result(20)
     assert log.describe()["policy"]["kafka_partitions"] == 2
+
+
+def test_a_producer_that_goes_on_needs_keys_once_its_topic_is_compacted(
+    kafka: testing.LocalCluster, client: lognode.Client, admin: AdminClient
+) -> None:
+    """Its own metadata come again after minutes. Until then compaction would drop all but the last
+    of the records without a key, though each was acknowledged."""
+    client.create_log("tidied", kafka_partitions=1, ranges=1)
+    producer = Producer({"bootstrap.servers": addresses(kafka)})
+    found: list[int] = []
+
+    def told(error: Any, _: Any) -> None:
+        found.append(0 if error is None else error.code())
+
+    def is_refused() -> bool:
+        producer.produce("tidied", b"1", on_delivery=told)
+        assert producer.flush(30) == 0
+        return found[-1] != codes.NONE
+
+    assert not is_refused()
+    alter(admin, "tidied", cleanup_policy="compact")
+    testing.eventually(is_refused, what="a record without a key is refused", timeout_s=10)
+    assert found[-1] == codes.INVALID_RECORD
+    alter(admin, "tidied", cleanup_policy=None)
+    testing.eventually(lambda: not is_refused(), what="a record is taken", timeout_s=10)
 
 
 def committed(kafka: testing.LocalCluster, group: str, topic: str) -> int:
