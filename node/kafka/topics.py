@@ -4,13 +4,12 @@ A topic is made when a request names it and the log exists, so names that do not
 """
 
 import asyncio
-import contextlib
 from collections.abc import Collection
 from typing import Final
 
 from ...client.cluster import Cluster, LogRoutes
 from ...client.protocol import log_names
-from ...client.protocol.errors import LogNotFound, Timeout, Unavailable
+from ...client.protocol.errors import LogNotFound
 from ...client.sender import Sender
 from . import codes
 from .partition_news import PartitionNews
@@ -19,8 +18,6 @@ from .refused import Refused
 GROUPS_LOG: Final = "_kafka_groups"
 """The log with the committed offsets of consumer groups. Kafka clients do not see it as a topic."""
 _CLOSE_S = 1.0
-_LATELY_S: Final = 1.0
-"""How long a node knows the rules of a topic before it asks for them again."""
 _LAST_KEY: Final = b"\xff\xff"
 """A key in the last range of a log: the node then describes this range alone."""
 
@@ -34,8 +31,6 @@ class Topic:
         self.log_id = routes.log_id
         self.partitions = partitions
         self.news = PartitionNews(cluster, routes)
-        self.looked_at = cluster.now()
-        """When the rules of the log were asked for."""
         self._sender: Sender | None = None
 
     def check(self, partition: int) -> None:
@@ -89,17 +84,6 @@ class Topics:
         deleted the topic and created it again."""
         if name in self._topics:
             await self._cluster.refresh(name, deadline, key=_LAST_KEY)
-        return await self.known(name, deadline)
-
-    async def as_of_lately(self, name: str, deadline: float) -> Topic:
-        """Do what `known` does, with the rules of the log as they were a moment ago: a topic that
-        is compacted since then takes no record without a key. While no node tells the rules, those
-        that are known hold."""
-        topic, now = self._topics.get(name), self._cluster.now()
-        if topic is not None and now - topic.looked_at >= _LATELY_S:
-            topic.looked_at = now
-            with contextlib.suppress(Unavailable, Timeout):
-                await self._cluster.refresh(name, min(deadline, now + _LATELY_S), key=_LAST_KEY)
         return await self.known(name, deadline)
 
     async def of_groups(self, deadline: float) -> Topic:
