@@ -160,7 +160,7 @@ class KafkaConsumer(_Threaded):
                 continue
             error = message.error()
             if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                self._reached[str(message.partition())] = message.offset()
+                self._reached[str(message.partition())] = message.offset() or _NONE
                 continue
             if error is not None:
                 errors.append(error.name())
