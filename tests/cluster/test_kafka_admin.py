@@ -1,7 +1,10 @@
 """Administration by Kafka clients against real nodes: settings, removed records, removed groups."""
 
+import asyncio
 import contextlib
+import random
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,10 @@ from kafka_raw import Raw, addresses, kafka_cluster, started
 
 import lognode
 from lognode import testing
+from lognode.chaos.history import Recorder
+from lognode.chaos.process import Pace, Process
+from lognode.chaos.workloads.kafka import PARTITIONS, read_topic
+from lognode.chaos.workloads.parts import LOG
 from lognode.node.kafka import api, codes
 
 pytestmark = pytest.mark.cluster
@@ -135,6 +142,31 @@ def test_S6_a_partition_that_never_had_a_record_begins_at_0(
     for offset in (ALL, 0):
         assert removed(admin, "scarce", 1, offset) == 0
     assert begin_of(admin, "scarce", 1) == 0
+
+
+def test_the_last_read_of_a_fault_test_passes_a_record_that_is_lost(
+    kafka: testing.LocalCluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    """The high watermark stays behind the lost record. A read that waited for the record would be
+    called too short, and the checker would not look for lost records."""
+    log = client.create_log(LOG, kafka_partitions=PARTITIONS, ranges=1)
+    log.append("lost", b"1")
+    log.delete_key("lost")
+
+    async def run() -> None:
+        recorder, rng = Recorder(tmp_path / "history", time.monotonic_ns), random.Random(1)
+        process = Process(
+            1, kafka.servers, LOG, recorder, rng, pace=Pace(1.0, rng), nodes=3, timeout_s=30.0,
+            kafka=addresses(kafka),
+        )  # fmt: skip
+        await read_topic(process)
+        await process.close()
+        recorder.close()
+        answer = recorder.events[-1].value
+        assert [high for _, high in answer["ends"].values() if high] == [2]
+        assert answer["left"] == []
+
+    asyncio.run(run())
 
 
 def alter(admin: AdminClient, topic: str, *, whole: bool = False, **settings: str | None) -> None:
