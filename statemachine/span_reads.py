@@ -300,11 +300,13 @@ class Sieve:
         return start <= min(keys) and (end is None or max(keys) < end)
 
     def shows_all(self, seq: int) -> bool:
-        """Whether no entry from that seq on is hidden, whatever its key is."""
-        marks = self._view.marks
+        """Whether no entry of the span from that seq on is hidden, whatever its key is."""
+        marks, (start, end) = self._view.marks, self._span
+        # Each Kafka partition of a range may be trimmed for itself.
+        trims = marks.trims.values if end is None else marks.trims.over(start, end, end)
         return (
             not (self._view.floors or self._view.before)
-            and max(marks.trims.values) <= seq
+            and max(trims) <= seq
             and max(marks.snapshots.values) <= seq
             and all(mark.before <= seq for mark in marks.compactions.values)
         )

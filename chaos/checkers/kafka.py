@@ -34,12 +34,13 @@ def kafka(history: History) -> Result:
         result.anomalies += rule(account)
     if account.final is None:
         result.unknown.append("there is no read of everything at the end")
-    elif account.final.answer["left"]:
-        left = ", ".join(account.final.answer["left"])
-        result.unknown.append(f"the read at the end did not reach the end of partition {left}")
     else:
         result.anomalies += _lost(account)
-        result.anomalies += _unseen(account)
+        if account.final.answer["left"]:
+            left = ", ".join(account.final.answer["left"])
+            result.unknown.append(f"the read at the end did not reach the end of partition {left}")
+        else:
+            result.anomalies += _unseen(account)
     result.counts = {
         "records acknowledged": sum(one.acked for one in account.records.values()),
         "records of unknown outcome": sum(not one.acked for one in account.records.values()),
@@ -191,11 +192,14 @@ def _watermarks(account: KafkaAccount) -> Iterator[Anomaly]:
 
 
 def _ends(account: KafkaAccount) -> Iterator[Anomaly]:
-    """Find high watermarks that are not the offset behind a record."""
+    """Find high watermarks that are not the offset behind a record. Only the read at the end tells
+    whether a record of unknown outcome is there, as far as the read came."""
     lows = {(told.operation.index, told.partition): told.number for told in account.lows}
     for told in account.highs:
         if told.number == lows[told.operation.index, told.partition]:
             continue  # an empty partition
+        if told.number > account.read_to(told.partition):
+            continue
         if account.last_below(told.partition, told.number) != told.number - 1:
             message = (
                 f"the high watermark of partition {told.partition} is {told.number}, and no record "
@@ -258,8 +262,7 @@ def _is_late(account: KafkaAccount, floor: Told, found: Told) -> bool:
     the higher one: the request may arrive after those that followed it, as with Kafka."""
     of = [one for one in account.commits if one.partition == floor.partition]
     since = {
-        one.operation.process: one.operation.index for one in of
-        if one.is_sure and one.offset == floor.number
+        one.operation.process: one.operation.index for one in of if one.offset == floor.number
     }  # fmt: skip
     return any(
         not one.is_sure and one.offset <= found.number
@@ -269,11 +272,11 @@ def _is_late(account: KafkaAccount, floor: Told, found: Told) -> bool:
 
 
 def _lost(account: KafkaAccount) -> Iterator[Anomaly]:
-    """Find records that are not there at the end."""
+    """Find records that are not there at the end, as far as the read came."""
     assert account.final is not None
     left = {value for rows in account.at_end.values() for value in rows.values()}
     for record in account.records.values():
-        if record.acked and record.value not in left:
+        if record.acked and record.value not in left and account.has_read(*record.place):
             message = (
                 f"{record.value} was acknowledged at offset {record.offset} of partition "
                 f"{record.partition}, and is not there at the end"
@@ -282,7 +285,8 @@ def _lost(account: KafkaAccount) -> Iterator[Anomaly]:
             yield _anomaly("lost", message, record.partition, "S2", *operations)
     told: set[Place] = set()
     for place, value, one in account.seen:
-        if place[1] not in account.at_end.get(place[0], {}) and place not in told:
+        is_there = place[1] in account.at_end.get(place[0], {}) or not account.has_read(*place)
+        if not is_there and place not in told:
             told.add(place)
             message = f"{value} was polled at {_at(place)}, and is not there at the end"
             yield _anomaly("vanished", message, place[0], "S2", one, account.final)

@@ -4,6 +4,7 @@ Offsets give the order of a partition's records, so that each rule takes n log n
 consumer got of one partition, from an assignment to the next.
 """
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -24,6 +25,11 @@ class Record:
     acked: bool = False
     offset: int | None = None
     """The offset of the acknowledgement, where there is one."""
+
+    @property
+    def place(self) -> tuple[int, int | None]:
+        """The partition, and the offset if it is known."""
+        return self.partition, self.offset
 
 
 @dataclass(slots=True)
@@ -102,6 +108,19 @@ class KafkaAccount:
         offsets = self._known.get(partition, [])
         at = bisect_left(offsets, end)
         return offsets[at - 1] if at else None
+
+    def read_to(self, partition: int) -> float:
+        """Return the offset below which the read at the end has got all records of a partition."""
+        if self.final is None:
+            return 0
+        if str(partition) not in self.final.answer["left"]:
+            return math.inf
+        return max(self.at_end.get(partition, ()), default=-1) + 1
+
+    def has_read(self, partition: int, offset: int | None) -> bool:
+        """Return whether the read at the end has passed an offset; None: one that is not known."""
+        to = self.read_to(partition)
+        return to == math.inf or (offset is not None and offset < to)
 
     def places(self) -> Iterator[tuple[Place, str | None, Operation]]:
         """Yield each place with the value that somebody saw there, or was acknowledged there."""

@@ -66,10 +66,10 @@ def _producer(process: Process) -> "KafkaProducer":
     return KafkaProducer(process.kafka, process.timeout_s, more)
 
 
-def _consumer(process: Process, group: str) -> "KafkaConsumer":
+def _consumer(process: Process, group: str, *, tells_ends: bool = False) -> "KafkaConsumer":
     from .kafka_clients import KafkaConsumer
 
-    return KafkaConsumer(process.kafka, group)
+    return KafkaConsumer(process.kafka, group, tells_ends=tells_ends)
 
 
 class Sender(Idle):
@@ -262,8 +262,9 @@ class Watcher(Idle):
 
 
 async def read_topic(process: Process) -> None:
-    """Run one `final` operation: a new consumer reads every partition from its begin to its end."""
-    consumer = _consumer(process, GROUP)
+    """Run one `final` operation: a new consumer reads every partition from its begin to its end.
+    Where the last record is lost, the consumer says that nothing more comes up to the end."""
+    consumer = _consumer(process, GROUP, tells_ends=True)
 
     async def act() -> dict[str, Any]:
         loop = asyncio.get_running_loop()
@@ -277,6 +278,7 @@ async def read_topic(process: Process) -> None:
             taken = await consumer.consume(_TAKE_S, 1_000)
             for partition, offset, value in taken["events"]:
                 keys[str(partition)].append([offset, value])
+            left -= {at for at in left if consumer.reached(at) >= ends[at][1]}
             left -= {at for at in left if keys[at] and keys[at][-1][0] + 1 >= ends[at][1]}
         return {"keys": keys, "ends": ends, "offsets": committed, "left": sorted(left)}
 

@@ -111,16 +111,20 @@ class KafkaProducer(_Threaded):
 
 
 class KafkaConsumer(_Threaded):
-    """A consumer of a group, or with partitions that are assigned to it."""
+    """A consumer of a group, or with partitions that are assigned to it. With `tells_ends` the
+    consumer says where it has found nothing more."""
 
-    def __init__(self, servers: str, group: str) -> None:
+    def __init__(self, servers: str, group: str, *, tells_ends: bool = False) -> None:
         super().__init__()
         self._events: list[Any] = []
+        self._reached: dict[str, int] = {}
+        """By partition, the offset at which there was nothing more."""
         self._assigned: set[int] = set()
         self._consumer = Consumer({
             **_COMMON, "bootstrap.servers": servers, "group.id": group, "enable.auto.commit": False,
             "auto.offset.reset": "earliest", "session.timeout.ms": 6_000,
             "heartbeat.interval.ms": 500, "fetch.wait.max.ms": 200, "socket.timeout.ms": 6_000,
+            "enable.partition.eof": tells_ends,
         })  # fmt: skip
 
     async def subscribe(self) -> None:
@@ -155,6 +159,9 @@ class KafkaConsumer(_Threaded):
             if message is None:
                 continue
             error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                self._reached[str(message.partition())] = message.offset() or _NONE
+                continue
             if error is not None:
                 errors.append(error.name())
                 if error.fatal():
@@ -172,6 +179,10 @@ class KafkaConsumer(_Threaded):
             if known is not None and known[1] >= _NONE:
                 ends[str(partition)] = known[1]
         return {"events": events, "ends": ends} | ({"errors": errors} if errors else {})
+
+    def reached(self, partition: str) -> int:
+        """Return an offset up to which the consumer has taken everything, 0 if unknown."""
+        return self._reached.get(partition, _NONE)
 
     async def commit(self, places: Sequence[Place]) -> None:
         """Commit offsets. Raises Unavailable: librdkafka repeats requests by itself, so the outcome

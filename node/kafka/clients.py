@@ -26,7 +26,7 @@ from .admin import Admin
 from .describing import Describing
 from .fetching import Fetching
 from .idempotent import Ids
-from .producing import Memory, Producing
+from .producing import Compacts, Memory, Producing
 from .room import Room
 from .topics import Topics
 
@@ -66,11 +66,11 @@ class Client:
 
     def __init__(
         self, cluster: Cluster, ids: Ids, shared: "Shared", *, node_id: int, brokers: Brokers,
-        auto_partitions: int,
+        auto_partitions: int, compacts: Compacts,
     ) -> None:  # fmt: skip
         self._cluster = cluster
         self.topics = Topics(cluster)
-        self.producing = Producing(cluster, self.topics, ids, shared.memory)
+        self.producing = Producing(cluster, self.topics, ids, shared.memory, compacts=compacts)
         self.fetching = Fetching(cluster, self.topics, shared.answers)
         self.describing = Describing(
             cluster, self.topics, node_id=node_id, brokers=brokers, auto_partitions=auto_partitions

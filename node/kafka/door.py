@@ -26,6 +26,7 @@ from .coordinator import Coordinator
 from .grouping import Grouping
 from .idempotent import ids_of, open_id
 from .many import decoded, encoded
+from .producing import Compacts
 from .session import HANDSHAKE, Access, OnRefused, Session
 from .topics import Topics
 from .wire import Malformed, Reader
@@ -44,13 +45,14 @@ class KafkaDoor:
     """Serves the requests of all connections. `dial` makes a client of the cluster, and `token`
     returns the node's own token for each dial. `accesses` knows who may ask; `producer_key` returns
     the secret of the grants; `most` bounds the clients; `requests` counts by API. `node_id`,
-    `brokers` and `auto_partitions` as in `Describing`.
+    `brokers` and `auto_partitions` as in `Describing`, `compacts` as in `Producing`.
     """
 
     def __init__(
         self, dial: Callable[[Token], Cluster], token: Token, accesses: Accesses, *,
         node_id: int, brokers: Brokers, producer_key: Callable[[], bytes],
         most: Callable[[], int], on_refused: OnRefused, requests: Counter, auto_partitions: int,
+        compacts: Compacts,
     ) -> None:  # fmt: skip
         self._accesses = accesses
         self._on_refused = on_refused
@@ -64,7 +66,7 @@ class KafkaDoor:
             ids = ids_of(owner, producer_key) if owner else open_id
             return Client(
                 dial(shown), ids, self._shared, node_id=node_id, brokers=brokers,
-                auto_partitions=auto_partitions,
+                auto_partitions=auto_partitions, compacts=compacts,
             )  # fmt: skip
 
         self._clients = Clients(client, most)

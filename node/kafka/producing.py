@@ -51,6 +51,10 @@ _RECORD_COST: Final = 300
 """Memory of a record beside its bytes, about."""
 _ACKS: Final = (-1, 0, 1)
 
+Compacts = Callable[[int], bool | None]
+"""Returns whether the log with an id is compacted, as this node knows by now; None: the node does
+not know the log yet."""
+
 Begun = AppendBatch | asyncio.Task[Place] | Appended
 Settled = Callable[[], Awaitable[list[Appended]]]
 
@@ -68,12 +72,15 @@ class Producing:
     """Serves requests to append. `ids` gives producers their ids. All calls run on the loop's
     thread, except unpacking."""
 
-    def __init__(self, cluster: Cluster, topics: Topics, ids: Ids, memory: Memory) -> None:
+    def __init__(
+        self, cluster: Cluster, topics: Topics, ids: Ids, memory: Memory, *, compacts: Compacts
+    ) -> None:
         self._cluster = cluster
         self._topics = topics
         self._idempotent = Idempotent(cluster, ids, memory.under_way)
         self._room = memory.batches
         self._threads = memory.threads
+        self._compacts = compacts
 
     async def begin(self, request: Produce, host: str) -> Settled:
         """Hand the batches of a client on this host over; return what waits for their outcomes."""
@@ -141,7 +148,9 @@ class Producing:
 
     async def _columns(self, topic: Topic, partition: int, plain: bytes, count: int) -> Columns:
         """Return the entries of the records of a batch. Raises Refused, LimitExceeded."""
-        keyed = topic.routes.compacts
+        # The client of the cluster asks for the policy seldom, and somebody may have changed it.
+        compacts = None if topic.log_id is None else self._compacts(topic.log_id)
+        keyed = topic.routes.compacts if compacts is None else compacts
         columns = record_columns.decoded(prefix(partition), plain, count, keyed=keyed)
         if columns is None:
             columns = await self._rows(partition, plain, count, keyed=keyed)

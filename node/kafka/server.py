@@ -312,12 +312,16 @@ async def opened(
         told = {node: at for node, at in view.kafka.items() if heard is None or node in heard}
         return {**told, node_id: own}
 
+    def compacts(log_id: int) -> bool | None:
+        known = view.metadata.logs.get(log_id)
+        return None if known is None else known.policy.cleanup == "compact"
+
     dials = connections_max // _DIALS_SHARE
     door = KafkaDoor(
         dialler(config), own_token(config, lambda: accesses.is_on), accesses, node_id=node_id,
         brokers=brokers, producer_key=lambda: view.metadata.producer_key,
         on_refused=audit.turned_away, requests=metrics.kafka_requests,
-        auto_partitions=config.kafka_auto_create,
+        auto_partitions=config.kafka_auto_create, compacts=compacts,
         most=lambda: min(CLIENTS_MAX, max(1, dials // max(1, len(view.metadata.nodes)))),
     )  # fmt: skip
     server = KafkaServer(door, accesses, tls, connections_max=connections_max - dials)

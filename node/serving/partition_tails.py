@@ -135,8 +135,9 @@ def _rows(replica: RangeReplica, found: list[tuple[int, int]]) -> Iterator[list[
 
 
 def _begin(floor: int, last: int) -> int:
-    """Return where a partition with this floor and last seq begins; nothing is below seq 1."""
-    return 0 if floor <= 1 else min(floor, last + 1)
+    """Return where a partition with this floor and last seq begins; nothing is below seq 1. The
+    floor of a partition that never had an entry, of which `last` is 0, is that of other keys."""
+    return 0 if floor <= 1 or not last else min(floor, last + 1)
 
 
 async def _until_news(replica: RangeReplica, body: Body) -> None:

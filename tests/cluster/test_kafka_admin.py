@@ -1,7 +1,10 @@
 """Administration by Kafka clients against real nodes: settings, removed records, removed groups."""
 
+import asyncio
 import contextlib
+import random
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,10 @@ from kafka_raw import Raw, addresses, kafka_cluster, started
 
 import lognode
 from lognode import testing
+from lognode.chaos.history import Recorder
+from lognode.chaos.process import Pace, Process
+from lognode.chaos.workloads.kafka import PARTITIONS, read_topic
+from lognode.chaos.workloads.parts import LOG
 from lognode.node.kafka import api, codes
 
 pytestmark = pytest.mark.cluster
@@ -123,6 +130,45 @@ def test_S6_records_below_an_offset_are_removed_and_the_begin_follows(
         assert struct.unpack(">qh", answer[-10:]) == (-1, code), topic
 
 
+def test_S6_a_partition_that_never_had_a_record_begins_at_0(
+    kafka: testing.LocalCluster, client: lognode.Client, admin: AdminClient
+) -> None:
+    """The retention of the range has passed the partition: a consumer at 0 is not out of range."""
+    client.create_log("scarce", kafka_partitions=2, ranges=1, retention_ms=1)
+    offsets = produced(kafka, "scarce", 0, 3)
+    testing.eventually(
+        lambda: begin_of(admin, "scarce", 0) == offsets[-1] + 1, what="retention", timeout_s=60
+    )
+    for offset in (ALL, 0):
+        assert removed(admin, "scarce", 1, offset) == 0
+    assert begin_of(admin, "scarce", 1) == 0
+
+
+def test_the_last_read_of_a_fault_test_passes_a_record_that_is_lost(
+    kafka: testing.LocalCluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    """The high watermark stays behind the lost record. A read that waited for the record would be
+    called too short, and the checker would not look for lost records."""
+    log = client.create_log(LOG, kafka_partitions=PARTITIONS, ranges=1)
+    log.append("lost", b"1")
+    log.delete_key("lost")
+
+    async def run() -> None:
+        recorder, rng = Recorder(tmp_path / "history", time.monotonic_ns), random.Random(1)
+        process = Process(
+            1, kafka.servers, LOG, recorder, rng, pace=Pace(1.0, rng), nodes=3, timeout_s=30.0,
+            kafka=addresses(kafka),
+        )  # fmt: skip
+        await read_topic(process)
+        await process.close()
+        recorder.close()
+        answer = recorder.events[-1].value
+        assert [high for _, high in answer["ends"].values() if high] == [2]
+        assert answer["left"] == []
+
+    asyncio.run(run())
+
+
 def alter(admin: AdminClient, topic: str, *, whole: bool = False, **settings: str | None) -> None:
     """Change settings, whose names have `_` for `.`; None: back to the default."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -174,6 +220,31 @@ def test_settings_of_a_topic_change(
     with pytest.raises(KafkaException, match="INVALID_PARTITIONS"):
         admin.create_partitions([NewPartitions("altered", 5)])["altered"].result(20)
     assert log.describe()["policy"]["kafka_partitions"] == 2
+
+
+def test_a_producer_that_goes_on_needs_keys_once_its_topic_is_compacted(
+    kafka: testing.LocalCluster, client: lognode.Client, admin: AdminClient
+) -> None:
+    """Its own metadata come again after minutes. Until then compaction would drop all but the last
+    of the records without a key, though each was acknowledged."""
+    client.create_log("tidied", kafka_partitions=1, ranges=1)
+    producer = Producer({"bootstrap.servers": addresses(kafka)})
+    found: list[int] = []
+
+    def told(error: Any, _: Any) -> None:
+        found.append(0 if error is None else error.code())
+
+    def is_refused() -> bool:
+        producer.produce("tidied", b"1", on_delivery=told)
+        assert producer.flush(30) == 0
+        return found[-1] != codes.NONE
+
+    assert not is_refused()
+    alter(admin, "tidied", cleanup_policy="compact")
+    testing.eventually(is_refused, what="a record without a key is refused", timeout_s=10)
+    assert found[-1] == codes.INVALID_RECORD
+    alter(admin, "tidied", cleanup_policy=None)
+    testing.eventually(lambda: not is_refused(), what="a record is taken", timeout_s=10)
 
 
 def committed(kafka: testing.LocalCluster, group: str, topic: str) -> int:

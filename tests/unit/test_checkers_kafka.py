@@ -140,6 +140,25 @@ def test_a_commit_without_an_outcome_may_come_after_the_next_commit() -> None:
     assert queue.names() == []
 
 
+def test_a_late_commit_may_follow_one_whose_acknowledgement_is_lost() -> None:
+    queue = _good()
+    queue.commit(2, 9, type="fail")
+    queue.commit(2, 10, type="fail")
+    queue.committed(10)
+    queue.committed(9)
+    assert queue.names() == []
+
+
+def test_a_record_of_unknown_outcome_that_nobody_has_read_yet_may_be_at_the_end() -> None:
+    """No read at the end has come so far as to say that no record is there."""
+    queue = _good()
+    queue.send(None, type="info")
+    queue.offsets(0, 21)
+    assert kafka(History(queue.story.events)).anomalies == []
+    queue.there[30] = "v4"
+    assert queue.names(without=[30], left=["0"]) == []
+
+
 def _lost(queue: Queue) -> list[str]:
     queue.send(20)
     return queue.names(without=[20])
@@ -327,10 +346,27 @@ def test_each_anomaly_is_found(tell: Callable[[Queue], list[str]], names: list[s
     assert tell(_good()) == names
 
 
-def test_a_read_that_did_not_reach_the_end_says_nothing() -> None:
-    result = _good().result(left=["0"])
+def test_a_read_that_did_not_reach_the_end_says_nothing_of_what_lies_behind() -> None:
+    queue = _good()
+    queue.send(20)
+    result = queue.result(without=[20], left=["0"])
     assert result.verdict == "unknown"
+    assert result.anomalies == []
     assert "the end of partition 0" in result.unknown[0]
+
+
+def test_a_read_that_did_not_reach_the_end_has_passed_what_is_lost() -> None:
+    queue = _good()
+    queue.send(20, 21)
+    queue.consume(2, 20, 21)
+    assert queue.names(without=[20], left=["0"]) == ["lost", "vanished"]
+
+
+def test_a_partition_that_was_not_read_to_its_end_hides_nothing_of_others() -> None:
+    queue = _good()
+    queue.send(20)
+    queue.consume(2, 20)
+    assert queue.names(without=[20], left=["1"]) == ["lost", "vanished"]
 
 
 def test_a_history_without_a_read_at_the_end_is_unknown() -> None:

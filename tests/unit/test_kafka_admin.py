@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from typing import Any
 
 import kafka_wire as wire
 import pytest
@@ -108,6 +109,12 @@ def test_answers_are_encoded() -> None:
     ) + wire.array([topic + wire.array([struct.pack(">ih", 1, 0)])])
 
 
+def described_by(node: int) -> Describing:
+    """What a node without a cluster tells."""
+    absent: Any = None
+    return Describing(absent, absent, node_id=node, brokers=dict, auto_partitions=0)
+
+
 def test_the_partitions_of_a_topic_are_those_of_its_ranges() -> None:
     """Nodes without a port for Kafka clients are in no list; a range without any is served here."""
     ranges = [
@@ -116,7 +123,7 @@ def test_the_partitions_of_a_topic_are_those_of_its_ranges() -> None:
         {"start": b"\0\3", "end": None, "members": [1, 3], "leader": 3},
     ]
     log = {"policy": {"kafka_partitions": 5}, "ranges": ranges}
-    describing = Describing(None, None, node_id=7, brokers=dict)  # type: ignore[arg-type]
+    describing = described_by(7)
     found = list(describing._partitions(log, {1, 2}))
     assert [(row.partition, row.leader, row.replicas) for row in found] == [
         (0, 2, [1, 2]), (1, 2, [1, 2]), (2, 7, [7]), (3, 1, [1]), (4, 1, [1]),
@@ -131,7 +138,7 @@ def test_no_turn_of_the_loop_describes_many_partitions() -> None:
 
     async def run() -> None:
         nonlocal turns
-        describing = Describing(None, None, node_id=1, brokers=dict)  # type: ignore[arg-type]
+        describing = described_by(1)
         topics = [in_slices(describing._partitions(log, {1})) for _ in range(16)]
         asked = asyncio.gather(*topics)
         while not asked.done():

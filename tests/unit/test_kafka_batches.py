@@ -301,7 +301,9 @@ def test_a_small_batch_that_unpacks_to_much_is_unpacked_beside_the_loop(
     async def run() -> None:
         cluster = Cluster((("127.0.0.1", 1),))
         shared = Shared()
-        producing = Producing(cluster, Topics(cluster), open_id, shared.memory)
+        producing = Producing(
+            cluster, Topics(cluster), open_id, shared.memory, compacts=lambda _: None
+        )
         asyncio.get_running_loop().call_soon(turns.append, 1)
         try:
             with contextlib.suppress(Refused):
@@ -322,7 +324,9 @@ def test_batches_that_wait_have_bounded_memory_and_a_share_for_each_host() -> No
     async def run() -> None:
         cluster = Cluster((("127.0.0.1", 1),))
         shared = Shared()
-        producing = Producing(cluster, Topics(cluster), open_id, shared.memory)
+        producing = Producing(
+            cluster, Topics(cluster), open_id, shared.memory, compacts=lambda _: None
+        )
         async with contextlib.AsyncExitStack() as stack:
 
             async def begin(host: str) -> Any:

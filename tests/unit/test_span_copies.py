@@ -118,6 +118,19 @@ def test_entries_behind_a_trim_come_from_a_copy(log: Lineages) -> None:
     assert state.store.copies.bytes > 0
 
 
+def test_a_trim_of_other_keys_does_not_stand_in_the_way_of_a_copy(log: Lineages) -> None:
+    fill(log, 2)
+    (state,) = log.ranges
+    trims = [[b"key 2", b"key 3", 9_000], [b"key 6", None, 9_000]]
+    assert log.do(state, commands.TRIM_SPANS, trims)["status"] == "ok"
+    page, _ = in_turns(
+        state, Turns(), b"key 5", b"key 6", 1, limit=5_000, bytes_max=limits.MIB, columns=True
+    )
+    assert page.chunks
+    for start, end in ((b"key 5", b"key 6"), (b"key 2", b"key 6"), (b"key 5", None)):
+        assert walk(state, (start, end), columns=True) == walk(state, (start, end), columns=False)
+
+
 def test_a_key_that_was_trimmed_stays_hidden(log: Lineages) -> None:
     fill(log, 3)
     (state,) = log.ranges
