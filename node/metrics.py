@@ -479,7 +479,7 @@ class Metrics:
         self.cached_bytes = Gauge(
             "lognode_cached_bytes",
             "Bytes that this node keeps in memory to read them faster: the newest log entries of "
-            "all groups, blocks of segments, and unpacked batches of memtables.",
+            "all groups, blocks and copies of segments, and unpacked batches of memtables.",
             ("cache",), registry=registry,
         )  # fmt: skip
 

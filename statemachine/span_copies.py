@@ -7,7 +7,8 @@ all blocks of its span, decoded once, and the order of seq, which the segment ha
 costs a copy of its bytes, and no Python.
 
 A copy is made in many turns, and used once it is whole. All copies together have a bound; a copy
-that a reader still uses does not go for another. A read without a copy goes on block by block.
+that a reader still uses does not go for another. A read without a copy goes on block by block. The
+headers of a copy that goes are freed in many turns, too, and count until then.
 """
 
 from collections import OrderedDict
@@ -39,10 +40,15 @@ _SMALL_BYTES: Final = limits.MIB
 _READ_BYTES: Final = limits.MIB
 _READ_PIECES: Final = 16
 """What one call reads: bytes of entries, and pieces of the order of seq; about 2 ms."""
-_BLOCK_COST: Final = 16 * limits.KIB
-"""The cost of a block besides its bytes in the file, 30 us."""
+_BLOCK_COST: Final = 24 * limits.KIB
+_ENTRY_COST: Final = 96
+_HEADERS_COST: Final = 512
+"""The cost of a block besides its bytes in the file, of an entry, and of the headers of an entry:
+50, 0.2 and 1 us. A file of entries that compress well has few bytes for many entries."""
 _PIECE_COST: Final = 32 * limits.KIB
 """The cost of looking for the entries of a span among those of a piece."""
+_FREED: Final = 8_192
+"""The headers of entries that a read frees, of copies that were dropped: a millisecond."""
 _UNUSED: Final = 128
 """After so many reads of others, a copy that was not read may go."""
 _NOTED_MAX: Final = 1_024
@@ -59,6 +65,8 @@ class SpanCopies:
         self._copies: OrderedDict[_Name, _Copy] = OrderedDict()
         """The copy that was used last at the end."""
         self._noted: OrderedDict[tuple[bytes, int], None] = OrderedDict()
+        self._leaving: list[tuple[dict[int, Headers], int]] = []
+        """The headers of dropped copies, and the memory that is counted for them."""
         self._given_up: OrderedDict[_Name, int] = OrderedDict()
         """Copies for which there was no room, and the number of the read that found so."""
         self._reads = 0
@@ -80,6 +88,7 @@ class SpanCopies:
         """Return the copy of the entries with these ranks, which are some. None: there is none, and
         there shall be none now. Raises TurnOver, NotPrepared while the copy is being made."""
         self._reads += 1
+        self._free()
         name = segment.content_id, ranks.start, ranks.stop
         if self._reads - self._given_up.get(name, -_UNUSED) < _UNUSED:
             return None
@@ -119,7 +128,23 @@ class SpanCopies:
             self._given_up.popitem(last=False)
 
     def _drop(self, name: _Name) -> None:
-        self.bytes -= self._copies.pop(name).size
+        copy = self._copies.pop(name)
+        self.bytes -= copy.size
+        if copy.headers:
+            size = min(copy.extra, copy.size)
+            self._leaving.append((copy.headers, size))
+            self.bytes += size
+
+    def _free(self) -> None:
+        """Free some headers of dropped copies: half a million at once take 50 ms."""
+        if not self._leaving:
+            return
+        headers, size = self._leaving[-1]
+        for _ in range(min(_FREED, len(headers))):
+            headers.popitem()
+        if not headers:
+            self._leaving.pop()
+            self.bytes -= size
 
 
 def touches_all(segment: Segment, ranks: range, page: Page) -> bool:
@@ -158,9 +183,13 @@ class _Copy:
         """ABSENT as 0: `_absent` has the positions."""
         self._absent = np.zeros(count, np.bool_)
         self._keys, self._values = bytearray(), bytearray()
-        self._headers: dict[int, Headers] = {}
+        self.headers: dict[int, Headers] = {}
+        """The headers by position."""
+        self.extra = 0
+        """Their memory."""
+        self._with_headers = 0
+        """How many entries of the last block had headers."""
         self._snapshots: set[int] = set()
-        self._extra = 0
         self.size = size
         """The memory that is counted for this copy."""
         self.used = 0
@@ -172,13 +201,17 @@ class _Copy:
     def grown(self) -> int:
         """The memory that the copy takes by now."""
         texts = len(self._keys) + len(self._values)
-        return texts + self._extra + _ENTRY_BYTES * len(self._seqs)
+        return texts + self.extra + _ENTRY_BYTES * len(self._seqs)
 
     def step(self, store: "SegmentStore", segment: Segment) -> bool:
         """Decode a block; return whether the copy was whole before. Raises as `SpanCopies.of`."""
         if self._next == self._behind:
             return True
-        store.spend(segment.footer.sizes[self._next] + _BLOCK_COST)
+        footer = segment.footer
+        store.spend(
+            _BLOCK_COST + footer.sizes[self._next] + _ENTRY_COST * footer.length(self._next)
+            + _HEADERS_COST * self._with_headers
+        )  # fmt: skip
         block = segment.decoded(self._next, Block)
         self._take(block.chunk(0, block.count))
         self._next += 1
@@ -206,8 +239,9 @@ class _Copy:
         self._keys += chunk.keys
         self._values += chunk.values
         for place, headers in (chunk.headers or {}).items():
-            self._headers[at + place] = headers
-            self._extra += headers_bytes(headers) + _HEADER_BYTES * (1 + len(headers))
+            self.headers[at + place] = headers
+            self.extra += headers_bytes(headers) + _HEADER_BYTES * (1 + len(headers))
+        self._with_headers = len(chunk.headers or ())
         self._snapshots.update(map(at.__add__, chunk.snapshots or ()))
         self._at = behind
 
@@ -218,6 +252,8 @@ class _Copy:
         the page's position behind them. `last`: the end of the segment's seqs. Raises TurnOver,
         NotPrepared."""
         left = _READ_BYTES
+        # Entries with headers are looked at one by one.
+        entries_left = ENTRIES_A_TURN if self.headers else page.entries_left
         pieces = segment.pieces_from(page.next)
         for ordinal in pieces[:_READ_PIECES]:
             store.spend(_PIECE_COST)
@@ -231,7 +267,7 @@ class _Copy:
             if (self._seqs[places] != wanted).any():
                 raise segment.damage(f"piece {ordinal} of its seq order leads to other seqs")
             before = page.size
-            done = self._put_some(places, min(left, page.bytes_left), page)
+            done = self._put_some(places[:entries_left], left, page)
             # The position first: a turn that is over ends the page where the position is.
             if done:
                 page.next = int(wanted[done - 1]) + 1
@@ -243,6 +279,7 @@ class _Copy:
                 return
             page.next = int(seqs[-1]) + 1
             left -= page.size - before
+            entries_left -= done
             store.spend(page.size - before)
         self.is_over = len(pieces) <= _READ_PIECES
         if self.is_over:
@@ -250,19 +287,22 @@ class _Copy:
 
     def _put_some(self, places: Numbers, bytes_max: int, page: Page) -> int:
         """Put the first of the entries at these places that have room; return how many."""
-        # Entries with headers are looked at one by one.
-        most = min(page.entries_left, ENTRIES_A_TURN) if self._headers else page.entries_left
-        some = places[:most]
+        some = places[: page.entries_left]
         if not len(some):
             return 0
         sizes = self._key_lengths[some] + self._value_lengths[some] + ENTRY_BYTES
-        if self._headers:
+        if self.headers:
             sizes += np.fromiter(
-                (headers_bytes(self._headers.get(at)) for at in some.tolist()), np.int64, len(some)
+                (headers_bytes(self.headers.get(at)) for at in some.tolist()), np.int64, len(some)
             )
-        fitting = int((sizes.cumsum() + CHUNK_BYTES).searchsorted(bytes_max, "right"))
-        if not fitting and not page.begun:
+        ends = sizes.cumsum() + CHUNK_BYTES
+        fitting = int(ends.searchsorted(min(bytes_max, page.bytes_left), "right"))
+        # A turn reads one entry at least, and a page has one at least.
+        is_first = bytes_max == _READ_BYTES and ends[0] <= page.bytes_left
+        if not fitting and (is_first or not page.begun):
             fitting = 1
+        # Further parts of a page would only look for the same entry again.
+        page.refused = fitting < len(some) and bool(ends[fitting] > page.bytes_left)
         if fitting:
             page.take(self._chunk(some[:fitting]), int(sizes[:fitting].sum()) + CHUNK_BYTES)
         return fitting
@@ -271,10 +311,10 @@ class _Copy:
         lengths = self._key_lengths[places]
         widths = self._value_lengths[places]
         headers, snapshots = {}, []
-        if self._headers or self._snapshots:
+        if self.headers or self._snapshots:
             for at, place in enumerate(places.tolist()):
-                if place in self._headers:
-                    headers[at] = self._headers[place]
+                if place in self.headers:
+                    headers[at] = self.headers[place]
                 if place in self._snapshots:
                     snapshots.append(at)
         widths[self._absent[places]] = ABSENT

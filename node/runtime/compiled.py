@@ -4,13 +4,13 @@ import os
 import platform
 from typing import Final
 
-from ...client.protocol.native import native, packing
+from ...client.protocol.native import load, native, packing
 from ...statemachine.compiled import building, memtables
 from .wal_writer import compiled as writer
 
 MODULES: Final = {
     "_native": native, "_packing": packing, "_memtable": memtables, "_building": building,
-    "_writer": writer,
+    "_codec": load("..kafka._codec", __package__), "_writer": writer,
 }  # fmt: skip
 
 

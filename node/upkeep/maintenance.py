@@ -247,5 +247,6 @@ class Maintenance:
             ("log", lambda: sum(log.cached_bytes for log in self._wal.groups.values())),
             ("blocks", lambda: host.store.block_bytes),
             ("columns", lambda: host.store.columns.bytes),
+            ("copies", lambda: host.store.copies.bytes),
         ):
             metrics.cached_bytes.labels(cache).set_function(held)

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--value-bytes", type=int, default=1_024)
     parser.add_argument("--ranges", type=int, default=4)
     parser.add_argument("--rate", type=float, default=50.0, help="polls a second (default 50)")
-    parser.add_argument("--seconds", type=float, help="of polls of each kind (default 60)")
+    parser.add_argument("--seconds", type=float, help="seconds of each kind of poll (default 60)")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     around = harness.environment()

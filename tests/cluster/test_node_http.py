@@ -121,6 +121,7 @@ def test_metrics_are_prometheus_text_with_bounded_labels(tmp_path: Path) -> None
             assert samples["lognode_cached_bytes", ("cache", "log")] > 0
             assert samples["lognode_cached_bytes", ("cache", "blocks")] >= 0
             assert samples["lognode_cached_bytes", ("cache", "columns")] >= 0
+            assert samples["lognode_cached_bytes", ("cache", "copies")] == 0
             assert samples["lognode_damaged_replicas",] == 0
             assert samples["lognode_requests_total", ("op", "append"), ("result", "OK")] >= 1
             assert (

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from lognode.client.protocol.native import native, packing
 from lognode.node import main as node_main
 from lognode.node.metrics import Metrics
-from lognode.node.runtime import commit
+from lognode.node.runtime import commit, compiled
 from lognode.statemachine.compiled import memtables
 
 
@@ -72,6 +73,12 @@ def test_a_build_leaves_its_commit_in_a_file(tmp_path: Path) -> None:
     assert commit.of_file(tmp_path) == ""
     (tmp_path / commit.FILE).write_text("0123456789ab\n")
     assert commit.of_file(tmp_path) == "0123456789ab"
+
+
+def test_the_version_looks_at_each_module_in_c() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    built = [each["name"] for each in project["tool"]["setuptools"]["ext-modules"]]
+    assert sorted(compiled.MODULES) == sorted(name.rpartition(".")[2] for name in built)
 
 
 def test_the_version_says_that_modules_in_c_are_missing() -> None:

@@ -222,3 +222,91 @@ def test_an_order_that_leads_to_other_entries_is_damage(log: Lineages) -> None:
     piece.ranks[0], piece.ranks[1] = piece.ranks[1], piece.ranks[0]
     with pytest.raises(CorruptData):
         state.read_span(b"", None, 1, limit=10, bytes_max=1 << 20, columns=True)
+
+
+def fill_alike(log: Lineages, value: bytes | None, headers: Headers | None = None) -> RangeState:
+    """Append entries whose values compress well, and return the range."""
+    (state,) = log.ranges
+    for begin in range(0, MANY, 1_000):
+        keys = [b"key %d" % n for n in range(begin, begin + 1_000)]
+        data = encode_batch(
+            keys, [value] * 1_000, producer=0, epoch=1, low=1, numbers=1,
+            headers=[headers] * 1_000 if headers else None,
+        )  # fmt: skip
+        assert log.do(state, commands.APPEND, [data], 1_000)["status"] == "ok"
+    log.flush(state)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "least"),
+    [(None, None, 4), (b"v" * 100, None, 5), (b"v" * 20, {b"a": b"b" * 20, b"c": b""}, 9)],
+)
+def test_entries_that_compress_well_count_for_a_turn(
+    log: Lineages, value: bytes | None, headers: Headers | None, least: int
+) -> None:
+    state = fill_alike(log, value, headers)
+    state.store.copies.note(b"", 1)
+    _, count = in_turns(state, Turns(), b"", None, 1, limit=50, bytes_max=1 << 20, columns=True)
+    assert count >= least
+
+
+def test_headers_of_a_dropped_copy_are_freed_in_turns(
+    log: Lineages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = fill_alike(log, b"v", {b"a": b"b"})
+    copies = state.store.copies
+    state.read_span(b"", None, 1, limit=5_000, bytes_max=1 << 20, columns=True)
+    (name,) = copies._copies
+    headers = copies._copies[name].headers
+    before = len(headers)
+    monkeypatch.setattr(span_copies, "_FREED", 5_000)
+    monkeypatch.setattr(span_copies, "_SMALL_BYTES", 0)
+    copies._drop(name)
+    for freed in range(5_000, before, 5_000):
+        assert copies.bytes > 0
+        state.read_span(b"", None, 1, limit=5, bytes_max=1 << 20, columns=True)
+        assert len(headers) == before - freed
+    state.read_span(b"", None, 1, limit=5, bytes_max=1 << 20, columns=True)
+    assert not headers
+    assert copies.bytes == 0
+
+
+def parts(state: RangeState, limit: int, bytes_max: int, first: int) -> tuple[Page, int]:
+    """Read a page part by part, as a node does; return the page and the number of parts."""
+    page = Page(next=first, limit=limit, bytes_max=bytes_max)
+    for count in range(1, 33):
+        page.extend(
+            state.read_span(
+                b"", None, page.next, limit=page.entries_left, bytes_max=page.bytes_left,
+                begun=page.begun, columns=True,
+            )
+        )  # fmt: skip
+        if page.full or not page.more:
+            return page, count
+    raise AssertionError("the page does not end")
+
+
+def test_a_page_from_a_copy_ends_where_an_entry_has_no_room(log: Lineages) -> None:
+    fill(log, 9)
+    (state,) = log.ranges
+    for most in (7, 40_000, 300_000):
+        state.store.copies.note(b"", 1)
+        page, count = parts(state, 20_000, most, 1)
+        assert page.chunks
+        assert count <= 2
+
+
+def test_the_largest_entries_do_not_end_a_page(log: Lineages) -> None:
+    (state,) = log.ranges
+    for n in range(5):
+        data = encode_batch(
+            [b"key %d" % n], [b"%d" % n * limits.value_bytes_max],
+            producer=0, epoch=1, low=1, numbers=1,
+        )  # fmt: skip
+        assert log.do(state, commands.APPEND, [data], 1_000)["status"] == "ok"
+    log.flush(state)
+    state.store.copies.note(b"", 1)
+    page, count = parts(state, 20_000, limits.page_bytes_max, 1)
+    assert len(page.chunks) == page.count == 3
+    assert count <= 4
