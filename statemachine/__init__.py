@@ -25,7 +25,8 @@ Modules
   `late_numbers`.
 - Restores of backups: `restored` applies their commands, `sparse_memtable` holds their entries.
 - Memtables: `memtable`, made of `seq_index`, `newest_table` (or `newest_positions`), `key_store`,
-  `sorted_keys` and `column_cache`. `compiled` has their functions in C (`_memtable.c`).
+  `sorted_keys`, `batch_heads` and `column_cache`. `compiled` has their functions in C
+  (`_memtable.c`).
 - Segments: `segments` is the store. `segment_format`, `segment_block`, `segment_order`,
   `segment_dictionary` and `bloom` are the parts of a file. `segment_reader` reads a file by
   `segment_pages` and `segment_file`, `block_cache` caches its blocks, `span_copies` has copies of

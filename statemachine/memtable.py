@@ -15,9 +15,12 @@ from ..client.protocol.entry_rows import entries_in
 from ..client.protocol.key_column import KeyColumn
 from ..client.protocol.records import Batch
 from ..client.protocol.types import Entry, Headers
+from . import batch_heads
+from .batch_heads import BatchHeads
 from .column_cache import ColumnCache
 from .seq_index import SeqIndex
 from .sorted_keys import SortedKeys
+from .spans import Span
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 _BYTES_BYTES: Final = 33
 """The overhead of a bytes object in CPython."""
-_BATCH_BYTES: Final = 32
+_BATCH_BYTES: Final = 32 + batch_heads.BYTES
 """The size of a batch's place in the lists of batches."""
 _PORTION_BYTES: Final = limits.MIB
 """The keys, values and headers of a portion's batches, in bytes; a single batch may have more."""
@@ -59,6 +62,7 @@ class Memtable:
         self._weights = array("q", [0])
         """The unpacked bytes of keys, values and headers before each batch; the last element is the
         total."""
+        self._heads = BatchHeads()
         self._index = SeqIndex(first_seq, cache)
         self._keys = SortedKeys(self._index.keys, cache)
         self._data_bytes = 0
@@ -92,6 +96,7 @@ class Memtable:
         self._data.append(data)
         self._timestamps.append(timestamp_ms)
         self._starts.append(position)
+        self._heads.add(keys)
         unpacked = len(data) - len(batch.packed_values) + batch.values_size
         self._weights.append(self._weights[-1] + unpacked)
         self._data_bytes += len(data) + _BYTES_BYTES
@@ -161,6 +166,17 @@ class Memtable:
             found += self._entries_of(batch, position - start, stop - start)
             position, batch = stop, batch + 1
         return found
+
+    def runs(self, begin: int, end: int, span: Span) -> Iterator[tuple[int, int]]:
+        """Yield the begins and ends of the seqs in [begin, end), all of which must be held, that
+        may have keys of the span. No batch is decoded for that."""
+        first = self.first_seq
+        low = bisect_right(self._starts, begin - first) - 1
+        high = bisect_left(self._starts, end - first)
+        starts = self._starts
+        for left, right in self._heads.runs(low, high, span):
+            until = end if right == high else first + starts[right]
+            yield max(begin, first + starts[left]), until
 
     def plain(self, begin: int, end: int) -> Plain | None:
         """Return the entries of the held seqs in [begin, end), some, without an object for each.

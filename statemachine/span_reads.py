@@ -13,7 +13,7 @@ blocks have to be decoded, and the beginnings of keys' histories found, first.
 
 import heapq
 from collections.abc import Iterator
-from itertools import dropwhile, groupby, repeat
+from itertools import chain, dropwhile, groupby, repeat
 from operator import itemgetter
 
 from ..client.protocol.key_spans import prefix_span
@@ -179,7 +179,11 @@ class SpanReads(Reads):
                 if not _put_portions(memtable, begin, until, sieve, page):
                     return
                 continue
-            for looked, seq in enumerate(memtable.held(begin, until)):
+            if begin >= until:
+                continue
+            runs = memtable.runs(begin, until, span)
+            held = chain.from_iterable(memtable.held(*run) for run in runs)
+            for looked, seq in enumerate(held):
                 if looked == ENTRIES_A_TURN or (
                     sieve.wants(memtable.key_at(seq))
                     and not sieve.pass_on(memtable.entry(seq), page)
@@ -187,6 +191,7 @@ class SpanReads(Reads):
                     page.more = True
                     return
                 page.next = seq + 1
+            page.next = until
 
     def _put_copied(self, info: SegmentInfo, span: Span, end_seq: int | None, page: Page) -> bool:
         """Put entries of a segment into a page, of which none is hidden, from a copy of the span.
@@ -287,16 +292,16 @@ class Sieve:
     def __init__(self, reads: Reads, view: View, span: Span) -> None:
         self._reads = reads
         self._view = view
-        self._span = span
+        self.span = span
         self._begins: dict[bytes, int] = {}
 
     def wants(self, key: bytes) -> bool:
         """Whether the key is in the span."""
-        return has(self._span, key)
+        return has(self.span, key)
 
     def wants_all(self, keys: list[bytes]) -> bool:
         """Whether all of these keys, which are some, are in the span."""
-        start, end = self._span
+        start, end = self.span
         return start <= min(keys) and (end is None or max(keys) < end)
 
     def shows_all(self, seq: int) -> bool:
@@ -313,7 +318,7 @@ class Sieve:
 
     def within(self, entries: list[Entry]) -> list[Entry]:
         """Return the entries whose keys are in the span."""
-        start, end = self._span
+        start, end = self.span
         if end is None:
             return [entry for entry in entries if entry[0] >= start] if start else entries
         return [entry for entry in entries if start <= entry[0] < end]
@@ -341,35 +346,43 @@ class Sieve:
 def _put_portions(memtable: Memtable, begin: int, until: int, sieve: Sieve, page: Page) -> bool:
     """Put a memtable's entries with seqs in [begin, until) into a page, of which none is hidden.
 
-    No Python runs for an entry. Return whether all of them were looked at.
+    No Python runs for an entry, and batches without keys of the span are passed. Return whether all
+    entries were looked at.
     """
     left = ENTRIES_A_TURN
-    while begin < until:
-        if page.full or not left:
-            page.more = True
-            return False
-        some = min(left, max(page.entries_left, _SOME_SEQS))
-        stop = min(until, memtable.portion_end(begin, some))
-        plain = memtable.plain(begin, stop)
-        if plain is not None and sieve.wants_all(plain.keys) and page.put_plain(plain):
-            left -= stop - begin
-            begin = page.next = stop
-            continue
-        entries = sieve.within(memtable.entries(begin, stop))
-        fitting = entries[: page.entries_left]
-        size = sum(entries_bytes(fitting))
-        if fitting and size <= page.bytes_left:
-            page.takes(size, len(fitting))
-            page.put_all(fitting)
-            behind = entries[len(fitting) :]
-        else:
-            behind = list(dropwhile(page.add, entries))
-        if behind:
-            page.next, page.more = behind[0].seq, True
-            return False
-        left -= stop - begin
-        begin = page.next = stop
+    for first, end in memtable.runs(begin, until, sieve.span):
+        at = page.next = first
+        while at < end:
+            if page.full or not left:
+                page.more = True
+                return False
+            some = min(left, max(page.entries_left, _SOME_SEQS))
+            stop = min(end, memtable.portion_end(at, some))
+            if not _put_portion(memtable, at, stop, sieve, page):
+                return False
+            left = max(0, left - (stop - at))  # seqs may have gaps
+            at = page.next = stop
+    page.next = until
     return True
+
+
+def _put_portion(memtable: Memtable, begin: int, stop: int, sieve: Sieve, page: Page) -> bool:
+    """Put entries that are read together into a page. Return whether all of them were looked at."""
+    plain = memtable.plain(begin, stop)
+    if plain is not None and sieve.wants_all(plain.keys) and page.put_plain(plain):
+        return True
+    entries = sieve.within(memtable.entries(begin, stop))
+    fitting = entries[: page.entries_left]
+    size = sum(entries_bytes(fitting))
+    if fitting and size <= page.bytes_left:
+        page.takes(size, len(fitting))
+        page.put_all(fitting)
+        behind = entries[len(fitting) :]
+    else:
+        behind = list(dropwhile(page.add, entries))
+    if behind:
+        page.next, page.more = behind[0].seq, True
+    return not behind
 
 
 def _all_visible(info: SegmentInfo, view: View) -> bool:

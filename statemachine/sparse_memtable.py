@@ -17,6 +17,7 @@ from ..client.protocol.records import Batch
 from ..client.protocol.types import Entry
 from .column_cache import ColumnCache
 from .memtable import Memtable
+from .spans import Span
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,6 +120,14 @@ class SparseMemtable(Memtable):
         seqs = self._seqs[low - _FIRST : high - _FIRST]
         found = self._dense.entries(low, high)
         return [entry._replace(seq=seq) for entry, seq in zip(found, seqs, strict=True)]
+
+    def runs(self, begin: int, end: int, span: Span) -> Iterator[tuple[int, int]]:
+        """Yield the begins and ends of the seqs in [begin, end) that may have keys of the span."""
+        low, high = self._bounds(begin, end)
+        assert high is not None
+        if low < high:
+            for left, right in self._dense.runs(low, high, span):
+                yield self._own(left), end if right == high else self._own(right)
 
     def plain(self, begin: int, end: int) -> None:
         """Return nothing: the seqs of these entries have gaps."""

@@ -30,12 +30,15 @@ from ...client.durations import milliseconds
 from ...client.protocol import limits
 from ...client.protocol.appends import APPEND
 from ...client.protocol.cluster import PRODUCER_OPEN
-from ...client.protocol.errors import Fenced, OutOfOrder, Unavailable, from_wire
+from ...client.protocol.errors import Fenced, LognodeError, OutOfOrder, Unavailable, from_wire
 from ...client.protocol.key_partitions import prefix
 from ...client.protocol.records import encode_batch
+from ...client.retry import Attempts
+from ...client.routing import Range
 from ...partitions import grants
 from . import codes
 from .batches import Batch
+from .joined_appends import BYTES_MAX, JoinedAppends, Outcome
 from .refused import Refused
 from .room import Room
 from .topics import Topic
@@ -92,6 +95,8 @@ class _Sent(NamedTuple):
     topic: Topic
     partition: int
     data: bytes
+    size: int
+    """Bytes of the batch, packed or unpacked: the greater number."""
     grant: bytes | None
     deadline: float
 
@@ -102,6 +107,7 @@ class Idempotent:
 
     def __init__(self, cluster: Cluster, ids: Ids, room: Room) -> None:
         self._cluster = cluster
+        self._joined = JoinedAppends(cluster)
         self._ids_of = ids
         self._last: dict[tuple[str, int, int], asyncio.Task[Place]] = {}
         """The newest append under way of each topic, partition and producer."""
@@ -133,12 +139,12 @@ class Idempotent:
             epoch=batch.epoch, low=max(first - batch.sequence, first - _KEPT), numbers=first,
             prevs=None if not batch.sequence else [first - 1] + [0] * (batch.count - 1),
         )  # fmt: skip
-        is_large = sum(columns.sizes) > _INLINE_BYTES
-        data = await asyncio.to_thread(pack) if is_large else pack()
+        unpacked = sum(columns.sizes)
+        data = await asyncio.to_thread(pack) if unpacked > _INLINE_BYTES else pack()
         await self._room.take(len(data))
         key = topic.routes.name, partition, batch.producer
         before = self._last.get(key)
-        sent = _Sent(topic, partition, data, grant, deadline)
+        sent = _Sent(topic, partition, data, max(len(data), unpacked), grant, deadline)
         task = self._last[key] = asyncio.create_task(self._append(sent, before))
 
         def done(ended: "asyncio.Task[Place]") -> None:
@@ -153,20 +159,16 @@ class Idempotent:
 
     async def _append(self, sent: _Sent, before: "asyncio.Task[Place] | None") -> Place:
         """Send the batch until its outcome is known. Raises Refused and the errors of an append."""
-        routes, key = sent.topic.routes, prefix(sent.partition)
+        routes = sent.topic.routes
         attempts = self._cluster.attempts(routes, APPEND, sent.deadline)
         while True:
-            left_s = max(0.001, sent.deadline - self._cluster.now())
-            body = {
-                "batches": [sent.data], "timeout_ms": milliseconds(left_s), "grant": sent.grant,
-            }  # fmt: skip
-            answer, known = await self._cluster.call(
-                routes, key, APPEND, body, deadline=sent.deadline, attempts=attempts
-            )
-            (result,) = answer["results"]
-            if result["status"] == "ok":
-                return _place(result)
-            error = from_wire(result.get("error"))
+            outcome, known = await self._attempt(sent, attempts)
+            if isinstance(outcome, LognodeError):
+                error = outcome
+            elif outcome["status"] == "ok":
+                return _place(outcome)
+            else:
+                error = from_wire(outcome.get("error"))
             if isinstance(error, Fenced):
                 raise Refused(codes.INVALID_PRODUCER_EPOCH, error.message)
             if isinstance(error, OutOfOrder):
@@ -179,6 +181,25 @@ class Idempotent:
             news = self._cluster.heed(routes, known, tried, error)
             step = attempts.failed(error, self._cluster.now(), news=news)
             await self._cluster.prepare(routes, known, tried, step, sent.deadline)
+
+    async def _attempt(self, sent: _Sent, attempts: Attempts) -> tuple[Outcome, Range]:
+        """Send the batch and return its outcome, and the range. Raises the errors of an append.
+
+        The first attempt of a small batch goes with others, to the range that this node knows."""
+        routes, key, now = sent.topic.routes, prefix(sent.partition), self._cluster.now()
+        known = routes.table.find(key)
+        if known is not None and not attempts.failures and sent.size <= BYTES_MAX:
+            until = attempts.attempt_deadline(now)
+            return await self._joined.append(known, sent.data, sent.size, sent.grant, until), known
+        body = {
+            "batches": [sent.data], "timeout_ms": milliseconds(max(0.001, sent.deadline - now)),
+            "grant": sent.grant,
+        }  # fmt: skip
+        answer, known = await self._cluster.call(
+            routes, key, APPEND, body, deadline=sent.deadline, attempts=attempts
+        )
+        (result,) = answer["results"]
+        return result, known
 
 
 def _first_number(batch: Batch) -> int:

@@ -1,0 +1,111 @@
+"""Small batches of Kafka clients for one range go to the range in one request."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lognode.client.protocol.errors import LognodeError, RemoteProtocolError, Timeout
+from lognode.client.routing import Range
+from lognode.node.kafka.joined_appends import BYTES_MAX, JoinedAppends, Outcome
+
+ONE = Range(1, 1, 7, b"", b"m", (1, 2, 3), 2)
+OTHER = Range(2, 1, 7, b"m", None, (1, 2, 3), 3)
+SECONDS = 5.0
+
+
+class Ranges:
+    """Answers each request with its batches, or with an error."""
+
+    def __init__(self, error: LognodeError | None = None, less: int = 0) -> None:
+        self.requests: list[tuple[Range, int, bytes | None, list[bytes]]] = []
+        self.deadlines: list[float] = []
+        self._error = error
+        self._less = less
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def target(self, known: Range) -> int:
+        assert known.leader is not None
+        return known.leader
+
+    async def ask(
+        self, known: Range, _: object, body: dict[str, Any], deadline: float, *, node: int
+    ) -> dict[str, Any]:
+        batches = body["batches"]
+        self.requests.append((known, node, body["grant"], batches))
+        self.deadlines.append(deadline)
+        await asyncio.sleep(0)
+        if self._error is not None:
+            raise self._error
+        told = batches[self._less :]
+        return {"results": [{"status": "ok", "first_seq": int(each)} for each in told]}
+
+
+Given = tuple[Range, int, bytes | None]
+
+
+def sent(ranges: Any, *turns: list[Given]) -> list[Outcome]:
+    """Return the outcome of each batch; batch 0 is `0`, and so on."""
+
+    async def run() -> list[Outcome]:
+        joined, waiting = JoinedAppends(ranges), list[Any]()
+        for turn in turns:
+            for known, size, grant in turn:
+                deadline = ranges.now() + SECONDS + len(waiting)
+                data = b"%d" % len(waiting)
+                waiting.append(joined.append(known, data, size, grant, deadline))
+            await asyncio.sleep(0)
+        async with asyncio.timeout(SECONDS):
+            return list(await asyncio.gather(*waiting, return_exceptions=True))
+
+    return asyncio.run(run())
+
+
+def seqs(outcomes: list[Outcome]) -> list[int]:
+    assert not any(isinstance(each, BaseException) for each in outcomes)
+    return [each["first_seq"] for each in outcomes if not isinstance(each, BaseException)]
+
+
+def test_batches_of_a_turn_go_to_their_range_in_one_request_and_in_order() -> None:
+    ranges = Ranges()
+    turns = [(ONE, 10, None), (OTHER, 10, None), (ONE, 10, None), (ONE, 10, b"g"), (ONE, 10, None)]
+    assert seqs(sent(ranges, turns, turns[:2])) == list(range(7))
+    assert ranges.requests == [
+        (ONE, 2, None, [b"0", b"2", b"4"]),
+        (OTHER, 3, None, [b"1"]),
+        (ONE, 2, b"g", [b"3"]),
+        (ONE, 2, None, [b"5"]),
+        (OTHER, 3, None, [b"6"]),
+    ]
+    assert ranges.deadlines[0] < ranges.deadlines[1] < ranges.deadlines[2]
+
+
+def test_a_request_has_few_bytes_and_few_batches() -> None:
+    ranges = Ranges()
+    assert seqs(sent(ranges, [(ONE, BYTES_MAX // 2, None)] * 5)) == list(range(5))
+    assert [len(batches) for *_, batches in ranges.requests] == [2, 2, 1]
+    ranges = Ranges()
+    assert seqs(sent(ranges, [(ONE, 1, None)] * 600)) == list(range(600))
+    assert [len(batches) for *_, batches in ranges.requests] == [256, 256, 88]
+
+
+@pytest.mark.parametrize("less", [0, 1])
+def test_each_batch_of_a_request_that_fails_has_an_error_of_its_own(less: int) -> None:
+    """An error keeps what the attempts of its own batch have found."""
+    ranges = Ranges(None if less else Timeout("no answer", outcome="unknown"), less)
+    outcomes = sent(ranges, [(ONE, 1, None)] * 3)
+    assert len({id(each) for each in outcomes}) == 3
+    for each in outcomes:
+        assert isinstance(each, RemoteProtocolError if less else Timeout)
+        assert less or each.outcome == "unknown"
+
+
+def test_nobody_waits_for_ever_after_an_error_of_the_program() -> None:
+    class Broken(Ranges):
+        async def ask(self, *_: Any, **__: Any) -> dict[str, Any]:
+            raise KeyError("program")
+
+    outcomes = sent(Broken(), [(ONE, 1, None)] * 2)
+    assert [type(each) for each in outcomes] == [asyncio.CancelledError] * 2
