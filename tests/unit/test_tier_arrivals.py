@@ -140,7 +140,7 @@ def test_appends_that_wait_for_a_fetch_wait_for_no_tier(tmp_path: Path) -> None:
     run(tmp_path, test, pieces=8)
 
 
-def test_a_tier_that_is_unmounted_is_no_tier_without_files(tmp_path: Path) -> None:
+def test_a_tier_that_is_unmounted_counts_as_away(tmp_path: Path) -> None:
     """A repair must tell them apart: the tier may have the only sound copy."""
 
     async def test(nodes: Nodes) -> None:
