@@ -121,6 +121,11 @@ class KeptFiles:
             self._token = token
             await self._sync.run(lambda: self._meta.commit({meta_keys.TIER: token}))
 
+    @property
+    def token(self) -> str:
+        """What tells the tier apart that has the files: see `check`. Any thread."""
+        return self._token
+
     def __len__(self) -> int:
         """Return how many files have a place."""
         return len(self.by_id)

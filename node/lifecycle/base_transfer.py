@@ -49,6 +49,9 @@ _SYNC_BYTES = 16 * limits.MIB
 """A received file is synced after so many bytes, so that no large write delays a WAL round."""
 _RENEW_S = 15.0
 """How often the peer's lease, which lasts for a minute, is renewed while the tier gives files."""
+_RENEW_WAIT_S = 2.0
+"""How long the answer of the peer is waited for: pieces that came wait in memory meanwhile, and are
+all that the node fetches from the tier."""
 _STALE_S = 3_600.0
 _AHEAD_ROUNDS = 10
 _AHEAD_S = 0.1
@@ -93,8 +96,8 @@ class BaseFetcher:
         """Fetch the peer's durable base of a generation, with all its files.
 
         The files stay until the caller drops `pin` from the host. `from_tier`: also look at the
-        tier, which takes time. Raises Unavailable, CorruptData or RangeNotFound; the received part
-        of a file is kept.
+        tier, and claim old files there, for half a minute where the store hangs. Raises
+        Unavailable, CorruptData or RangeNotFound; the received part of a file is kept.
         """
         base, _ = await self._fetch(peer, gid, pin, from_tier=from_tier)
         return base
@@ -125,7 +128,8 @@ class BaseFetcher:
             giver = _Giver(peer, group, ask)
             base = await asyncio.to_thread(unpack, await giver.rest_of_base(answer))
             self._host.pinned.pin(pin, [info.content_id for info in base.manifest])
-            await self._host.kept.join(gid, base)
+            if from_tier:
+                await self._host.kept.join(gid, base)
             missing = [
                 info for info in base.manifest
                 if not self._is_far(gid, info.content_id)
@@ -287,6 +291,8 @@ async def _filled(
 
     False: the content does not match the name, and the file is gone. Closes `pieces`.
     """
+    if held >= info.size:  # a process that was killed before it synced the file left the file
+        await asyncio.to_thread(_write, path, held, b"", sync=True)
     synced = held
     async with contextlib.aclosing(pieces):
         async for data in pieces:
@@ -355,8 +361,9 @@ class _Giver:
                 yield data
                 if time.monotonic() - renewed_at > _RENEW_S:
                     renewed_at = time.monotonic()
-                    with contextlib.suppress(LognodeError):
-                        await self._ask(FILE, body)
+                    with contextlib.suppress(LognodeError, TimeoutError):
+                        async with asyncio.timeout(_RENEW_WAIT_S):
+                            await self._ask(FILE, body)
 
     async def _piece(self, content_id: str, offset: int, count: int) -> bytes:
         """Return at least one byte. Try again for a while when the connection fails."""

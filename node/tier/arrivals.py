@@ -96,6 +96,8 @@ class Arrivals:
                 for parent in self._parents(gid):
                     closed = await self._asked(partial(self._store.held, parent))
                     held |= closed or {}
+                if not held:  # a directory that is not mounted has no manifests either
+                    await self._asked(self._store.token)
         found = {
             name: held[name] for name, size in sizes.items()
             if name in held and held[name].size == size

@@ -11,6 +11,11 @@ server that is down gives no answer at all.
 A file that the tier has lost, since somebody removed an object there, is not young or old: it stays
 missing. After `_GONE_S` the error names the file and says what to do, and members are asked for the
 file, which comes back to the disk. The replica is not damaged: without the file all else goes on.
+
+A directory that is not mounted lacks all objects, and has lost none. So before a file counts as
+lost, the place must have the tier of this node. Otherwise each file that a reader asks for would
+come from a member, and stay on the disk, since no file leaves the disk while the tier is away; and
+a damaged file would end its replica, as if no other copy were left.
 """
 
 import asyncio
@@ -22,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
-from ...client.protocol.errors import Unavailable
+from ...client.protocol.errors import CorruptData, LognodeError, Unavailable
 from ...client.protocol.limits import MIB
 from ...statemachine.block_cache import BlockCache
 from ...statemachine.segment_file import SegmentBytes, SegmentFile
@@ -34,6 +39,7 @@ from ..runtime.sync_thread import SyncThread
 from ..runtime.workers import Workers
 from . import kept_pages
 from .chunk_cache import ChunkCache
+from .local_file import parts_of
 from .manifest import Held
 from .tier_files import GONE, TierFile, TierFiles
 from .tier_store import TierStore
@@ -167,7 +173,11 @@ class FarFiles:
     # Files that the tier has lost.
 
     def is_gone(self, content_id: str, error: Unavailable) -> None:
-        """Note that an object of a file is missing. Any thread. Raises a better error in time."""
+        """Note that an object of a file is missing. Any thread. Raises a better error in time.
+
+        A file that is missing where the tier is not mounted is not noted.
+        """
+        self._check_place()
         now = time.monotonic()
         since, _ = self._gone.setdefault(content_id, (now, now + _GONE_S))
         if now - since >= _GONE_S:
@@ -178,6 +188,20 @@ class FarFiles:
                 "for the segment. If none has the segment, restore the object from a copy of the "
                 "store",
                 reason=GONE, retry_after=_GONE_S,
+            )  # fmt: skip
+
+    def _check_place(self) -> None:
+        """Raise Unavailable unless the place has the tier of this node. Waits for the store."""
+        try:
+            is_here = self._store.token() == self._kept.token
+        except LognodeError:
+            is_here = False
+        if not is_here:
+            raise self._store.objects.failed(
+                Unavailable,
+                "the place does not have the tier with the files of this node. If the place is a "
+                "directory, check its mount",
+                reason="tier", retry_after=_HUNG_RETRY_S,
             )  # fmt: skip
 
     def _ask_members(self) -> None:
@@ -229,20 +253,25 @@ class FarFiles:
         path = self._tmp / f"tier-{content_id}"
         await asyncio.to_thread(self._forget, content_id)
         try:
-            await self._workers.run(partial(self._fetch, held, path))
+            await self._fetch(held, path)
         except OSError as error:
             raise Unavailable(f"cannot write {path}: {error.strerror or error}") from None
         await self._sync.run(partial(self._local.add, path, content_id))
         log.info("file fetched from the tier", extra={"fields": {"id": content_id}})
         return True
 
-    def _fetch(self, held: Held, path: Path) -> None:
-        self._store.fetch(held, path)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    async def _fetch(self, held: Held, path: Path) -> None:
+        """Write a file of the tier to a path. Each part waits no longer than a read: members are
+        asked when the store hangs. No thread for the store writes, since it may come back late."""
+        await asyncio.to_thread(path.unlink, missing_ok=True)
         try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            for at in range(parts_of(held.size)):
+                content = await self.run(partial(self._store.part, held, at))
+                await asyncio.to_thread(_append, path, content)
+            await asyncio.to_thread(self._store.check, held, path)
+        except CorruptData:
+            await self.run(self._check_place)
+            raise
 
     def _forget(self, content_id: str) -> None:
         kept_pages.remove(self._directory, content_id)
@@ -260,3 +289,11 @@ class FarFiles:
             "only_bytes": sum(self._only()),
             **self.tier_files.row(),
         }
+
+
+def _append(path: Path, content: bytes) -> None:
+    """Append to a file, and sync the file."""
+    with path.open("ab") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())

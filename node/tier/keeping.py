@@ -458,6 +458,8 @@ class Keeping:
         is_said = record is None
         while record is not None and not is_said:
             head = await self._head(_own_of(gid, record))
+            if head is None:  # also where the directory of the tier is not mounted
+                await self._workers.run(self._store.check_place)
             if head is None and not self._is_removed(gid):
                 return  # the row stays: claims of a manifest that is not listed would never end
             if head is None or head.closed:

@@ -51,7 +51,7 @@ class TierStore:
         for a store that replaces objects although it was asked not to. Raises Unavailable if
         another tier is in the place than when this process began.
         """
-        self._check_place()
+        self.check_place()
         content = self._told(cluster)
         told = self.objects.get(names.TIER, _TOLD_BYTES_MAX)
         if told is None:
@@ -88,10 +88,11 @@ class TierStore:
         self._cluster(told)
         return str(json.loads(told).get("token", ""))
 
-    def _check_place(self) -> None:
+    def check_place(self) -> None:
         """Raise Unavailable if the tier of this process is not in the place any more.
 
-        A directory may be mounted, unmounted and mounted again while the process runs.
+        A directory may be mounted, unmounted and mounted again while the process runs. So what is
+        not listed may be there.
         """
         if self._token is not None and self.token() != self._token:
             raise self.objects.failed(
@@ -172,7 +173,7 @@ class TierStore:
         A writer makes a manifest from the head that it knows. So the manifest must not come into
         another tier than that of the head. Raises Unavailable if another tier is in the place.
         """
-        self._check_place()
+        self.check_place()
         is_stored = self.objects.put(manifest.name, manifest.to_bytes())
         if not self.objects.conditional:
             raise self._replaces()
@@ -282,20 +283,28 @@ class TierStore:
         self.objects.put(file.part(at), content, replace=replace)
         return len(content)
 
-    def fetch(self, held: Held, target: Path) -> None:
-        """Write a file of the tier to a path. Raises CorruptData, which names the file."""
+    def part(self, held: Held, at: int) -> bytes:
+        """Return a part of a file. Raises CorruptData, which names the object."""
         file = names.file_of(held.path)
         if file is None:
             raise self._damaged(held.path, "the path is not that of a file")
+        content = self.objects.get(file.part(at), PART_BYTES)
+        if content is None:
+            raise self._damaged(file.part(at), "the object is missing")
+        return content
+
+    def check(self, held: Held, target: Path) -> None:
+        """Raise CorruptData, which names the file, if all parts together are not the file."""
+        file, found = names.file_of(held.path), hash_file(target)
+        if file is None or found != file.content_id:
+            raise self._damaged(held.path, f"its SHA-256 is {found}")
+
+    def fetch(self, held: Held, target: Path) -> None:
+        """Write a file of the tier to a path. Raises CorruptData, which names the file."""
         with target.open("wb") as out:
             for at in range(parts_of(held.size)):
-                content = self.objects.get(file.part(at), PART_BYTES)
-                if content is None:
-                    raise self._damaged(file.part(at), "the object is missing")
-                out.write(content)
-        found = hash_file(target)
-        if found != file.content_id:
-            raise self._damaged(held.path, f"its SHA-256 is {found}")
+                out.write(self.part(held, at))
+        self.check(held, target)
 
     def _damaged(self, name: str, why: str) -> Any:
         return self.objects.failed(

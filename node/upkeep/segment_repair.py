@@ -219,7 +219,10 @@ class SegmentRepair:
             except LognodeError as error:
                 unreachable = error
             descriptors = [descriptor for descriptor, _ in holders.values()]
-            for gid, peer in repairing.sources(self._node_id, descriptors):
+            sources = repairing.sources(self._node_id, descriptors)
+            if unreachable is not None and not sources:
+                began = loop.time()  # nobody could rebuild the replica, and the tier may have it
+            for gid, peer in sources:
                 try:
                     await self._fetcher.fetch_file(peer, gid, holders[gid][1])
                 except (RangeNotFound, CorruptData) as error:

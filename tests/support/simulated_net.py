@@ -6,6 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import lognode.chaos.whole.nodes  # noqa: F401  the clock replaces parts of what a node imports
 from lognode.chaos.whole.clock import replaced_machine
 from lognode.chaos.whole.loop import SimLoop
 from lognode.chaos.whole.process import Process, current

@@ -1,6 +1,7 @@
 """Sealed files of a base come from the tier, and from members when the tier does not give them."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,8 +56,10 @@ class Tier:
             workers=self.workers,
         )  # fmt: skip
 
+        self.joins = 0
+
         async def join(*_: Any) -> None:
-            return None
+            self.joins += 1
 
         uses: Any = SimpleNamespace(source=self.arrivals.source, join=join)
         nodes.taker.host.kept.use(uses)
@@ -130,6 +133,50 @@ def test_appends_that_wait_for_a_fetch_wait_for_no_tier(tmp_path: Path) -> None:
         fetcher = nodes.fetcher(Wire(nodes.server))
         assert nodes.holds_all(await fetcher.fetch(1, G1, pin="seal", from_tier=False))
         assert tier.got() == (0, sum(info.size for info in infos))
+        assert not tier.joins, "a claim waits for half a minute where the store hangs"
+        await fetcher.fetch(1, G1, pin="copy")
+        assert tier.joins == 1
+
+    run(tmp_path, test, pieces=8)
+
+
+def test_a_tier_that_is_unmounted_counts_as_away(tmp_path: Path) -> None:
+    """A repair must tell them apart: the tier may have the only sound copy."""
+
+    async def test(nodes: Nodes) -> None:
+        old, _ = await files(nodes)
+        tier = Tier(nodes)
+        fetcher = nodes.fetcher(Wire(nodes.server))
+        with pytest.raises(Unavailable, match="check its mount"):
+            await fetcher.fetch_from_tier(G1, old)
+        tier.arrivals._rests_until = 0.0
+        tier.store.begin("c")
+        assert not await fetcher.fetch_from_tier(G1, old)
+
+    run(tmp_path, test, pieces=8)
+
+
+def test_x28_a_whole_file_of_a_killed_process_is_synced_before_its_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process died after the last write and before its sync; a power loss follows."""
+    synced, plain = set(), os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        plain(fd)
+
+    async def test(nodes: Nodes) -> None:
+        infos = await files(nodes)
+        Tier(nodes).publish(infos[0])
+        inodes = set()
+        for info in infos:
+            part = nodes.taker.directory.tmp / f"{PARTIAL}{info.content_id}"
+            part.write_bytes(nodes.giver.store.path(info.content_id).read_bytes())
+            inodes.add(part.stat().st_ino)
+        monkeypatch.setattr(os, "fsync", fsync)
+        assert nodes.holds_all(await nodes.fetcher(Wire(nodes.server)).fetch(1, G1, pin="copy"))
+        assert inodes <= synced
 
     run(tmp_path, test, pieces=8)
 
@@ -288,6 +335,30 @@ def test_x2_18_the_lease_of_the_member_lasts_while_the_tier_gives_files(
         assert wire.offsets()
         assert set(wire.asked[1:]) == {(FILE, 0)}
         assert tier.got()[1] == len(wire.offsets()), "a byte at a time"
+
+    run(tmp_path, test, pieces=8)
+
+
+def test_a_member_that_is_paused_does_not_stop_what_comes_from_the_tier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease waited 15 s for each answer, with all pieces that the node may have in memory."""
+    monkeypatch.setattr(base_transfer, "_RENEW_S", 0.0)
+    monkeypatch.setattr(base_transfer, "_RENEW_WAIT_S", 0.01)
+
+    class Paused(Wire):
+        async def request(self, op: Any, body: dict[str, Any], *, deadline: float) -> Any:
+            if op is FILE:
+                await asyncio.Event().wait()
+            return await super().request(op, body, deadline=deadline)
+
+    async def test(nodes: Nodes) -> None:
+        tier = Tier(nodes)
+        tier.publish(*await files(nodes))
+        async with asyncio.timeout(20):
+            base = await nodes.fetcher(Paused(nodes.server)).fetch(1, G1, pin="copy")
+        assert nodes.holds_all(base)
+        assert tier.got()[1] == 0
 
     run(tmp_path, test, pieces=8)
 

@@ -16,7 +16,7 @@ from lognode.node.replicas.pinned_files import PinnedFiles
 from lognode.node.tier import keeping
 from lognode.node.tier.keeping import Keeping
 from lognode.node.tier.manifest import Held, LogFacts, Manifest
-from lognode.node.tier.names import Chain, StoredFile
+from lognode.node.tier.names import TIER, Chain, StoredFile
 from lognode.node.tier.tier_store import TierStore
 from lognode.partitions.model import LogRecord
 from lognode.partitions.policy import Policy
@@ -239,7 +239,8 @@ def test_a_claim_ends_although_a_listing_does_not_show_its_chain(
     node = Node()
     node.publish(OLD, 0, 1, claims={1: (1,)})
     node.remember(OLD, 1)
-    found, node.objects.found = node.objects.found, {}
+    found, empty = node.objects.found, {TIER: node.objects.found[TIER]}
+    node.objects.found = dict(empty)
     asyncio.run(node.keeping._end_joins())
     assert node.kept.knows(OLD)
     assert not node.kept.of(OLD), "nothing uses the places meanwhile"
@@ -249,10 +250,28 @@ def test_a_claim_ends_although_a_listing_does_not_show_its_chain(
     assert not node.kept.knows(OLD)
     # A chain that was removed is not looked for for ever.
     node.remember(OLD, 1)
-    node.objects.found = {}
+    node.objects.found = dict(empty)
     asyncio.run(node.keeping._end_joins())
     monkeypatch.setattr(keeping, "_UNLISTED_S", 0.0)
     asyncio.run(node.keeping._end_joins())
+    assert not node.kept.knows(OLD)
+
+
+def test_a_claim_that_is_to_end_is_not_forgotten_while_the_tier_is_unmounted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A chain of an unmounted directory counted as removed: its claim stayed for ever."""
+    monkeypatch.setattr(keeping, "_UNLISTED_S", 0.0)
+    node = Node()
+    node.publish(OLD, 0, 1, claims={1: (1,)})
+    node.remember(OLD, 1)
+    found, node.objects.found = node.objects.found, {}
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="check its mount"):
+            asyncio.run(node.keeping._end_joins())
+    node.objects.found = found
+    asyncio.run(node.keeping._end_joins())
+    assert node.claimed(OLD) == set()
     assert not node.kept.knows(OLD)
 
 
