@@ -4,8 +4,10 @@ Rows are ordered by key and seq, the same for every read of a span: a sink numbe
 task, and relies on the same numbers when the task runs again.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, ClassVar, Final
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from ..protocol.types import ABSENT, ANY, Expect
 from ..span_pages import Place, SpanPage
 from .delivery import Record
 
+_FIRST: Final = itemgetter(0)
 _ORDER: Final = [("key", "ascending"), ("seq", "ascending")]
 _ROWS_MAX: Final = 1 << 14
 """The rows of a batch."""
@@ -43,24 +46,23 @@ class Rows:
             if name in self.needed or name in schema.names
         }  # fmt: skip
         self._held: list[pa.Table] = []
+        """Rows of one page each, in order."""
         self._bytes = self._left = 0
         """Bytes of the held rows: now, and after the last search."""
 
     def feed(self, page: SpanPage) -> Iterator[pa.RecordBatch]:
         """Take a page, and yield the rows whose order is final."""
         table = self._table(page.chunks)
-        self._held.append(table)
-        self._bytes += table.nbytes
+        if table.num_rows:
+            self._held.append(_ordered(table.combine_chunks()))
+            self._bytes += table.nbytes
         if page.settled is None or self._bytes >= _HELD_BYTES + 2 * self._left:
-            held = pa.concat_tables(self._held)
-            ready = held
-            self._held = []
-            if page.settled is not None:
-                is_ready = _below(held, page.settled)
-                ready = held.filter(is_ready)
-                self._held = [held.filter(pc.invert(is_ready)).combine_chunks()]
-            self._left = self._bytes = sum(rest.nbytes for rest in self._held)
-            yield from self._shown(_ordered(ready))
+            parts = [_parted(held, page.settled) for held in self._held]
+            ready = [below for below, _ in parts if below.num_rows]
+            self._held = [above for _, above in parts if above.num_rows]
+            self._left = self._bytes = sum(above.nbytes for above in self._held)
+            if ready:
+                yield from self._shown(_merged(ready))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the remaining rows."""
@@ -134,20 +136,45 @@ def _columns(schema: pa.Schema) -> dict[str, Column]:
     return found
 
 
-def _below(table: pa.Table, place: Place) -> pa.ChunkedArray:
-    """Return which rows come before a place."""
-    key, seq = pa.scalar(place[0], pa.binary()), place[1]
-    same = pc.and_(pc.equal(table["key"], key), pc.less(table["seq"], seq))
-    return pc.or_(pc.less(table["key"], key), same)
+def _place(ordered: pa.Table, row: int) -> Place:
+    return ordered["key"][row].as_py(), ordered["seq"][row].as_py()
+
+
+def _parted(ordered: pa.Table, settled: Place | None) -> tuple[pa.Table, pa.Table]:
+    """Return the rows below a place, and the other rows. Both share the memory of the table."""
+    rows = ordered.num_rows
+    at = rows
+    if settled is not None and _place(ordered, -1) >= settled:
+        at = bisect_left(range(rows), settled, key=lambda row: _place(ordered, row))
+    return ordered.slice(0, at), ordered.slice(at)
+
+
+def _merged(pieces: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of ordered pieces in order. Only pieces that overlap are copied."""
+    groups: list[list[pa.Table]] = []
+    last: Place = (b"", 0)
+    for first, piece in sorted(((_place(piece, 0), piece) for piece in pieces), key=_FIRST):
+        if first > last:
+            groups.append([])
+        groups[-1].append(piece)
+        last = max(last, _place(piece, -1))
+    return pa.concat_tables(
+        pa.concat_tables(group).combine_chunks().sort_by(_ORDER) if len(group) > 1 else group[0]
+        for group in groups
+    )
 
 
 def _ordered(table: pa.Table) -> pa.Table:
     """Sort by key and seq. Rows from a single file are already sorted."""
-    keys, seqs = (table[name].combine_chunks() for name in ("key", "seq"))
-    before, behind = keys.slice(0, max(0, len(keys) - 1)), keys.slice(1)
-    rises = pc.less(seqs.slice(0, len(before)), seqs.slice(1))
-    follows = pc.or_(pc.less(before, behind), pc.and_(pc.equal(before, behind), rises))
-    return table if pc.all(follows).as_py() is not False else table.sort_by(_ORDER)
+    keys, seqs = table["key"].chunk(0), table["seq"].chunk(0)
+    last = table.num_rows - 1
+    before, behind = keys.slice(0, last), keys.slice(1)
+    falls = pc.greater_equal(seqs.slice(0, last), seqs.slice(1))
+    is_ordered = [
+        pc.all(pc.less_equal(before, behind), min_count=0),
+        pc.all(pc.less(before.filter(falls), behind.filter(falls)), min_count=0),
+    ]
+    return table if all(found.as_py() for found in is_ordered) else table.sort_by(_ORDER)
 
 
 def records(batch: pa.RecordBatch, first_row: int, log: str | None) -> Sequence[Record]:

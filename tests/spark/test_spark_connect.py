@@ -111,7 +111,7 @@ def test_all_four_jobs_run_on_a_server_of_spark_connect(
     assert "0 keys have a new logical snapshot" in done(*fold)
 
 
-def test_what_cannot_run_on_the_server_is_one_line(
+def test_a_job_that_cannot_run_on_the_server_prints_one_line(
     server: str, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
     filled(client, "refused", 50)

@@ -72,7 +72,7 @@ def shows(client: lognode.Client, log: lognode.Log, keys: dict[bytes, int]) -> N
     testing.eventually(is_so, what="policies remove entries", timeout_s=120)
 
 
-def test_S6_what_compaction_and_logical_snapshots_removed_leaves_the_table_and_the_files(
+def test_S6_entries_that_compaction_and_snapshots_removed_leave_the_table_and_the_files(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

@@ -121,6 +121,37 @@ def test_settled_records_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown > 4_700
 
 
+def test_only_pages_that_overlap_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_HELD_BYTES", 1 << 20)
+    rows = Rows(schema("key", "seq"), log="l", range_start=b"")
+    alone, first, second = (
+        page([entry(key, seq) for key, seq in given], (b"a", 0))
+        for given in (
+            [(b"c", 7), (b"d", 1)], [(b"a", 2), (b"b", 3), (b"b", 6)], [(b"b", 4), (b"c", 5)]
+        )
+    )  # fmt: skip
+    batches = [batch for each in (alone, first, second) for batch in rows.feed(each)]
+    assert batches == []
+    batches = list(rows.feed(page([])))
+    assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == [
+        (b"a", 2), (b"b", 3), (b"b", 4), (b"b", 6), (b"c", 5), (b"c", 7), (b"d", 1)
+    ]  # fmt: skip
+    places = {batch.column("key").buffers()[2].address for batch in batches}
+    theirs = [pa.py_buffer(each.chunks[0].keys).address for each in (alone, first, second)]
+    assert [place in places for place in theirs] == [True, False, False]
+
+
+def test_a_page_that_is_out_of_order_is_sorted() -> None:
+    rows = Rows(schema("key", "seq"), log="l", range_start=b"")
+    for given in (
+        [(b"b", 1), (b"a", 2)],
+        [(b"a", 2), (b"a", 1)],
+        [(b"a", 3), (b"b", 3), (b"b", 2)],
+    ):
+        found = fed(rows, page([entry(key, seq) for key, seq in given]))
+        assert [(row["key"], row["seq"]) for row in found] == sorted(given)
+
+
 def test_the_latest_of_each_key_without_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(50):
         rng = random.Random(seed)
