@@ -306,7 +306,7 @@ class Sieve:
 
     def shows_all(self, seq: int) -> bool:
         """Whether no entry of the span from that seq on is hidden, whatever its key is."""
-        marks, (start, end) = self._view.marks, self._span
+        marks, (start, end) = self._view.marks, self.span
         # Each Kafka partition of a range may be trimmed for itself.
         trims = marks.trims.values if end is None else marks.trims.over(start, end, end)
         return (
