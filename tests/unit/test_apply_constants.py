@@ -214,6 +214,7 @@ NO_EFFECT = {
     "partitions.metadata_state._BUCKETS_MIN": "when old containers are counted",
     "statemachine.effects._BUFFER_BYTES": "how much is hashed at a time",
     "statemachine.late_numbers._GROUP_BITS": "the groups in which memory holds numbers",
+    "statemachine.batch_heads._HEAD": "which batches a read passes without a look",
     "statemachine.memtable._BYTES_BYTES": "an estimate of memory, for flushes",
     "statemachine.number_blocks._BLOCK": "the blocks in which memory holds numbers",
     "statemachine.producers._SECRET": "the places of numbers in a set of this process",
