@@ -311,7 +311,7 @@ class Sieve:
         trims = marks.trims.values if end is None else marks.trims.over(start, end, end)
         return (
             not (self._view.floors or self._view.before)
-            and max(trims) <= seq
+            and max(trims, default=0) <= seq
             and max(marks.snapshots.values) <= seq
             and all(mark.before <= seq for mark in marks.compactions.values)
         )
