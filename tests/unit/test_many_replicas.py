@@ -220,8 +220,8 @@ def test_a_page_of_metrics_goes_over_the_replicas_once() -> None:
 
     class Counted:
         damaged = halted = ()
-        caches = {"columns": SimpleNamespace(bytes=0), "copies": SimpleNamespace(bytes=0)}
-        store = SimpleNamespace(block_bytes=0, **caches)
+        empty = SimpleNamespace(bytes=0)
+        store = SimpleNamespace(block_bytes=0, columns=empty, copies=empty)
 
         @property
         def groups(self) -> Any:
