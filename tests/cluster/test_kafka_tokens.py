@@ -218,9 +218,10 @@ def test_X5_a_token_is_refused_what_its_scopes_lack(
     only_appends.assign([TopicPartition("mine", 0, 0)])
     # The client also looks for the coordinator of its group, which may be refused first.
     testing.eventually(
-        lambda: failure(only_appends) == KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        lambda: _error(only_appends) == KafkaError.TOPIC_AUTHORIZATION_FAILED,
         what="a refusal of the topic",
     )
+    only_appends.close()
     operator = AdminClient(options(kafka, reads))
     assert set(operator.list_topics(timeout=20).topics) == {"mine"}
     with pytest.raises(KafkaException) as error:

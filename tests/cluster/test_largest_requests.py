@@ -5,7 +5,6 @@ What a turn of the event loop does holds up every connection. So no request may 
 """
 
 import asyncio
-import contextlib
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -143,8 +142,8 @@ async def linked(intruder: Intruder, operation: Operation) -> Connection:
     return await dial(*split_address(node.address), role="client")
 
 
-async def send(link: Connection, operation: Operation, body: Body) -> None:
-    """Send the request and wait for its end, however it ends."""
+async def send(link: Connection, operation: Operation, body: Body) -> bool:
+    """Send the request and wait for its end. Return whether the node refused it."""
     deadline = asyncio.get_running_loop().time() + TIMEOUT_S
     if operation.answer is None:
         link.send(loosened(operation), body)
@@ -153,8 +152,11 @@ async def send(link: Connection, operation: Operation, body: Body) -> None:
         await asyncio.sleep(LOOK_S)
         link.close()
     else:
-        with contextlib.suppress(LognodeError):  # what a node refuses takes time as well
+        try:
             await link.request(loosened(operation), body, deadline=deadline)
+        except LognodeError:  # what a node refuses takes time as well
+            return True
+    return False
 
 
 def turns_and_collections(node: LocalNode) -> tuple[float, int]:
@@ -165,9 +167,9 @@ def turns_and_collections(node: LocalNode) -> tuple[float, int]:
     request is sent again. A node counts the turn after it has logged the work. So the turns are
     read before the log, and collections since the request before count too.
 
-    A read is sent again after any long turn. Its work is the same each time, so it is to blame if
-    each turn is long; what a node does by itself, or a reclaim of the kernel's, does not come three
-    times.
+    A read, and a write that is refused, are sent again after any long turn. Their work is the same
+    each time, so it is to blame if each turn is long; what a node does by itself, or a reclaim of
+    the kernel's, does not come three times.
     """
     long_turns = metric(node, LONG_TURNS)
     told = node.log_path.read_text("utf-8")
@@ -214,14 +216,14 @@ def no_long_turn(
             for _ in range(TRIES):
                 earlier = collected
                 before, collected = await asyncio.to_thread(turns_and_collections, node)
-                await send(link, operation, body)
+                refused = await send(link, operation, body)
                 await asyncio.sleep(LOOK_S)
                 after, since = await asyncio.to_thread(turns_and_collections, node)
                 if after == before:
                     long.pop(why, None)
                     break
                 long[why] = await asyncio.to_thread(metric, node, LONGEST_TURN)
-                if since == earlier and operation.writes:
+                if since == earlier and operation.writes and not refused:
                     break
         if link is not None:
             link.close()
