@@ -29,6 +29,8 @@ _SETTLED_S: Final = 1_800.0
 _RATE_BYTES_S: Final = 256 << 20
 _QUICK_FLAGS: Final = ("--wal-file-bytes", str(1 << 18))
 """So that a short run has segments."""
+_TARGET_FLAGS: Final = ("--tier-grace", "60")
+"""Files that merges replace would double what the tier of a restored cluster takes."""
 _SLACK: Final = 96 << 20
 """What a range may have on a disk above its bound: a file that is new."""
 
@@ -53,7 +55,8 @@ def main(arguments: Sequence[str]) -> int:
             run.settle(source)
             run.polls(source)
             for nodes in map(int, options.into.split(",")):
-                with harness.cluster(options.data, run.flags(f"tier-{nodes}"), nodes) as target:
+                flags = (*run.flags(f"tier-{nodes}"), *_TARGET_FLAGS)
+                with harness.cluster(options.data, flags, nodes) as target:
                     run.restore(target)
             run.compare(source)
     harness.show(options, around, run.rows, ages=AGES, ranges=options.ranges)
