@@ -1,9 +1,10 @@
 """Put the logs of a backup into a cluster, with the seqs and timestamps of all entries.
 
 A log is created with the ranges of the backup and without rules that split ranges or remove
-entries. A range takes its entries in the order of seq; some ranges are filled at the same time. The
-log gets its policy at the end. An interrupted restore continues when the call is made again: each
-range says how far it is.
+entries. Its bound of bytes on local disks holds from the start: with a tier, a log that is larger
+than the disks can be restored. A range takes its entries in the order of seq; some ranges are
+filled at the same time. The log gets the rest of its policy at the end. An interrupted restore
+continues when the call is made again: each range says how far it is.
 """
 
 import asyncio
@@ -182,6 +183,7 @@ class LogRestore:
             log.name, split_at=bounds, replicas=log.policy["replicas"], hierarchy=hierarchy,
             split_bytes=None, split_rate=None, exist_ok=True,
             kafka_partitions=log.policy.get("kafka_partitions"),
+            local_retention_bytes=log.policy.get("local_retention_bytes"),
         )  # fmt: skip
         described = await self._client.log(log.name).describe()
         starts = {range_["start"] for range_ in described["ranges"]}

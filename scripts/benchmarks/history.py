@@ -3,9 +3,9 @@
 Three nodes with a tier in a directory get a log of many ages, whose ranges keep together
 `--local-gib` on each disk. When everything is uploaded and old files have left the disks, hot keys
 (of the last age) and cold keys (of the first half of the ages) are polled at a rate. Then the log
-is restored from the tier into a cluster of one node and into one of five. The number of entries
-and the sum of their hashes must be those of the first cluster, which reads its history from the
-tier for that.
+is restored from the tier into clusters of one node and of five, each with a tier of its own. The
+number of entries and the sum of their hashes must be those of the first cluster, which reads its
+history from the tier for that.
 """
 
 import asyncio
@@ -29,6 +29,8 @@ _SETTLED_S: Final = 1_800.0
 _RATE_BYTES_S: Final = 256 << 20
 _QUICK_FLAGS: Final = ("--wal-file-bytes", str(1 << 18))
 """So that a short run has segments."""
+_TARGET_FLAGS: Final = ("--tier-grace", "60")
+"""Files that merges replace would double what the tier of a restored cluster takes."""
 _SLACK: Final = 96 << 20
 """What a range may have on a disk above its bound: a file that is new."""
 
@@ -42,23 +44,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--ranges", type=int, default=4)
     parser.add_argument("--rate", type=float, default=50.0, help="polls a second (default 50)")
     parser.add_argument("--seconds", type=float, help="seconds of each kind of poll (default 60)")
+    parser.add_argument("--into", default="1,5", help="nodes of the clusters that get the log")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     around = harness.environment()
     with tempfile.TemporaryDirectory(dir=options.data) as made:
         run = _Run(Path(made), options)
-        flags = ("--tier", str(run.tier), "--tier-bytes-per-s", str(_RATE_BYTES_S),
-                 *(_QUICK_FLAGS if options.quick else ()))  # fmt: skip
-        with harness.cluster(options.data, flags) as source:
+        with harness.cluster(options.data, run.flags("tier")) as source:
             run.fill(source)
             run.settle(source)
             run.polls(source)
-            with harness.cluster(options.data, count=1) as target:
-                wanted, ends = run.restore(target)
-            run.compare(source, wanted, ends)
-        with harness.cluster(options.data, count=5) as target:
-            found, _ = run.restore(target)
-            check("five nodes", found, wanted)
+            for nodes in map(int, options.into.split(",")):
+                flags = (*run.flags(f"tier-{nodes}"), *_TARGET_FLAGS)
+                with harness.cluster(options.data, flags, nodes) as target:
+                    run.restore(target)
+            run.compare(source)
     harness.show(options, around, run.rows, ages=AGES, ranges=options.ranges)
     return 0
 
@@ -70,6 +70,8 @@ class _Run:
         quick = options.quick
         self.rows: list[dict[str, Any]] = []
         self.tier = made / "tier"
+        self._restored: tuple[Digest, list[int]] | None = None
+        """The digest of the first restore, and the last seq of each range."""
         self._made = made
         self._options = options
         self._seconds = options.seconds or (2.0 if quick else 60.0)
@@ -79,6 +81,11 @@ class _Run:
         self._starts = splits(options.ranges, self._records)
         local = (options.local_gib or (0.01 if quick else 2.0)) * _GIB
         self._bound = max(1 << 20, int(local) // options.ranges)
+
+    def flags(self, tier: str) -> tuple[str, ...]:
+        """Return the flags of nodes with this tier."""
+        return ("--tier", str(self._made / tier), "--tier-bytes-per-s", str(_RATE_BYTES_S),
+                *(_QUICK_FLAGS if self._options.quick else ()))  # fmt: skip
 
     def _note(self, step: str, **figures: Any) -> None:
         """Add a row, and say the row on standard error: a run takes long."""
@@ -134,8 +141,9 @@ class _Run:
                    "KiB a poll": round((after[1] - before[1]) / calls / 1024, 1)},
             )  # fmt: skip
 
-    def restore(self, target: LocalCluster) -> tuple[Digest, list[int]]:
-        """Restore into an empty cluster; return the digest, and the last seq of each range."""
+    def restore(self, target: LocalCluster) -> None:
+        """Restore into an empty cluster. Raises CorruptData if an earlier restore gave another
+        digest."""
         began = time.monotonic()
         subprocess.run(
             [sys.executable, "-m", "lognode.node.main", "tier", "restore", str(self.tier),
@@ -150,11 +158,17 @@ class _Run:
         size = found.entries * self._options.value_bytes / 1e6
         self._note(f"restore into {len(target.nodes)}", seconds=round(seconds, 1),
                    entries=found.entries, hash=f"{found.sum:032x}",
-                   **{"MB/s": round(size / seconds, 1)})  # fmt: skip
-        return found, ends
+                   **{"MB/s": round(size / seconds, 1)},
+                   **{"local MB": round(max(map(_local_bytes, target.nodes)) / 1e6)},
+                   )  # fmt: skip
+        if self._restored is None:
+            self._restored = found, ends
+        check(f"the cluster with {len(target.nodes)} nodes", found, self._restored[0])
 
-    def compare(self, source: LocalCluster, wanted: Digest, ends: list[int]) -> None:
+    def compare(self, source: LocalCluster) -> None:
         """Read what was restored from the first cluster, most of it from the tier, and compare."""
+        assert self._restored is not None
+        wanted, ends = self._restored
         began, before = time.monotonic(), _requests(source)
         found, _ = asyncio.run(digest(source.servers, self._starts, ends))
         check("the first cluster", found, wanted)

@@ -7,6 +7,7 @@ import contextlib
 import random
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,11 @@ def only(node: LocalNode) -> int:
 def given_up(source: LocalCluster, ranges: int = 1, members: int | None = None) -> None:
     """Fill, and wait until the nodes have files in the tier only, and are within the bound."""
     fill(source, 40, random.randrange(1 << 30))
+    within_bounds(source, ranges, members)
+
+
+def within_bounds(source: LocalCluster, ranges: int = 1, members: int | None = None) -> None:
+    """Wait until the nodes have files in the tier only, and are within the bound."""
     wanted = len(source.nodes) if members is None else members
     testing.eventually(
         lambda: (
@@ -269,6 +275,33 @@ def test_a_directory_without_its_mount_gets_no_manifest_and_no_file_leaves_the_d
 
 
 @pytest.mark.by_hand
+def test_a_restored_log_gives_up_files_while_it_is_restored(tmp_path: Path) -> None:
+    with nodes(tmp_path, 1) as source:
+        given_up(source)
+        whole = entries(source)
+        testing.eventually(
+            lambda: source.nodes[0].status()["tier"]["waiting_files"] == 0, what="nothing waits"
+        )
+    flags = ("--tier", str(tmp_path / "next"), "--tier-grace", "0", *SMALL_WAL)
+    with testing.cluster(tmp_path / "target", 3, flags=flags) as target:
+        testing.wait_healthy(target)
+        command = ["tier", "restore", str(tmp_path / "tier"), "--server", target.servers]
+        with ThreadPoolExecutor(1) as thread, lognode.Client(target.servers, timeout=60) as client:
+            end = thread.submit(run_program, command)
+            seen: set[int | None] = set()
+            while not end.done():
+                policies = {row["name"]: row["policy"] for row in client.logs()}
+                if LOG in policies:
+                    seen.add(policies[LOG].get("local_retention_bytes"))
+            assert end.result() == 0
+        assert seen == {BOUND}, "else the disks would have to hold the whole log"
+        restored = entries(target)
+        assert restored == whole[: len(restored)]
+        assert len(restored) > 2 * BOUND / 400
+        within_bounds(target, members=1)
+        assert entries(target) == restored
+
+
 def test_a_new_replica_leaves_files_in_the_tier_and_damaged_pages_are_repaired(
     tmp_path: Path,
 ) -> None:
