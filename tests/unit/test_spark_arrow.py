@@ -199,7 +199,7 @@ print("pandas" in sys.modules)
     assert found.stdout == "False\n"
 
 
-def test_a_header_without_pairs_is_no_null() -> None:
+def test_empty_headers_differ_from_missing_headers() -> None:
     given: list[Any] = [{}, None, {b"h": b"1", b"g": b""}, None, {b"": b"2"}]
     chunk = page([entry(b"k", 1 + at, headers=each) for at, each in enumerate(given)]).chunks[0]
     chunk = chunk._replace(headers={4: given[4], 0: given[0], 2: given[2]})
