@@ -3,8 +3,11 @@
 An Arrow array has its values in one buffer, and offsets into it in another, one more than there are
 values (Arrow Columnar Format, "Variable-size Binary Layout"). A chunk has lengths, because the
 columns of several blocks are joined without changes.
+
+Arrays are made of buffers: `pyarrow.array` imports pandas, which takes longer than a small read.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -45,7 +48,7 @@ def keys(chunk: Chunk) -> pa.Array:
     if chunk.repeats is None:
         return found
     places = np.repeat(np.arange(len(lengths), dtype=np.int32), _numbers("I", chunk.repeats))
-    return found.take(pa.array(places))
+    return found.take(_array(places, pa.int32()))
 
 
 def values(chunk: Chunk) -> pa.Array:
@@ -59,39 +62,78 @@ def values(chunk: Chunk) -> pa.Array:
 
 def seqs(chunk: Chunk) -> pa.Array:
     """Return the seq of each entry."""
-    return pa.array(_numbers(chunk.seq_code, chunk.seqs).astype(np.int64) + chunk.first_seq)
+    return _array(_raised(chunk.seq_code, chunk.seqs, chunk.first_seq), pa.int64())
 
 
 def timestamps(chunk: Chunk) -> pa.Array:
     """Return the timestamp of each entry, in milliseconds."""
-    since = _numbers(chunk.timestamp_code, chunk.timestamps).astype(np.int64)
-    return pa.array(since + chunk.first_ms).view(MILLISECONDS)
+    found = _raised(chunk.timestamp_code, chunk.timestamps, chunk.first_ms)
+    return _array(found, MILLISECONDS)
 
 
 def snapshots(chunk: Chunk) -> pa.Array:
     """Return for each entry whether it is a logical snapshot."""
     marked = np.zeros(chunk.rows, np.bool_)
     marked[list(chunk.snapshots or ())] = True
-    return pa.array(marked)
+    return pa.Array.from_buffers(pa.bool_(), chunk.rows, [None, _bits(marked)])
 
 
 def headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     """Return the headers of each entry as a list of that kind, null where it has none."""
     if not chunk.headers:
         return pa.nulls(chunk.rows, kind)
-    rows: list[Any] = [None] * chunk.rows
-    for at, header in chunk.headers.items():
-        rows[at] = [{"key": key, "value": value} for key, value in header.items()]
-    return pa.array(rows, kind)
+    counts = np.zeros(chunk.rows, np.int32)
+    names: list[bytes] = []
+    texts: list[bytes] = []
+    for at, header in sorted(chunk.headers.items()):
+        counts[at] = len(header)
+        names += header
+        texts += header.values()
+    pairs = pa.StructArray.from_arrays(
+        [_binaries(b"".join(part), _lengths(part), None) for part in (names, texts)],
+        fields=list(kind.value_type),
+    )
+    present = np.zeros(chunk.rows, np.bool_)
+    present[list(chunk.headers)] = True
+    buffers = [_bits(present), pa.py_buffer(_offsets(counts))]
+    return pa.Array.from_buffers(kind, chunk.rows, buffers, children=[pairs])
+
+
+def repeated(text: str | bytes, count: int) -> pa.Array:
+    """Return a text, or bytes, `count` times."""
+    data, kind = (text, pa.binary()) if isinstance(text, bytes) else (text.encode(), pa.string())
+    lengths = np.full(count, len(data), np.int32)
+    return _binaries(data * count, lengths, None).view(kind)
 
 
 def _numbers(code: str, column: bytes) -> Numbers:
     return np.frombuffer(column, np.dtype(code).newbyteorder("<"))
 
 
+def _raised(code: str, column: bytes, base: int) -> Numbers:
+    return np.add(_numbers(code, column), base, dtype=np.int64, casting="unsafe")
+
+
+def _lengths(texts: Sequence[bytes]) -> Numbers:
+    return np.fromiter(map(len, texts), np.int32, len(texts))
+
+
+def _offsets(lengths: Numbers) -> Numbers:
+    """Return where each text begins, and where the last text ends."""
+    found = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=found[1:])
+    return found
+
+
+def _bits(marks: Numbers) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(marks, bitorder="little"))
+
+
+def _array(numbers: Numbers, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
 def _binaries(data: bytes, lengths: Numbers, present: Numbers | None) -> pa.Array:
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    mask = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
-    buffers = [mask, pa.py_buffer(offsets), pa.py_buffer(data)]
+    mask = None if present is None else _bits(present)
+    buffers = [mask, pa.py_buffer(_offsets(lengths)), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(lengths), buffers)

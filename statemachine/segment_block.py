@@ -18,12 +18,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from operator import add, sub
-from typing import Final
+from typing import Final, Literal
 
 import msgpack
 import zstandard
 
-from ..client.protocol.chunks import ABSENT, Chunk
+from ..client.protocol.chunks import ABSENT, Chunk, totals
 from ..client.protocol.errors import CorruptData
 from ..client.protocol.records import decompress
 from ..client.protocol.types import Entry, Headers
@@ -88,8 +88,8 @@ class Block:
 
     __slots__ = (
         "_absent", "_data", "_first_ms", "_first_seq", "_key_data", "_key_lengths", "_lengths",
-        "_made_ends", "_made_keys", "_seqs", "_starts", "_timestamps", "count", "headers",
-        "next_first_key", "size", "snapshots",
+        "_made_ends", "_made_keys", "_made_starts", "_repeats", "_seqs", "_timestamps", "count",
+        "headers", "last", "next_first_key", "size", "snapshots",
     )  # fmt: skip
 
     def __init__(self, data: Stored, codec: Codec, ordinal: int) -> None:
@@ -118,36 +118,38 @@ class Block:
 
     def _decode_head(self, head: bytes, wide: int, distinct: int, key_bytes: int) -> None:
         count = self.count
+        view = memoryview(head)
         at = 0
 
-        def column(code: str, length: int) -> "array[int]":
+        def column(code: Literal["H", "I", "Q"], width: int, length: int) -> "memoryview[int]":
             nonlocal at
-            numbers = array(code)
-            begin, at = at, at + length * numbers.itemsize
-            numbers.frombytes(head[begin:at])
-            if len(numbers) != length or not length:
+            begin, at = at, at + length * width
+            if at > len(head) or not length:
                 raise ValueError("a column is too short")
-            return numbers
+            return view[begin:at].cast(code)
 
-        self._key_lengths = column("H", distinct)
-        if distinct == count:
-            self._starts: Sequence[int] = range(count + 1)
-        else:
-            self._starts = list(accumulate(column("I", distinct), initial=0))
-        self._seqs = column("Q" if wide & WIDE_SEQS else "I", count)
-        self._timestamps = column("Q" if wide & WIDE_TIMESTAMPS else "I", count)
-        lengths = self._lengths = column("I", count)
+        self._key_lengths = column("H", 2, distinct)
+        self._repeats = None if distinct == count else column("I", 4, distinct)
+        self._seqs = column("Q", 8, count) if wide & WIDE_SEQS else column("I", 4, count)
+        is_wide = wide & WIDE_TIMESTAMPS
+        self._timestamps = column("Q", 8, count) if is_wide else column("I", 4, count)
+        self._lengths = column("I", 4, count)
+        sizes, absent = totals("I", self._lengths)
         self._absent: frozenset[int] = frozenset()
-        if max(lengths) == ABSENT:
-            self._absent = frozenset(i for i, n in enumerate(lengths) if n == ABSENT)
-        if sum(lengths) - ABSENT * len(self._absent) != len(self._data):
+        if absent:
+            self._absent = frozenset(i for i, n in enumerate(self._lengths) if n == ABSENT)
+        if sizes - ABSENT * absent != len(self._data):
             raise ValueError("the values have another length")
-        if self._starts[-1] != count:
+        if self._repeats is not None and totals("I", self._repeats)[0] != count:
             raise ValueError("the columns have different lengths")
-        if sum(self._key_lengths) != key_bytes or at + key_bytes > len(head):
+        if totals("H", self._key_lengths)[0] != key_bytes or at + key_bytes > len(head):
             raise ValueError("the keys end too early")
         self._key_data = head[at : at + key_bytes]
+        begin = key_bytes - self._key_lengths[-1]
+        self.last: tuple[bytes, int] = self._key_data[begin:], self.seq(count - 1)
+        """The key and seq of the last entry."""
         self._made_keys: list[bytes] | None = None
+        self._made_starts: Sequence[int] | None = None
         self._made_ends: array[int] | None = None
         tail = msgpack.unpackb(head[at + key_bytes :], strict_map_key=False)
         self.next_first_key: bytes | None = tail[0]
@@ -164,13 +166,24 @@ class Block:
         return found
 
     @property
+    def _starts(self) -> Sequence[int]:
+        """The position of the first entry of each key, and the number of entries."""
+        found = self._made_starts
+        if found is None:
+            found = range(self.count + 1)
+            if self._repeats is not None:
+                found = list(accumulate(self._repeats, initial=0))
+            self._made_starts = found
+        return found
+
+    @property
     def _ends(self) -> "array[int]":
         """The place of each value among the values, and of their end."""
         found = self._made_ends
         if found is None:
-            lengths = self._lengths
+            lengths: Sequence[int] = self._lengths
             if self._absent:
-                lengths = array("I", [0 if n == ABSENT else n for n in lengths])
+                lengths = [0 if n == ABSENT else n for n in lengths]
             found = self._made_ends = array("I", accumulate(lengths, initial=0))
         return found
 
@@ -180,12 +193,6 @@ class Block:
     def first(self) -> tuple[bytes, int]:
         """The key and seq of the first entry."""
         return self._key_data[: self._key_lengths[0]], self.seq(0)
-
-    @property
-    def last(self) -> tuple[bytes, int]:
-        """The key and seq of the last entry."""
-        begin = len(self._key_data) - self._key_lengths[-1]
-        return self._key_data[begin:], self.seq(self.count - 1)
 
     def seq(self, at: int) -> int:
         """Return the seq of the entry at a position."""
@@ -252,7 +259,7 @@ class Block:
         if not begin and end == self.count:
             return self._whole()
         keys, repeats = self.keys[begin:end], None
-        if not isinstance(self._starts, range):
+        if self._repeats is not None:
             low = bisect_right(self._starts, begin) - 1
             high = bisect_left(self._starts, end)
             edges = [begin, *self._starts[low + 1 : high], end]
@@ -268,10 +275,7 @@ class Block:
         )  # fmt: skip
 
     def _whole(self) -> Chunk:
-        repeats = None
-        if not isinstance(self._starts, range):
-            starts = self._starts
-            repeats = array("I", map(sub, starts[1:], starts)).tobytes()
+        repeats = None if self._repeats is None else self._repeats.tobytes()
         return Chunk(
             self.count, self._first_seq, self._first_ms, self._key_lengths.tobytes(), repeats,
             self._key_data, self._seqs.tobytes(), self._timestamps.tobytes(),

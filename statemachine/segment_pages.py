@@ -100,6 +100,14 @@ class Page:
         """
         return bisect_right(range(len(self)), key, 1 if self.branch else 0, key=key_at) - 1
 
+    def last_number_at_most(self, number: int) -> int:
+        """Return the same for a number in a tree of numbers. The numbers of a leaf mostly follow
+        each other."""
+        guess = number - self.ordinal(0) if self._nodes and not self.branch else -1
+        if 0 <= guess < len(self) and self.ordinal(guess) == number:
+            return guess
+        return self.last_at_most(number, self.ordinal)
+
     def first_from(self, key: bytes) -> int:
         """Return the first node of a leaf whose key is not below `key`."""
         return bisect_left(range(len(self)), key, key=self.key)
@@ -197,7 +205,7 @@ class Pages:
         for _ in range(_DEPTH_MAX):
             last = self._leaves.get(root)
             page = last[1] if last is not None and last[0] == number else self._page(number)
-            at = page.last_at_most(key, page.ordinal if numbers else page.key)
+            at = page.last_number_at_most(key) if numbers else page.last_at_most(key, page.key)
             if not page.branch:
                 self._leaves[root] = number, page
                 return page, at

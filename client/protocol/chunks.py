@@ -15,6 +15,7 @@ import msgpack
 
 from .errors import RemoteProtocolError
 from .frame import Piecewise
+from .native import native
 from .patterns import Patterns
 from .types import Headers
 
@@ -160,19 +161,18 @@ class Chunk(NamedTuple):
         )  # fmt: skip
 
     def _check(self) -> None:
-        count, lengths = self.rows, numbers("I", self.value_lengths)
-        keys = numbers("H", self.key_lengths)
-        due = len(keys)
+        count = self.rows
+        due = len(self.key_lengths) // 2
         if self.repeats is not None:
-            repeats = numbers("I", self.repeats)
-            due = sum(repeats) if len(repeats) == len(keys) else 0
-        present = sum(lengths) - ABSENT * lengths.count(ABSENT)
+            due = totals("I", self.repeats)[0] if len(self.repeats) == 4 * due else 0
+        sizes, absent = totals("I", self.value_lengths)
         fits = (
-            due == len(lengths) == count
+            due == count
+            and len(self.value_lengths) == 4 * count
             and len(self.seqs) in (4 * count, 8 * count)
             and len(self.timestamps) in (4 * count, 8 * count)
-            and sum(keys) == len(self.keys)
-            and present == len(self.values)
+            and totals("H", self.key_lengths)[0] == len(self.keys)
+            and sizes - ABSENT * absent == len(self.values)
         )
         places = {*(self.headers or ()), *(self.snapshots or ())}
         if not fits or (places and max(places) >= count):
@@ -183,6 +183,19 @@ def numbers(code: str, column: bytes) -> "array[int]":
     """Return the numbers of a column. Raises ValueError when the column ends within a number."""
     found = array(code)
     found.frombytes(column)
+    return found
+
+
+def totals(code: str, column: bytes | memoryview) -> tuple[int, int]:
+    """Return the sum of the numbers of a column, and how many of them have all bits set.
+
+    `code`: "H" or "I". Raises ValueError when the column ends within a number.
+    """
+    width = array(code).itemsize
+    found: tuple[int, int] | None = None if native is None else native.totals(column, width)
+    if found is None:
+        every = numbers(code, bytes(column))
+        found = sum(every), every.count((1 << 8 * width) - 1)
     return found
 
 

@@ -40,7 +40,12 @@ class Rows:
 
     def __init__(self, schema: pa.Schema, *, log: str, range_start: bytes) -> None:
         self._schema = schema
-        self._constants = {"log": log, "rangeStart": range_start}
+        self._constants = {
+            name: columns.repeated(constant, _ROWS_MAX).cast(schema.field(name).type)
+            for name, constant in (("log", log), ("rangeStart", range_start))
+            if name in schema.names
+        }
+        """Columns with the same value in each row, of a whole batch."""
         self._columns = {
             name: column for name, column in _columns(schema).items()
             if name in self.needed or name in schema.names
@@ -89,7 +94,7 @@ class Rows:
     def _shown_column(self, field: pa.Field, batch: pa.RecordBatch) -> pa.Array:
         constant = self._constants.get(field.name)
         if constant is not None:
-            return pa.repeat(pa.scalar(constant, field.type), batch.num_rows)
+            return constant.slice(0, batch.num_rows)
         return batch.column(field.name).cast(field.type)
 
 

@@ -1,15 +1,21 @@
 """The batch source with real Spark and real nodes: columns, selections, partitions, refusals."""
 
 import re
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark_logs import append, entries, filled, reader, rows
 
 import lognode
 from lognode import testing
+from lognode.client.spark.source import LognodeSource
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 Cluster = testing.LocalCluster
@@ -73,6 +79,42 @@ def test_the_latest_value_of_each_key(
     frame = reader(spark, cluster, "latest", mode="snapshot", minPartitions="4").load()
     assert rows(frame) == sorted(expected)
     assert len(expected) == 49
+
+
+def test_a_task_of_spark_imports_no_pandas(
+    spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path
+) -> None:
+    """A worker that ran another task before may have pandas already."""
+    folder = str(tmp_path)
+
+    class Told(DataSourceReader):
+        def __init__(self, inner: DataSourceReader) -> None:
+            self.inner = inner
+
+        def partitions(self) -> Any:
+            return self.inner.partitions()
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            before = "pandas" in sys.modules
+            yield from self.inner.read(partition)
+            after = "pandas" in sys.modules
+            (Path(folder) / f"{uuid.uuid4().hex}.txt").write_text(f"{before} {after}")
+
+    class Source(LognodeSource):
+        @classmethod
+        def name(cls) -> str:
+            return "lognode-told"
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Told(super().reader(schema))
+
+    filled(client, "modules", 1_000)
+    spark.dataSource.register(Source)
+    frame = spark.read.format("lognode-told").option("servers", cluster.servers)
+    assert frame.option("log", "modules").load().count() == 1_000
+    found = {file.read_text() for file in tmp_path.iterdir()}
+    assert found
+    assert found <= {"False False", "True True"}
 
 
 @pytest.mark.by_hand

@@ -15,7 +15,7 @@ import pytest
 from lognode.client import appends, last_numbers
 from lognode.client.appends import Columns
 from lognode.client.last_numbers import LastNumbers
-from lognode.client.protocol import columns, key_column
+from lognode.client.protocol import chunks, columns, key_column
 from lognode.client.protocol import native as native_of
 from lognode.client.protocol.key_column import KeyColumn
 from lognode.client.protocol.native import native, packing
@@ -58,6 +58,7 @@ def both(patch: pytest.MonkeyPatch, call: Callable[..., Any], *arguments: Any) -
     with patch.context() as without:
         without.setattr(key_column, "native", None)
         without.setattr(columns, "native", None)
+        without.setattr(chunks, "native", None)
         return compiled, outcome(call, *arguments)
 
 
@@ -266,6 +267,30 @@ def test_types_are_told_the_same(
 ) -> None:
     compiled, twin = both(monkeypatch, partial(columns.all_are, none=none), int, elements)
     assert compiled is twin
+
+
+@needs_native
+@pytest.mark.parametrize("seed", range(20))
+def test_totals_of_a_column_are_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    for code, most in (("H", 65_535), ("I", 2**32 - 1)):
+        rows = [rng.choice([0, 1, 128, most - 1, most]) for _ in range(rng.randrange(200))]
+        column = array(code, rows).tobytes()
+        compiled, twin = both(monkeypatch, chunks.totals, code, column)
+        assert compiled == twin == (sum(rows), rows.count(most))
+        assert chunks.totals(code, memoryview(b"?" + column)[1:]) == twin
+        compiled, twin = both(monkeypatch, chunks.totals, code, column + b"?")
+        assert compiled == twin
+        assert compiled[0] is ValueError
+
+
+@needs_native
+def test_a_column_of_other_numbers_has_no_totals() -> None:
+    assert native.totals(bytes(16), 8) is None
+    with pytest.raises(TypeError):
+        native.totals(bytes(16), "I")
+    with pytest.raises(TypeError):
+        native.totals(7, 4)
 
 
 @needs_native

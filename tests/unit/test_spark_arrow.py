@@ -1,6 +1,8 @@
 """Pages become batches of the very schema that Spark asks for, in one order; batches records."""
 
 import random
+import subprocess
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -167,6 +169,44 @@ def test_the_latest_of_each_key_without_tombstones(monkeypatch: pytest.MonkeyPat
         ], f"seed={seed}"
     assert fed(LatestRows(schema("key"), log="l", range_start=b"")) == []
     assert fed(LatestRows(schema("key"), log="l", range_start=b""), page([])) == []
+
+
+def test_a_task_imports_no_pandas() -> None:
+    """The import takes longer than a small read, and each worker of Spark would repeat it."""
+    program = """
+import sys
+from pyspark.sql.pandas.types import to_arrow_schema
+from lognode.client.protocol.chunks import Chunk
+from lognode.client.span_pages import SpanPage
+from lognode.client.spark import arrow, options, reader
+from lognode.client.spark.schema import source_schema
+
+schema = to_arrow_schema(
+    source_schema((*options.COLUMNS, "headers", "rangeStart", "snapshot")), timezone="UTC"
+)
+keys, values, headers = [b"a", b"a", b"b"], [b"1", b"2", None], {0: {b"h": b"1"}, 2: {}}
+for make in (arrow.Rows, arrow.LatestRows):
+    rows = make(schema, log="l", range_start=b"")
+    for seqs in ([1, 2, 3], [4, 5, 6]):
+        chunk = Chunk.of(keys, seqs, [7, 7, 8], values, headers, [1])
+        batches = list(rows.feed(SpanPage([chunk], None)))
+    assert sum(batch.num_rows for batch in [*batches, *rows.finish()])
+print("pandas" in sys.modules)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "False\n"
+
+
+def test_empty_headers_differ_from_missing_headers() -> None:
+    given: list[Any] = [{}, None, {b"h": b"1", b"g": b""}, None, {b"": b"2"}]
+    chunk = page([entry(b"k", 1 + at, headers=each) for at, each in enumerate(given)]).chunks[0]
+    chunk = chunk._replace(headers={4: given[4], 0: given[0], 2: given[2]})
+    found = fed(Rows(schema("headers"), log="l", range_start=b""), SpanPage([chunk], None))
+    pairs = [row["headers"] and [(each["key"], each["value"]) for each in row["headers"]]
+             for row in found]  # fmt: skip
+    assert pairs == [each if each is None else list(each.items()) for each in given]
 
 
 def test_malformed_headers_are_refused() -> None:
