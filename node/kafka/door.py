@@ -27,7 +27,7 @@ from .grouping import Grouping
 from .idempotent import ids_of, open_id
 from .many import decoded, encoded
 from .producing import Compacts
-from .session import HANDSHAKE, Access, OnRefused, Session
+from .session import HANDSHAKE, Access, Asker, OnRefused, Session
 from .topics import Topics
 from .wire import Malformed, Reader
 
@@ -105,9 +105,9 @@ class KafkaDoor:
         if head.api in grouping.APIS:
             return _waits(head, await self._grouping.begin(data, head, asker)), False
         if head.api in admin.APIS:
-            body = await client.admin.answer(data, head)
+            body = await client.admin.answer(data, head, asker.access.authorise)
         else:
-            body = await self._other(data, head, client)
+            body = await self._other(data, head, client, asker)
         return await self._holding(_answer(head, body), session), False
 
     async def _holding(self, answer: bytes, session: Session) -> Finish:
@@ -148,7 +148,7 @@ class KafkaDoor:
 
         return finish
 
-    async def _other(self, data: bytes, head: Head, client: Client) -> bytes:
+    async def _other(self, data: bytes, head: Head, client: Client, asker: Asker) -> bytes:
         """Return the body of the answer."""
         version = head.version
         if head.api == api.METADATA:
@@ -162,14 +162,15 @@ class KafkaDoor:
             told = await client.producing.new_id(transactional=transactional)
             body = answers.init_producer_id(*told)
         elif head.api == api.CREATE_TOPICS:
-            created = await client.describing.create(await decoded(data, requests.create_topics))
+            wanted = await decoded(data, requests.create_topics)
+            created = await client.describing.create(wanted, asker.access.authorise)
             body = answers.create_topics(created, version)
         elif head.api == api.DELETE_TOPICS:
             names, _ = await decoded(data, requests.delete_topics)
             body = answers.delete_topics(await client.describing.delete(names), version)
         else:
-            wanted = await decoded(data, requests.describe_configs)
-            found = await client.describing.settings(wanted)
+            resources = await decoded(data, requests.describe_configs)
+            found = await client.describing.settings(resources)
             body = answers.describe_configs(found, version)
         return body
 
