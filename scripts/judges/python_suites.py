@@ -16,6 +16,7 @@ from .brokers import must, run
 from .suites import Outcome, Suite
 
 _ROW: Final = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL)\s+(\[\d+\] )?(\S+)( - .*)?", re.M)
+_ID: Final = re.compile(r"\S+\.py::")
 _TEST_S: Final = 120
 _ALL_S: Final = 2_400
 _TOOLS: Final = ("pytest", "pytest-asyncio", "pytest-timeout")
@@ -155,8 +156,10 @@ def _run(
         "-o", "asyncio_default_fixture_loop_scope=function", "-o", "filterwarnings=default",
         f"--timeout={_TEST_S}", *flags,
     ]  # fmt: skip
-    known = must([*pytest, "--collect-only", *tests], copy, BROKERS=addresses, **environment)
-    ids = [line for line in known.splitlines() if "::" in line]
+    # Warnings name tests, too: some versions of pytest warn of each test with parameters.
+    collect = [*pytest, "--collect-only", "--disable-warnings", *tests]
+    known = must(collect, copy, BROKERS=addresses, **environment)
+    ids = [line for line in known.splitlines() if _ID.match(line)]
     chosen = [name for name in ids if not any(_is_part(part, name) for part in left_out)]
     done = run([*pytest, *chosen], copy, log=log, limit_s=_ALL_S, BROKERS=addresses, **environment)
     outcome = Outcome([], {}, [])
