@@ -543,7 +543,7 @@ class Coordinator:
                 if any(each.leader == self._node_id and each.contains(prefix(partition))
                        for each in ranges)
             ]  # fmt: skip
-            stored = await self._store.groups(own, deadline)
+            stored = await self._store.groups(own, self._groups.keys(), deadline)
         except LogNotFound:
             return codes.NONE, []
         except LognodeError as error:
