@@ -5,7 +5,6 @@ import contextlib
 import random
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
 )
-from kafka_raw import Raw, addresses, kafka_cluster, started
+from kafka_raw import Raw, addresses, started
 
 import lognode
 from lognode import testing
@@ -33,19 +32,6 @@ from lognode.node.kafka import api, codes
 
 pytestmark = pytest.mark.cluster
 ALL = -1
-
-
-@pytest.fixture(scope="module")
-def kafka(module_path: Path) -> Iterator[testing.LocalCluster]:
-    with kafka_cluster(module_path) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(kafka: testing.LocalCluster) -> Iterator[lognode.Client]:
-    started(kafka)
-    with lognode.Client(kafka.servers) as client:
-        yield client
 
 
 @pytest.fixture
