@@ -1,7 +1,6 @@
 """How long requests for offsets take."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
