@@ -104,6 +104,11 @@ class KafkaDoor:
             return self._fetch(request, head, client, asker.host), False
         if head.api in grouping.APIS:
             return _waits(head, await self._grouping.begin(data, head, asker)), False
+        if head.api == api.METADATA:
+            # A few bytes ask for megabytes: few such answers exist before they have room.
+            async with self._shared.metadata.held(1, session.host):
+                body = await self._metadata(data, head.version, client)
+                return await self._holding(_answer(head, body), session), False
         if head.api in admin.APIS:
             body = await client.admin.answer(data, head, asker.access.authorise)
         else:
@@ -151,10 +156,7 @@ class KafkaDoor:
     async def _other(self, data: bytes, head: Head, client: Client, asker: Asker) -> bytes:
         """Return the body of the answer."""
         version = head.version
-        if head.api == api.METADATA:
-            asked = await decoded(data, requests.metadata)
-            body = await self._metadata(asked, version, client)
-        elif head.api == api.LIST_OFFSETS:
+        if head.api == api.LIST_OFFSETS:
             offsets = await client.fetching.offsets(await decoded(data, requests.list_offsets))
             body = await encoded(len(offsets), answers.list_offsets, offsets, version)
         elif head.api == api.INIT_PRODUCER_ID:
@@ -189,7 +191,8 @@ class KafkaDoor:
 
         return finish
 
-    async def _metadata(self, asked: requests.Metadata, version: int, client: Client) -> bytes:
+    async def _metadata(self, data: bytes, version: int, client: Client) -> bytes:
+        asked = await decoded(data, requests.metadata)
         try:
             cluster = await client.describing.cluster_id()
             topics = await client.describing.topics(asked.topics)
