@@ -33,8 +33,9 @@ from .topics import Topics
 CLIENTS_MAX: Final = 32
 _ANSWERS_MAX: Final = 64 * limits.MIB
 """Bytes of records in answers that clients have not taken yet; a host has half of them."""
-_METADATA_AT_ONCE: Final = 8
-"""Answers about topics that are gathered, or wait for room; a host has half of them."""
+_METADATA_AT_ONCE: Final = 64
+"""Answers about few topics that are gathered, or wait for room; a host has half of them. An answer
+about many topics counts as `door.MANY_TOPICS_COST`."""
 Brokers = Callable[[], Mapping[int, str]]
 
 

@@ -33,6 +33,9 @@ from .wire import Malformed, Reader
 
 _SMALL: Final = 64 * limits.KIB
 """An answer of this size waits for no room: a connection buffers as many bytes anyway."""
+_FEW_TOPICS: Final = 16
+MANY_TOPICS_COST: Final = 8
+"""What an answer about all topics, or about more than a few, counts among those about topics."""
 _EMPTY: Final = bytes(4)
 """The answer to bytes of a mechanism without a head."""
 
@@ -105,9 +108,12 @@ class KafkaDoor:
         if head.api in grouping.APIS:
             return _waits(head, await self._grouping.begin(data, head, asker)), False
         if head.api == api.METADATA:
+            asked = await decoded(data, requests.metadata)
+            is_many = asked.topics is None or len(asked.topics) > _FEW_TOPICS
             # A few bytes ask for megabytes: few such answers exist before they have room.
-            async with self._shared.metadata.held(1, session.host):
-                body = await self._metadata(data, head.version, client)
+            cost = MANY_TOPICS_COST if is_many else 1
+            async with self._shared.metadata.held(cost, session.host):
+                body = await self._metadata(asked, head.version, client)
                 return await self._holding(_answer(head, body), session), False
         if head.api in admin.APIS:
             body = await client.admin.answer(data, head, asker.access.authorise)
@@ -191,8 +197,7 @@ class KafkaDoor:
 
         return finish
 
-    async def _metadata(self, data: bytes, version: int, client: Client) -> bytes:
-        asked = await decoded(data, requests.metadata)
+    async def _metadata(self, asked: requests.Metadata, version: int, client: Client) -> bytes:
         try:
             cluster = await client.describing.cluster_id()
             topics = await client.describing.topics(asked.topics)

@@ -1,19 +1,23 @@
 """Answers of the door that are larger than their requests."""
 
 import asyncio
+import struct
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import kafka_wire as wire
 import pytest
+from live_nodes import until
 
 from lognode.node.kafka import api, codes, door
 from lognode.node.kafka.answers import Partition, Topic
 from lognode.node.kafka.door import KafkaDoor
 from lognode.node.kafka.room import Hold, Room
 
-ASKED = wire.request(api.METADATA, 1, wire.array([wire.text("wide")]))[4:]
+ONE = wire.array([wire.text("wide")])
+ALL = struct.pack(">i", -1)
+MANY = wire.array([wire.text("wide")] * 17)
 WIDE = Topic("wide", codes.NONE, [Partition(at, 1, [1]) for at in range(4_096)])
 
 
@@ -46,8 +50,9 @@ def opened() -> KafkaDoor:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("names", "most"), [(ONE, 32), (ALL, 4), (MANY, 4)])
 def test_few_answers_about_topics_exist_before_they_have_room(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, names: bytes, most: int
 ) -> None:
     """Connections that ask for metadata and take no answers had one answer each in memory."""
 
@@ -72,7 +77,8 @@ def test_few_answers_about_topics_exist_before_they_have_room(
         sent: Counter[str] = Counter()
 
         async def ask(host: str) -> None:
-            finish, _ = await own.begin(ASKED, session(host))
+            asked = wire.request(api.METADATA, 1, names)[4:]
+            finish, _ = await own.begin(asked, session(host))
 
             async def send(answer: bytes) -> None:
                 assert len(answer) > 100_000
@@ -83,12 +89,12 @@ def test_few_answers_about_topics_exist_before_they_have_room(
 
         taking = asyncio.Event()
         tasks = [asyncio.create_task(ask("slow")) for _ in range(50)]
-        await asyncio.sleep(0.3)
+        await until(lambda: gathered["slow"] > most, "the places of the host are taken")
+        await asyncio.sleep(0.1)
         # One is being sent, and half of the others' places are taken.
-        assert gathered["slow"] == 1 + 4
+        assert gathered["slow"] == 1 + most
         tasks.append(asyncio.create_task(ask("other")))
-        await asyncio.sleep(0.3)
-        assert gathered["other"] == 1, "another host is served meanwhile"
+        await until(lambda: gathered["other"] == 1, "another host is served meanwhile")
         taking.set()
         await asyncio.gather(*tasks)
         assert sent == {"slow": 50, "other": 1}
