@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgpack
 
+from . import limits
 from .errors import RemoteProtocolError
 from .frame import Piecewise
 from .native import native
@@ -23,6 +24,8 @@ ABSENT: Final = 0xFFFFFFFF
 """The length of a null value."""
 _CUT_TOGETHER: Final = 64
 """Texts of equal length that are cut together."""
+_LOW_BYTES: Final = bytes(range(128))
+"""The last bytes of numbers below 2^63."""
 _CODES: Final = {4: "I", 8: "Q"}
 """The type codes of columns that Arrow supports, by bytes."""
 Body = dict[str, Any]
@@ -177,6 +180,20 @@ class Chunk(NamedTuple):
         places = {*(self.headers or ()), *(self.snapshots or ())}
         if not fits or (places and max(places) >= count):
             raise ValueError("the columns of the chunk have different lengths")
+        for name, base, column in (
+            ("seq", self.first_seq, self.seqs), ("timestamp", self.first_ms, self.timestamps)
+        ):  # fmt: skip
+            if _is_beyond(base, column, len(column) // count):
+                raise ValueError(f"a {name} of the chunk is above {limits.number_max}")
+
+
+def _is_beyond(base: int, column: bytes, width: int) -> bool:
+    """Return whether a number of the column, of `width` bytes each, is too large with its base."""
+    if width == 4 and base <= limits.number_max - ABSENT:
+        return False
+    if not base:
+        return bool(column[7::8].translate(None, _LOW_BYTES))
+    return base + max(numbers(_CODES[width], column)) > limits.number_max
 
 
 def numbers(code: str, column: bytes) -> "array[int]":

@@ -19,13 +19,22 @@ from ...client.cluster import Cluster
 from ...client.partition_tails import trim_partition
 from ...client.protocol.cluster import ALTER_LOG
 from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound
+from ...partitions import policy
 from . import admin_answers, admin_requests, api, codes, requests
 from .admin_answers import Trimmed
 from .admin_requests import DELETE, SET, Alter, Altered, Trim
 from .answers import Done, Settings
 from .api import Head
 from .codes import code_of
-from .describing import CLEANUP, RETENTION, TOPIC, Describing, retention_ms, wrong_setting
+from .describing import (
+    CLEANUP,
+    RETENTION,
+    TOPIC,
+    Authorise,
+    Describing,
+    retention_ms,
+    wrong_setting,
+)
 from .many import decoded, encoded
 from .refused import Refused
 from .topics import Topics
@@ -48,7 +57,7 @@ class Admin:
         self._topics = topics
         self._describing = describing
 
-    async def answer(self, data: bytes, head: Head) -> bytes:
+    async def answer(self, data: bytes, head: Head, authorise: Authorise) -> bytes:
         """Return the body of the answer to one of `APIS`. Raises Malformed."""
         if head.api == api.CREATE_PARTITIONS:
             grown = await decoded(data, admin_requests.create_partitions)
@@ -63,15 +72,12 @@ class Admin:
             asked = await decoded(data, admin_requests.alter_configs)
         else:
             asked = await decoded(data, admin_requests.incremental_alter_configs)
-        altered = await self._alter_all(asked)
+        altered = [await self._alter(each, asked, authorise) for each in asked.resources]
         return await encoded(len(altered), admin_answers.alter_configs, altered)
 
     # Settings.
 
-    async def _alter_all(self, asked: Alter) -> list[Settings]:
-        return [await self._alter(each, asked.validate_only) for each in asked.resources]
-
-    async def _alter(self, asked: Altered, validate_only: bool) -> Settings:
+    async def _alter(self, asked: Altered, request: Alter, authorise: Authorise) -> Settings:
         if asked.kind != TOPIC:
             told = (
                 f"resources of type {asked.kind} have no settings that a client changes; give 2, a "
@@ -79,9 +85,13 @@ class Admin:
             )
             return Settings(asked.kind, asked.name, codes.INVALID_REQUEST, told)
         try:
+            authorise(ALTER_LOG, {"name": asked.name, "changes": {}})
             changes = _changes(asked)
-            await self._describing.described(asked.name)
-            if changes and not validate_only:
+            known = (await self._describing.described(asked.name))["policy"]
+            if changes and request.validate_only:
+                rules = {name: known.get(name) for name in policy.ALTERABLE}
+                policy.altered(policy.Policy(**rules), policy.check_changes(changes))
+            elif changes:
                 body = {"name": asked.name, "changes": changes}
                 await self._cluster.call_any(ALTER_LOG, body, deadline=self._deadline())
         except Refused as refusal:

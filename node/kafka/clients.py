@@ -33,6 +33,9 @@ from .topics import Topics
 CLIENTS_MAX: Final = 32
 _ANSWERS_MAX: Final = 64 * limits.MIB
 """Bytes of records in answers that clients have not taken yet; a host has half of them."""
+_METADATA_AT_ONCE: Final = 64
+"""Answers about few topics that are gathered, or wait for room; a host has half of them. An answer
+about many topics counts as `door.MANY_TOPICS_COST`."""
 Brokers = Callable[[], Mapping[int, str]]
 
 
@@ -89,6 +92,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.answers = Room(_ANSWERS_MAX, _ANSWERS_MAX // 2)
+        self.metadata = Room(_METADATA_AT_ONCE, _METADATA_AT_ONCE // 2)
         self.memory = Memory(ThreadPoolExecutor(1, thread_name_prefix="lognode-kafka"))
 
     def close(self) -> None:

@@ -24,9 +24,10 @@ _LZ4_RATIO_MAX: Final = 255
 _XERIAL: Final = b"\x82SNAPPY\x00"
 """How a file of Java's Snappy begins; two numbers of 32 bits follow, then blocks."""
 _XERIAL_HEAD: Final = 16
-_BLOCK_LEAST: Final = 64
-"""A block counts as so many bytes at least: thousands of tiny blocks take long, too. Clients make
-blocks of 32 KiB."""
+_BLOCK_LEAST: Final = 1_024
+"""A block counts as so many bytes at least: thousands of tiny blocks take long, too, and the blocks
+of one client keep those of others waiting. Clients make blocks of 32 KiB; 1 KiB is the least that
+Java's Snappy can be set to."""
 _SIZE_BYTES: Final = 4
 _VARINT_BITS: Final = 7
 _VARINT_MORE: Final = 0x80

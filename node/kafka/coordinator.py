@@ -20,7 +20,7 @@ import contextlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -543,7 +543,7 @@ class Coordinator:
                 if any(each.leader == self._node_id and each.contains(prefix(partition))
                        for each in ranges)
             ]  # fmt: skip
-            stored = await self._store.groups(own, deadline)
+            stored = await self._store.groups(own, self._groups.keys(), deadline)
         except LogNotFound:
             return codes.NONE, []
         except LognodeError as error:
@@ -568,10 +568,10 @@ class Coordinator:
         try:
             while self._groups:
                 await asyncio.sleep(_TICK_S)
-                await _logged(self._tick())
+                await _logged(self._tick)
                 if self._cluster.now() >= look_at and (looking is None or looking.done()):
                     look_at = self._cluster.now() + _LOOK_S
-                    looking = asyncio.create_task(_logged(self._look()))
+                    looking = asyncio.create_task(_logged(self._look))
         finally:
             if looking is not None:
                 looking.cancel()
@@ -675,10 +675,10 @@ def _topic_error(error: LognodeError) -> int:
     return codes.COORDINATOR_NOT_AVAILABLE
 
 
-async def _logged(step: Coroutine[None, None, None]) -> None:
+async def _logged(step: Callable[[], Awaitable[None]]) -> None:
     """Run a step; an error in it does not end the steps after it."""
     try:
-        await step
+        await step()
     except Exception:
         log.exception("a look at consumer groups failed")
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ...client.cluster import Cluster, described
-from ...client.protocol import key_partitions, limits, log_names
+from ...client.protocol import Operation, key_partitions, limits, log_names
 from ...client.protocol.address import split_address
 from ...client.protocol.cluster import CREATE_LOG, DELETE_LOG
 from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound
+from ...partitions import policy
 from ..runtime.slices import in_slices
 from . import codes
 from .answers import Broker, Done, Partition, Setting, Settings
@@ -49,6 +50,8 @@ _IGNORED: Final = frozenset({
 """Settings of Kafka that a new topic may give, and that change nothing here."""
 
 Body = dict[str, Any]
+Authorise = Callable[[Operation, Body], object]
+"""Raises Unauthorized for a request to the cluster that the asker may not make."""
 
 
 class Describing:
@@ -133,11 +136,11 @@ class Describing:
 
     # Changes.
 
-    async def create(self, request: CreateTopics) -> list[Done]:
+    async def create(self, request: CreateTopics, authorise: Authorise) -> list[Done]:
         """Create topics, one after another."""
-        return [await self._create(topic, request) for topic in request.topics]
+        return [await self._create(topic, request, authorise) for topic in request.topics]
 
-    async def _create(self, topic: NewTopic, request: CreateTopics) -> Done:
+    async def _create(self, topic: NewTopic, request: CreateTopics, authorise: Authorise) -> Done:
         refused = _refusal(topic)
         if refused is not None:
             return refused
@@ -147,9 +150,13 @@ class Describing:
             return Done(topic.name, codes.INVALID_TOPIC, error.message)
         deadline = self._deadline()
         try:
-            if request.validate_only:
-                return await self._validated(topic)
             body = _new_log(topic, ranges=len(self._brokers()) or 1)
+            if request.validate_only:
+                authorise(CREATE_LOG, body)
+                for name in (*policy.ALTERABLE, "replicas"):
+                    policy.check_rule(name, body.get(name))
+                policy.of_request(body)
+                return await self._validated(topic)
             await self._cluster.call_any(CREATE_LOG, body, deadline=deadline)
         except LognodeError as error:
             code = codes.INVALID_CONFIG if isinstance(error, InvalidArgument) else code_of(error)

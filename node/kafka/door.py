@@ -27,12 +27,15 @@ from .grouping import Grouping
 from .idempotent import ids_of, open_id
 from .many import decoded, encoded
 from .producing import Compacts
-from .session import HANDSHAKE, Access, OnRefused, Session
+from .session import HANDSHAKE, Access, Asker, OnRefused, Session
 from .topics import Topics
 from .wire import Malformed, Reader
 
 _SMALL: Final = 64 * limits.KIB
 """An answer of this size waits for no room: a connection buffers as many bytes anyway."""
+_FEW_TOPICS: Final = 16
+MANY_TOPICS_COST: Final = 8
+"""What an answer about all topics, or about more than a few, counts among those about topics."""
 _EMPTY: Final = bytes(4)
 """The answer to bytes of a mechanism without a head."""
 
@@ -104,10 +107,18 @@ class KafkaDoor:
             return self._fetch(request, head, client, asker.host), False
         if head.api in grouping.APIS:
             return _waits(head, await self._grouping.begin(data, head, asker)), False
+        if head.api == api.METADATA:
+            asked = await decoded(data, requests.metadata)
+            is_many = asked.topics is None or len(asked.topics) > _FEW_TOPICS
+            # A few bytes ask for megabytes: few such answers exist before they have room.
+            cost = MANY_TOPICS_COST if is_many else 1
+            async with self._shared.metadata.held(cost, session.host):
+                body = await self._metadata(asked, head.version, client)
+                return await self._holding(_answer(head, body), session), False
         if head.api in admin.APIS:
-            body = await client.admin.answer(data, head)
+            body = await client.admin.answer(data, head, asker.access.authorise)
         else:
-            body = await self._other(data, head, client)
+            body = await self._other(data, head, client, asker)
         return await self._holding(_answer(head, body), session), False
 
     async def _holding(self, answer: bytes, session: Session) -> Finish:
@@ -148,13 +159,10 @@ class KafkaDoor:
 
         return finish
 
-    async def _other(self, data: bytes, head: Head, client: Client) -> bytes:
+    async def _other(self, data: bytes, head: Head, client: Client, asker: Asker) -> bytes:
         """Return the body of the answer."""
         version = head.version
-        if head.api == api.METADATA:
-            asked = await decoded(data, requests.metadata)
-            body = await self._metadata(asked, version, client)
-        elif head.api == api.LIST_OFFSETS:
+        if head.api == api.LIST_OFFSETS:
             offsets = await client.fetching.offsets(await decoded(data, requests.list_offsets))
             body = await encoded(len(offsets), answers.list_offsets, offsets, version)
         elif head.api == api.INIT_PRODUCER_ID:
@@ -162,14 +170,15 @@ class KafkaDoor:
             told = await client.producing.new_id(transactional=transactional)
             body = answers.init_producer_id(*told)
         elif head.api == api.CREATE_TOPICS:
-            created = await client.describing.create(await decoded(data, requests.create_topics))
+            wanted = await decoded(data, requests.create_topics)
+            created = await client.describing.create(wanted, asker.access.authorise)
             body = answers.create_topics(created, version)
         elif head.api == api.DELETE_TOPICS:
             names, _ = await decoded(data, requests.delete_topics)
             body = answers.delete_topics(await client.describing.delete(names), version)
         else:
-            wanted = await decoded(data, requests.describe_configs)
-            found = await client.describing.settings(wanted)
+            resources = await decoded(data, requests.describe_configs)
+            found = await client.describing.settings(resources)
             body = answers.describe_configs(found, version)
         return body
 

@@ -37,6 +37,8 @@ _GATHER_S: Final = 0.05
 """The least time between two reads of a fetch whose records are too few."""
 _AT_ONCE: Final = 4
 """Partitions that a fetch reads at the same time."""
+_TIMES_AT_ONCE: Final = 16
+"""Partitions whose offsets are looked up by time together."""
 _END: Final = -1
 _BEGIN: Final = -2
 
@@ -213,10 +215,14 @@ class Fetching:
                 fresh[name] = codes.NONE
             except LognodeError as error:
                 fresh[name] = self._failed(name, error)
-        return [
-            await self._offset(each, fresh[each.topic], deadline)
-            async for each in one_by_one(asked)
-        ]
+        found: list[Offset] = []
+        for at in range(0, len(asked), _TIMES_AT_ONCE):
+            some = asked[at : at + _TIMES_AT_ONCE]
+            found += await asyncio.gather(
+                *(self._offset(each, fresh[each.topic], deadline) for each in some)
+            )
+            await asyncio.sleep(0)
+        return found
 
     async def _ask_all(self, name: str, deadline: float) -> None:
         """Ask where the partitions of a topic begin and end; again, if the answer shows that
@@ -236,6 +242,8 @@ class Fetching:
             if asked.timestamp in (_END, _BEGIN):
                 offset = tail.end if asked.timestamp == _END else tail.begin
                 return Offset(asked.topic, asked.partition, offset=offset)
+            if self._cluster.now() >= deadline:  # the client asks for the others again
+                return Offset(asked.topic, asked.partition, codes.NOT_LEADER_OR_FOLLOWER)
             seq, timestamp_ms = await self._since(topic, asked, deadline)
             return Offset(asked.topic, asked.partition, codes.NONE, timestamp_ms, seq)
         except Refused as refusal:

@@ -7,7 +7,6 @@ meanwhile makes a new claim, and either finds the group removed, or the removal 
 """
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -85,11 +84,9 @@ class GroupRemoval:
                 after = keys[-1]
                 await _append(ledger, [(key, None) for key in keys], deadline)
                 deadline = self._deadline()
-            seq = await ledger.end((), deadline)
+            await ledger.end((), deadline)
         except LognodeError as error:
             raise _refused(error) from None
-        with contextlib.suppress(LognodeError):  # the tombstone counts; the list is for people
-            await store.unlist(group, seq, deadline)
 
     def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + _TIMEOUT_S

@@ -24,13 +24,14 @@ A group is removed by tombstones, of its offsets and then, in the last append, o
 appends have the condition of a commit, so nothing is removed of a group that another coordinator
 has claimed meanwhile, and a commit of an earlier coordinator that comes late does not bring an
 offset back. When the node dies in between, the group exists, without some of its offsets; the
-client has no answer then, and removes the group again. Afterwards the key of the head is deleted,
-so that no list has the group; without that, compaction removes the tombstone a day later.
+client has no answer then, and removes the group again. Compaction removes the tombstones a minute
+later. A list reads the heads until then: deleting the keys of the heads would leave a floor of each
+removed group in the memory of the range for ever.
 """
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -39,7 +40,6 @@ from ...client import progress
 from ...client.appends import Columns, check_one_batch
 from ...client.cluster import Cluster, LogRoutes
 from ...client.protocol import Operation, limits
-from ...client.protocol.appends import DELETE_KEYS
 from ...client.protocol.cluster import CREATE_LOG
 from ...client.protocol.errors import (
     Fenced,
@@ -61,7 +61,11 @@ METADATA_BYTES_MAX: Final = 4 * limits.KIB
 LISTED_MAX: Final = 10_000
 """Groups that a node lists, and partitions of a group whose offsets it tells at once."""
 _REPLICAS: Final = 3
+_TOMBSTONES_MS: Final = 60_000
+"""How long compaction keeps a tombstone; nobody follows the log."""
 _READS_AT_ONCE: Final = 64
+_LISTED_AT_ONCE: Final = _READS_AT_ONCE // 2
+"""Heads that a list reads at the same time: fetches of offsets do not wait behind lists."""
 _CLAIM_BYTES: Final = 16
 _CLAIMS_TRIED: Final = 5
 _ROWS_TOGETHER: Final = 4_096
@@ -139,7 +143,7 @@ class GroupStore:
         body = {
             "name": GROUPS_LOG, "kafka_partitions": PARTITIONS, "ranges": min(PARTITIONS, ranges),
             "replicas": _REPLICAS, "cleanup": "compact", "retention_ms": None,
-            "creation": os.urandom(limits.creation_bytes),
+            "delete_retention_ms": _TOMBSTONES_MS, "creation": os.urandom(limits.creation_bytes),
         }  # fmt: skip
         try:
             await self._cluster.call_any(CREATE_LOG, body, deadline=deadline)
@@ -200,13 +204,6 @@ class GroupStore:
         routes = (await self.topic(deadline)).routes
         return _offset_key(self.prefix(routes, group), group, topic, partition)
 
-    async def unlist(self, group: str, head_seq: int, deadline: float) -> None:
-        """Delete the key of a head that is a tombstone; later heads stay."""
-        routes = (await self.topic(deadline)).routes
-        key = _head_key(self.prefix(routes, group), group)
-        body = {"keys": [[key, head_seq + 1]]}
-        await self._cluster.call(routes, key, DELETE_KEYS, body, deadline=deadline)
-
     def row(self, routes: LogRoutes, group: str, topic: str, partition: int, value: Stored) -> Row:
         """Return the entry of an offset."""
         key = _offset_key(self.prefix(routes, group), group, topic, partition)
@@ -244,16 +241,35 @@ class GroupStore:
                 found.append((name.decode(errors="replace"), int.from_bytes(number, "big")))
         return found
 
-    async def groups(self, partitions: Sequence[int], deadline: float) -> list[str]:
-        """Return the groups of these partitions of the log; at most `LISTED_MAX`."""
+    async def groups(
+        self, partitions: Sequence[int], known: Container[str], deadline: float
+    ) -> list[str]:
+        """Return the groups of these partitions of the log; at most `LISTED_MAX`. The heads of
+        `known` groups are not read."""
         routes = (await self.topic(deadline)).routes
         found: list[str] = []
         for partition in partitions:
-            front = prefix(partition) + b"g"
-            keys = await self._keys(routes, front, LISTED_MAX - len(found), deadline)
-            found += [key[len(front) :].decode(errors="replace") for key in keys]
-            if len(found) >= LISTED_MAX:
-                break
+            front, after = prefix(partition) + b"g", None
+            while most := LISTED_MAX - len(found):
+                keys = await self._keys(routes, front, most, deadline, after)
+                groups = {key: key[len(front) :].decode(errors="replace") for key in keys}
+                unsure = [key for key, group in groups.items() if group not in known]
+                gone = await self._removed(routes, unsure, deadline)
+                found += [group for key, group in groups.items() if key not in gone]
+                if len(keys) < most:
+                    break
+                after = keys[-1]
+        return found
+
+    async def _removed(
+        self, routes: LogRoutes, heads: Sequence[bytes], deadline: float
+    ) -> set[bytes]:
+        """Return the keys of heads that are tombstones."""
+        found: set[bytes] = set()
+        for at in range(0, len(heads), _LISTED_AT_ONCE):
+            some = heads[at : at + _LISTED_AT_ONCE]
+            rows = await asyncio.gather(*(self._latest(routes, key, deadline) for key in some))
+            found |= {key for key, row in zip(some, rows, strict=True) if not row or row[1] is None}
         return found
 
     async def _latest(

@@ -1,23 +1,19 @@
-"""Memory of the door for requests and answers, shared by all connections in the order of asking.
+"""Memory of the door for requests and answers, shared by all connections.
 
 An owner, which is the host of a client, may have a bounded share. So a host whose requests never
 arrive, or whose clients take no answers, does not stop the clients of other hosts: these pass the
-requests that wait for their own host's share.
+requests that wait for their own host's share. The owners that wait have turns, and the requests of
+an owner come in the order of asking. So thousands of requests of a few hosts do not keep a request
+of another host waiting.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 
-
-class _Waiter(NamedTuple):
-    """A request that waits for its bytes."""
-
-    size: int
-    owner: str
-    granted: "asyncio.Future[None]"
+_Line = OrderedDict["asyncio.Future[None]", int]
+"""The requests of an owner that wait, each with its bytes; the oldest first."""
 
 
 class Hold:
@@ -46,7 +42,13 @@ class Room:
         self._of_owner = most if of_owner is None else of_owner
         self._taken = 0
         self._owned: Counter[str] = Counter()
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: OrderedDict[str, _Line] = OrderedDict()
+        """The owners with requests that wait; the owner with the next turn first."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait."""
+        return sum(map(len, self._waiting.values()))
 
     @asynccontextmanager
     async def held(self, size: int, owner: str = "") -> AsyncIterator[Callable[[int], None]]:
@@ -68,7 +70,7 @@ class Room:
     async def take(self, size: int, owner: str = "") -> None:
         """Wait for so many bytes, and take them."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiter(size, owner, granted))
+        self._waiting.setdefault(owner, OrderedDict())[granted] = size
         self._grant()
         try:
             await granted  # `_grant` takes the bytes for this request
@@ -76,6 +78,7 @@ class Room:
             if granted.done() and not granted.cancelled():
                 self.free(size, owner)
             else:
+                self._leave(owner, granted)
                 self._grant()  # those behind this request may have waited for it alone
             raise
 
@@ -88,22 +91,30 @@ class Room:
         self._grant()
 
     def _grant(self) -> None:
-        """Give bytes in the order of asking; pass those whose owner has its share."""
-        passed: list[_Waiter] = []
-        full: set[str] = set()
-        while self._waiting:
-            size, owner, granted = self._waiting[0]
+        """Give bytes to the owners in turn; pass those that have their share."""
+        passed = 0
+        while passed < len(self._waiting):
+            owner, line = next(iter(self._waiting.items()))
+            granted, size = next(iter(line.items()))
             owned = self._owned[owner]
-            if granted.done():
-                self._waiting.popleft()
-            elif owner in full or (owned and owned + size > self._of_owner):
-                full.add(owner)
-                passed.append(self._waiting.popleft())
+            if granted.done():  # cancelled, and its task has not run since
+                self._leave(owner, granted)
+                continue
+            if owned and owned + size > self._of_owner:
+                passed += 1
             elif self._taken and self._taken + size > self._most:
-                break
+                return
             else:
-                self._waiting.popleft()
+                passed = 0
                 self._taken += size
                 self._owned[owner] += size
                 granted.set_result(None)
-        self._waiting.extendleft(reversed(passed))
+                self._leave(owner, granted)
+            if owner in self._waiting:
+                self._waiting.move_to_end(owner)
+
+    def _leave(self, owner: str, granted: "asyncio.Future[None]") -> None:
+        """Take a request out of the line of its owner, if the request is there."""
+        line = self._waiting.get(owner)
+        if line is not None and line.pop(granted, None) is not None and not line:
+            del self._waiting[owner]

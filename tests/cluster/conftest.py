@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kafka_raw import kafka_cluster, started
 
+import lognode
 from lognode import testing
 
 
@@ -35,6 +37,24 @@ def three(shared_three: testing.LocalCluster) -> testing.LocalCluster:
         node.wait_ready()
     testing.wait_healthy(shared_three)
     return shared_three
+
+
+@pytest.fixture(scope="module")
+def kafka(module_path: Path) -> Iterator[testing.LocalCluster]:
+    """Three nodes that serve Kafka clients, for all tests of a file."""
+    with kafka_cluster(module_path) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(kafka: testing.LocalCluster) -> Iterator[lognode.Client]:
+    """A client of the nodes that serve Kafka clients, which all run.
+
+    Files with another cluster have a fixture of this name of their own.
+    """
+    started(kafka)
+    with lognode.Client(kafka.servers) as client:
+        yield client
 
 
 @pytest.fixture

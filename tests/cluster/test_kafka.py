@@ -18,7 +18,7 @@ import kafka_wire as wire
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
-from kafka_raw import Raw, addresses, kafka_cluster, started
+from kafka_raw import Raw, addresses
 
 import lognode
 from lognode import testing
@@ -32,19 +32,6 @@ COUNT: Final = 2_000
 MURMUR2: Final = ("-X", "partitioner=murmur2_random")
 """The partitioner of Java's clients, and of lognode."""
 LOGNODE: Final = (sys.executable, "-m", "lognode.node.main")
-
-
-@pytest.fixture(scope="module")
-def kafka(module_path: Path) -> Iterator[testing.LocalCluster]:
-    with kafka_cluster(module_path) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(kafka: testing.LocalCluster) -> Iterator[lognode.Client]:
-    started(kafka)
-    with lognode.Client(kafka.servers) as client:
-        yield client
 
 
 def kcat(cluster: testing.LocalCluster, *arguments: str, given: str = "") -> str:

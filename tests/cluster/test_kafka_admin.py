@@ -5,7 +5,6 @@ import contextlib
 import random
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ from confluent_kafka.admin import (
     ConfigEntry,
     ConfigResource,
     NewPartitions,
+    NewTopic,
     OffsetSpec,
 )
-from kafka_raw import Raw, addresses, kafka_cluster, started
+from kafka_raw import Raw, addresses, started
 
 import lognode
 from lognode import testing
@@ -32,19 +32,6 @@ from lognode.node.kafka import api, codes
 
 pytestmark = pytest.mark.cluster
 ALL = -1
-
-
-@pytest.fixture(scope="module")
-def kafka(module_path: Path) -> Iterator[testing.LocalCluster]:
-    with kafka_cluster(module_path) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(kafka: testing.LocalCluster) -> Iterator[lognode.Client]:
-    started(kafka)
-    with lognode.Client(kafka.servers) as client:
-        yield client
 
 
 @pytest.fixture
@@ -169,7 +156,10 @@ def test_the_last_read_of_a_fault_test_passes_a_record_that_is_lost(
     asyncio.run(run())
 
 
-def alter(admin: AdminClient, topic: str, *, whole: bool = False, **settings: str | None) -> None:
+def alter(
+    admin: AdminClient, topic: str, *, whole: bool = False, check: bool = False,
+    **settings: str | None,
+) -> None:  # fmt: skip
     """Change settings, whose names have `_` for `.`; None: back to the default."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     for name, value in settings.items():
@@ -183,7 +173,7 @@ def alter(admin: AdminClient, topic: str, *, whole: bool = False, **settings: st
             set_config={name.replace("_", "."): value for name, value in settings.items()},
         )  # fmt: skip
     call = admin.alter_configs if whole else admin.incremental_alter_configs
-    call([resource])[resource].result(20)
+    call([resource], validate_only=check)[resource].result(20)
 
 
 @pytest.mark.filterwarnings("ignore:alter_configs")
@@ -220,6 +210,38 @@ def test_settings_of_a_topic_change(
     with pytest.raises(KafkaException, match="INVALID_PARTITIONS"):
         admin.create_partitions([NewPartitions("altered", 5)])["altered"].result(20)
     assert log.describe()["policy"]["kafka_partitions"] == 2
+
+
+def test_settings_that_are_only_checked_are_refused_like_those_that_change(
+    kafka: testing.LocalCluster, client: lognode.Client, admin: AdminClient
+) -> None:
+    log = client.create_log("checked", kafka_partitions=1, retention_ms=3_600_000)
+    alter(admin, "checked", check=True, retention_ms="60000")
+    alter(admin, "checked", check=True, retention_ms=None, cleanup_policy="compact")
+    for wrong in ({"cleanup_policy": "compact"}, {"retention_ms": "0"}, {"no_such": "1"},
+                  {"retention_ms": "9" * 19}):  # fmt: skip
+        for check in (True, False):
+            with pytest.raises(KafkaException, match="INVALID_CONFIG"):
+                alter(admin, "checked", check=check, **wrong)
+    with pytest.raises(KafkaException, match="UNKNOWN_TOPIC"):
+        alter(admin, "no-such-topic", check=True, retention_ms="60000")
+    found = log.describe()["policy"]
+    assert (found["cleanup"], found["retention_ms"]) == ("delete", 3_600_000)
+
+    def create(name: str, *, check: bool, **settings: str) -> None:
+        config = {each.replace("_", "."): value for each, value in settings.items()}
+        topic = NewTopic(name, 1, 3, config=config)
+        admin.create_topics([topic], validate_only=check)[name].result(20)
+
+    create("fit", check=True, retention_ms="60000")
+    assert "fit" not in admin.list_topics(timeout=20).topics
+    for check in (True, False):
+        with pytest.raises(KafkaException, match="INVALID_CONFIG"):
+            create("unfit", check=check, retention_ms="60000", cleanup_policy="compact")
+        with pytest.raises(KafkaException, match="INVALID_CONFIG"):
+            create("unfit", check=check, retention_ms="0")
+        with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
+            create("checked", check=check)
 
 
 def test_a_producer_that_goes_on_needs_keys_once_its_topic_is_compacted(

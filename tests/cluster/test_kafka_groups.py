@@ -9,7 +9,6 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import kafka_wire as wire
@@ -17,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from http_asking import asked
-from kafka_raw import Raw, addresses, kafka_cluster, started
+from kafka_raw import Raw, addresses
 
 import lognode
 from lognode import testing
@@ -29,19 +28,6 @@ pytestmark = pytest.mark.cluster
 
 KCAT: Final = shutil.which("kcat") or "/usr/bin/kcat"
 LOG: Final = "_kafka_groups"
-
-
-@pytest.fixture(scope="module")
-def kafka(module_path: Path) -> Iterator[testing.LocalCluster]:
-    with kafka_cluster(module_path) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(kafka: testing.LocalCluster) -> Iterator[lognode.Client]:
-    started(kafka)
-    with lognode.Client(kafka.servers) as client:
-        yield client
 
 
 def produce(

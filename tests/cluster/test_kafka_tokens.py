@@ -12,7 +12,13 @@ from typing import Any, Final
 import kafka_wire as wire
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from kafka_raw import Raw, addresses, kafka_cluster, started
 
 import lognode
@@ -230,6 +236,31 @@ def test_X5_a_token_is_refused_what_its_scopes_lack(
     with pytest.raises(KafkaException) as error:
         operator.delete_topics(["mine"])["mine"].result(20)
     assert error.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_X5_a_request_that_only_checks_needs_the_rights_of_a_change(
+    kafka: testing.LocalCluster, admin: lognode.Client
+) -> None:
+    admin.create_log("examined", kafka_partitions=1)
+    reads = create(admin, "examiner", "read examined")
+    rules = create(admin, "ruler", "admin examined", "admin later")
+
+    def outcomes(token: str, setting: str) -> list[int]:
+        """The errors of a check of a topic's setting, and of a check of a new topic."""
+        operator = AdminClient(options(kafka, token))
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "examined")
+        resource.add_incremental_config(
+            ConfigEntry(setting, "1000000", incremental_operation=AlterConfigOpType.SET)
+        )
+        altered = operator.incremental_alter_configs([resource], validate_only=True)[resource]
+        made = operator.create_topics([NewTopic("later", 1, 3)], validate_only=True)["later"]
+        errors = (altered.exception(20), made.exception(20))
+        return [0 if error is None else error.args[0].code() for error in errors]
+
+    refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    for setting in ("retention.ms", "segment.bytes"):
+        assert outcomes(reads, setting) == [refused, refused], setting
+        assert outcomes(rules, setting) == [0, 0], setting
 
 
 def test_X5_a_group_is_hidden_from_a_token_without_its_name(

@@ -1,6 +1,7 @@
 """Columns of bytes: what a node puts in is what a reader unpacks, as objects or as Arrow arrays."""
 
 import random
+from array import array
 from typing import Any
 
 import msgpack
@@ -164,6 +165,34 @@ def test_an_oversized_chunk_is_refused(broken: dict[str, Any]) -> None:
     chunk = Chunk.of([b"a", b"b"], [1, 2], [5, 5], [b"1", None], {}, [])
     with pytest.raises(RemoteProtocolError, match=r"is not valid|breaks the protocol"):
         answered([list(chunk._replace(**broken))])
+
+
+LAST = (1 << 63) - 1
+SHORT = [3, (1 << 32) - 1]
+
+
+@pytest.mark.parametrize(("column", "first"), [("seqs", "first_seq"), ("timestamps", "first_ms")])
+@pytest.mark.parametrize(
+    ("code", "offsets", "base", "is_valid"),
+    [
+        ("Q", [1, LAST], 0, True), ("Q", [1, LAST + 1], 0, False), ("Q", [1 << 63, 2], 0, False),
+        ("Q", [1, LAST - 9], 9, True), ("Q", [1, LAST - 8], 9, False),
+        ("Q", [(1 << 64) - 1, 1], 0, False), ("Q", [1, (1 << 64) - 1], LAST, False),
+        ("I", SHORT, LAST - SHORT[1], True), ("I", SHORT, LAST - SHORT[1] + 1, False),
+        ("I", [3, 4], LAST - 4, True), ("I", [3, 4], LAST - 3, False),
+    ],
+)  # fmt: skip
+def test_S12_a_chunk_with_a_number_above_the_largest_is_refused(
+    column: str, first: str, code: str, offsets: list[int], base: int, is_valid: bool
+) -> None:
+    """Compiled code would take the number for a negative one."""
+    chunk = Chunk.of([b"a", b"b"], [1, 2], [5, 5], [b"1", None], {}, [])
+    chunk = chunk._replace(**{column: array(code, offsets).tobytes(), first: base})
+    if is_valid:
+        assert answered([list(chunk)]) == [chunk]
+    else:
+        with pytest.raises(RemoteProtocolError, match="is above 9223372036854775807"):
+            answered([list(chunk)])
 
 
 @pytest.mark.parametrize("page", [{}, {"chunks": None}, {"chunks": {}}, {"chunks": [7]},

@@ -78,9 +78,7 @@ def test_zstandard_frames_are_unpacked() -> None:
 def test_snappy_and_lz4_are_unpacked() -> None:
     body = b"".join(wire.record(at, row) for at, row in enumerate(ROWS))
     block = bytes(cramjam.snappy.compress_raw(body))
-    half = [bytes(cramjam.snappy.compress_raw(part)) for part in (body[:40_000], body[40_000:])]
-    java = b"\x82SNAPPY\x00" + bytes(8)
-    java += b"".join(len(part).to_bytes(4, "big") + part for part in half)
+    java = java_blocks(body[:40_000], body[40_000:])
     for kind, packed in ((2, block), (2, java), (3, bytes(cramjam.lz4.compress(body)))):
         assert shown(read(wire.batch(ROWS, packed=packed, attributes=kind))) == expected(ROWS)
 
@@ -96,6 +94,25 @@ def test_a_small_batch_that_claims_to_be_huge_is_refused(kind: int) -> None:
         packed = gzip.compress(huge) if kind == 1 else zstandard.compress(huge)
     with pytest.raises(Refused) as refusal:
         unpacked(kind, packed, MOST)
+    assert refusal.value.code == codes.MESSAGE_TOO_LARGE
+
+
+def java_blocks(*blocks: bytes) -> bytes:
+    """What Java's Snappy makes: blocks with their lengths."""
+    packed = [bytes(cramjam.snappy.compress_raw(each)) for each in blocks]
+    return b"\x82SNAPPY\x00" + bytes(8) + b"".join(
+        len(each).to_bytes(4, "big") + each for each in packed
+    )  # fmt: skip
+
+
+def test_many_tiny_blocks_of_snappy_are_refused_as_if_they_were_large() -> None:
+    """Each takes ten microseconds of the thread that unpacks the batches of all clients."""
+    assert unpacked(2, java_blocks(*[bytes(1_024)] * 4_096), 4 * limits.MIB) == bytes(
+        4 * limits.MIB
+    )
+    assert unpacked(2, java_blocks(*[b"x"] * 4_096), 4 * limits.MIB) == b"x" * 4_096
+    with pytest.raises(Refused) as refusal:
+        unpacked(2, java_blocks(*[b"x"] * 4_097), 4 * limits.MIB)
     assert refusal.value.code == codes.MESSAGE_TOO_LARGE
 
 

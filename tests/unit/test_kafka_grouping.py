@@ -90,7 +90,7 @@ def ask_all(requests: Sequence[tuple[bytes, str]]) -> Clients:
         found = Clients()
         tasks = [asyncio.create_task(found.ask(*each)) for each in requests]
         await until(
-            lambda: found.sending + len(found.own._room._waiting) == len(requests),
+            lambda: found.sending + found.own._room.waiting == len(requests),
             "each answer is being sent or waits",
         )
         found.taking.set()

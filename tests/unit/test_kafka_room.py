@@ -94,6 +94,69 @@ def test_a_host_that_holds_its_share_does_not_stop_others() -> None:
     asyncio.run(run())
 
 
+def test_a_host_waits_for_one_turn_of_each_other_host() -> None:
+    """Two hosts that announce requests without end have all memory, half each."""
+
+    async def run() -> None:
+        room, done = Room(100, 50), list[str]()
+
+        async def ask(owner: str) -> None:
+            await room.take(50, owner)
+            done.append(owner)
+
+        tasks = [begun(ask(owner)) for owner in ["a", "b"] * 500]
+        await settled()
+        tasks.append(begun(ask("other")))
+        await settled()
+        assert done == ["a", "b"]
+        for _ in range(2):
+            room.free(50, done[-2])
+            await settled()
+        assert "other" in done[2:4]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert room.waiting == 0, "requests that leave are forgotten"
+
+    asyncio.run(run())
+
+
+def test_thousands_of_requests_that_wait_cost_a_turn_nothing() -> None:
+    async def run() -> None:
+        room = Room(100, 50)
+        await room.take(50, "a")
+        tasks = [begun(room.take(50, "a")) for _ in range(5_000)]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await settled()
+        for _ in range(5_000):
+            await room.take(10, "b")
+            room.free(10, "b")
+        assert loop.time() - began < 5.0
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_bytes_that_come_free_pass_requests_that_are_just_leaving() -> None:
+    async def run() -> None:
+        room = Room(100)
+        await room.take(100)
+        leave, stays = [begun(room.take(100)) for _ in range(2)], begun(room.take(100))
+        await settled()
+        for task in leave:
+            task.cancel()
+        room.free(100)  # before the tasks have run
+        await settled()
+        assert stays.done()
+        assert all(task.cancelled() for task in leave)
+        assert room.waiting == 0
+
+    asyncio.run(run())
+
+
 def test_a_large_request_that_leaves_makes_way_for_those_behind() -> None:
     async def run() -> None:
         room = Room(100)
