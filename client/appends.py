@@ -621,11 +621,16 @@ def check_one_batch(columns: Columns) -> None:
         raise InvalidArgument(
             "append_batch got no records; give at least one record", what="records"
         )
+    check_sizes(len(columns), sum(columns.sizes))
+
+
+def check_sizes(records: int, size: int) -> None:
+    """Raise LimitExceeded unless so many records of `size` bytes together fit one batch."""
     for limit, value, allowed in (
-        ("batch_records_max", len(columns), limits.batch_records_max),
-        ("batch_bytes_max", sum(columns.sizes), limits.batch_bytes_max),
+        ("batch_records_max", records, limits.batch_records_max),
+        ("batch_bytes_max", size, limits.batch_bytes_max),
     ):
-        if value > allowed and len(columns) > 1:
+        if value > allowed and records > 1:
             raise LimitExceeded(
                 f"a batch of {value} {'records' if 'records' in limit else 'bytes'}; an "
                 f"atomic batch has at most {allowed}: use append_many, which is not atomic",

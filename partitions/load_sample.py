@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ..client.protocol.key_column import KeyColumn
+
 CANDIDATES: Final = 20
 COUNTED_MIN: Final = 100
 """The samples that a candidate needs before its counts are used."""
@@ -90,19 +92,20 @@ class Sample:
         self._seen = 0
         self._skip = self._gap()
 
-    def appended(self, keys: Sequence[bytes], *, together: bool) -> None:
+    def appended(self, keys: KeyColumn, *, together: bool) -> None:
         """Count a request that appends records with these keys.
 
         With `together`, all records go to one range; otherwise each record goes where its key is.
+        No object is made of a key that is not looked at.
         """
-        count = len(keys)
+        count = keys.count
         if self._skip >= count:
             self._skip -= count
             return
-        whole = (min(keys), max(keys) + b"\0") if together else None
+        whole = (keys.least, keys.greatest + b"\0") if together else None
         at = self._skip
         for _ in range(PICKS_MAX):
-            self._add(*(whole or (keys[at], keys[at] + b"\0")))
+            self._add(*(whole or _alone(keys.string(at))))
             at += 1 + self._gap()
             if at >= count:
                 break
@@ -159,6 +162,11 @@ class Sample:
         else:
             for candidate in self._candidates:
                 _count(candidate, first, end)
+
+
+def _alone(key: bytes) -> tuple[bytes, bytes]:
+    """Return the span of one key."""
+    return key, key + b"\0"
 
 
 def _most_wanted(candidates: Sequence[_Candidate]) -> HotKey:

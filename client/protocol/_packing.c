@@ -4,15 +4,6 @@
 
 #include "_strings.h"
 
-static inline unsigned char *
-put_head(unsigned char *to, unsigned char kind, int width, uint32_t number)
-{
-    *to++ = kind;
-    while (width-- > 0)
-        *to++ = (unsigned char)(number >> 8 * width);
-    return to;
-}
-
 PyDoc_STRVAR(pack_strings_doc,
 "pack_strings(strings) -> bytes | None\n\n"
 "Pack a list of bytes objects, of which some may be None. None: use the Python code.");
@@ -36,12 +27,7 @@ pack_strings(PyObject *module, PyObject *strings)
     if (packed == NULL)
         return NULL;
     unsigned char *begin = (unsigned char *)PyBytes_AS_STRING(packed), *to = begin;
-    if (count < 16)
-        *to++ = (unsigned char)(ARRAY4 | count);
-    else if (count < 1 << 16)
-        to = put_head(to, ARRAY16, 2, (uint32_t)count);
-    else
-        to = put_head(to, ARRAY32, 4, (uint32_t)count);
+    to = put_array(to, (uint32_t)count);
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *string = PyList_GET_ITEM(strings, i);
         if (string == Py_None) {
@@ -49,12 +35,7 @@ pack_strings(PyObject *module, PyObject *strings)
             continue;
         }
         Py_ssize_t length = PyBytes_GET_SIZE(string);
-        if (length < 1 << 8)
-            to = put_head(to, BIN8, 1, (uint32_t)length);
-        else if (length < 1 << 16)
-            to = put_head(to, BIN16, 2, (uint32_t)length);
-        else
-            to = put_head(to, BIN32, 4, (uint32_t)length);
+        to = put_bin(to, (uint32_t)length);
         memcpy(to, PyBytes_AS_STRING(string), length);
         to += length;
     }

@@ -56,6 +56,14 @@ class KeyColumn:
     _packed: bytes
     _strings: list[bytes] | None
 
+    def string(self, position: int) -> bytes:
+        """Return the key at a position, 0 or more and below `count`, without an object for any
+        other key."""
+        if self._strings is not None:
+            return self._strings[position]
+        ends = memoryview(self.ends).cast("I")
+        return self.data[ends[position - 1] if position else 0 : ends[position]]
+
     def strings(self) -> list[bytes]:
         """Return the keys as objects."""
         if self._strings is None:

@@ -172,7 +172,31 @@ def encode_batch(
     compress: bool = True,
 ) -> bytes:
     """Pack columns of equal length into one batch."""
-    packed_values = _packed(values)
+    return encode_packed(
+        pack_strings(keys), pack_strings(values), len(keys), producer=producer, epoch=epoch,
+        low=low, numbers=numbers, prevs=prevs, headers=headers, expects=expects,
+        snapshots=snapshots, atomic=atomic, each=each, compress=compress,
+    )  # fmt: skip
+
+
+def encode_packed(
+    packed_keys: bytes,
+    packed_values: bytes,
+    count: int,
+    *,
+    producer: int,
+    epoch: int,
+    low: int,
+    numbers: int | Sequence[int],
+    prevs: Sequence[int] | None = None,
+    headers: Sequence[Headers | None] | None = None,
+    expects: Sequence[int] | None = None,
+    snapshots: Sequence[int] | None = None,
+    atomic: bool = False,
+    each: bool = False,
+    compress: bool = True,
+) -> bytes:
+    """Pack `count` records into one batch, whose keys and values are packed arrays already."""
     size = len(packed_values)
     flags = (FLAG_ATOMIC if atomic else 0) | (FLAG_EACH if each else 0)
     if compress and size >= _COMPRESS_FROM_BYTES:
@@ -185,7 +209,7 @@ def encode_batch(
     packed: bytes = msgpack.packb(
         (
             VERSION,
-            len(keys),
+            count,
             producer,
             epoch,
             low,
@@ -194,7 +218,7 @@ def encode_batch(
             flags,
             expects,
             snapshots,
-            _packed(keys),
+            packed_keys,
             None if headers is None else msgpack.packb(headers),
             packed_values,
             size,
@@ -203,7 +227,8 @@ def encode_batch(
     return packed
 
 
-def _packed(strings: Sequence[bytes | None]) -> bytes:
+def pack_strings(strings: Sequence[bytes | None]) -> bytes:
+    """Pack a column of keys or values into an array."""
     found: bytes | None = None if packing is None else packing.pack_strings(strings)
     return msgpack.packb(strings) if found is None else found
 

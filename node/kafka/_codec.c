@@ -3,10 +3,7 @@
  * decides what is wrong with the bytes of a stranger.
  */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-#include <string.h>
+#include "../../client/protocol/_strings.h"
 
 typedef struct {
     const unsigned char *at, *end;
@@ -43,25 +40,51 @@ pass_number(Bytes *from)
     return 0;
 }
 
-/* Return a string behind a prefix; `most` bounds the bytes of the string. None: the string is not
- * plain. */
-static PyObject *
-take_string(Bytes *from, const char *prefix, Py_ssize_t prefix_length, int64_t most, int *is_null)
+/* The fields of a plain record, which lie in the data. No string is one of length -1. */
+typedef struct {
+    String key, value;
+} Plain;
+
+/* Read a nullable string of at most `most` bytes. Return 0 where it is not plain. */
+static inline int
+pass_string(Bytes *from, int64_t most, String *found)
 {
     int64_t length;
     if (!take_number(from, &length) || length > most || length > from->end - from->at)
-        Py_RETURN_NONE;
-    *is_null = length < 0;
-    if (*is_null)
-        length = 0;
-    PyObject *found = PyBytes_FromStringAndSize(NULL, prefix_length + length);
+        return 0;
+    found->bytes = from->at;
+    found->length = length < 0 ? -1 : (Py_ssize_t)length;
+    from->at += length < 0 ? 0 : length;
+    return 1;
+}
+
+/* Read the next record, which has to be the i-th of its batch. Return 0 where it is not plain. */
+static inline int
+pass_record(Bytes *all, Py_ssize_t i, int keyed, int64_t key_max, int64_t value_max, Plain *found)
+{
+    int64_t length, offset, headers;
+    if (!take_number(all, &length) || length < 1 || length > all->end - all->at)
+        return 0;
+    Bytes record = {all->at + 1, all->at + length};
+    all->at = record.end;
+    return pass_number(&record) && take_number(&record, &offset) && offset == i
+        && pass_string(&record, key_max, &found->key)
+        && (found->key.length < 0 ? !keyed : found->key.length > 0)
+        && pass_string(&record, value_max, &found->value)
+        && take_number(&record, &headers) && !headers && record.at == record.end;
+}
+
+/* Return a string behind a prefix, or only the prefix for no string. */
+static PyObject *
+string_behind(const Py_buffer *prefix, String string)
+{
+    Py_ssize_t length = string.length < 0 ? 0 : string.length;
+    PyObject *found = PyBytes_FromStringAndSize(NULL, prefix->len + length);
     if (found == NULL)
         return NULL;
     char *to = PyBytes_AS_STRING(found);
-    if (prefix_length)
-        memcpy(to, prefix, prefix_length);
-    memcpy(to + prefix_length, from->at, length);
-    from->at += length;
+    memcpy(to, prefix->buf, prefix->len);
+    memcpy(to + prefix->len, string.bytes, length);
     return found;
 }
 
@@ -89,37 +112,91 @@ decoded(PyObject *module, PyObject *args)
         goto failed;
     Bytes all = {data.buf, (const unsigned char *)data.buf + data.len};
     for (Py_ssize_t i = 0; i < count; i++) {
-        int64_t length, offset, headers;
-        if (!take_number(&all, &length) || length < 1 || length > all.end - all.at)
+        Plain each;
+        if (!pass_record(&all, i, keyed, key_max, value_max, &each))
             goto other;
-        Bytes record = {all.at + 1, all.at + length};
-        all.at = record.end;
-        if (!pass_number(&record) || !take_number(&record, &offset) || offset != i)
-            goto other;
-        int is_null = 0;
-        PyObject *key = take_string(&record, prefix.buf, prefix.len, key_max, &is_null);
+        PyObject *key = string_behind(&prefix, each.key);
         if (key == NULL)
             goto failed;
         PyList_SET_ITEM(keys, i, key);
-        if (key == Py_None || (is_null ? keyed : PyBytes_GET_SIZE(key) == prefix.len))
-            goto other;
-        is_null = 0;
-        PyObject *value = take_string(&record, NULL, 0, value_max, &is_null);
+        PyObject *value = each.value.length < 0 ? Py_NewRef(Py_None)
+            : PyBytes_FromStringAndSize((const char *)each.value.bytes, each.value.length);
         if (value == NULL)
             goto failed;
         PyList_SET_ITEM(values, i, value);
-        if (value == Py_None)
-            goto other;
-        if (is_null) {
-            Py_DECREF(value);
-            PyList_SET_ITEM(values, i, Py_NewRef(Py_None));
-        }
-        if (!take_number(&record, &headers) || headers || record.at != record.end)
-            goto other;
     }
     if (all.at != all.end)
         goto other;
     found = PyTuple_Pack(2, keys, values);
+    goto failed;
+other:
+    found = Py_NewRef(Py_None);
+failed:
+    Py_XDECREF(keys);
+    Py_XDECREF(values);
+    PyBuffer_Release(&data);
+    PyBuffer_Release(&prefix);
+    return found;
+}
+
+PyDoc_STRVAR(packed_doc,
+"packed(data, count, prefix, keyed, key_max, value_max) -> (keys, values, size) | None\n\n"
+"Return the columns of `decoded` as packed arrays, and the bytes of the keys and values. None, use\n"
+"the Python code: where `decoded` returns None.");
+
+static PyObject *
+packed(PyObject *module, PyObject *args)
+{
+    Py_buffer data = {0}, prefix = {0};
+    Py_ssize_t count;
+    long long key_max, value_max;
+    int keyed;
+    PyObject *found = NULL, *keys = NULL, *values = NULL;
+    if (!PyArg_ParseTuple(args, "y*ny*pLL", &data, &count, &prefix, &keyed, &key_max, &value_max))
+        return NULL;
+    if (count < 1 || count > data.len / 7 || count > UINT32_MAX || prefix.len > 1 << 8
+        || key_max > 1 << 16 || value_max > INT32_MAX)
+        goto other;
+    /* The sizes first: heads of up to five bytes, and the prefix, come to each string. */
+    Py_ssize_t key_bytes = 0, value_bytes = 0;
+    Plain each;
+    Bytes all = {data.buf, (const unsigned char *)data.buf + data.len};
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!pass_record(&all, i, keyed, key_max, value_max, &each))
+            goto other;
+        key_bytes += prefix.len + (each.key.length < 0 ? 0 : each.key.length);
+        value_bytes += each.value.length < 0 ? 0 : each.value.length;
+    }
+    if (all.at != all.end)
+        goto other;
+    keys = PyBytes_FromStringAndSize(NULL, 5 + 5 * count + key_bytes);
+    values = PyBytes_FromStringAndSize(NULL, 5 + 5 * count + value_bytes);
+    if (keys == NULL || values == NULL)
+        goto failed;
+    unsigned char *key_begin = (unsigned char *)PyBytes_AS_STRING(keys);
+    unsigned char *value_begin = (unsigned char *)PyBytes_AS_STRING(values);
+    unsigned char *key_to = put_array(key_begin, (uint32_t)count);
+    unsigned char *value_to = put_array(value_begin, (uint32_t)count);
+    all.at = data.buf; /* the same records again, which are plain */
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (!pass_record(&all, i, keyed, key_max, value_max, &each))
+            goto other;
+        Py_ssize_t length = each.key.length < 0 ? 0 : each.key.length;
+        key_to = put_bin(key_to, (uint32_t)(prefix.len + length));
+        memcpy(key_to, prefix.buf, prefix.len);
+        memcpy(key_to + prefix.len, each.key.bytes, length);
+        key_to += prefix.len + length;
+        if (each.value.length < 0) {
+            *value_to++ = NIL;
+            continue;
+        }
+        value_to = put_bin(value_to, (uint32_t)each.value.length);
+        memcpy(value_to, each.value.bytes, each.value.length);
+        value_to += each.value.length;
+    }
+    if (_PyBytes_Resize(&keys, key_to - key_begin) || _PyBytes_Resize(&values, value_to - value_begin))
+        goto failed;
+    found = Py_BuildValue("OOn", keys, values, key_bytes + value_bytes);
     goto failed;
 other:
     found = Py_NewRef(Py_None);
@@ -231,6 +308,7 @@ failed:
 
 static PyMethodDef functions[] = {
     {"decoded", decoded, METH_VARARGS, decoded_doc},
+    {"packed", packed, METH_VARARGS, packed_doc},
     {"encoded", encoded, METH_VARARGS, encoded_doc},
     {NULL, NULL, 0, NULL},
 };

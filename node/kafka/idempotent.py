@@ -24,7 +24,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from ...client.appends import Columns
 from ...client.cluster import Cluster
 from ...client.durations import milliseconds
 from ...client.protocol import limits
@@ -32,13 +31,14 @@ from ...client.protocol.appends import APPEND
 from ...client.protocol.cluster import PRODUCER_OPEN
 from ...client.protocol.errors import Fenced, LognodeError, OutOfOrder, Unavailable, from_wire
 from ...client.protocol.key_partitions import prefix
-from ...client.protocol.records import encode_batch
+from ...client.protocol.records import encode_packed
 from ...client.retry import Attempts
 from ...client.routing import Range
 from ...partitions import grants
 from . import codes
 from .batches import Batch
 from .joined_appends import BYTES_MAX, JoinedAppends, Outcome
+from .record_columns import Packed
 from .refused import Refused
 from .room import Room
 from .topics import Topic
@@ -126,25 +126,24 @@ class Idempotent:
             return self._ids.pop(0)
 
     async def begin(
-        self, topic: Topic, partition: int, batch: Batch, columns: Columns, deadline: float
+        self, topic: Topic, partition: int, batch: Batch, entries: Packed, deadline: float
     ) -> "asyncio.Task[Place]":
         """Send a batch, once there is room; the result of the task is its place. Raises Refused,
         and Unavailable while this node cannot tell the id."""
         first = _first_number(batch)
         producer, grant = self._ids_of(batch.producer, partition)
         pack = partial(
-            encode_batch,
-            columns.keys, columns.values, headers=columns.headers, atomic=True,
-            producer=producer,
-            epoch=batch.epoch, low=max(first - batch.sequence, first - _KEPT), numbers=first,
+            encode_packed,
+            entries.keys, entries.values, entries.count, headers=entries.headers, atomic=True,
+            producer=producer, epoch=batch.epoch, numbers=first,
+            low=max(first - batch.sequence, first - _KEPT),
             prevs=None if not batch.sequence else [first - 1] + [0] * (batch.count - 1),
         )  # fmt: skip
-        unpacked = sum(columns.sizes)
-        data = await asyncio.to_thread(pack) if unpacked > _INLINE_BYTES else pack()
+        data = await asyncio.to_thread(pack) if entries.size > _INLINE_BYTES else pack()
         await self._room.take(len(data))
         key = topic.routes.name, partition, batch.producer
         before = self._last.get(key)
-        sent = _Sent(topic, partition, data, max(len(data), unpacked), grant, deadline)
+        sent = _Sent(topic, partition, data, max(len(data), entries.size), grant, deadline)
         task = self._last[key] = asyncio.create_task(self._append(sent, before))
 
         def done(ended: "asyncio.Task[Place]") -> None:

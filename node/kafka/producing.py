@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
-from ...client.appends import AppendBatch, Columns, check_one_batch
+from ...client.appends import AppendBatch, Columns, check_one_batch, check_sizes
 from ...client.cluster import Cluster
 from ...client.protocol import limits
 from ...client.protocol.errors import LognodeError, LogNotFound, Unauthorized
@@ -112,11 +112,13 @@ class Producing:
             async with self._memory(batch, host, deadline) as shrink:
                 plain = await self._plain(batch.compression, batch.packed)
                 shrink(_cost(batch, len(plain)))
-                columns = await self._columns(topic, each.partition, plain, batch.count)
+                keyed = self._keyed(topic)
                 if batch.producer >= 0:
+                    entries = await self._packed(each.partition, plain, batch.count, keyed=keyed)
                     return await self._idempotent.begin(
-                        topic, each.partition, batch, columns, deadline
+                        topic, each.partition, batch, entries, deadline
                     )
+                columns = await self._columns(each.partition, plain, batch.count, keyed=keyed)
                 sender = await topic.sender(len(columns), deadline)
                 return sender.batcher.add_atomic(columns, deadline)
         except Refused as refusal:
@@ -146,11 +148,25 @@ class Producing:
                 ) from None
             yield shrink
 
-    async def _columns(self, topic: Topic, partition: int, plain: bytes, count: int) -> Columns:
-        """Return the entries of the records of a batch. Raises Refused, LimitExceeded."""
+    def _keyed(self, topic: Topic) -> bool:
+        """Return whether each record needs a key, as the log is compacted by keys."""
         # The client of the cluster asks for the policy seldom, and somebody may have changed it.
         compacts = None if topic.log_id is None else self._compacts(topic.log_id)
-        keyed = topic.routes.compacts if compacts is None else compacts
+        return topic.routes.compacts if compacts is None else compacts
+
+    async def _packed(
+        self, partition: int, plain: bytes, count: int, *, keyed: bool
+    ) -> record_columns.Packed:
+        """Return the entries of the records of a batch, packed. Raises Refused, LimitExceeded."""
+        entries = record_columns.packed(prefix(partition), plain, count, keyed=keyed)
+        if entries is None:
+            columns = await self._rows(partition, plain, count, keyed=keyed)
+            entries = record_columns.Packed.of(columns)
+        check_sizes(entries.count, entries.size)
+        return entries
+
+    async def _columns(self, partition: int, plain: bytes, count: int, *, keyed: bool) -> Columns:
+        """Return the same as columns."""
         columns = record_columns.decoded(prefix(partition), plain, count, keyed=keyed)
         if columns is None:
             columns = await self._rows(partition, plain, count, keyed=keyed)

@@ -205,7 +205,7 @@ class RangeReplica(Replica):
             rows = self.state.producers.rows
             self._producer_use.bring(batch.producer, _name(payer), rows)
         if self.sample is not None:
-            self.sample.appended(batch.keys, together=batch.atomic)
+            self.sample.appended(batch.key_column, together=batch.atomic)
         self.services.room.spent(len(data))
         if payer is not None:
             payer.use(APPEND_RECORDS, batch.count)

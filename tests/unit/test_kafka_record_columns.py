@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from lognode.client.appends import Columns
 from lognode.client.protocol import limits
 from lognode.client.protocol.chunks import Chunk
+from lognode.client.protocol.columns import column
 from lognode.client.protocol.types import Headers
 from lognode.node.kafka import batches, record_columns, stored_records
-from lognode.node.kafka.record_columns import decoded, written
+from lognode.node.kafka.record_columns import Packed, decoded, packed, written
 from lognode.node.kafka.refused import Refused
 from lognode.statemachine.page import Page
 
@@ -55,10 +56,12 @@ def shown(columns: Columns) -> Any:
 
 
 def check_same(data: bytes, count: int, *, keyed: bool = False) -> None:
-    """Whatever the columns are, they are those of the way record by record."""
+    """Whatever the columns are, they are those of the way record by record; so are packed ones."""
     found = decoded(PREFIX, data, count, keyed=keyed)
     if found is not None:
         assert shown(found) == shown(by_records(data, count, keyed=keyed))
+    wanted = None if found is None else Packed.of(found)
+    assert packed(PREFIX, data, count, keyed=keyed) == wanted
 
 
 def body(found: Sequence[Any]) -> bytes:
@@ -79,6 +82,26 @@ def test_the_largest_record_becomes_columns_and_a_larger_one_does_not() -> None:
         found = decoded(PREFIX, body([(b"k" * 478, b"v" * size)]), 1, keyed=True)
         assert (found is not None) is is_plain
     assert decoded(PREFIX, body([(b"k" * 479, b"v")]), 1, keyed=True) is None
+
+
+@needs_codec
+@pytest.mark.parametrize("count", [1, 15, 16, 65_535, 65_536])
+@pytest.mark.parametrize("size", [0, 255, 256])
+def test_packed_records_are_packed_columns(count: int, size: int) -> None:
+    data = body([(b"k" * (size or 1), None if at % 3 else b"v" * size) for at in range(count)])
+    columns = decoded(PREFIX, data, count, keyed=True)
+    assert columns is not None
+    assert packed(PREFIX, data, count, keyed=True) == Packed.of(columns)
+    assert column(Packed.of(columns).keys, count) == columns.keys
+
+
+@needs_codec
+def test_a_value_of_64_kib_is_packed_alike() -> None:
+    for size in ((1 << 16) - 1, 1 << 16, limits.value_bytes_max):
+        check_same(body([(None, b"v" * size), (b"k" * 478, b"")]), 2)
+    for size in (limits.value_bytes_max, limits.value_bytes_max + 1):
+        found = packed(PREFIX, body([(b"k", b"v" * size)]), 1, keyed=True)
+        assert (found is not None) is (size == limits.value_bytes_max)
 
 
 @given(rows, st.booleans())

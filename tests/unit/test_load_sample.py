@@ -6,8 +6,10 @@ Random loads print their seed where they fail.
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+import msgpack
 import pytest
 
+from lognode.client.protocol.key_column import KeyColumn
 from lognode.partitions.load_sample import (
     CANDIDATES,
     ENOUGH,
@@ -78,7 +80,7 @@ def sampled(keys: Keys, rng: random.Random, batch: int) -> tuple[Sample, list[by
     sample, source = Sample(rng, EVERY), keys(rng)
     records = [next(source) for _ in range(RECORDS)]
     for at in range(0, RECORDS, batch):
-        sample.appended(records[at : at + batch], together=False)
+        sample.appended(KeyColumn.of(records[at : at + batch]), together=False)
     return sample, records
 
 
@@ -155,9 +157,9 @@ def test_two_hot_keys_get_a_range_each_and_are_named_there() -> None:
     for hot, part in ((333, [r for r in records if r < found.at]),
                       (666, [r for r in records if r >= found.at])):  # fmt: skip
         child = Sample(random.Random(2), 5)
-        child.appended(part[:0], together=False)
+        child.appended(KeyColumn.of(part[:0]), together=False)
         for record in part:
-            child.appended([record], together=False)
+            child.appended(KeyColumn.of([record]), together=False)
         named = child.found()
         assert isinstance(named, HotKey)
         assert named.key == key(hot)
@@ -168,10 +170,11 @@ def test_records_that_belong_together_hold_a_split_up_where_it_would_divide_them
     near = random.Random(3), Sample(random.Random(3), 1)
     for _ in range(1_000):
         rng, sample = wide
-        sample.appended([key(rng.randrange(50)), key(rng.randrange(50, 100))], together=True)
+        both = [key(rng.randrange(50)), key(rng.randrange(50, 100))]
+        sample.appended(KeyColumn.of(both), together=True)
         rng, sample = near
         at = rng.randrange(100)
-        sample.appended([key(at), key(at)], together=True)
+        sample.appended(KeyColumn.of([key(at), key(at)]), together=True)
     assert wide[1].found() is None
     assert isinstance(near[1].found(), Halves)
 
@@ -203,9 +206,9 @@ def test_places_to_split_at_are_drawn_from_all_that_was_seen() -> None:
         rng = random.Random(seed)
         sample = Sample(rng, 1)
         for _ in range(2 * CANDIDATES):
-            sample.appended([key(0)], together=False)
+            sample.appended(KeyColumn.of([key(0)]), together=False)
         for _ in range(2_000):
-            sample.appended([key(rng.randrange(1_000))], together=False)
+            sample.appended(KeyColumn.of([key(rng.randrange(1_000))]), together=False)
         assert isinstance(sample.found(), Halves), f"seed {seed}"
 
 
@@ -214,7 +217,7 @@ def test_one_record_in_so_many_is_looked_at_whatever_requests_hold() -> None:
         sample, _ = sampled(uniform(100), random.Random(batch), batch)
         assert abs(sample._seen - RECORDS / EVERY) < 0.1 * RECORDS / EVERY, batch
     giant = Sample(random.Random(1), 1)
-    giant.appended([b"k"] * 10_000, together=False)
+    giant.appended(KeyColumn.of([b"k"] * 10_000), together=False)
     assert giant._seen == PICKS_MAX
     assert len(giant._candidates) == CANDIDATES
 
@@ -223,7 +226,7 @@ def test_too_little_says_nothing() -> None:
     sample = Sample(random.Random(0), 1)
     assert sample.found() is None
     for count in range(1, ENOUGH):
-        sample.appended([b"k"], together=False)
+        sample.appended(KeyColumn.of([b"k"]), together=False)
         assert not sample.is_enough or count == ENOUGH
     assert HOT > IN_THE_WAY
 
@@ -252,5 +255,24 @@ def test_skipping_continues_over_requests(batches: Sequence[Sequence[bytes]]) ->
     sample = Sample(random.Random(5), 1_000)
     before = sample._skip
     for batch in batches:
-        sample.appended(batch, together=False)
+        sample.appended(KeyColumn.of(batch), together=False)
     assert sample._skip == before - sum(map(len, batches))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_sample_makes_no_objects_of_the_other_keys(
+    together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: KeyColumn) -> list[bytes]:
+        raise AssertionError("the sample asked for all keys of a batch")
+
+    keys = [key(at) for at in range(1_000)]
+    sample, by_objects = (Sample(random.Random(1), every=10) for _ in range(2))
+    for _ in range(40):
+        by_objects.appended(KeyColumn.of(keys), together=together)
+    monkeypatch.setattr(KeyColumn, "strings", refuse)
+    packed = msgpack.packb(keys)
+    for _ in range(40):
+        sample.appended(KeyColumn.unpack(packed, len(keys)), together=together)
+    assert sample.is_enough
+    assert sample.found() == by_objects.found()

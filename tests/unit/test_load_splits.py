@@ -13,6 +13,7 @@ from pure_nodes import do
 
 from lognode.client.protocol import limits
 from lognode.client.protocol.errors import InvalidArgument
+from lognode.client.protocol.key_column import KeyColumn
 from lognode.client.protocol.peers import HEARTBEAT
 from lognode.node.load.busy_ranges import HotRanges
 from lognode.node.metrics import Metrics
@@ -48,7 +49,7 @@ class Watched:
             sample = self.load.sample
             for _ in range(int(rate) // 10):
                 if sample is not None:
-                    sample.appended([(key or self._any_key)()] * 10, together=False)
+                    sample.appended(KeyColumn.of([(key or self._any_key)()] * 10), together=False)
             self.now, self.used = self.now + LOOK_S, self.used + rate
             self.load.look(self.now, int(self.used), BOUND)
         return self.load.found
@@ -278,7 +279,7 @@ class Ranges:
             for n in range(100 if load.sample else 0):
                 assert load.sample is not None
                 one = hot[0] if hot else b"%02d" % n
-                load.sample.appended([one] * 300, together=False)
+                load.sample.appended(KeyColumn.of([one] * 300), together=False)
         assert load.found is not None
         self.replica.load.used = 1_000_000_000
         self.ranges._looked[self.replica.gid] = load

@@ -368,3 +368,11 @@ def test_S4_clients_find_what_a_record_follows_the_same(
             last.settle(low)
         assert found[0] == found[1]
         number += len(keys)
+
+
+def test_a_key_alone_is_the_key_at_its_position() -> None:
+    keys = [b"k" * (at * 7 % 300) + b"%d" % at for at in range(1, 400)]
+    for made in (KeyColumn.unpack(msgpack.packb(keys), len(keys)), KeyColumn.of(keys)):
+        assert [made.string(at) for at in range(len(keys))] == keys
+        assert made.strings() == keys
+        assert [made.string(at) for at in range(len(keys))] == keys
