@@ -9,21 +9,28 @@ A batch that comes later may be proposed first. Batches of a producer name the r
 theirs follows, so this is as safe as the refusal of the first batch for another reason.
 
 If the file leaves the disk after the look, the entry waits for the store, as all entries of a
-follower do (`RangeReplica.may_apply`).
+follower do (`RangeReplica.may_apply`). Whoever waits for this entry, or for a later one, is told so
+(`held_up`): a wait would end with a timeout, which does not say why, and after which a caller does
+not know whether an append was applied.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ...client.protocol import limits
-from ...client.protocol.errors import CorruptData, LognodeError, Overloaded
+from ...client.protocol.errors import CorruptData, LognodeError, Overloaded, Unavailable
 from ...client.protocol.records import Batch
+from ...raft.types import GroupId
 from ...statemachine.range_state import RangeState, conditional_keys
 from ...statemachine.turn_limits import LOOKUP_COST
 from .read_turns import Readable, in_turns
+
+AGAIN_S: Final = 1.0
+"""When an entry is tried again whose conditions need a file of a tier that gives no answer. The
+tier is not asked each time: it has rests of its own."""
 
 
 class FarConditions:
@@ -32,6 +39,18 @@ class FarConditions:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._size = 0
+        self.held_up: Unavailable | None = None
+        """Why the next committed entry waits for the store; None: the entry does not wait."""
+
+    def check(self, gid: GroupId) -> None:
+        """Raise Unavailable with `retry_after` while the next entry waits for the store."""
+        if self.held_up is not None:
+            raise Unavailable(
+                f"range {gid.range_id} waits for the store of the tier: an append whose `expect` "
+                f"needs an old entry is not applied here yet ({self.held_up.message}). Repeat the "
+                "call later",
+                **{"retry_after": AGAIN_S, **self.held_up.fields},
+            )
 
     def may_need(self, state: RangeState, batch: Batch) -> bool:
         """Whether conditions of the batch may need a file that is in the tier only."""

@@ -31,7 +31,7 @@ from ..quota.quotas import APPEND_RECORDS, Payer
 from ..rules.flushing import freeze_pending, may_freeze, may_propose
 from ..runtime.waiters import Waiters
 from .contact_watch import ContactWatch
-from .far_conditions import FarConditions
+from .far_conditions import AGAIN_S, FarConditions
 from .gathered import Gathered, Waiting
 from .idle_memtables import Cooling
 from .key_turns import KeyTurns
@@ -45,8 +45,6 @@ from .replica import Replica, Services, brim
 from .view_waits import ViewWaits
 
 Reply = dict[str, Any]
-_AGAIN_S = 1.0
-"""How long an entry waits whose conditions need a file of a tier that gives no answer."""
 _LOOK_S = 0.25
 """How often a replica with waiters for a seq checks whether a leader is known."""
 
@@ -125,6 +123,8 @@ class RangeReplica(Replica):
         """The next entry to apply: its index, its prepared state, the turns it took so far."""
         self._preparing: asyncio.Task[None] | None = None
         """Makes ready a file that the next entry needs."""
+        self._again: asyncio.TimerHandle | None = None
+        """Tries the next entry again, which needs a file of a tier that is away."""
 
     # Appends.
 
@@ -222,6 +222,7 @@ class RangeReplica(Replica):
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        self.check_applies()
         no_room = self.services.room.refusal(self.members)
         if no_room is not None:
             raise no_room
@@ -406,6 +407,7 @@ class RangeReplica(Replica):
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        self.check_applies()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), (future,))
         try:
@@ -470,9 +472,10 @@ class RangeReplica(Replica):
         """Return when the seq is applied here, or when the replica has stopped.
 
         `alone`: wait at this member even without a leader. Otherwise raises NotLeader when no
-        leader is known.
+        leader is known, and Unavailable while the next entry waits for the tier.
         """
         while self.state.next_seq <= seq and not self.stopped:
+            self.check_applies()
             if alone:
                 await self._seq_waiters_alone.wait(seq)
                 continue
@@ -504,7 +507,7 @@ class RangeReplica(Replica):
 
     @property
     def waits(self) -> bool:
-        return self._preparing is not None
+        return self._preparing is not None or self._again is not None
 
     def may_apply(self, entry: LogEntry) -> bool:
         """Whether the entry's conditions are looked up and its files are ready (x28).
@@ -512,7 +515,7 @@ class RangeReplica(Replica):
         Conditions depend on files. They are looked up one turn's worth at a time, and a thread
         makes the files ready.
         """
-        if self._preparing is not None:
+        if self.waits:
             return False
         if self._ahead is None or self._ahead[0] != entry.index:
             ahead = self._proposed.take(entry.index, entry.command)
@@ -529,6 +532,7 @@ class RangeReplica(Replica):
             )
             self._preparing.add_done_callback(self._prepared)
             return False
+        self._far_conditions.held_up = None
         return True
 
     def _prepared(self, task: "asyncio.Task[None]") -> None:
@@ -538,11 +542,25 @@ class RangeReplica(Replica):
             return
         if isinstance(error, Unavailable):
             # The tier is away. The entry waits, and this member goes on to lead or to follow.
-            self._loop.call_later(float(error.fields.get("retry_after") or _AGAIN_S), self.wake)
+            self._far_conditions.held_up = error
+            self._release_waiting()
+            self._again = self._loop.call_later(AGAIN_S, self._try_again)
         elif isinstance(error, Exception):
             self._broke(error)
         else:
             self.wake()
+
+    def check_applies(self) -> None:
+        self._far_conditions.check(self.gid)
+
+    def _release_waiting(self) -> None:
+        """Wake all who wait for an entry; each checks by itself whether to wait on."""
+        for waiters in (self._applied_waiters, self._seq_waiters, self._seq_waiters_alone):
+            waiters.release()
+
+    def _try_again(self) -> None:
+        self._again = None
+        self.wake()
 
     def apply(self, entry: LogEntry) -> Sequence[Reply] | None:
         memtable, next_seq = self.state.memtable, self.state.next_seq
@@ -627,10 +645,10 @@ class RangeReplica(Replica):
         self.contact.end()
         self.key_turns.end_all()
         self.view_waits.end_all(self.not_leader())
-        self._seq_waiters.release()
-        self._seq_waiters_alone.release()
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        self._release_waiting()
+        for timer in (self._look_timer, self._again):
+            if timer is not None:
+                timer.cancel()
 
     def _refuse_gathered(self) -> None:
         for waiting in self._gathered.clear():
