@@ -277,9 +277,7 @@ class Cached:
             log = admin.log(_log_of(key))
             scan = log.scan(key, node=node, through=entries[-1][0], timeout=_READ_S)
             found = [(entry.seq, entry.value) async for entry in scan]
-            if found != entries:
-                told = f"node {node} has {len(found)} entries of {key}, the leader {len(entries)}"
-                self._reads.wrong("nodes-differ", told, "S4")
+            self._reads.judge_node(node, key, entries, found)
 
     async def _without_store(self, admin: AsyncClient) -> None:
         """Read and append while the store is away and the nodes have nothing of it in memory."""

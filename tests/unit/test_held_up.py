@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live_nodes import until
 from storage_node import StorageNode, descriptor
 
 from lognode.client.protocol.errors import LognodeError, Unavailable
@@ -89,14 +90,8 @@ def propose(replica: RangeReplica) -> "asyncio.Future[Any]":
     return future
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.001)
-
-
 async def held(replica: RangeReplica) -> None:
-    await until(lambda: replica._far_conditions.held_up is not None)
+    await until(lambda: replica._far_conditions.held_up is not None, "the entry waits")
 
 
 WAITS: dict[str, Callable[[RangeReplica], Awaitable[Any]]] = {
@@ -118,7 +113,7 @@ def test_a_read_behind_an_entry_that_waits_for_the_tier_says_so(
         proposed = propose(replica)
         if early:
             tier.answers.clear()
-            await until(lambda: tier.asked > 0)
+            await until(lambda: tier.asked > 0, "the tier is asked")
             reads = asyncio.ensure_future(wait(replica))
             await asyncio.sleep(0.05)
             assert not reads.done()
