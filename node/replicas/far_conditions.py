@@ -48,6 +48,14 @@ class FarConditions:
         self.held_up: Unavailable | None = None
         """Why the next committed entry waits for the store; None: the entry does not wait."""
 
+    def hold_up(self, why: Unavailable) -> None:
+        """Note that the next entry waits for the store."""
+        self.held_up = why
+
+    def goes_on(self) -> None:
+        """Note that the next entry does not wait."""
+        self.held_up = None
+
     def check(self, gid: GroupId) -> None:
         """Raise Unavailable with `retry_after` while the next entry waits for the store."""
         if self.held_up is not None:

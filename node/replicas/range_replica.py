@@ -544,7 +544,7 @@ class RangeReplica(Replica):
             )
             self._preparing.add_done_callback(self._prepared)
             return False
-        self._far_conditions.held_up = None
+        self._far_conditions.goes_on()
         return True
 
     def _prepared(self, task: "asyncio.Task[None]") -> None:
@@ -554,7 +554,7 @@ class RangeReplica(Replica):
             return
         if isinstance(error, Unavailable):
             # The tier is away. The entry waits, and this member goes on to lead or to follow.
-            self._far_conditions.held_up = error
+            self._far_conditions.hold_up(error)
             self._release_waiting()
             self._again = self._loop.call_later(AGAIN_S, self._try_again)
         elif isinstance(error, Exception):

@@ -218,7 +218,7 @@ def test_an_entry_that_waits_for_the_tier_is_tried_again_at_times(
 def test_a_refusal_has_a_time_also_where_the_tier_names_none() -> None:
     conditions = FarConditions()
     conditions.check(GID)
-    conditions.held_up = Unavailable("the store answers 503")
+    conditions.hold_up(Unavailable("the store answers 503"))
     with pytest.raises(LognodeError) as told:
         conditions.check(GID)
     assert told.value.fields["retry_after"] > 0
