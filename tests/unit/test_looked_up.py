@@ -91,7 +91,9 @@ def test_S9_a_condition_has_the_same_result_whatever_the_leader_read_and_when(
     assert used > STEPS // 10, "hardly anything was used"
 
 
-def test_S9_an_expired_tombstone_that_a_merge_has_dropped_is_no_entry(tmp_path: Path) -> None:
+def test_S9_no_entry_is_left_of_an_expired_tombstone_that_a_merge_has_dropped(
+    tmp_path: Path,
+) -> None:
     busy = Busy(tmp_path)
     data = encode_batch([b"gone"], [None], producer=0, epoch=1, low=1, numbers=1)
     busy.apply(commands.APPEND, [data])
