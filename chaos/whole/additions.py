@@ -9,6 +9,7 @@ _NODES_MIN: Final = 3
 """A cluster keeps this number of nodes to the end."""
 _RESTORES: Final = 0.15
 _TIER: Final = 0.08
+_LOCAL: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Additions:
     tier: bool = False
     """The nodes upload their segments to an object store, from which logs are restored."""
     local: bool = False
-    """A log keeps few bytes on the local disks, with a tier. No seed draws this addition."""
+    """A log keeps few bytes on the local disks, with a tier; the run takes longer."""
 
     @classmethod
     def of(cls, seed: int, nodes: int) -> "Additions":
@@ -50,6 +51,7 @@ class Additions:
         def has(share: float) -> bool:
             return rng.random() < share
 
+        tier = random.Random(f"{seed}/tiered").random() < _TIER
         together, removal = has(0.25), has(0.15)
         has_spare_nodes = nodes > _NODES_MIN and not together
         return cls(
@@ -58,7 +60,7 @@ class Additions:
             idle=has(0.05), loss=has(0.5) and has_spare_nodes, verified=has(0.15),
             # Drawn apart: the other draws of a seed stay as they were before there were restores.
             restores=random.Random(f"{seed}/restored").random() < _RESTORES,
-            tier=random.Random(f"{seed}/tiered").random() < _TIER,
+            tier=tier, local=tier and random.Random(f"{seed}/local").random() < _LOCAL,
         )  # fmt: skip
 
     def also(self, names: Collection[str]) -> "Additions":

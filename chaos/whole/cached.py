@@ -39,8 +39,8 @@ from .rot import rot
 
 LOG: Final = "cached"
 _LINE_LOG: Final = "cached-lines"
-"""The log of the conditional appends: those whose entries a node applies again after its start may
-need the store, and hold up their ranges."""
+"""The log of the conditional appends: in rare cases an entry needs the store, and holds up its
+range."""
 _LOGS: Final = (LOG, _LINE_LOG)
 _KEYS: Final = tuple(f"k{number}" for number in range(8))
 _LINES: Final = ("k1-line", "k2-line", "k6-line")
@@ -277,9 +277,7 @@ class Cached:
             log = admin.log(_log_of(key))
             scan = log.scan(key, node=node, through=entries[-1][0], timeout=_READ_S)
             found = [(entry.seq, entry.value) async for entry in scan]
-            if found != entries:
-                told = f"node {node} has {len(found)} entries of {key}, the leader {len(entries)}"
-                self._reads.wrong("nodes-differ", told, "S4")
+            self._reads.judge_node(node, key, entries, found)
 
     async def _without_store(self, admin: AsyncClient) -> None:
         """Read and append while the store is away and the nodes have nothing of it in memory."""

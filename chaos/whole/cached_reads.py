@@ -109,6 +109,17 @@ class Reads:
                 self.wrong("wrong-condition", f"{key} has nothing after {last}: {message}", "S9")
         self._refused.clear()
 
+    def judge_node(self, node: int, key: str, final: Entries, entries: Entries) -> None:
+        """Compare what one node says with what the leader said before: `final`.
+
+        Retention, and a trim whose answer was lost, may have removed the oldest entries meanwhile.
+        """
+        gone = max(0, len(final) - len(entries))
+        floor = self._asked[key] if not self._removes else 1 << 62
+        if entries != final[gone:] or any(seq >= floor for seq, _ in final[:gone]):
+            told = f"node {node} has {len(entries)} entries of {key}, the leader {len(final)}"
+            self.wrong("nodes-differ", told, "S4")
+
     def _judge_key(self, key: str, entries: Entries) -> None:
         acked, now = self.acked[key], dict(entries)
         seqs = [seq for seq, _ in entries]

@@ -8,22 +8,35 @@ refuses the append with Unavailable while the store is away. Filters of such fil
 A batch that comes later may be proposed first. Batches of a producer name the records that each of
 theirs follows, so this is as safe as the refusal of the first batch for another reason.
 
-If the file leaves the disk after the look, the entry waits for the store, as all entries of a
-follower do (`RangeReplica.may_apply`).
+What the leader has read goes to all members, in an entry before the append
+(`statemachine.looked_up`): they need no store to apply the append, nor to apply it again after a
+start. An entry waits for the store all the same (`RangeReplica.may_apply`) if something was removed
+meanwhile, if a segment was built and left the disk meanwhile, or if the leader had the file on its
+disk. Each caller that waits for this entry, or for a later one, is told so (`held_up`): a wait
+would end with a timeout, which does not say why, and after which a caller does not know whether an
+append was applied.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ...client.protocol import limits
-from ...client.protocol.errors import CorruptData, LognodeError, Overloaded
+from ...client.protocol.errors import CorruptData, LognodeError, Overloaded, Unavailable
 from ...client.protocol.records import Batch
-from ...statemachine.range_state import RangeState, conditional_keys
+from ...raft.types import GroupId
+from ...statemachine.ahead import conditional_keys
+from ...statemachine.looked_up import LookedUp
+from ...statemachine.range_state import RangeState
 from ...statemachine.turn_limits import LOOKUP_COST
 from .read_turns import Readable, in_turns
+
+Then = Callable[[LookedUp], None]
+AGAIN_S: Final = 1.0
+"""When an entry is tried again whose conditions need a file of a tier that gives no answer. The
+tier is not asked each time: it has rests of its own."""
 
 
 class FarConditions:
@@ -32,6 +45,26 @@ class FarConditions:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
         self._size = 0
+        self.held_up: Unavailable | None = None
+        """Why the next committed entry waits for the store; None: the entry does not wait."""
+
+    def hold_up(self, why: Unavailable) -> None:
+        """Note that the next entry waits for the store."""
+        self.held_up = why
+
+    def goes_on(self) -> None:
+        """Note that the next entry does not wait."""
+        self.held_up = None
+
+    def check(self, gid: GroupId) -> None:
+        """Raise Unavailable with `retry_after` while the next entry waits for the store."""
+        if self.held_up is not None:
+            raise Unavailable(
+                f"range {gid.range_id} waits for the store of the tier: an append whose `expect` "
+                f"needs an old entry is not applied here yet ({self.held_up.message}). Repeat the "
+                "call later",
+                **{"retry_after": AGAIN_S, **self.held_up.fields},
+            )
 
     def may_need(self, state: RangeState, batch: Batch) -> bool:
         """Whether conditions of the batch may need a file that is in the tier only."""
@@ -41,9 +74,9 @@ class FarConditions:
 
     def look(
         self, replica: Readable, batch: Batch, size: int,
-        future: "asyncio.Future[Any]", then: Callable[[], None],
+        future: "asyncio.Future[Any]", then: Then,
     ) -> None:  # fmt: skip
-        """Look the conditions up and call `then`; an error goes to the future.
+        """Look the conditions up and call `then` with what was read; an error goes to the future.
 
         Raises Overloaded while appends of too many bytes wait. `size`: the bytes of the batch.
         """
@@ -54,21 +87,23 @@ class FarConditions:
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, size))
 
-    async def looked_up(self, replica: Readable, batch: Batch) -> None:
-        """Return when the conditions of a batch were looked up. Raises the errors of a read, but
-        not CorruptData."""
-        if self.may_need(replica.state, batch):
+    async def looked_up(self, replica: Readable, batch: Batch) -> LookedUp:
+        """Look the conditions of a batch up; return what was read in the tier. Raises the errors of
+        a read, but not CorruptData."""
+        state, found = replica.state, dict[bytes, int]()
+        applied, next_seq = state.applied_index, state.next_seq
+        if self.may_need(state, batch):
             with contextlib.suppress(CorruptData):  # applying finds and repairs the damage
                 keys = list(dict.fromkeys(conditional_keys(batch)))
-                await in_turns(replica, partial(_look_up, replica.state, keys))
+                await in_turns(replica, partial(_look_up, state, keys, found))
+        return LookedUp(applied, next_seq, found)
 
     async def _look(
         self, replica: Readable, batch: Batch, future: "asyncio.Future[Any]",
-        then: Callable[[], None],
+        then: Then,
     ) -> None:  # fmt: skip
         try:
-            await self.looked_up(replica, batch)
-            then()
+            then(await self.looked_up(replica, batch))
         except LognodeError as error:
             if not future.done():
                 future.set_exception(error)
@@ -79,10 +114,16 @@ class FarConditions:
         self._size -= size
 
 
-def _look_up(state: RangeState, keys: list[bytes]) -> None:
-    """Look up some of the keys, which are then taken from the list. A turn may end in between."""
+def _look_up(state: RangeState, keys: list[bytes], found: dict[bytes, int]) -> None:
+    """Look up some of the keys, which are then taken from the list. A turn may end in between.
+
+    Keys whose files are in the tier only get their last seq in `found`.
+    """
     while keys:
+        key = keys[-1]
         state.store.spend(LOOKUP_COST)
-        state.last_seq(keys[-1])
+        state.last_seq(key)
+        if state.may_be_elsewhere(key):
+            found[key] = state.last_held(key)
         state.store.moved_on()
         keys.pop()

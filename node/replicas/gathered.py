@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ...client.protocol import limits
 from ...client.protocol.records import Batch
+from ...statemachine.looked_up import NOTHING, LookedUp
 
 _QUANTUM_BYTES: Final = 64 * limits.KIB
 _BATCH_RECORDS: Final = 32
@@ -23,13 +24,15 @@ _ALONE_BYTES: Final = 64 * limits.MIB
 class Waiting(NamedTuple):
     """A waiting batch: its bytes, its records, the future of its caller, and the decoded batch.
 
-    The decoded batch is None in a long queue, whose memory is counted in bytes of batches.
+    The decoded batch is None in a long queue, whose memory is counted in bytes of batches. `told`:
+    what was read for its conditions.
     """
 
     data: bytes
     records: int
     future: Any
     batch: Batch | None = None
+    told: LookedUp = NOTHING
 
 
 class _Line:

@@ -17,6 +17,7 @@ from ...client.protocol.errors import (
     Sealed,
     Unavailable,
 )
+from ...client.protocol.levels import TIER_ONLY_FROM
 from ...client.protocol.records import Batch, PackedBatch
 from ...partitions.load_sample import HotKey, Sample
 from ...partitions.model import Descriptor
@@ -24,14 +25,16 @@ from ...raft.group_log import GroupLog
 from ...raft.types import LogEntry
 from ...statemachine import commands
 from ...statemachine.admission import SenderCheck, admit, admit_steps
+from ...statemachine.ahead import Ahead
 from ...statemachine.commands import Command
-from ...statemachine.range_state import Ahead, RangeState
+from ...statemachine.looked_up import NOTHING, LookedUp, union
+from ...statemachine.range_state import RangeState
 from ...statemachine.turn_limits import NotPrepared, TurnOver, Turns
 from ..quota.quotas import APPEND_RECORDS, Payer
 from ..rules.flushing import freeze_pending, may_freeze, may_propose
 from ..runtime.waiters import Waiters
 from .contact_watch import ContactWatch
-from .far_conditions import FarConditions
+from .far_conditions import AGAIN_S, FarConditions
 from .gathered import Gathered, Waiting
 from .idle_memtables import Cooling
 from .key_turns import KeyTurns
@@ -45,8 +48,6 @@ from .replica import Replica, Services, brim
 from .view_waits import ViewWaits
 
 Reply = dict[str, Any]
-_AGAIN_S = 1.0
-"""How long an entry waits whose conditions need a file of a tier that gives no answer."""
 _LOOK_S = 0.25
 """How often a replica with waiters for a seq checks whether a leader is known."""
 
@@ -125,6 +126,8 @@ class RangeReplica(Replica):
         """The next entry to apply: its index, its prepared state, the turns it took so far."""
         self._preparing: asyncio.Task[None] | None = None
         """Makes ready a file that the next entry needs."""
+        self._again: asyncio.TimerHandle | None = None
+        """Tries the next entry again, which needs a file of a tier that is away."""
 
     # Appends.
 
@@ -173,26 +176,28 @@ class RangeReplica(Replica):
             then = partial(self._gather_checked, data, batch, payer, future)
             self._far_conditions.look(self, batch, len(data), future, then)
         else:
-            self._keep(data, batch, payer, future)
+            self._keep(data, batch, payer, future, NOTHING)
         return future
 
     async def look_up_conditions(self, batch: Batch) -> None:
         """Look up the conditions of a batch whose files are in the tier only, before a command with
         the batch is proposed (`far_conditions`). Raises Unavailable while the store is away."""
-        await self._far_conditions.looked_up(self, batch)
+        self._tell([await self._far_conditions.looked_up(self, batch)])
 
     def _gather_checked(
-        self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]"
-    ) -> None:
+        self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]",
+        told: LookedUp,
+    ) -> None:  # fmt: skip
         """Keep a batch whose conditions were looked up. Raises the errors of `_check_takes`."""
         self._check_takes(payer)
-        self._keep(data, batch, payer, future)
+        self._keep(data, batch, payer, future, told)
 
     def _keep(
-        self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]"
-    ) -> None:
+        self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]",
+        told: LookedUp,
+    ) -> None:  # fmt: skip
         kept = batch if self._gathered.size < kept_queue_bytes_max else None
-        self._gathered.add(_name(payer), Waiting(data, batch.count, future, kept))
+        self._gathered.add(_name(payer), Waiting(data, batch.count, future, kept, told))
         self.services.rounds.gather(self)
 
     def count_append(
@@ -222,6 +227,7 @@ class RangeReplica(Replica):
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        self.check_applies()
         no_room = self.services.room.refusal(self.members)
         if no_room is not None:
             raise no_room
@@ -292,6 +298,7 @@ class RangeReplica(Replica):
         """Propose an entry of these batches; a refusal goes to their futures."""
         batches = [each.data for each in taken]
         futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
+        self._tell([each.told for each in taken])
         stamp_ms = self.services.stamp_ms()
         try:
             command = commands.proposal(commands.APPEND, stamp_ms, batches)
@@ -307,6 +314,12 @@ class RangeReplica(Replica):
             self._proposed.keep(
                 index, command, Command(commands.APPEND, stamp_ms, batches), decoded
             )
+
+    def _tell(self, told: Sequence[LookedUp]) -> None:
+        """Tell the members what was read for the conditions of the next entry."""
+        read = union(told)
+        if read.last_seqs and self.state.level >= TIER_ONLY_FROM:
+            self.propose_in_passing(commands.LOOKED_UP, read.to_wire())
 
     @property
     def _may_propose(self) -> bool:
@@ -406,6 +419,7 @@ class RangeReplica(Replica):
             raise self.not_leader()
         if self.is_sealed or self._seal_proposed:
             raise Sealed(f"generation {self.gid.generation} of range {self.gid.range_id} ended")
+        self.check_applies()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.propose(commands.proposal(kind, self.services.stamp_ms(), payload), (future,))
         try:
@@ -470,9 +484,10 @@ class RangeReplica(Replica):
         """Return when the seq is applied here, or when the replica has stopped.
 
         `alone`: wait at this member even without a leader. Otherwise raises NotLeader when no
-        leader is known.
+        leader is known, and Unavailable while the next entry waits for the tier.
         """
         while self.state.next_seq <= seq and not self.stopped:
+            self.check_applies()
             if alone:
                 await self._seq_waiters_alone.wait(seq)
                 continue
@@ -504,7 +519,7 @@ class RangeReplica(Replica):
 
     @property
     def waits(self) -> bool:
-        return self._preparing is not None
+        return self._preparing is not None or self._again is not None
 
     def may_apply(self, entry: LogEntry) -> bool:
         """Whether the entry's conditions are looked up and its files are ready (x28).
@@ -512,7 +527,7 @@ class RangeReplica(Replica):
         Conditions depend on files. They are looked up one turn's worth at a time, and a thread
         makes the files ready.
         """
-        if self._preparing is not None:
+        if self.waits:
             return False
         if self._ahead is None or self._ahead[0] != entry.index:
             ahead = self._proposed.take(entry.index, entry.command)
@@ -529,6 +544,7 @@ class RangeReplica(Replica):
             )
             self._preparing.add_done_callback(self._prepared)
             return False
+        self._far_conditions.goes_on()
         return True
 
     def _prepared(self, task: "asyncio.Task[None]") -> None:
@@ -538,11 +554,25 @@ class RangeReplica(Replica):
             return
         if isinstance(error, Unavailable):
             # The tier is away. The entry waits, and this member goes on to lead or to follow.
-            self._loop.call_later(float(error.fields.get("retry_after") or _AGAIN_S), self.wake)
+            self._far_conditions.hold_up(error)
+            self._release_waiting()
+            self._again = self._loop.call_later(AGAIN_S, self._try_again)
         elif isinstance(error, Exception):
             self._broke(error)
         else:
             self.wake()
+
+    def check_applies(self) -> None:
+        self._far_conditions.check(self.gid)
+
+    def _release_waiting(self) -> None:
+        """Wake all who wait for an entry; each checks by itself whether to wait on."""
+        for waiters in (self._applied_waiters, self._seq_waiters, self._seq_waiters_alone):
+            waiters.release()
+
+    def _try_again(self) -> None:
+        self._again = None
+        self.wake()
 
     def apply(self, entry: LogEntry) -> Sequence[Reply] | None:
         memtable, next_seq = self.state.memtable, self.state.next_seq
@@ -627,10 +657,10 @@ class RangeReplica(Replica):
         self.contact.end()
         self.key_turns.end_all()
         self.view_waits.end_all(self.not_leader())
-        self._seq_waiters.release()
-        self._seq_waiters_alone.release()
-        if self._look_timer is not None:
-            self._look_timer.cancel()
+        self._release_waiting()
+        for timer in (self._look_timer, self._again):
+            if timer is not None:
+                timer.cancel()
 
     def _refuse_gathered(self) -> None:
         for waiting in self._gathered.clear():

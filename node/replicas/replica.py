@@ -400,7 +400,8 @@ class Replica:
         """Return when this replica has applied all that was acknowledged before the call (S7).
 
         A follower gets the index from the leader. Raises NotLeader when no leader is known or the
-        leader is lost meanwhile, or Sealed when the generation has ended.
+        leader is lost meanwhile, Sealed when the generation has ended, or the errors of
+        `wait_applied`.
         """
         if self.stopped:
             raise Unavailable("this replica has stopped")
@@ -433,10 +434,11 @@ class Replica:
 
     async def wait_applied(self, index: int) -> None:
         """Return when the entry at `index` is applied here. Raises Unavailable when the replica
-        stops."""
+        stops, and while the next entry waits for a tier that is away."""
         while self.applied_index < index:
             if self.stopped:
                 raise Unavailable("this replica has stopped", outcome="unknown")
+            self.check_applies()
             await self._applied_waiters.wait(index)
 
     # Defined by subclasses.
@@ -454,6 +456,9 @@ class Replica:
     def waits(self) -> bool:
         """Whether the next entry must wait until something calls `wake`."""
         return False
+
+    def check_applies(self) -> None:
+        """Raise Unavailable while the next entry waits for a store, nobody knows how long."""
 
     def may_apply(self, entry: LogEntry) -> bool:
         """Whether the entry can be applied without holding the loop; False: in a later turn."""

@@ -27,9 +27,10 @@ from lognode.node.serving import follow as follow_module
 from lognode.node.serving import reads
 from lognode.node.serving.follow import Follow
 from lognode.statemachine import commands, seq_index, turn_limits
+from lognode.statemachine.ahead import Ahead
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.column_cache import ColumnCache
-from lognode.statemachine.range_state import Ahead, Base, RangeState
+from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.segments import SegmentStore
 from lognode.statemachine.turn_limits import ENTRIES_A_TURN, TurnOver, Turns
 from lognode.statemachine.visibility import Rules
@@ -494,9 +495,9 @@ def test_S9_the_conditions_of_an_entry_are_looked_up_a_bounded_number_a_turn(
     looked: list[int] = []
     last_seq = state.last_seq
 
-    def counted(key: bytes) -> int:
+    def counted(key: bytes, *told: Any) -> int:
         looked[-1] += 1
-        return last_seq(key)
+        return last_seq(key, *told)
 
     monkeypatch.setattr(state, "last_seq", counted)
 
