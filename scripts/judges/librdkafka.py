@@ -30,7 +30,7 @@ _ROW: Final = re.compile(r"\| *(?:\x1b\[\d+m)? *(\d{4}_\w+) *\| *(PASSED|FAILED|
 
 _DENSE: Final = "expects that the offsets of a partition begin at 0 and have no gaps"
 _TIMES: Final = "expects the timestamp that the producer gave"
-_PARTITIONS: Final = "needs CreatePartitions"
+_PARTITIONS: Final = "needs more partitions for a topic; a topic keeps their number"
 _SCRIPTS: Final = "needs the scripts of a Kafka installation"
 _TRANSACTIONS: Final = "needs transactions"
 LEFT_OUT: Final = {
@@ -46,9 +46,9 @@ LEFT_OUT: Final = {
     "0061": _DENSE,
     "0069": _PARTITIONS,
     "0077": _SCRIPTS,
-    "0081": "needs AlterConfigs, DeleteRecords, CreatePartitions and replica assignments",
+    "0081": "gives topics with assignments of replicas, and more partitions for a topic",
     "0085": "sends 261 headers in a record; a record has at most 32 names",
-    "0092": "needs AlterConfigs, and formats of records before Kafka 0.11",
+    "0092": "changes a topic to a format of records before Kafka 0.11",
     "0101": "needs racks, and fetches from followers",
     "0102": "needs static members",
     "0103": _TRANSACTIONS,
