@@ -18,9 +18,8 @@ exactly its last index. A process of its own builds it into an immutable segment
 Modules
 
 - Commands: `commands` encodes entries, and `forms` checks parts of them; `range_state` is the state
-  machine itself; `ahead` decodes an entry before its turn; `admission` holds the checks of a leader
-  before it proposes, and `looked_up` what it has read for them; `effects` hashes the effects of
-  entries; `refusals` are replies; `unknown` stops a replica at a command of a newer
+  machine itself; `admission` holds the checks of a leader before it proposes; `effects` hashes the
+  effects of entries; `refusals` are replies; `unknown` stops a replica at a command of a newer
   program; `rules` has the limits of each feature level.
 - Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_blocks`,
   `late_numbers`.

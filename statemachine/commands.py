@@ -15,7 +15,7 @@ import msgpack
 from ..client.protocol import levels, limits, packed
 from ..client.protocol.errors import CorruptData, InvalidArgument
 from ..client.protocol.packed import Census
-from . import looked_up, restored
+from . import restored
 from .forms import NUMBER_MAX, are, is_key, is_number, is_span
 from .groups import forms as of_groups
 
@@ -92,10 +92,6 @@ RESTORE: Final = 31
 """payload: [next seq, array of [timestamp ms, seqs, batch]]: entries of a backup, each with its own
 seq. The seqs are eight bytes each, in the order of this machine's integers, which is little-endian
 on all supported machines. See `restored`. From feature level 4 on."""
-
-LOOKED_UP: Final = 32
-"""payload: [applied index, next seq, array of [key, last seq]]: what the leader has read for the
-conditions of the next entry. It changes nothing; see `looked_up`. From feature level 4 on."""
 
 COMPACT: Final = 1
 """Mode: the last entry of each key below the seq stays. A tombstone among these goes once it is
@@ -312,7 +308,6 @@ _FITS: Final[dict[int, Callable[[Any], bool]]] = {
     GROUP_COPIED: of_groups.is_copied,
     GROUP_APPEND: of_groups.is_append,
     RESTORE: restored.fits,
-    LOOKED_UP: looked_up.fits,
 }
 KINDS: Final = _FITS.keys()
 """The kinds that this program applies. A replica stops at a command of another kind. A new meaning

@@ -80,33 +80,17 @@ class Held:
         for home in self.homes_of(key, start, end):
             yield from entries_in(home, key, start, end)
 
-    def last_held(self, key: bytes, above: int = 0) -> int:
-        """Return the last seq of the key that is here, or 0 without one.
-
-        Segments whose seqs are all below `above` are not read.
-        """
+    def last_held(self, key: bytes) -> int:
+        """Return the last seq of the key that is here, or 0 without one."""
         for memtable in reversed(self.memtables()):
             seq = memtable.last_seq(key)
             if seq:
                 return seq
         for info in reversed(self._segments_of(key)):
-            if info.end_seq <= above:
-                continue
             seq = self.store.segment(info.content_id).last_seq(key)
             if seq:
                 return seq
         return 0
-
-    def may_be_elsewhere(self, key: bytes) -> bool:
-        """Whether `last_held` may read a file that is not in the directory of the segments.
-
-        Reads filters, as `last_held` does.
-        """
-        return not any(memtable.last_seq(key) for memtable in self.memtables()) and any(
-            not self.store.is_listed(info.content_id)
-            and self.store.segment(info.content_id).may_hold(key)
-            for info in self._segments_of(key)
-        )
 
     def unread(self, positions: Sequence[tuple[bytes, int]]) -> list[bytes]:
         """Return the keys that may have an entry at their position, a seq, or above.

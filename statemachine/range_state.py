@@ -6,7 +6,7 @@ same way; such a batch never stops a replica (x22).
 """
 
 from collections import deque
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import chain, compress, filterfalse
@@ -22,16 +22,14 @@ from ..client.protocol.errors import (
 from ..client.protocol.invariants import invariant
 from ..client.protocol.key_column import KeyColumn
 from ..client.protocol.levels import LEVEL_MIN
-from ..client.protocol.records import EXPECT_ANY, Batch
+from ..client.protocol.records import EXPECT_ANY, Batch, decode_batch
 from . import acked_appends, commands, cursor_commands, removal_commands, restored, rules
-from .ahead import Ahead, conditional_keys
 from .band_reads import BandReads
 from .cursors import Cursors
 from .effects import Effects, of_reply
 from .groups import apply as groups_apply
 from .groups import trims as groups_trims
 from .groups.table import Groups
-from .looked_up import Told
 from .memtable import Memtable
 from .producer_capture import Capture
 from .producers import Producers
@@ -74,6 +72,26 @@ class Applied:
     def keys(self) -> Iterator[bytes]:
         """The keys one by one; their objects are made when they are asked for."""
         return chain.from_iterable(map(KeyColumn.strings, self.columns))
+
+
+class Ahead(NamedTuple):
+    """A committed entry, decoded before its turn."""
+
+    command: commands.Command | CorruptData | None
+    batches: Sequence[Batch | CorruptData]
+
+    @classmethod
+    def of(cls, command: bytes) -> "Ahead":
+        """Decode a command. A malformed command becomes an error, and `apply` refuses it."""
+        try:
+            decoded = commands.decode(command)
+        except CorruptData as error:
+            return cls(error, ())
+        if decoded is not None and decoded.kind == commands.GROUP_APPEND:
+            return cls(decoded, [_batch(decoded.payload[-1])])
+        if decoded is None or decoded.kind != commands.APPEND:
+            return cls(decoded, ())
+        return cls(decoded, list(map(_batch, decoded.payload)))
 
 
 class Sources(Sequence[Source]):
@@ -208,8 +226,6 @@ class RangeState(BandReads):
         self._last_seqs: dict[bytes, int] = {}
         """The last seqs of the keys with a condition in the next entry, looked up before the entry
         is applied, and kept up to date between its batches."""
-        self._told = Told(base.applied_index)
-        """What a leader has read for the conditions of the next entry: no result depends on it."""
         self.queue: deque[Frozen] = deque()
         """Frozen memtables that are not yet in meta, oldest first: they become durable in this
         order."""
@@ -232,10 +248,9 @@ class RangeState(BandReads):
                 return
             known |= compress(zip(missing, lasts, strict=True), lasts)
             missing = list(filterfalse(known.__contains__, missing))
-        told = self._told.now
         for key in missing:
             self.store.spend(LOOKUP_COST)
-            known[key] = self.last_seq(key, told)
+            known[key] = self.last_seq(key)
             self.store.moved_on()
 
     def apply(self, index: int, term: int, command: bytes, ahead: Ahead | None = None) -> Applied:
@@ -299,9 +314,6 @@ class RangeState(BandReads):
         """
         if command.kind in (commands.SEAL, commands.FREEZE):
             return None, None
-        if command.kind == commands.LOOKED_UP:
-            self._told.takes(command.payload)
-            return None, None
         if command.kind == commands.LEVEL:
             self._raise_level(max(self.level, command.payload))
             return None, self.level
@@ -324,7 +336,6 @@ class RangeState(BandReads):
                 rules=rules.of_level(self.level),
             )  # fmt: skip
             return answer, groups_apply.told(self.groups, command)
-        self._told.removed(self.applied_index)
         if self.groups:
             command = groups_trims.held_back(self.groups, command)
         refused = removal_commands.apply(
@@ -666,6 +677,22 @@ class RangeState(BandReads):
         }
 
 
+def conditional_keys(batch: Batch | CorruptData) -> Iterable[bytes]:
+    """Return the keys of the records with a condition."""
+    if isinstance(batch, CorruptData) or batch.expects is None:
+        return ()
+    if EXPECT_ANY not in batch.expects:
+        return batch.keys
+    return compress(batch.keys, map(EXPECT_ANY.__ne__, batch.expects))
+
+
 def _positions(count: int) -> Sequence[int]:
     """Return the positions in a batch of `count` records."""
     return _POSITIONS[:count] if count <= len(_POSITIONS) else range(count)
+
+
+def _batch(data: bytes) -> Batch | CorruptData:
+    try:
+        return decode_batch(data)
+    except CorruptData as error:
+        return error

@@ -12,7 +12,6 @@ keys. Every page is bounded by entries and bytes, and shows the entries applied 
 
 from ..client.protocol.types import Entry
 from .floors import View
-from .looked_up import NOTHING, LookedUp
 from .page import Page
 from .range_layers import Held
 from .removal import Removal
@@ -89,16 +88,10 @@ class Reads(Held):
             return entry
         return None
 
-    def last_seq(self, key: bytes, told: LookedUp = NOTHING) -> int:
-        """Return the key's last seq, or 0 without an entry: `expect` is checked against it.
-
-        `told`: what the leader has read, if nothing was removed since.
-        """
+    def last_seq(self, key: bytes) -> int:
+        """Return the key's last seq, or 0 without an entry: `expect` is checked against it."""
+        seq = self.last_held(key)
         view = self.removal.view
-        if key in told.last_seqs and not view.marks.compacts:
-            seq = self.last_held(key, told.next_seq) or told.last_seqs[key]
-        else:
-            seq = self.last_held(key)
         if not seq or not view.hides:
             return seq
         if seq < view.floor(key):

@@ -39,8 +39,8 @@ from .rot import rot
 
 LOG: Final = "cached"
 _LINE_LOG: Final = "cached-lines"
-"""The log of the conditional appends: in rare cases an entry needs the store, and holds up its
-range."""
+"""The log of the conditional appends: those whose entries a node applies again after its start may
+need the store, and hold up their ranges."""
 _LOGS: Final = (LOG, _LINE_LOG)
 _KEYS: Final = tuple(f"k{number}" for number in range(8))
 _LINES: Final = ("k1-line", "k2-line", "k6-line")

@@ -8,13 +8,10 @@ refuses the append with Unavailable while the store is away. Filters of such fil
 A batch that comes later may be proposed first. Batches of a producer name the records that each of
 theirs follows, so this is as safe as the refusal of the first batch for another reason.
 
-What the leader has read goes to all members, in an entry before the append
-(`statemachine.looked_up`): they need no store to apply the append, nor to apply it again after a
-start. An entry waits for the store all the same (`RangeReplica.may_apply`) if something was removed
-meanwhile, if a segment was built and left the disk meanwhile, or if the leader had the file on its
-disk. Each caller that waits for this entry, or for a later one, is told so (`held_up`): a wait
-would end with a timeout, which does not say why, and after which a caller does not know whether an
-append was applied.
+If the file leaves the disk after the look, the entry waits for the store, as all entries of a
+follower do (`RangeReplica.may_apply`). Whoever waits for this entry, or for a later one, is told so
+(`held_up`): a wait would end with a timeout, which does not say why, and after which a caller does
+not know whether an append was applied.
 """
 
 import asyncio
@@ -27,13 +24,10 @@ from ...client.protocol import limits
 from ...client.protocol.errors import CorruptData, LognodeError, Overloaded, Unavailable
 from ...client.protocol.records import Batch
 from ...raft.types import GroupId
-from ...statemachine.ahead import conditional_keys
-from ...statemachine.looked_up import LookedUp
-from ...statemachine.range_state import RangeState
+from ...statemachine.range_state import RangeState, conditional_keys
 from ...statemachine.turn_limits import LOOKUP_COST
 from .read_turns import Readable, in_turns
 
-Then = Callable[[LookedUp], None]
 AGAIN_S: Final = 1.0
 """When an entry is tried again whose conditions need a file of a tier that gives no answer. The
 tier is not asked each time: it has rests of its own."""
@@ -74,9 +68,9 @@ class FarConditions:
 
     def look(
         self, replica: Readable, batch: Batch, size: int,
-        future: "asyncio.Future[Any]", then: Then,
+        future: "asyncio.Future[Any]", then: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Look the conditions up and call `then` with what was read; an error goes to the future.
+        """Look the conditions up and call `then`; an error goes to the future.
 
         Raises Overloaded while appends of too many bytes wait. `size`: the bytes of the batch.
         """
@@ -87,23 +81,21 @@ class FarConditions:
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, size))
 
-    async def looked_up(self, replica: Readable, batch: Batch) -> LookedUp:
-        """Look the conditions of a batch up; return what was read in the tier. Raises the errors of
-        a read, but not CorruptData."""
-        state, found = replica.state, dict[bytes, int]()
-        applied, next_seq = state.applied_index, state.next_seq
-        if self.may_need(state, batch):
+    async def looked_up(self, replica: Readable, batch: Batch) -> None:
+        """Return when the conditions of a batch were looked up. Raises the errors of a read, but
+        not CorruptData."""
+        if self.may_need(replica.state, batch):
             with contextlib.suppress(CorruptData):  # applying finds and repairs the damage
                 keys = list(dict.fromkeys(conditional_keys(batch)))
-                await in_turns(replica, partial(_look_up, state, keys, found))
-        return LookedUp(applied, next_seq, found)
+                await in_turns(replica, partial(_look_up, replica.state, keys))
 
     async def _look(
         self, replica: Readable, batch: Batch, future: "asyncio.Future[Any]",
-        then: Then,
+        then: Callable[[], None],
     ) -> None:  # fmt: skip
         try:
-            then(await self.looked_up(replica, batch))
+            await self.looked_up(replica, batch)
+            then()
         except LognodeError as error:
             if not future.done():
                 future.set_exception(error)
@@ -114,16 +106,10 @@ class FarConditions:
         self._size -= size
 
 
-def _look_up(state: RangeState, keys: list[bytes], found: dict[bytes, int]) -> None:
-    """Look up some of the keys, which are then taken from the list. A turn may end in between.
-
-    Keys whose files are in the tier only get their last seq in `found`.
-    """
+def _look_up(state: RangeState, keys: list[bytes]) -> None:
+    """Look up some of the keys, which are then taken from the list. A turn may end in between."""
     while keys:
-        key = keys[-1]
         state.store.spend(LOOKUP_COST)
-        state.last_seq(key)
-        if state.may_be_elsewhere(key):
-            found[key] = state.last_held(key)
+        state.last_seq(keys[-1])
         state.store.moved_on()
         keys.pop()

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from ...client.protocol import limits
 from ...client.protocol.records import Batch
-from ...statemachine.looked_up import NOTHING, LookedUp
 
 _QUANTUM_BYTES: Final = 64 * limits.KIB
 _BATCH_RECORDS: Final = 32
@@ -24,15 +23,13 @@ _ALONE_BYTES: Final = 64 * limits.MIB
 class Waiting(NamedTuple):
     """A waiting batch: its bytes, its records, the future of its caller, and the decoded batch.
 
-    The decoded batch is None in a long queue, whose memory is counted in bytes of batches. `told`:
-    what was read for its conditions.
+    The decoded batch is None in a long queue, whose memory is counted in bytes of batches.
     """
 
     data: bytes
     records: int
     future: Any
     batch: Batch | None = None
-    told: LookedUp = NOTHING
 
 
 class _Line:

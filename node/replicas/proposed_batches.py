@@ -10,8 +10,8 @@ from typing import Final
 
 from ...client.protocol import limits
 from ...client.protocol.records import Batch
-from ...statemachine.ahead import Ahead
 from ...statemachine.commands import Command
+from ...statemachine.range_state import Ahead
 
 _KEPT_BYTES_MAX: Final = 2 * limits.proposed_bytes_max
 """The bytes of the commands whose batches are kept. A seal may propose more at once."""

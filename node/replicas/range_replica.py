@@ -17,7 +17,6 @@ from ...client.protocol.errors import (
     Sealed,
     Unavailable,
 )
-from ...client.protocol.levels import TIER_ONLY_FROM
 from ...client.protocol.records import Batch, PackedBatch
 from ...partitions.load_sample import HotKey, Sample
 from ...partitions.model import Descriptor
@@ -25,10 +24,8 @@ from ...raft.group_log import GroupLog
 from ...raft.types import LogEntry
 from ...statemachine import commands
 from ...statemachine.admission import SenderCheck, admit, admit_steps
-from ...statemachine.ahead import Ahead
 from ...statemachine.commands import Command
-from ...statemachine.looked_up import NOTHING, LookedUp, union
-from ...statemachine.range_state import RangeState
+from ...statemachine.range_state import Ahead, RangeState
 from ...statemachine.turn_limits import NotPrepared, TurnOver, Turns
 from ..quota.quotas import APPEND_RECORDS, Payer
 from ..rules.flushing import freeze_pending, may_freeze, may_propose
@@ -176,28 +173,26 @@ class RangeReplica(Replica):
             then = partial(self._gather_checked, data, batch, payer, future)
             self._far_conditions.look(self, batch, len(data), future, then)
         else:
-            self._keep(data, batch, payer, future, NOTHING)
+            self._keep(data, batch, payer, future)
         return future
 
     async def look_up_conditions(self, batch: Batch) -> None:
         """Look up the conditions of a batch whose files are in the tier only, before a command with
         the batch is proposed (`far_conditions`). Raises Unavailable while the store is away."""
-        self._tell([await self._far_conditions.looked_up(self, batch)])
+        await self._far_conditions.looked_up(self, batch)
 
     def _gather_checked(
-        self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]",
-        told: LookedUp,
-    ) -> None:  # fmt: skip
+        self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]"
+    ) -> None:
         """Keep a batch whose conditions were looked up. Raises the errors of `_check_takes`."""
         self._check_takes(payer)
-        self._keep(data, batch, payer, future, told)
+        self._keep(data, batch, payer, future)
 
     def _keep(
-        self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]",
-        told: LookedUp,
-    ) -> None:  # fmt: skip
+        self, data: bytes, batch: Batch, payer: Payer | None, future: "asyncio.Future[Reply]"
+    ) -> None:
         kept = batch if self._gathered.size < kept_queue_bytes_max else None
-        self._gathered.add(_name(payer), Waiting(data, batch.count, future, kept, told))
+        self._gathered.add(_name(payer), Waiting(data, batch.count, future, kept))
         self.services.rounds.gather(self)
 
     def count_append(
@@ -298,7 +293,6 @@ class RangeReplica(Replica):
         """Propose an entry of these batches; a refusal goes to their futures."""
         batches = [each.data for each in taken]
         futures: list[asyncio.Future[Reply]] = [each.future for each in taken]
-        self._tell([each.told for each in taken])
         stamp_ms = self.services.stamp_ms()
         try:
             command = commands.proposal(commands.APPEND, stamp_ms, batches)
@@ -314,12 +308,6 @@ class RangeReplica(Replica):
             self._proposed.keep(
                 index, command, Command(commands.APPEND, stamp_ms, batches), decoded
             )
-
-    def _tell(self, told: Sequence[LookedUp]) -> None:
-        """Tell the members what was read for the conditions of the next entry."""
-        read = union(told)
-        if read.last_seqs and self.state.level >= TIER_ONLY_FROM:
-            self.propose_in_passing(commands.LOOKED_UP, read.to_wire())
 
     @property
     def _may_propose(self) -> bool:

@@ -63,8 +63,8 @@ from lognode.raft.messages import Ack, Append, PreVoteRequest, Vote
 from lognode.raft.read_rounds import ReadRounds
 from lognode.statemachine import commands
 from lognode.statemachine.admission import admit
-from lognode.statemachine.ahead import Ahead
 from lognode.statemachine.groups import forms as group_forms
+from lognode.statemachine.range_state import Ahead
 
 CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
 

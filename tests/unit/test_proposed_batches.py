@@ -9,10 +9,9 @@ from storage_node import StorageNode, descriptor, numbered_batch
 from lognode.client.protocol.records import Batch, decode_batch
 from lognode.node.replicas import proposed_batches, range_replica
 from lognode.node.replicas.proposed_batches import ProposedBatches
-from lognode.statemachine import ahead, commands
-from lognode.statemachine.ahead import Ahead
+from lognode.statemachine import commands, range_state
 from lognode.statemachine.commands import Command
-from lognode.statemachine.range_state import Base
+from lognode.statemachine.range_state import Ahead, Base
 
 ONE, TWO = numbered_batch(1, [b"a"]), numbered_batch(2, [b"a", b"b"])
 
@@ -71,7 +70,7 @@ def test_S1_a_leader_decodes_a_batch_once(tmp_path: Path, monkeypatch: pytest.Mo
         decoded.append(data)
         return decode_batch(data)
 
-    monkeypatch.setattr(ahead, "decode_batch", decode)
+    monkeypatch.setattr(range_state, "decode_batch", decode)
 
     async def main() -> None:
         node = StorageNode(tmp_path)

@@ -27,10 +27,9 @@ from lognode.node.serving import follow as follow_module
 from lognode.node.serving import reads
 from lognode.node.serving.follow import Follow
 from lognode.statemachine import commands, seq_index, turn_limits
-from lognode.statemachine.ahead import Ahead
 from lognode.statemachine.block_cache import BlockCache
 from lognode.statemachine.column_cache import ColumnCache
-from lognode.statemachine.range_state import Base, RangeState
+from lognode.statemachine.range_state import Ahead, Base, RangeState
 from lognode.statemachine.segments import SegmentStore
 from lognode.statemachine.turn_limits import ENTRIES_A_TURN, TurnOver, Turns
 from lognode.statemachine.visibility import Rules
