@@ -9,9 +9,9 @@ A batch that comes later may be proposed first. Batches of a producer name the r
 theirs follows, so this is as safe as the refusal of the first batch for another reason.
 
 If the file leaves the disk after the look, the entry waits for the store, as all entries of a
-follower do (`RangeReplica.may_apply`). Whoever waits for this entry, or for a later one, is told so
-(`held_up`): a wait would end with a timeout, which does not say why, and after which a caller does
-not know whether an append was applied.
+follower do (`RangeReplica.may_apply`). Callers that wait for this entry, or for a later one, are
+told so (`held_up`): a wait would end with a timeout, which does not say why, and after which a
+caller does not know whether an append was applied.
 """
 
 import asyncio

@@ -136,7 +136,7 @@ def test_a_read_behind_an_entry_that_waits_for_the_tier_says_so(
 def test_S11_a_write_behind_an_entry_that_waits_for_the_tier_is_not_applied(
     tmp_path: Path,
 ) -> None:
-    """It had been proposed and had waited, so that its caller did not know what became of it."""
+    """The write had been proposed and had waited, and its caller did not know the outcome."""
 
     async def test(replica: RangeReplica, tier: Tier) -> None:
         proposed = propose(replica)
