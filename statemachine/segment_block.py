@@ -237,15 +237,16 @@ class Block:
 
     def runs(self, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
         """Yield the keys of the entries at these positions, each with its own positions."""
-        for at in range(bisect_right(self._starts, begin) - 1, len(self.keys)):
-            low, high = max(begin, self._starts[at]), min(end, self._starts[at + 1])
+        starts, keys = self._starts, self.keys
+        for at in range(bisect_right(starts, begin) - 1, len(keys)):
+            low, high = max(begin, starts[at]), min(end, starts[at + 1])
             if low >= high:
                 break
-            yield self.keys[at], low, high
+            yield keys[at], low, high
 
     def key_at(self, at: int) -> bytes:
         """Return the key of the entry at a position."""
-        return self.keys[bisect_right(self._starts, at) - 1]
+        return self.keys[bisect_right(self._made_starts or self._starts, at) - 1]
 
     def entry(self, at: int) -> Entry:
         """Return the entry at a position."""
