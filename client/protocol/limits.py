@@ -199,6 +199,9 @@ producers_per_range_max: Final = 100_000
 remembered_numbers_max: Final = 1_000_000
 """Record numbers of a range that were applied and not settled by their producers; above this the
 range refuses producers with many of them, see `statemachine.producers`."""
+batch_weight_max: Final = 8
+"""What a batch of consecutive numbers counts at most against `remembered_numbers_max`, from level 5
+on: such a batch takes little memory, however many records it has."""
 producers_of_principal_max: Final = 50_000
 """Producers of one principal in a range, when clients are known by name; the rest is for others."""
 producers_named_max: Final = 100_000

@@ -42,6 +42,7 @@ CONSTANTS = {
     "client.protocol.limits.producer_window_max": 524_288,
     "client.protocol.limits.producers_per_range_max": 100_000,
     "client.protocol.limits.remembered_numbers_max": 1_000_000,
+    "client.protocol.limits.batch_weight_max": 8,
     "client.protocol.limits.floors_max": 100_000,
     "client.protocol.limits.lineage_spans_max": 4_096,
     "client.protocol.limits.leases_max": 64,

@@ -74,7 +74,7 @@ def test_a_member_stops_before_a_level_that_its_program_does_not_know(member: Me
     member.do(commands.LEVEL, 2)
     before = (member.state.applied_index, member.state.state_hash, member.state.effects.to_wire())
     with pytest.raises(UnknownCommandError, match="the change to feature level "
-                       f"{LEVEL_MAX + 1}; this program knows 1, 2, 3, 4"):  # fmt: skip
+                       f"{LEVEL_MAX + 1}; this program knows 1, 2, 3, 4, 5"):  # fmt: skip
         member.do(commands.LEVEL, LEVEL_MAX + 1)
     after = (member.state.applied_index, member.state.state_hash, member.state.effects.to_wire())
     assert after == before
