@@ -71,7 +71,7 @@ class LateNumbers:
         return self._passed_count + sum(map(low.__gt__, self._groups.get(last, ())))
 
     def count_below(self, low: int) -> int:
-        """Return the same for any number that is not below the last bound; it is no bound."""
+        """Return the same for any number that is not below the last bound, and change nothing."""
         last = low >> _GROUP_BITS
         whole = sum(len(seqs) for group, seqs in self._groups.items() if group < last)
         return self._passed_count + whole + sum(map(low.__gt__, self._groups.get(last, ())))

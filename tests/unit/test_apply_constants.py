@@ -218,6 +218,7 @@ NO_EFFECT = {
     "statemachine.batch_heads._HEAD": "which batches a read passes without a look",
     "statemachine.memtable._BYTES_BYTES": "an estimate of memory, for flushes",
     "statemachine.number_blocks._BLOCK": "the blocks in which memory holds numbers",
+    "statemachine.number_blocks._RUN": "the blocks in which memory holds numbers",
     "statemachine.producers._SECRET": "the places of numbers in a set of this process",
     "statemachine.newest_positions._PLACES_MIN": "an index in memory",
     "statemachine.newest_positions._SHARE": "an index in memory",
