@@ -131,6 +131,9 @@ send_buffer_bytes_max: Final = 4 * MIB
 """Unsent bytes of a connection at which its requests wait, on either side."""
 connections_max: Final = 4_096
 """Client connections of one node, if it may open enough files."""
+kafka_connections_max: Final = 8_192
+"""Connections of Kafka clients, and those of a node's own clients that serve them, if the node may
+open enough files."""
 connections_per_host_share: Final = 7 / 8
 """The share of `connections_max` that one host may have; the last eighth is for other hosts."""
 handshakes_max: Final = 256

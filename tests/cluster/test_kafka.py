@@ -507,12 +507,13 @@ def test_a_backup_keeps_partitions_and_offsets(
 def test_many_idle_consumers_share_the_requests_of_a_node(
     kafka: testing.LocalCluster, client: lognode.Client
 ) -> None:
-    """A waiting fetch asks no range; a record wakes all."""
+    """A waiting fetch asks no range; a record wakes all. A node had room for 384 connections of a
+    host."""
     log = create(client, "idle", 1)
 
     async def run() -> list[bytes]:
         host, port = kafka.nodes[0]._flags[-1].split(":")
-        opened = [await asyncio.open_connection(host, int(port)) for _ in range(200)]
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(600)]
         for _, writer in opened:
             writer.write(wire.fetch("idle", 0, 0, wait_ms=20_000))
         await asyncio.sleep(0.5)

@@ -87,8 +87,8 @@ def _idle(plan: Plan, members: Members) -> dict[str, Any]:
             tell(waiting, "end")
             found |= answer(waiting)
     return {
-        "waiting": found["waiting"], "answered": found["answered"], "seconds": seconds,
-        "alone %": alone, "with fetches %": beside,
+        "waiting": found["waiting"], "came again": found["again"], "ended": found["ended"],
+        "seconds": seconds, "alone %": alone, "with fetches %": beside,
         "KiB a fetch": round(more / plan.fetches / 1024, 1), "members MiB": memory >> 20,
     }  # fmt: skip
 
