@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import errno
 import socket
-import time
 import ssl
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
