@@ -195,8 +195,8 @@ class _Guest(asyncio.StreamReaderProtocol):
         self._on_gone = on_gone
         super().__init__(self.reader, self._made)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._own_transport: Any = transport
+    def connection_made(self, transport: Any) -> None:
+        self._own_transport = transport
         self.read_at_once(_BUFFER_BYTES)
         self._own_transport.set_write_buffer_limits(_BUFFER_BYTES)
         super().connection_made(transport)
