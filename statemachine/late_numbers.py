@@ -70,6 +70,12 @@ class LateNumbers:
             self._passed_count += len(group)
         return self._passed_count + sum(map(low.__gt__, self._groups.get(last, ())))
 
+    def count_below(self, low: int) -> int:
+        """Return the same for any number that is not below the last bound, and change nothing."""
+        last = low >> _GROUP_BITS
+        whole = sum(len(seqs) for group, seqs in self._groups.items() if group < last)
+        return self._passed_count + whole + sum(map(low.__gt__, self._groups.get(last, ())))
+
     def settle(self, low: int) -> None:
         """Forget the numbers below `low`."""
         self._count -= self.below(low)

@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 _BLOCK: Final = 64
 """The numbers from which on a batch is a block of its own, and a gathered block is complete: four
 bytes a number for the block itself."""
+_RUN: Final = 16
+"""The same for consecutive numbers, of which none is stored."""
 
 
 class _Block(NamedTuple):
@@ -63,9 +65,11 @@ class NumberBlocks:
     def add(self, numbers: Sequence[int], first_seq: int) -> None:
         """Append ascending numbers above all others, with consecutive seqs."""
         seqs = range(first_seq, first_seq + len(numbers))
-        if len(numbers) >= _BLOCK:
-            kept = numbers if isinstance(numbers, range) else array("q", numbers)
-            self._append(_Block(kept, seqs))
+        is_run = numbers[-1] - numbers[0] == len(numbers) - 1
+        if is_run and len(numbers) >= _RUN:
+            self._append(_Block(range(numbers[0], numbers[-1] + 1), seqs))
+        elif len(numbers) >= _BLOCK:
+            self._append(_Block(array("q", numbers), seqs))
         elif self._gathers:
             last = self._blocks[-1]
             last.numbers.extend(array("q", numbers))  # type: ignore[attr-defined]  # an array

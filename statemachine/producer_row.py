@@ -14,6 +14,8 @@ from .number_blocks import NumberBlocks
 from .number_runs import STEP_NUMBERS, NumberRuns, RunsMaker, done
 from .spans import has
 
+ROW_FIELDS: Final = 6
+"""The fields of a stored row before its elders and what it counts."""
 SETTLED_KEPT: Final = 64
 """Settled numbers that are kept so that `settle` is cheap; nobody asks for them any more."""
 
@@ -67,6 +69,8 @@ class Row:
     """Numbers that came after higher ones: an earlier attempt was lost."""
     elders: list[Elder] = field(default_factory=list)
     """The states of older epochs, nearly always empty. `highest` is not below theirs."""
+    weighed: int | None = None
+    """What the numbers count of the range's memory; None: each number counts (`weigh`)."""
 
     def seq_of(self, number: int) -> int | None:
         """Return the seq of a number; None if the number was not applied or is forgotten."""
@@ -93,6 +97,17 @@ class Row:
     def count(self) -> int:
         """The count of remembered numbers, without those of its elders."""
         return len(self.applied) + len(self.late) + self.inherited.count
+
+    @property
+    def weight(self) -> int:
+        """What the numbers count of the range's memory."""
+        return self.count if self.weighed is None else self.weighed
+
+    def weight_above(self, low: int) -> int:
+        """Return what the numbers will count once those below `low` are forgotten."""
+        low, count = max(low, self.low), self.count
+        settled = self.applied.below(low) + self.late.count_below(low) + self.inherited.below(low)
+        return _part(self.weight, count - settled, count)
 
     def numbers(self) -> list[tuple[int, int]]:
         """Return all remembered numbers, ascending, each with its seq."""
@@ -123,8 +138,8 @@ class Row:
         elders = []
         for elder in self.elders:
             elders.append((yield from elder.wire_steps()))
-        return [self.epoch, self.low, self.highest, runs, self.last_ms, self.fence_token,
-                *([elders] if elders else ())]  # fmt: skip
+        row = [self.epoch, self.low, self.highest, runs, self.last_ms, self.fence_token]
+        return with_rest(row, elders, self.weighed)
 
     def _runs_steps(self) -> Generator[None, None, list[list[int]]]:
         if not self.applied and not self.late:
@@ -139,15 +154,20 @@ class Row:
     @classmethod
     def from_wire(cls, body: Sequence[Any]) -> "Row":
         """Undo `to_wire`."""
-        epoch, low, highest, runs, last_ms, token, *rest = body
+        epoch, low, highest, runs, last_ms, token = body[:ROW_FIELDS]
         row = cls(epoch, low, highest, last_ms=last_ms, fence_token=token)
+        elders, row.weighed = rest_of(body)
         row.inherited = NumberRuns.from_wire(runs)
-        row.elders = [Elder.from_wire(elder) for each in rest for elder in each]
+        row.elders = [Elder.from_wire(elder) for elder in elders]
         return row
 
-    def settle(self, low: int) -> int:
+    def weigh(self) -> None:
+        """Count batches of consecutive numbers less from now on, by the rules of level 5."""
+        if self.weighed is None:
+            self.weighed = self.count
+
+    def settle(self, low: int) -> None:
         """Note that no number below `low` is ever sent again, and forget such numbers in bulk.
-        Return how many numbers were forgotten.
 
         Numbers are forgotten only when they are more than half of all. So the remembered count
         follows from the records in progress in this range, however many ranges there are. The
@@ -156,20 +176,44 @@ class Row:
         self.low = max(self.low, low)
         if self.elders:
             self.elders = [e for e in self.elders if max(e.low, e.highest + 1) > self.low]
-        settled = self.applied.below(self.low) + self.late.below(self.low)
         inherited = self.inherited
         passed = inherited.below(self.low) if inherited.count else 0
-        many = 2 * (settled + passed) - SETTLED_KEPT
+        settled = self.applied.below(self.low) + self.late.below(self.low) + passed
+        many = 2 * settled - SETTLED_KEPT
         if many <= 0 or many <= self.count:  # the count takes longer than the comparison
-            return 0
+            return
+        if self.weighed is not None:
+            self.weighed = _part(self.weighed, self.count - settled, self.count)
         for numbers in (self.applied, self.late, inherited):
             numbers.settle(self.low)
-        return settled + passed
 
-    def add(self, numbers: Sequence[int], first_seq: int) -> None:
-        """Add ascending new numbers, applied at seqs from `first_seq` on."""
-        if numbers[0] > self.highest:
+    def add(self, numbers: Sequence[int], first_seq: int, weight_max: int | None = None) -> None:
+        """Add ascending new numbers, applied at seqs from `first_seq` on. Consecutive numbers above
+        all others count `weight_max` at most."""
+        count, is_last = len(numbers), numbers[0] > self.highest
+        if self.weighed is not None:
+            is_light = is_last and numbers[-1] - numbers[0] == count - 1
+            self.weighed += min(count, weight_max or count) if is_light else count
+        if is_last:
             self.applied.add(numbers, first_seq)
         else:
             self.late.add(numbers, first_seq)
         self.highest = max(self.highest, numbers[-1])
+
+
+def _part(weight: int, left: int, count: int) -> int:
+    """Return the weight of the numbers that are left of so many: their share, rounded up."""
+    return -(-weight * left // count) if count else 0
+
+
+def with_rest(row: list[Any], elders: list[Any], weighed: int | None) -> list[Any]:
+    """Return the first fields of a stored row with the others that it needs."""
+    if weighed is not None:
+        return [*row, elders, weighed]
+    return [*row, elders] if elders else row
+
+
+def rest_of(row: Sequence[Any]) -> tuple[list[Any], int | None]:
+    """Return the elders of a stored row, and what it counts if it is weighed."""
+    elders, weighed = [*row[ROW_FIELDS:], None, None][:2]
+    return elders or [], weighed

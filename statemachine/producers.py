@@ -15,9 +15,9 @@ from ..client.protocol.errors import Fenced, LimitExceeded, LognodeError, OutOfO
 from ..client.protocol.levels import LEVEL_MIN
 from ..client.protocol.records import Batch
 from . import rules
-from .number_runs import done, united_runs
+from .number_runs import NumberRuns, done, united_runs
 from .producer_capture import Capture
-from .producer_row import SETTLED_KEPT, Row
+from .producer_row import ROW_FIELDS, SETTLED_KEPT, Row, rest_of, with_rest
 from .spans import Span
 
 _SHARES: Final = 64
@@ -28,8 +28,6 @@ _SECRET: Final = hash("where record numbers lie in a set") & ((1 << 59) - 1)
 itself, so a client could choose numbers that share places of the set's table, and the members would
 search for seconds. The hash of a text is secret in each process. Consecutive numbers still lie side
 by side."""
-_ROW_FIELDS: Final = 6
-"""The fields of a stored row before its elders."""
 
 
 class Table(NamedTuple):
@@ -59,15 +57,28 @@ def united_rows(left: Table, right: Table) -> Table:
 
 def _united(one: tuple[Span, list[Any]], other: tuple[Span, list[Any]]) -> list[Any]:
     (old_span, old), (_, new) = sorted((one, other), key=lambda each: each[1][0])
-    epoch, low, highest, runs, last_ms, token = new[:_ROW_FIELDS]
-    elders = [elder for row in (one[1], other[1]) for each in row[_ROW_FIELDS:] for elder in each]
+    epoch, low, highest, runs, last_ms, token = new[:ROW_FIELDS]
+    elders = [*rest_of(one[1])[0], *rest_of(other[1])[0]]
+    weighed = rest_of(new)[1]
     if old[0] == epoch:
         low, token, runs = max(low, old[1]), max(token, old[5]), united_runs(runs, old[3])
+        weighed = _united_weight(new, old)
     else:
         elders.append([*old_span, *old[1:4]])
     different = [elder for at, elder in enumerate(elders) if elder not in elders[:at]]
     row = [epoch, low, max(highest, old[2]), runs, max(last_ms, old[4]), token]
-    return [*row, different] if different else row
+    return with_rest(row, different, weighed)
+
+
+def _united_weight(one: list[Any], other: list[Any]) -> int | None:
+    """Return what the numbers of two rows count together, at most; None: each number counts."""
+    weights = [rest_of(row)[1] for row in (one, other)]
+    if weights == [None, None]:
+        return None
+    counts = [NumberRuns.from_wire(row[3]).count for row in (one, other)]
+    return sum(
+        count if weight is None else weight for weight, count in zip(weights, counts, strict=True)
+    )
 
 
 class Producers:
@@ -78,7 +89,7 @@ class Producers:
         """The limits of the range's feature level."""
         self.rows: dict[int, Row] = {}
         self.remembered = 0
-        """The count of numbers in all rows."""
+        """What the numbers of all rows count."""
         self._captures: list[Capture] = []
 
     def check(self, batch: Batch) -> "list[int] | LognodeError | None":
@@ -100,7 +111,7 @@ class Producers:
         1998).
         """
         row = self.rows.get(batch.producer)
-        own = 0 if row is None else row.count
+        own = 0 if row is None else self._own_weight(row, batch.low)
         left = 2 * self.rules.remembered_numbers_max - self.remembered
         if own <= max(_FEW, left // _SHARES):
             return None
@@ -110,6 +121,10 @@ class Producers:
             "of that producer's records",
             retry_after=1.0,
         )
+
+    def _own_weight(self, row: Row, low: int) -> int:
+        """Return what a row counts; below level 5 with the numbers that its batch settles."""
+        return row.weight if self.rules.batch_weight_max is None else row.weight_above(low)
 
     def _fresh(self, batch: Batch) -> "list[int] | LognodeError | None":
         row = self.rows.get(batch.producer)
@@ -184,10 +199,14 @@ class Producers:
             row = self.rows[batch.producer] = Row()
         self._about_to_change(batch.producer)
         row.epoch = batch.epoch  # not below the row's epoch, which `check` ensures
-        self.remembered += len(numbers) - row.settle(batch.low)
+        before, most = row.weight, self.rules.batch_weight_max
+        if most is not None:
+            row.weigh()
+        row.settle(batch.low)
         row.last_ms = timestamp_ms
         if numbers:
-            row.add(numbers, first_seq)
+            row.add(numbers, first_seq, most)
+        self.remembered += row.weight - before
 
     def fence(
         self, producer: int, epoch: int, token: int, timestamp_ms: int
@@ -211,7 +230,7 @@ class Producers:
         """Drop the rows of producers that closed or were unused for 24 h (a replicated command)."""
         for producer in producers:
             row = self.rows.pop(producer, None)
-            self.remembered -= 0 if row is None else row.count
+            self.remembered -= 0 if row is None else row.weight
 
     def capture(self) -> Capture:
         """Capture the present table (x16), to be made into rows in steps."""
@@ -253,6 +272,6 @@ class Producers:
         table = cls()
         for producer, told in body.items():
             row = table.rows[producer] = Row.from_wire(told)
-            table.remembered += row.count
+            table.remembered += row.weight
             yield
         return table

@@ -14,11 +14,12 @@ from ..client.protocol.errors import CorruptData, Unsupported
 from ..client.protocol.levels import LEVEL_MIN, missing
 from . import tails
 from .groups import stored
+from .producer_row import ROW_FIELDS, rest_of
 from .range_state import Base
 
 _HASH_BYTES_MAX = 64
 _SEAL_FIELDS = 3
-_ROW_FIELDS = (6, 7)
+_ROW_FIELDS = (ROW_FIELDS, ROW_FIELDS + 1, ROW_FIELDS + 2)
 _ELDER_FIELDS = 5
 _LEASE_FIELDS = 7
 _CURSOR_FIELDS = 3
@@ -99,11 +100,14 @@ def _are_producers(rows: Any) -> bool:
 def _is_producer(row: Any) -> bool:
     if not isinstance(row, list | tuple) or len(row) not in _ROW_FIELDS:
         return False
-    epoch, low, highest, runs, last_ms, token, *rest = row
+    epoch, low, highest, runs, last_ms, token = row[:ROW_FIELDS]
+    elders, weighed = rest_of(row)
     return (
         _are_numbers((epoch, low, highest, last_ms, token))
         and _are_runs(runs)
-        and all(type(elders) is list and all(map(_is_elder, elders)) for elders in rest)
+        and type(elders) is list
+        and all(map(_is_elder, elders))
+        and (weighed is None or _are_numbers((weighed,)))
     )
 
 

@@ -30,6 +30,9 @@ class Rules(NamedTuple):
     """Producers with a row."""
     remembered_numbers_max: int
     """Numbers of unsettled records, above which the largest producers are refused."""
+    batch_weight_max: int | None
+    """What a batch of consecutive numbers counts of these at most; None: each number counts, also
+    those that the producer has just settled."""
     cursors_max: int
     """Cursors; 0 before the level that has cursors."""
     cursor_spans_max: int
@@ -47,6 +50,7 @@ _FIRST: Final = Rules(
     lineage_spans_max=limits.lineage_spans_max,
     producers_max=limits.producers_per_range_max,
     remembered_numbers_max=limits.remembered_numbers_max,
+    batch_weight_max=None,
     cursors_max=0,
     cursor_spans_max=0,
     cursor_keys_max=0,
@@ -59,7 +63,10 @@ _FOURTH: Final = _SECOND._replace(
     cursor_keys_max=limits.cursor_keys_max,
     groups_max=limits.groups_max,
 )
-BY_LEVEL: Final[Mapping[int, Rules]] = {1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _FOURTH}
+_FIFTH: Final = _FOURTH._replace(batch_weight_max=limits.batch_weight_max)
+BY_LEVEL: Final[Mapping[int, Rules]] = {
+    1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _FOURTH, 5: _FIFTH,
+}  # fmt: skip
 """The rules of each level that this program knows. The rules of a level never change again."""
 
 

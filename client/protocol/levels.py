@@ -10,7 +10,7 @@ from typing import Final
 
 LEVEL_MIN: Final = 1
 """The lowest level whose rules this program knows."""
-LEVEL_MAX: Final = 4
+LEVEL_MAX: Final = 5
 """The highest level whose rules this program knows. `statemachine.rules` has the rules."""
 CAUSES_FROM: Final = 3
 """The level from which the metadata keep causes of operations as codes, and not as texts."""

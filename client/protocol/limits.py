@@ -131,6 +131,9 @@ send_buffer_bytes_max: Final = 4 * MIB
 """Unsent bytes of a connection at which its requests wait, on either side."""
 connections_max: Final = 4_096
 """Client connections of one node, if it may open enough files."""
+kafka_connections_max: Final = 8_192
+"""Connections of Kafka clients, and those of a node's own clients that serve them, if the node may
+open enough files."""
 connections_per_host_share: Final = 7 / 8
 """The share of `connections_max` that one host may have; the last eighth is for other hosts."""
 handshakes_max: Final = 256
@@ -199,6 +202,9 @@ producers_per_range_max: Final = 100_000
 remembered_numbers_max: Final = 1_000_000
 """Record numbers of a range that were applied and not settled by their producers; above this the
 range refuses producers with many of them, see `statemachine.producers`."""
+batch_weight_max: Final = 8
+"""What a batch of consecutive numbers counts at most against `remembered_numbers_max`, from level 5
+on: such a batch takes little memory, however many records it has."""
 producers_of_principal_max: Final = 50_000
 """Producers of one principal in a range, when clients are known by name; the rest is for others."""
 producers_named_max: Final = 100_000

@@ -5,6 +5,7 @@
     session                  who a connection is, and what it may ask
     clients                  a client of the cluster for each token
     producing, idempotent    appends; appends with sequence numbers
+    recent_batches           which records a producer may send again
     joined_appends           small appends of a turn of the loop in one request
     fetching                 reads and offsets
     describing               metadata; topics that are created and deleted; settings

@@ -13,7 +13,6 @@ from prometheus_client import Counter
 
 from ...client.cluster import Cluster
 from ...client.pool import Token
-from ...client.protocol import limits
 from ...client.protocol.certificate import Certificate
 from ...client.protocol.errors import LognodeError
 from ..access.access import Accesses
@@ -27,12 +26,11 @@ from .grouping import Grouping
 from .idempotent import ids_of, open_id
 from .many import decoded, encoded
 from .producing import Compacts
+from .room import FREE
 from .session import HANDSHAKE, Access, Asker, OnRefused, Session
 from .topics import Topics
 from .wire import Malformed, Reader
 
-_SMALL: Final = 64 * limits.KIB
-"""An answer of this size waits for no room: a connection buffers as many bytes anyway."""
 _FEW_TOPICS: Final = 16
 MANY_TOPICS_COST: Final = 8
 """What an answer about all topics, or about more than a few, counts among those about topics."""
@@ -124,7 +122,7 @@ class KafkaDoor:
     async def _holding(self, answer: bytes, session: Session) -> Finish:
         """Return what sends an answer. A large answer waits for room before its request gives back
         the room that the request has: answers repeat the names of requests."""
-        if len(answer) <= _SMALL:
+        if len(answer) <= FREE:
             return _sends(answer)
         held = await session.hold(self._shared.answers, len(answer))
 
@@ -141,7 +139,7 @@ class KafkaDoor:
         requests.check_no_repeats([(each.topic, each.partition) for each in request.batches])
         names = len(data) - sum(len(each.records) for each in request.batches)
         # The answer repeats the names, which stay in memory until then.
-        held = None if names <= _SMALL else await session.hold(self._shared.answers, names)
+        held = None if names <= FREE else await session.hold(self._shared.answers, names)
         settled = await client.producing.begin(request, session.host)
 
         async def finish(send: Send) -> None:

@@ -21,7 +21,7 @@ from .group_answers import GroupRow, Position
 from .group_removal import GroupRemoval
 from .group_store import LISTED_MAX, METADATA_BYTES_MAX
 from .many import decoded, encoded
-from .room import Room
+from .room import FREE, Room
 from .session import Asker
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -36,8 +36,6 @@ APIS: Final = frozenset({
 """The requests about groups."""
 ANSWERS_MAX: Final = 64 * limits.MIB
 """Bytes of large answers that clients have not taken yet; a host has half of them."""
-_SMALL: Final = 64 * limits.KIB
-"""An answer of this size waits for no room: a connection buffers as many bytes anyway."""
 _ROW_BYTES: Final = 300
 """What a row costs besides its bytes of any length, about."""
 _GROUP: Final = 0
@@ -55,7 +53,7 @@ class Grouping:
     async def _held(self, size: int, asker: Asker) -> AsyncIterator[Callable[[int], None]]:
         """Have room for an answer, as `Room.held`. An answer counts as half of all at most, which
         other hosts leave free."""
-        if size <= _SMALL:
+        if size <= FREE:
             yield lambda _: None
             return
         async with self._room.held(min(size, ANSWERS_MAX // 2), asker.host) as shrink:

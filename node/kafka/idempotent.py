@@ -12,9 +12,10 @@ predecessor it does not have. So batches of one connection are under way togethe
 in order. A refused batch waits for the batch before it, and is sent again. A batch without a known
 predecessor is OUT_OF_ORDER_SEQUENCE_NUMBER, as with Kafka.
 
-A range forgets the numbers far below the newest, as Kafka forgets all but five batches. It calls
-records below these repetitions, without their seqs. Nothing says that they were appended: sequences
-begin at 0 again after 2^31 records, say. So such a batch is OUT_OF_ORDER_SEQUENCE_NUMBER, too.
+A range forgets numbers that are older than the last five batches, as Kafka does
+(`recent_batches`). It calls records below these repetitions, without their seqs. Nothing says that
+they were appended: sequences begin at 0 again after 2^31 records, say. So such a batch is
+OUT_OF_ORDER_SEQUENCE_NUMBER, too.
 """
 
 import asyncio
@@ -38,6 +39,7 @@ from ...partitions import grants
 from . import codes
 from .batches import Batch
 from .joined_appends import BYTES_MAX, JoinedAppends, Outcome
+from .recent_batches import RecentBatches
 from .record_columns import Packed
 from .refused import Refused
 from .room import Room
@@ -48,9 +50,6 @@ _PARTITION_BITS: Final = 12
 _IDS_END: Final = 1 << 49
 _EPOCH_BITS: Final = 32
 _SEQUENCES_END: Final = 1 << 31
-_KEPT: Final = 5 * limits.batch_records_max
-"""Numbers below the first of a batch that a range remembers at least: those of five batches."""
-
 _INLINE_BYTES: Final = 64 * limits.KIB
 """A batch of this size is packed at once, within a millisecond; a larger batch takes up to ten."""
 UNDER_WAY_BYTES: Final = 64 * limits.MIB
@@ -111,6 +110,7 @@ class Idempotent:
         self._ids_of = ids
         self._last: dict[tuple[str, int, int], asyncio.Task[Place]] = {}
         """The newest append under way of each topic, partition and producer."""
+        self._recent = RecentBatches()
         self._ids: list[int] = []
         self._opening = asyncio.Lock()
         self._room = room
@@ -131,17 +131,18 @@ class Idempotent:
         """Send a batch, once there is room; the result of the task is its place. Raises Refused,
         and Unavailable while this node cannot tell the id."""
         first = _first_number(batch)
+        key = topic.routes.name, partition, batch.producer
+        oldest = self._recent.oldest(key, first)
         producer, grant = self._ids_of(batch.producer, partition)
         pack = partial(
             encode_packed,
             entries.keys, entries.values, entries.count, headers=entries.headers, atomic=True,
             producer=producer, epoch=batch.epoch, numbers=first,
-            low=max(first - batch.sequence, first - _KEPT),
+            low=max(first - batch.sequence, oldest),
             prevs=None if not batch.sequence else [first - 1] + [0] * (batch.count - 1),
         )  # fmt: skip
         data = await asyncio.to_thread(pack) if entries.size > _INLINE_BYTES else pack()
         await self._room.take(len(data))
-        key = topic.routes.name, partition, batch.producer
         before = self._last.get(key)
         sent = _Sent(topic, partition, data, max(len(data), entries.size), grant, deadline)
         task = self._last[key] = asyncio.create_task(self._append(sent, before))

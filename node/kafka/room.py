@@ -11,6 +11,13 @@ import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Final
+
+from ...client.protocol import limits
+
+FREE: Final = 16 * limits.KIB
+"""A request or an answer of this size waits for no memory: a connection buffers as many bytes
+anyway."""
 
 _Line = OrderedDict["asyncio.Future[None]", int]
 """The requests of an owner that wait, each with its bytes; the oldest first."""

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Final
+from typing import Any, Final
 
 from ...client.accepting.listening import Entrance
 from ...client.accepting.server_handshake import handshake_timeout_s
@@ -30,7 +30,7 @@ from ..metadata.view import View
 from ..metrics import Metrics
 from .clients import CLIENTS_MAX, dialler, own_token
 from .door import Finish, KafkaDoor
-from .room import Room
+from .room import FREE, Room
 from .session import Access
 from .wire import Malformed
 
@@ -39,8 +39,8 @@ _REQUESTS_BYTES_MAX: Final = 64 * limits.MIB
 """Bytes of all requests that are being read or decoded."""
 _OF_HOST: Final = _REQUESTS_BYTES_MAX // 2
 """Bytes of these that one host may have."""
-_SMALL: Final = 64 * limits.KIB
-"""A request of this size waits for no memory: a connection buffers as many bytes anyway."""
+_STRANGER_BYTES_MAX: Final = 64 * limits.KIB
+"""The largest request of a client that has not authenticated."""
 _UNDER_WAY_MAX: Final = 16
 """Appends of a connection whose answers are not sent yet."""
 _LEAST: Final = 8
@@ -49,7 +49,13 @@ _SIZE_BYTES: Final = 4
 _IDLE_S: Final = 600.0
 _REQUEST_S: Final = 30.0
 """How long a request may take to arrive after its size, and a client to take an answer."""
-_BUFFER_BYTES: Final = 64 * limits.KIB
+_BUFFER_BYTES: Final = 8 * limits.KIB
+"""Bytes that a connection reads at once, and twice of which it keeps, before a request has memory;
+and bytes of answers that it keeps for its client."""
+_READ_BYTES: Final = 256 * limits.KIB
+"""Bytes that a connection reads at once for a request that has memory."""
+_TLS_SHARE: Final = 1 / 4
+"""The share of the connections that may exist with TLS, each of which has buffers of its own."""
 _HOST_SHARE: Final = 0.5
 """The share of the connections that one host may have."""
 _STRANGERS_SHARE: Final = 1 / 16
@@ -189,6 +195,17 @@ class _Guest(asyncio.StreamReaderProtocol):
         self._on_gone = on_gone
         super().__init__(self.reader, self._made)
 
+    def connection_made(self, transport: Any) -> None:
+        self._own_transport = transport
+        self.read_at_once(_BUFFER_BYTES)
+        self._own_transport.set_write_buffer_limits(_BUFFER_BYTES)
+        super().connection_made(transport)
+
+    def read_at_once(self, size: int) -> None:
+        """Read at most so many bytes at once from now on. This holds for connections without TLS;
+        asyncio has no other way to say it."""
+        self._own_transport.max_size = size
+
     def _made(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._on_made(self, writer)
 
@@ -268,17 +285,27 @@ class _Connection:
             is_known = self._session.is_known
             async with asyncio.timeout(_IDLE_S if is_known else began + _LOGIN_S - loop.time()):
                 size = int.from_bytes(await self._reader.readexactly(_SIZE_BYTES), "big")
-            most = REQUEST_BYTES_MAX if is_known else _SMALL
+            most = REQUEST_BYTES_MAX if is_known else _STRANGER_BYTES_MAX
             if not _LEAST <= size <= most:
                 raise Malformed(f"a request has {size} bytes; {_LEAST} to {most} are allowed")
-            async with self._room.held(size, self._host) if size > _SMALL else nullcontext():
+            async with self._room.held(size, self._host) if size > FREE else nullcontext():
                 async with asyncio.timeout(_REQUEST_S):
-                    data = await self._reader.readexactly(size)
+                    data = await self._read(size)
                 finish, may_go_on = await self._door.begin(data, self._session)
                 del data
             await self._begun.put(finish)
             if not may_go_on:
                 await self._begun.join()
+
+    async def _read(self, size: int) -> bytes:
+        """Return so many bytes, whose memory this connection has."""
+        if size <= FREE:
+            return await self._reader.readexactly(size)
+        self._guest.read_at_once(_READ_BYTES)
+        try:
+            return await self._reader.readexactly(size)
+        finally:
+            self._guest.read_at_once(_BUFFER_BYTES)
 
     async def _finish(self) -> None:
         """Finish the requests in their order."""
@@ -324,7 +351,11 @@ async def opened(
         auto_partitions=config.kafka_auto_create, compacts=compacts,
         most=lambda: min(CLIENTS_MAX, max(1, dials // max(1, len(view.metadata.nodes)))),
     )  # fmt: skip
-    server = KafkaServer(door, accesses, tls, connections_max=connections_max - dials)
+    most = connections_max - dials
+    server = KafkaServer(
+        door, accesses, tls,
+        connections_max=most if tls is None else max(1, int(most * _TLS_SHARE)),
+    )  # fmt: skip
     await server.start(config.kafka)
     metrics.show_kafka(server.numbers)
     return server

@@ -36,6 +36,11 @@ _SHARES: Final = {
     "dials": (16, limits.door_dials_max),
     "clients": (32, limits.connections_max),
 }
+_WITH_KAFKA: Final = {
+    "clients": (24, limits.connections_max),
+    "kafka": (8, limits.kafka_connections_max),
+}
+"""The shares of a node that serves Kafka clients, where they differ."""
 _PEERS_EXTRA: Final = limits.stranger_connections_max + _DIALS + SLACK
 _PEERS_MAX: Final = _PER_PEER * limits.nodes_max + _PEERS_EXTRA + _PEER_DOOR_MAX
 LEAST: Final = sum(least for least, _ in _SHARES.values())
@@ -62,7 +67,7 @@ class Plan(NamedTuple):
     """Connections of REST to the nodes of the cluster."""
     clients: int
     kafka: int = 0
-    """Connections of Kafka clients: a quarter of the share of all clients, or none."""
+    """Connections of Kafka clients, and of the node for them; none without such clients."""
 
     @property
     def over_http(self) -> int:
@@ -131,16 +136,14 @@ def plan(limit: int, streams: int = limits.http_streams, *, kafka: bool = False)
         )
     least_of_door = _SHARES["door"][0]
     most_of_door = max(least_of_door, streams + limits.door_requests_max)
-    shares = _SHARES | {"door": (least_of_door, most_of_door)}
+    shares = _SHARES | {"door": (least_of_door, most_of_door)} | (_WITH_KAFKA if kafka else {})
     wishes = sum(wanted - least for least, wanted in shares.values())
     share = min(1.0, (limit - LEAST) / wishes)
     given = {
         name: least + int((wanted - least) * share) for name, (least, wanted) in shares.items()
     }
     given["peers"] = min(_PEERS_MAX, given["peers"] + limit - sum(given.values()))
-    for_kafka = given["clients"] // 4 if kafka else 0
-    given["clients"] -= for_kafka
-    return Plan(limit, **given, kafka=for_kafka)
+    return Plan(limit, **given)
 
 
 def _limit_for(nodes: int) -> int:

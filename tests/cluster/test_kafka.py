@@ -507,12 +507,13 @@ def test_a_backup_keeps_partitions_and_offsets(
 def test_many_idle_consumers_share_the_requests_of_a_node(
     kafka: testing.LocalCluster, client: lognode.Client
 ) -> None:
-    """A waiting fetch asks no range; a record wakes all."""
+    """A waiting fetch asks no range; a record wakes all. A node had room for 384 connections of a
+    host."""
     log = create(client, "idle", 1)
 
     async def run() -> list[bytes]:
         host, port = kafka.nodes[0]._flags[-1].split(":")
-        opened = [await asyncio.open_connection(host, int(port)) for _ in range(200)]
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(600)]
         for _, writer in opened:
             writer.write(wire.fetch("idle", 0, 0, wait_ms=20_000))
         await asyncio.sleep(0.5)
@@ -576,6 +577,28 @@ def test_S8_a_batch_that_is_sent_again_gets_the_offset_of_the_first(
     assert found == [b"a"] * 2 + [b"b"] * 2 + [b"c"] * 2 + [b"epoch"] * 2
     other = wire.batch([(b"k", b"v")], producer=1 << 60, epoch=0, sequence=0)
     assert outcome(raw.ask(wire.produce("again", 1, other)))[0] == codes.UNKNOWN_PRODUCER_ID
+
+
+def test_S8_the_last_five_batches_may_come_again_and_older_ones_cost_no_memory(
+    raw: Raw, client: lognode.Client
+) -> None:
+    """A range remembered 50,000 records of each producer and partition, and refused producers above
+    a million."""
+    log = create(client, "window", 1)
+    answer = raw.ask(wire.request(api.INIT_PRODUCER_ID, 1, wire.text(None) + bytes(4)))
+    producer = struct.unpack(">iihqh", answer)[3]
+
+    def send(number: int) -> tuple[int, int]:
+        batch = wire.batch([(b"k", b"%d" % number)] * 100, producer=producer, epoch=0,
+                           sequence=100 * number)  # fmt: skip
+        return outcome(raw.ask(wire.produce("window", 0, batch)))
+
+    first = [send(number) for number in range(20)]
+    assert first == [(codes.NONE, 1 + 100 * number) for number in range(20)]
+    assert [send(number) for number in range(15, 20)] == first[15:]
+    assert send(0)[0] == codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(20) == (codes.NONE, 2_001)
+    assert len(list(log.snapshot().read())) == 2_100
 
 
 def test_a_host_whose_requests_never_arrive_does_not_stop_others(

@@ -59,7 +59,7 @@ def test_few_answers_about_topics_exist_before_they_have_room(
     async def run() -> None:
         own, gathered = opened(), Counter[str]()
         own._shared.answers = Room(300_000, 150_000)
-        monkeypatch.setattr(door, "_SMALL", 1_000)
+        monkeypatch.setattr(door, "FREE", 1_000)
 
         def session(host: str) -> Any:
             async def who() -> tuple[Any, Any]:

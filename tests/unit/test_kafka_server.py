@@ -114,3 +114,35 @@ def test_X5_a_host_has_few_connections_that_have_not_shown_a_token() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(run())
+
+
+def test_a_connection_keeps_little_of_a_request_that_has_no_memory() -> None:
+    """Each of thousands of connections could have 256 KiB of a request that waits."""
+
+    async def run() -> None:
+        made: asyncio.Queue[tuple[_Guest, asyncio.StreamWriter]] = asyncio.Queue()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _Guest(lambda *both: made.put_nowait(both), lambda _: None), "127.0.0.1"
+        )
+        async with server:
+            _, client = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+            guest, writer = await made.get()
+            client.write(bytes(1 << 20))
+            held: Any = guest.reader
+            await _settled(lambda: len(held._buffer))
+            assert 0 < len(held._buffer) <= 24 << 10
+            guest.read_at_once(1 << 18)
+            assert len(await guest.reader.readexactly(1 << 20)) == 1 << 20
+            writer.transport.abort()
+            client.transport.abort()
+
+    asyncio.run(run())
+
+
+async def _settled(read: Callable[[], int]) -> None:
+    """Wait until a number above 0 has not changed for a while."""
+    seen, since = 0, 0
+    while since < 20:
+        await asyncio.sleep(0.01)
+        since = since + 1 if seen and read() == seen else 0
+        seen = read()

@@ -5,5 +5,6 @@ turn         one turn: members, a topic, producers and consumers, and what they 
 plan         what the processes of a turn have to know, and the values of records
 produce      a producer, in a process of its own
 consume      consumers, in processes of their own
+wait         fetches that wait for records, in a process of its own
 systems      the systems: nodes that serve Kafka clients, and Kafka
 """

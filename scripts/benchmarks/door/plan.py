@@ -18,6 +18,7 @@ class Plan:
     `settings`: of the topic. `rate`: records a second that are produced while consumers read; 0:
     as many as possible, before consumers read. Consumers share the partitions out. More consumers
     than partitions are a multiple of the partitions, and several read each partition.
+    `fetches`: that wait for records, while nothing is produced.
     """
 
     addresses: list[str]
@@ -30,6 +31,7 @@ class Plan:
     warmup_s: float
     consumers: int
     processes: int
+    fetches: int = 0
 
     @classmethod
     def from_text(cls, text: str) -> Self:

@@ -10,6 +10,8 @@ flat     a producer at full speed, then a consumer reads everything: records a s
 paced    1,000 records/s, beside a consumer: from the time at which a record is due to its
          acknowledgement, and to the consumer
 many     the same, with 1,000 consumers of 100 partitions
+idle     9,000 fetches that wait for records, each on a connection: the processor time of the
+         members, and what a fetch takes of their memory
 """
 
 import json
@@ -25,7 +27,7 @@ from . import turn
 from .plan import Plan
 from .systems import SYSTEMS, TOPICS
 
-PARTS: Final = ("flat", "paced", "many")
+PARTS: Final = ("flat", "paced", "many", "idle")
 
 
 def main(arguments: list[str]) -> int:
@@ -36,6 +38,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--systems", default=",".join(SYSTEMS), help="comma-separated")
     parser.add_argument("--partitions", default="1,100", help="numbers for flat and paced")
     parser.add_argument("--consumers", type=int, help="consumers of many (default 1000)")
+    parser.add_argument("--fetches", type=int, help="fetches of idle (default 9000)")
     parser.add_argument("--processes", type=int, default=4, help="processes of these consumers")
     parser.add_argument("--rate", type=float, default=1_000.0, help="records a second (1000)")
     parser.add_argument("--seconds", type=float, help="that are measured (default 30)")
@@ -70,14 +73,15 @@ def main(arguments: list[str]) -> int:
 def _plans(part: str, options: Any) -> Iterator[Plan]:
     seconds = options.seconds or (2.0 if options.quick else 30.0)
     warmup = options.warmup if options.warmup is not None else min(10.0, seconds)
-    rate = 0.0 if part == "flat" else options.rate
+    rate = 0.0 if part in ("flat", "idle") else options.rate
+    fetches = options.fetches or (300 if options.quick else 9_000)
     consumers = options.consumers or (200 if options.quick else 1_000)
-    numbers = [100] if part == "many" else map(int, options.partitions.split(","))
+    numbers = [100] if part in ("many", "idle") else map(int, options.partitions.split(","))
     for partitions in numbers:
         count, processes = (consumers, options.processes) if part == "many" else (1, 1)
         yield Plan(
             [], {}, partitions, options.keys, options.value_bytes, rate, seconds, warmup, count,
-            processes,
+            processes, fetches if part == "idle" else 0,
         )  # fmt: skip
 
 

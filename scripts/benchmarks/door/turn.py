@@ -22,6 +22,8 @@ _TRIES: Final = 60
 _LOOK_S: Final = 0.1
 _QUIET_S: Final = 1.0
 """How long nothing more may come when all records have come: a record too many would be seen."""
+_WAITS_S: Final = 20.0
+"""How long fetches that wait are watched: less than the time for which they wait."""
 _STILL_S: Final = 30.0
 """After which silence a turn ends with records missing."""
 
@@ -34,6 +36,8 @@ def run(system: str, plan: Plan, data: Path, cache: Path) -> dict[str, Any]:
     with scratch(data) as directory, SYSTEMS[system].start(directory, cache) as members:
         plan = replace(plan, addresses=members.addresses)
         _create(plan)
+        if plan.fetches:
+            return _idle(plan, members)
         return _paced(plan, members) if plan.rate else _flat_out(plan, members)
 
 
@@ -68,6 +72,33 @@ def _paced(plan: Plan, members: Members) -> dict[str, Any]:
         "deliveries": len(times), "members MiB": memory >> 20,
         "busy %": cpu.budget((begin, end), 1)["busy %"], **_verdict(produced, found),
     }  # fmt: skip
+
+
+def _idle(plan: Plan, members: Members) -> dict[str, Any]:
+    """Fetches wait, and nothing is produced."""
+    seconds = min(plan.seconds, _WAITS_S)
+    with _watch(members, []) as watch:
+        time.sleep(plan.warmup_s)
+        alone, memory = _busy(watch, seconds), resident(members.pids)
+        with program("door.wait", str(plan.fetches), plan.to_text()) as waiting:
+            found = answer(waiting)
+            more = resident(members.pids) - memory
+            beside = _busy(watch, seconds)
+            tell(waiting, "end")
+            found |= answer(waiting)
+    return {
+        "waiting": found["waiting"], "came again": found["again"], "ended": found["ended"],
+        "seconds": seconds, "alone %": alone, "with fetches %": beside,
+        "KiB a fetch": round(more / plan.fetches / 1024, 1), "members MiB": memory >> 20,
+    }  # fmt: skip
+
+
+def _busy(watch: ProcessorWatch, seconds: float) -> float:
+    """Return the share of a processor that the members use from now on, in percent."""
+    begin = time.perf_counter()
+    time.sleep(seconds)
+    used = watch.seconds("members", (begin, time.perf_counter()))
+    return round(100 * used / seconds, 1)
 
 
 def _spread(name: str, found: dict[str, float] | None) -> dict[str, float | None]:
