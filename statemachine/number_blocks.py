@@ -94,6 +94,17 @@ class NumberBlocks:
             return None
         return seqs[place]
 
+    def of_one_block(self, numbers: Sequence[int]) -> Sequence[int] | None:
+        """Return the seqs of numbers that follow each other in one block, as those of a batch that
+        comes again do; None for other numbers. No number is looked up."""
+        at = bisect_right(self._firsts, numbers[0]) - 1
+        if at < 0:
+            return None
+        block = self._blocks[at]
+        begin = bisect_left(block.numbers, numbers[0])
+        found = block.part(begin, begin + len(numbers))
+        return found.seqs if list(found.numbers) == list(numbers) else None
+
     def below(self, low: int) -> int:
         """Return how many numbers are below `low`."""
         at = bisect_left(self._firsts, low) - 1

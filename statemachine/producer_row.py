@@ -79,6 +79,13 @@ class Row:
             seq = elder.numbers.get(number) if seq is None else seq
         return seq
 
+    def seqs_of(self, numbers: Sequence[int]) -> list[int | None]:
+        """Return the same for each of some ascending numbers."""
+        seqs = self.applied.of_one_block(numbers)
+        if seqs is not None:
+            return list(seqs)
+        return list(map(self.seq_of if self.elders else self._own, numbers))
+
     def _own(self, number: int) -> int | None:
         """Return the seq of a number that was applied under this epoch."""
         seq = self.applied.get(number)

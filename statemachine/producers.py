@@ -167,6 +167,10 @@ class Producers:
             seqs = (row.seq_of(key - _SECRET) for key in wanted)
             if max(followed, default=0) < end and None not in seqs:
                 return None
+        if prevs is None and not row.elders:
+            news = zip(numbers, row.seqs_of(numbers), strict=True)
+            places = [at for at, (number, seq) in enumerate(news) if seq is None and number >= low]
+            return None if len(places) == len(numbers) else places
         fresh: list[int] = []
         earlier: set[int] = set()
         keys = batch.keys
@@ -188,7 +192,7 @@ class Producers:
         row = self.rows.get(batch.producer)
         if row is None:
             return [None] * batch.count
-        return list(map(row.seq_of, batch.numbers))
+        return row.seqs_of(batch.numbers)
 
     def record(
         self, batch: Batch, numbers: Sequence[int], first_seq: int, timestamp_ms: int

@@ -84,3 +84,25 @@ def test_consecutive_numbers_take_hardly_any_memory() -> None:
     assert sum(map(sys.getsizeof, columns)) < 1_000
     assert not row.applied
     assert row.seq_of(250_000) == 250_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_S8_numbers_are_found_together_as_each_alone(seed: int) -> None:
+    """A batch that came again was looked up number by number, for up to 60 ms."""
+    rng, row, batches = random.Random(seed), Row(), list[list[int]]()
+    for turn in range(40):
+        first = row.highest + rng.choice((1, 1, 5))
+        step, count = rng.choice((1, 2)), rng.choice((1, 3, 20, 80))
+        batches.append(list(range(first, first + step * count, step)))
+        row.add(batches[-1], 1_000 * turn)
+        if turn % 10 == 4:
+            row.settle(row.highest - rng.choice((10, 300)))
+        if turn == 25:
+            row = Row.from_wire(row.to_wire())
+    for batch in batches:
+        begin, end = sorted(rng.choices(range(len(batch) + 1), k=2))
+        for some in (batch, batch[begin:end], [*batch, batch[-1] + 1], batch[::2]):
+            assert not some or row.seqs_of(some) == list(map(row.seq_of, some))
+    found = [row.seqs_of(batch) for batch in batches]
+    assert any(None in seqs for seqs in found)
+    assert any(None not in seqs for seqs in found)
