@@ -131,6 +131,8 @@ send_buffer_bytes_max: Final = 4 * MIB
 """Unsent bytes of a connection at which its requests wait, on either side."""
 connections_max: Final = 4_096
 """Client connections of one node, if it may open enough files."""
+taken_over_max: Final = 1_024
+"""Groups that a leader asks another member to lead in one request."""
 kafka_connections_max: Final = 8_192
 """Connections of Kafka clients, and those of a node's own clients that serve them, if the node may
 open enough files."""

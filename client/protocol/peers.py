@@ -260,7 +260,7 @@ CONTROLLER_INSTALL: Final = _between_nodes(
 )  # fmt: skip
 TAKE_OVER: Final = _between_nodes(
     "take_over", 107, "Stand for election in groups whose leader asks for it.",
-    {"groups": Array(_GROUP_ROW, limits.rows_max)}, {}, retry=Retry.IDEMPOTENT,
+    {"groups": Array(_GROUP_ROW, limits.taken_over_max)}, {}, retry=Retry.IDEMPOTENT,
 )  # fmt: skip
 HAND_OVER: Final = _between_nodes(
     "hand_over", 108, "Have another member lead a group that this node leads.",

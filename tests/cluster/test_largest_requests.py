@@ -112,7 +112,7 @@ def bodies(operation: Operation, known: Body) -> Iterator[tuple[str, Body]]:
     elif operation is COMMAND:
         yield from metadata_commands(commands.FORWARDED - {commands.CREATE_LOG})
     elif operation is TAKE_OVER:
-        rows = [[range_id, 1] for range_id in range(300)] * 218
+        rows = [[range_id, 1] for range_id in range(limits.taken_over_max)]
         yield "of real groups", {"groups": rows}
 
 

@@ -16,7 +16,7 @@ from spark_logs import append, entries, filled, histories
 import lognode
 from lognode import testing
 
-pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.by_hand]
+pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 Cluster = testing.LocalCluster
 TOTAL = """
 def total(key, history):
@@ -133,6 +133,7 @@ def test_a_job_that_cannot_run_on_the_server_prints_one_line(
     assert not (tmp_path / "lake").exists()
 
 
+@pytest.mark.by_hand
 def test_a_directory_that_the_server_does_not_share_is_refused(
     java: None, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_a_directory_that_the_server_does_not_share_is_refused(
     assert list(lake.iterdir()) == []
 
 
+@pytest.mark.by_hand
 def test_an_export_goes_on_whether_spark_is_near_or_far(
     server: str, cluster: Cluster, client: lognode.Client, tmp_path: Path
 ) -> None:
