@@ -222,5 +222,5 @@ def with_rest(row: list[Any], elders: list[Any], weighed: int | None) -> list[An
 
 def rest_of(row: Sequence[Any]) -> tuple[list[Any], int | None]:
     """Return the elders of a stored row, and what it counts if it is weighed."""
-    elders, weighed = [*row[ROW_FIELDS:], None, None][:2]
-    return elders or [], weighed
+    rest = row[ROW_FIELDS:]
+    return rest[0] if rest else [], rest[1] if len(rest) > 1 else None

@@ -13,14 +13,13 @@ import contextlib
 import errno
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from .handshake_turns import Pace, arrivals_share, handshakes_share, turn_s
 
-_BACKLOG: Final = 4_096
+_BACKLOG: Final = 1_024
 """Connections that the kernel keeps for the next accept; it may allow fewer (somaxconn)."""
 _ACCEPTS_A_TURN: Final = 16
 """After this many accepts, other work has its turn of the loop."""
@@ -151,10 +150,9 @@ class Entrance:
         if not self._pace.has_time:
             self._keep_pace()
             return
-        # Other threads of a crowded machine may take the processor for any time: that is not spent.
-        began = time.thread_time()
-        came = self._accept_some(listening, self._pace.clock() + turn_s)
-        self._pace.spent(time.thread_time() - began + came * self._extra_s)
+        began = self._pace.clock()
+        came = self._accept_some(listening, began + turn_s)
+        self._pace.spent(self._pace.clock() - began + came * self._extra_s)
         self._keep_pace()
 
     def _keep_pace(self) -> None:
