@@ -11,8 +11,13 @@ from lognode import testing
 
 
 @contextlib.contextmanager
-def brokers(root: Path, nodes: int, partitions: int) -> Iterator[str]:
-    """Start nodes which create topics with so many partitions; yield their addresses."""
+def brokers(
+    root: Path, nodes: int, partitions: int, advertised: Sequence[str] = ()
+) -> Iterator[str]:
+    """Start nodes which create topics with so many partitions; yield their addresses.
+
+    `advertised`: the addresses that the nodes give to clients, if not their own.
+    """
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     flags = ("--balance", "off", "--kafka-auto-create", str(partitions))
@@ -20,6 +25,8 @@ def brokers(root: Path, nodes: int, partitions: int) -> Iterator[str]:
         addresses = [f"127.0.0.1:{port}" for port in testing.free_ports(nodes)]
         for node, address in zip(cluster.nodes, addresses, strict=True):
             node._flags = (*node._flags, "--kafka", address)
+        for node, address in zip(cluster.nodes, advertised, strict=False):
+            node._flags = (*node._flags, "--kafka-advertise", address)
         cluster.start()
         testing.wait_healthy(cluster)
         yield ",".join(addresses)

@@ -25,3 +25,5 @@ class Suite(NamedTuple):
     partitions: int = 4
     """Partitions of topics that the suite names before they exist."""
     nodes: int = 3
+    advertised: tuple[str, ...] = ()
+    """The addresses that the nodes give to clients, if not their own."""
