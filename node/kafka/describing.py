@@ -140,8 +140,9 @@ class Describing:
     async def create(self, request: CreateTopics, authorise: Authorise) -> list[Done]:
         """Create topics, one after another, but none that the request names twice."""
         counts = Counter(topic.name for topic in request.topics)
+        told = "the request names this topic {} times; name each topic once"
         repeated = [
-            Done(name, codes.INVALID_REQUEST, f"topic {name!r} is named {count} times; name it once")
+            Done(name, codes.INVALID_REQUEST, told.format(count))
             for name, count in counts.items() if count > 1
         ]  # fmt: skip
         named_once = (topic for topic in request.topics if counts[topic.name] == 1)

@@ -42,8 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     left_out = {} if options.all else suite.left_out
     suite.prepare(work, options.source)
     began = time.monotonic()
-    started = brokers(work / "nodes", suite.nodes, suite.partitions, suite.advertised)
-    with started as addresses:
+    with brokers(
+        work / "nodes", suite.nodes, suite.partitions, suite.addresses, suite.advertised
+    ) as addresses:
         outcome = suite.run(work, addresses, left_out)
     for name, reason in sorted(left_out.items()):
         print(f"left out  {name}: {reason}")
