@@ -9,6 +9,7 @@ leader with its next metadata.
 import asyncio
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -137,8 +138,16 @@ class Describing:
     # Changes.
 
     async def create(self, request: CreateTopics, authorise: Authorise) -> list[Done]:
-        """Create topics, one after another."""
-        return [await self._create(topic, request, authorise) for topic in request.topics]
+        """Create topics, one after another, but none that the request names twice."""
+        counts = Counter(topic.name for topic in request.topics)
+        told = "the request names this topic {} times; name each topic once"
+        repeated = [
+            Done(name, codes.INVALID_REQUEST, told.format(count))
+            for name, count in counts.items() if count > 1
+        ]  # fmt: skip
+        named_once = (topic for topic in request.topics if counts[topic.name] == 1)
+        created = [await self._create(topic, request, authorise) for topic in named_once]
+        return repeated + created
 
     async def _create(self, topic: NewTopic, request: CreateTopics, authorise: Authorise) -> Done:
         refused = _refusal(topic)

@@ -182,7 +182,7 @@ class KafkaDoor:
 
     def _fetch(self, request: requests.Fetch, head: Head, client: Client, host: str) -> Finish:
         async def finish(send: Send) -> None:
-            if request.session_id:
+            if request.is_incremental:
                 error = codes.FETCH_SESSION_ID_NOT_FOUND
                 await send(_answer(head, answers.fetch((), head.version, error)))
                 return

@@ -16,6 +16,10 @@ _V4: Final = 4
 _V5: Final = 5
 _V7: Final = 7
 _V9: Final = 9
+_FINAL: Final = -1
+_FULL: Final = (0, _FINAL)
+"""The epochs of sessions with which a fetch names all of its partitions (KIP-227), whatever the id
+of the session is."""
 
 
 class Produced(NamedTuple):
@@ -50,7 +54,8 @@ class Fetch(NamedTuple):
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
-    session_id: int
+    is_incremental: bool
+    """Whether the request names only what changed since the last request of a session."""
     partitions: list[Wanted]
 
 
@@ -119,9 +124,9 @@ def fetch(reader: Reader, version: int) -> Fetch:
     reader.int32()  # replica_id
     max_wait_ms, min_bytes, max_bytes = reader.int32(), reader.int32(), reader.int32()
     reader.int8()  # isolation_level: no record is ever uncommitted
-    session_id = 0
+    epoch = _FINAL
     if version >= _V7:
-        session_id, _ = reader.int32(), reader.int32()
+        _, epoch = reader.int32(), reader.int32()  # the id of the session
     found: list[Wanted] = []
 
     def topic() -> None:
@@ -139,7 +144,7 @@ def fetch(reader: Reader, version: int) -> Fetch:
         reader.array(partition, 16)
 
     reader.array(topic, _TOPIC_BYTES)
-    return Fetch(max_wait_ms, min_bytes, max_bytes, session_id, found)
+    return Fetch(max_wait_ms, min_bytes, max_bytes, epoch not in _FULL, found)
 
 
 def list_offsets(reader: Reader, version: int) -> list[Asked]:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,18 +12,39 @@ from lognode import testing
 
 
 @contextlib.contextmanager
-def brokers(root: Path, nodes: int, partitions: int) -> Iterator[str]:
-    """Start nodes which create topics with so many partitions; yield their addresses."""
+def brokers(
+    root: Path, nodes: int, partitions: int, fixed: Sequence[str], advertised: Sequence[str]
+) -> Iterator[str]:
+    """Start nodes which create topics with so many partitions; yield their addresses.
+
+    `fixed`: these addresses; without any they are free ports. `advertised`: the addresses that the
+    nodes give to clients, if not their own.
+    """
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     flags = ("--balance", "off", "--kafka-auto-create", str(partitions))
-    with testing.cluster(root, nodes, flags=flags, start=False) as cluster:
-        addresses = [f"127.0.0.1:{port}" for port in testing.free_ports(nodes)]
+    with (
+        _reserved(advertised) as reserved,
+        testing.cluster(root, nodes, flags=flags, start=False) as cluster,
+    ):
+        addresses = fixed or [f"127.0.0.1:{port}" for port in testing.free_ports(nodes)]
         for node, address in zip(cluster.nodes, addresses, strict=True):
             node._flags = (*node._flags, "--kafka", address)
+        for node, address in zip(cluster.nodes, advertised, strict=False):
+            node._flags = (*node._flags, "--kafka-advertise", address)
         cluster.start()
         testing.wait_healthy(cluster)
+        reserved.close()
         yield ",".join(addresses)
+
+
+def _reserved(addresses: Sequence[str]) -> contextlib.ExitStack:
+    """Return what keeps nodes from taking these addresses for themselves, until it is closed."""
+    held = contextlib.ExitStack()
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        held.enter_context(socket.create_server((host, int(port))))
+    return held
 
 
 def run(

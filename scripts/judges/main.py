@@ -11,13 +11,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import franz_go, java, kafkajs, librdkafka, python_suites, spark
+from . import franz_go, java, kafka_go, kafkajs, librdkafka, python_suites, sarama, spark
 from .brokers import brokers
 
 SUITES = {
     "confluent-kafka": python_suites.CONFLUENT,
     "aiokafka": python_suites.AIOKAFKA,
     "franz-go": franz_go.SUITE,
+    "kafka-go": kafka_go.SUITE,
+    "sarama": sarama.SUITE,
     "librdkafka": librdkafka.SUITE,
     "java": java.SUITE,
     "spark": spark.SUITE,
@@ -40,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     left_out = {} if options.all else suite.left_out
     suite.prepare(work, options.source)
     began = time.monotonic()
-    with brokers(work / "nodes", suite.nodes, suite.partitions) as addresses:
+    with brokers(
+        work / "nodes", suite.nodes, suite.partitions, suite.addresses, suite.advertised
+    ) as addresses:
         outcome = suite.run(work, addresses, left_out)
     for name, reason in sorted(left_out.items()):
         print(f"left out  {name}: {reason}")

@@ -23,5 +23,9 @@ class Suite(NamedTuple):
     left_out: Mapping[str, str]
     """The tests that are known not to pass, or that do not fit, each with the reason."""
     partitions: int = 4
-    """Partitions of topics that the suite names before they exist."""
+    """Partitions of topics that the suite names before they exist; 0: there are no such topics."""
     nodes: int = 3
+    addresses: tuple[str, ...] = ()
+    """The addresses at which the suite looks for the nodes, if it takes no others."""
+    advertised: tuple[str, ...] = ()
+    """The addresses that the nodes give to clients, if not their own."""

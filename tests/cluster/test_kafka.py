@@ -642,6 +642,42 @@ def test_settings_of_any_length_are_refused_by_name(raw: Raw, client: lognode.Cl
         assert struct.unpack_from(">h", answer, 4 + 4 + 5) == (codes.INVALID_CONFIG,)
 
 
+def test_a_topic_that_a_request_names_twice_is_not_created(
+    raw: Raw, client: lognode.Client
+) -> None:
+    topics = [
+        wire.text(name) + struct.pack(">ih", partitions, 1) + wire.array([]) + wire.array([])
+        for name, partitions in (("double", 1), ("single", 1), ("double", 2))
+    ]
+    answer = raw.ask(wire.request(api.CREATE_TOPICS, 0, wire.array(topics) + bytes(4)))
+    assert answer[4:] == wire.array([
+        wire.text("double") + struct.pack(">h", codes.INVALID_REQUEST),
+        wire.text("single") + struct.pack(">h", codes.NONE),
+    ])  # fmt: skip
+    assert [row["name"] for row in client.logs() if row["name"] in ("single", "double")] == [
+        "single"
+    ]
+
+
+def test_a_fetch_outside_of_a_session_gets_records_whatever_its_session_id(
+    raw: Raw, client: lognode.Client
+) -> None:
+    create(client, "sessions", 1)
+    assert outcome(raw.ask(wire.produce("sessions", 0, wire.batch([(b"k", b"here")]))))[0] == 0
+
+    def ask(session: int, epoch: int) -> bytes:
+        row = struct.pack(">iqqi", 0, 0, -1, 1 << 20)
+        head = struct.pack(">iiiibii", -1, 100, 1, 1 << 20, 0, session, epoch)
+        topics = wire.array([wire.text("sessions") + wire.array([row])])
+        return raw.ask(wire.request(api.FETCH, 7, head + topics + wire.array([])))
+
+    assert b"here" in ask(-1, -1)
+    assert b"here" in ask(0, 0)
+    refused = ask(5, 7)
+    assert struct.unpack_from(">h", refused, 8) == (codes.FETCH_SESSION_ID_NOT_FOUND,)
+    assert b"here" not in refused
+
+
 def test_a_producer_with_transactions_fails_at_once(
     kafka: testing.LocalCluster, client: lognode.Client
 ) -> None:

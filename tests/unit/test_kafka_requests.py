@@ -45,12 +45,25 @@ def test_a_produce_request_has_its_batches() -> None:
 
 def test_a_fetch_request_has_its_partitions_in_each_version() -> None:
     _, found = decoded(wire.fetch("orders", 3, 99, wait_ms=500))
-    assert found == (500, 1, 1 << 20, 0, [("orders", 3, 99, 1 << 20)])
+    assert found == (500, 1, 1 << 20, False, [("orders", 3, 99, 1 << 20)])
     row = struct.pack(">iiqqi", 3, -1, 99, 0, 64)
     head = struct.pack(">iiiibii", -1, 9, 1, 64, 0, 5, 2)
     body = head + wire.array([wire.text("orders") + wire.array([row])]) + wire.array([])
     _, found = decoded(wire.request(api.FETCH, 10, body))
-    assert found == (9, 1, 64, 5, [("orders", 3, 99, 64)])
+    assert found == (9, 1, 64, True, [("orders", 3, 99, 64)])
+
+
+@pytest.mark.parametrize(
+    ("session", "epoch", "is_incremental"),
+    [(0, -1, False), (0, 0, False), (-1, -1, False), (5, 0, False), (0, 1, True), (5, 7, True)],
+)
+def test_a_fetch_with_a_first_or_final_epoch_names_all_of_its_partitions(
+    session: int, epoch: int, is_incremental: bool
+) -> None:
+    """kafka-go gives -1 for both."""
+    head = struct.pack(">iiiibii", -1, 9, 1, 64, 0, session, epoch)
+    _, found = decoded(wire.request(api.FETCH, 7, head + wire.array([]) + wire.array([])))
+    assert found.is_incremental is is_incremental
 
 
 def test_a_request_for_offsets_has_its_times() -> None:
