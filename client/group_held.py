@@ -49,9 +49,8 @@ class Held:
         self.key = key
         self.unit: Unit = (key, columns.seqs[first] if by_entry else 0)
         """What the consumer has: the key, or without an order the entry."""
-        self.token = token
-        self.fence = fence
-        """The fence of the last leader that gave the key, or let the consumer keep the key."""
+        self.token, self.fence = token, fence
+        """`fence`: that of the last leader that gave the key, or let the consumer keep the key."""
         self.deliveries = deliveries
         self.columns = columns
         self.first, self.end = first, end
