@@ -38,18 +38,19 @@ class Held:
     """A lease of a consumer. The entries are those of `columns` from `first` on, below `end`."""
 
     __slots__ = (
-        "asked_s", "columns", "deliveries", "end", "first", "is_ended", "is_handed", "is_lost",
-        "key", "size", "taken_s", "token", "unit",
+        "asked_s", "columns", "deliveries", "end", "fence", "first", "is_ended", "is_handed",
+        "is_lost", "key", "size", "taken_s", "token", "unit",
     )  # fmt: skip
 
     def __init__(
         self, key: bytes, token: int, deliveries: int, columns: Columns, first: int, end: int,
-        taken_s: float, asked_s: float, *, by_entry: bool = False,
+        taken_s: float, asked_s: float, *, fence: int, by_entry: bool = False,
     ) -> None:  # fmt: skip
         self.key = key
         self.unit: Unit = (key, columns.seqs[first] if by_entry else 0)
         """What the consumer has: the key, or without an order the entry."""
-        self.token = token
+        self.token, self.fence = token, fence
+        """`fence`: that of the last leader that gave the key, or let the consumer keep the key."""
         self.deliveries = deliveries
         self.columns = columns
         self.first, self.end = first, end

@@ -147,6 +147,7 @@ class RangeTakes:
             "wait_ms": 0 if holds is not None else wait_ms,
             "holds": None if holds is None else [[held.key, held.token] for held in holds],
             "seqs": [held.unit[1] for held in holds or ()] if self._by_entry else [],
+            "fences": [held.fence for held in holds or ()],
         }  # fmt: skip
         deadline = self._cluster.now() + wait_ms / 1000 + _ANSWER_S
         asked = self._cluster.ask(known, GROUP_TAKE, body, deadline, node=node)
@@ -196,6 +197,7 @@ class RangeTakes:
             seqs = answer["refused_seqs"] or [0] * len(keys)
             refused = set(zip(keys, seqs, strict=True))
             for held in holds:
+                held.fence = self._fence
                 if held.unit in refused:
                     self._keys.lost(held.unit, held.token)
                 elif held.is_ended:  # it was settled while the claim was under way
@@ -220,7 +222,7 @@ def batches_of(answer: Body, now: float, asked_s: float, *, by_entry: bool) -> l
     units = zip(keys, columns.seqs, strict=False) if by_entry else keys
     if not is_fit or len(set(units)) != len(keys) or (by_entry and len(keys) != len(columns.seqs)):
         raise RemoteProtocolError("an answer with batches has columns that do not fit together")
-    make = partial(Held, by_entry=by_entry)
+    make = partial(Held, fence=answer["fence"], by_entry=by_entry)
     found, first = [], 0
     for key, token, deliveries, count in zip(
         keys, answer["tokens"], answer["deliveries"], counts, strict=True

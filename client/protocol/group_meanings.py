@@ -140,6 +140,9 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "holds[].key": "The key.",
         "holds[].token": _TOKENS,
         "seqs": "With `ordering` `none`: the seq of each entry that `holds` names; else empty.",
+        "fences": "For each key of `holds` the fence of the last answer that gave the key, or that "
+        "did not refuse the key when the consumer claimed it. Empty: only the fences in the tokens "
+        "count, and a second change of leader ends the leases.",
         "> fence": "The number of the leader's leases. It changes with the leader and with a "
         "reset.",
         "> lease_ms": "How long a lease lasts, from the answer or from the last extension on.",

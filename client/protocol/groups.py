@@ -153,6 +153,7 @@ GROUP_TAKE: Final = Operation(
         "holds": Optional(Array(Row(key=KEY, token=_TOKEN), limits.group_holds_max,
                                 limit="group_holds_max")),
         "seqs": Optional(Column(int, limits.group_holds_max, limit="group_holds_max"), ()),
+        "fences": Optional(Column(int, limits.group_holds_max, limit="group_holds_max"), ()),
     }),
     Record({
         "fence": Integer(),

@@ -5,7 +5,7 @@ See `node/dispatch/__init__.py` for the duties of the caller.
 
 import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import compress
+from itertools import compress, zip_longest
 from operator import lt
 from typing import Any, Final, NamedTuple
 
@@ -146,21 +146,24 @@ class Dispatcher:
                 self._give_back(lease, now_ms)
 
     def claim(
-        self, consumer: int, holds: Sequence[tuple[bytes, int]], next_seq: int, now_ms: int
-    ) -> list[bytes]:
+        self, consumer: int, holds: Sequence[tuple[bytes, int]], next_seq: int, now_ms: int,
+        fences: Sequence[int] = (),
+    ) -> list[bytes]:  # fmt: skip
         """Let a consumer keep keys that it has by these tokens. Return the refused keys.
 
+        `fences`: for each key the fence of the last leader that gave the key or let the consumer
+        keep the key. An older consumer gives none; then only the fences in the tokens are known.
         Keys of the leader before can be claimed as long as this leader gives no key to anybody:
         afterwards another consumer may have had the key and settled it (G1).
         """
         refused = []
         rows_left = self._rows_left(len(holds))
-        for key, token in holds:
+        for (key, token), fence in zip_longest(holds, fences):
             if self._leases.held(key, token, consumer) is not None:
                 continue
             has_no_row = key not in self._group.rows and rows_left <= 0
             is_late = now_ms >= self._reclaim_until_ms
-            if is_late or has_no_row or not self._may_claim(key, token):
+            if is_late or has_no_row or not self._may_claim(key, token, fence):
                 refused.append(key)
                 continue
             rows_left -= key not in self._group.rows
@@ -171,10 +174,10 @@ class Dispatcher:
             self._leases.claim(key, token, consumer, line.first, through, until)
         return refused
 
-    def _may_claim(self, key: bytes, token: int) -> bool:
+    def _may_claim(self, key: bytes, token: int, fence: int | None) -> bool:
         line, row = self._supply.lines.get(key), self._group.rows.get(key)
         return (
-            self._leases.is_of_the_leader_before(token)
+            self._leases.is_of_the_leader_before(token, fence)
             and has(self._span, self._group.key_of(key))
             and key not in self._leases.of
             and (line is None or line.place is not Place.DELAYED)

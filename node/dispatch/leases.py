@@ -1,8 +1,10 @@
 """Leases: which consumer has a key, until when, and by which token.
 
 A token has the fence of the leader that made it. So a leader knows the tokens of the leader before
-it, with the fence below its own, and lets their holders claim the keys. A reset raises the fence
-once more, so that no lease outlives a reset (x30).
+it, with the fence below its own, and lets their holders claim the keys. The token stays, so a
+holder also says by which leader it was last let keep the key: otherwise two changes of leader in
+one lease would end the lease. A reset raises the fence once more, so that no lease outlives a reset
+(x30).
 """
 
 from collections import OrderedDict
@@ -107,9 +109,11 @@ class Leases:
         own[key] = None
         return lease
 
-    def is_of_the_leader_before(self, token: int) -> bool:
-        """Whether the token is of the leader just before this one."""
-        return token >> _COUNTER_BITS == (self._fence - 1) & _FENCE_MASK
+    def is_of_the_leader_before(self, token: int, fence: int | None) -> bool:
+        """Whether the holder of a token had the key from the leader just before this one: with the
+        fence by which the holder last was let keep the key, if not with the token."""
+        last = token >> _COUNTER_BITS if fence is None else fence
+        return last & _FENCE_MASK == (self._fence - 1) & _FENCE_MASK
 
     def claim(
         self, key: bytes, token: int, consumer: int, first: int, through: int, deadline_ms: int

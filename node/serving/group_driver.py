@@ -457,10 +457,12 @@ class GroupDriver:
         return found
 
     async def claim(
-        self, consumer: int, rows: Sequence[Sequence[Any]], seqs: Sequence[int]
-    ) -> list[bytes]:
+        self, consumer: int, rows: Sequence[Sequence[Any]], seqs: Sequence[int],
+        fences: Sequence[int],
+    ) -> list[bytes]:  # fmt: skip
         """Let a consumer keep the units that it holds, each with its token; return the refused
-        units. `seqs` has the seqs of the entries in a group without an order."""
+        units. `seqs` has the seqs of the entries in a group without an order, `fences` those of
+        `Dispatcher.claim`."""
         self.check()
         keys, tokens = [key for key, _ in rows], [token for _, token in rows]
         if self._group.by_entry and len(seqs) != len(rows):
@@ -468,6 +470,12 @@ class GroupDriver:
                 f"the request holds {len(rows)} entries and names {len(seqs)} seqs; give the seq "
                 "of each entry",
                 what="seqs",
+            )
+        if fences and len(fences) != len(rows):
+            raise InvalidArgument(
+                f"the request holds {len(rows)} keys and names {len(fences)} fences; give the "
+                "fence of each key, or none",
+                what="fences",
             )
         holds = list(zip(self._group.units(keys, seqs), tokens, strict=True))
         self.dispatcher.keep_only(consumer, {key for key, _ in holds}, now_ms())
@@ -477,8 +485,8 @@ class GroupDriver:
                 await asyncio.sleep(0)
                 self.check()
             next_seq = self._replica.state.next_seq
-            part = holds[at : at + _KEYS_A_TURN]
-            refused += self.dispatcher.claim(consumer, part, next_seq, now_ms())
+            part, known = holds[at : at + _KEYS_A_TURN], fences[at : at + _KEYS_A_TURN]
+            refused += self.dispatcher.claim(consumer, part, next_seq, now_ms(), known)
         self._stirred.set()
         return refused
 

@@ -186,7 +186,7 @@ class GroupService:
             await room()
             return _answer(driver, None, refused)
         if body["holds"] is not None:
-            refused = await driver.claim(consumer, body["holds"], body["seqs"])
+            refused = await driver.claim(consumer, body["holds"], body["seqs"], body["fences"])
         if body["count"] and not refused:
             await driver.until_ready(consumer, until_ms)
         await room()

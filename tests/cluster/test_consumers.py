@@ -288,6 +288,28 @@ def test_G3_keys_that_a_consumer_has_survive_transfers_splits_and_merges(
         assert log.group("g").history() == []
 
 
+def test_G3_keys_that_a_consumer_has_survive_one_transfer_after_the_other(
+    three: LocalCluster, client: lognode.Client
+) -> None:
+    """The second leader let the consumer keep the keys by the tokens of the first. The third leader
+    had refused these tokens, so that the leases ended."""
+    log = fresh(client, "twice")
+    keys = [b"a", b"n"]
+    log.append_many([(key, b"1") for key in keys])
+    with log.consume("g", lease_ms=60_000) as consumer:
+        batches = [next(consumer) for _ in keys]
+        for _ in range(3):
+            for row in log.describe()["ranges"]:
+                (other, *_) = set(row["members"]) - {row["leader"]}
+                client.admin.transfer(row["id"], to_node=other)
+            for batch in batches:
+                batch.extend()
+        for batch in batches:
+            assert batch.deliveries == 1
+            batch.ack()
+        assert log.group("g").lag().entries == 0
+
+
 def test_g1_a_made_up_token_settles_nothing(three: LocalCluster, client: lognode.Client) -> None:
     log = fresh(client, "forged")
     log.append("k", b"1")

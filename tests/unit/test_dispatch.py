@@ -377,6 +377,23 @@ def test_the_next_leader_lets_holders_claim_their_keys(model: DispatchModel) -> 
     assert leader.dispatcher.claim(ANN, [(B, given[B].token)], 4, model.now) == [B], "too old"
 
 
+def test_G3_a_key_that_was_claimed_from_one_leader_is_claimed_from_the_next(
+    model: DispatchModel,
+) -> None:
+    """The token stays that of the first leader. Two changes of leader had ended the lease."""
+    model.take(leader_of(model), ANN, 9, 1 << 20)
+    first, second = model.held[ANN][A], model.held[ANN][B]
+    leader = model.lead(leader_of(model).state)
+    holds, fences = [(A, first.token)], [leader.dispatcher.fence - 1]
+    assert leader.dispatcher.claim(ANN, holds, 4, model.now, fences) == []
+    leader = model.lead(leader.state)
+    fence = leader.dispatcher.fence
+    assert leader.dispatcher.claim(ANN, holds, 4, model.now, [fence - 2]) == [A], "not claimed"
+    both = [*holds, (B, second.token)]
+    assert leader.dispatcher.claim(ANN, both, 4, model.now, [fence - 1, fence - 2]) == [B]
+    assert not settle(model, ANN, acks=[(A, first.token, first.through)]).refused
+
+
 def test_G1_a_key_that_another_consumer_may_have_had_is_not_claimed(model: DispatchModel) -> None:
     """ANN is late: BEN has had the key since the next leader began, and has done its entries."""
     model.take(leader_of(model), ANN, 9, 1 << 20)
