@@ -287,10 +287,4 @@ class _Merge:
             piece = segment.piece(ordinal)
             ranks = each.ranks[np.frombuffer(piece.ranks, np.uint32)]
             stays = ranks != _DROPPED
-            held = piece.seqs
-            seqs: NDArray[np.uint64] = (
-                np.arange(held.start, held.stop, dtype=np.uint64)
-                if isinstance(held, range)
-                else np.array(held, np.uint64)
-            )
-            self._output.order.add(seqs[stays], ranks[stays])
+            self._output.order.add(piece.seq_numbers()[stays], ranks[stays])

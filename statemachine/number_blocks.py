@@ -9,7 +9,7 @@ the block; few records are looked up. No hash table holds numbers that a client 
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import Final, NamedTuple
 
 _BLOCK: Final = 64
@@ -51,6 +51,15 @@ class NumberBlocks:
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield the numbers, ascending, each with its seq."""
         return chain.from_iterable(zip(*block, strict=True) for block in self._blocks)
+
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """Yield runs of consecutive numbers with consecutive seqs, ascending: the first number, its
+        seq, and the length. A block of consecutive numbers is one run, and each other number."""
+        for numbers, seqs in self._blocks:
+            if isinstance(numbers, range):
+                yield numbers[0], seqs[0], len(numbers)
+            else:
+                yield from zip(numbers, seqs, repeat(1))
 
     def copy(self) -> "NumberBlocks":
         """Return blocks that do not change with these."""

@@ -44,6 +44,16 @@ class RunsMaker:
         self._count += len(offsets)
         self._last = offsets[-1] if offsets else self._last
 
+    def add_run(self, first: int, first_seq: int, length: int) -> None:
+        """Append consecutive numbers with consecutive seqs, some."""
+        offsets = first - self._count, first_seq - self._count
+        if offsets != self._last:
+            self._firsts.append(first)
+            self._seqs.append(first_seq)
+            self._ranks.append(self._count)
+        self._count += length
+        self._last = offsets
+
     def to_wire(self) -> list[list[int]]:
         """Return all runs as tables store them. Nothing can be added afterwards.
 
@@ -114,9 +124,13 @@ class NumberRuns:
 
     def items(self) -> Iterator[tuple[int, int]]:
         """Yield the numbers, ascending, with their seqs."""
-        for at, (first, seq) in enumerate(zip(self._firsts, self._seqs, strict=True)):
-            length = self._length(at)
+        for first, seq, length in self.runs():
             yield from zip(range(first, first + length), range(seq, seq + length), strict=True)
+
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the first number of each run, the seq of this number, and the length of the run."""
+        lengths = map(sub, self._ranks[1:], self._ranks)
+        return zip(self._firsts, self._seqs, lengths, strict=True)
 
     def below(self, low: int) -> int:
         """Return how many numbers are below `low`."""

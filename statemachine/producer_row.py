@@ -6,7 +6,7 @@ A row may have half a million numbers, so it is copied in C, and stored in steps
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 from .late_numbers import LateNumbers
@@ -151,12 +151,19 @@ class Row:
     def _runs_steps(self) -> Generator[None, None, list[list[int]]]:
         if not self.applied and not self.late:
             return (yield from self.inherited.wire_steps())
-        maker = RunsMaker()
-        known = self._known()
-        while some := list(islice(known, STEP_NUMBERS)):
-            maker.add(*zip(*some, strict=True))
+        maker, runs = RunsMaker(), self._runs()
+        while some := list(islice(runs, STEP_NUMBERS)):
+            for run in some:
+                maker.add_run(*run)
             yield
         return maker.to_wire()
+
+    def _runs(self) -> Iterator[tuple[int, int, int]]:
+        """Yield all remembered numbers in runs, as `RunsMaker.add_run` takes them."""
+        if self.late:
+            return ((number, seq, 1) for number, seq in self._known())
+        # The numbers of the base are lower than all that were applied since then.
+        return chain(self.inherited.runs(), self.applied.runs())
 
     @classmethod
     def from_wire(cls, body: Sequence[Any]) -> "Row":

@@ -9,11 +9,16 @@ It is kept in pieces of a few thousand entries, so that a read in the order of s
 import struct
 from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from ..client.protocol.errors import CorruptData
 from ..client.protocol.records import decompress
 from .segment_format import ORDER, Stored, unseal
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PIECE: Final = 8_192
 HEAD: Final = struct.Struct("<QIB")
@@ -32,6 +37,12 @@ class Piece:
         self.seqs = seqs
         self.ranks = ranks
         self.size = _ENTRY_BYTES * len(ranks)
+
+    def seq_numbers(self) -> "NDArray[np.uint64]":
+        """Return the seqs as an array of NumPy, made without an object for each seq."""
+        if isinstance(self.seqs, range):
+            return np.arange(self.seqs.start, self.seqs.stop, dtype=np.uint64)
+        return np.array(self.seqs, np.uint64)
 
     @classmethod
     def decode(cls, data: Stored, ordinal: int) -> "Piece":

@@ -12,7 +12,7 @@ headers of a copy that goes are freed in many turns, too, and count until then.
 """
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -258,7 +258,7 @@ class _Copy:
         for ordinal in pieces[:_READ_PIECES]:
             store.spend(_PIECE_COST)
             piece = segment.piece(ordinal)
-            seqs: Any = np.asarray(piece.seqs, np.int64)
+            seqs = piece.seq_numbers().view(np.int64)
             begin = int(seqs.searchsorted(page.next))
             behind = len(seqs) if end_seq is None else int(seqs.searchsorted(end_seq))
             ranks = np.frombuffer(piece.ranks, np.uint32)[begin:behind].astype(np.int64)

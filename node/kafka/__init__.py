@@ -16,6 +16,7 @@
     group_removal            groups and committed offsets that are removed
     topics, partition_news   logs in use; where their partitions end, and news of it
     room                     memory for requests and answers
+    sending                  an answer, which its client may take slowly or not at all
     many                     requests and answers with many elements
 
 Without I/O, as bytes and values alone:

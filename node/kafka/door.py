@@ -134,6 +134,10 @@ class KafkaDoor:
 
         return finish
 
+    def answers_wait(self) -> bool:
+        """Return whether answers wait for memory that other answers have."""
+        return self._shared.answers.waiting > 0
+
     async def _produce(self, data: bytes, head: Head, client: Client, session: Session) -> Finish:
         request = await decoded(data, requests.produce)
         requests.check_no_repeats([(each.topic, each.partition) for each in request.batches])

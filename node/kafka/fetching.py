@@ -125,8 +125,9 @@ class Fetching:
         if least > 0 and parts and not any(part.error for part in parts):
             await _until(parts, until, lambda: any(part.has_more for part in parts))
         while any(part.has_more for part in parts):
-            async with self._room.held(most + limits.value_bytes_max, host):
+            async with self._room.held(most + limits.value_bytes_max, host) as shrink:
                 left = await self._read(parts, most)
+                shrink(2 * (most - left))  # the records, and the answer that has them
                 is_late = self._cluster.now() >= until or any(part.error for part in parts)
                 if most - left >= least or is_late:
                     await send([part.row() for part in parts])

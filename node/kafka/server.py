@@ -31,6 +31,7 @@ from ..metrics import Metrics
 from .clients import CLIENTS_MAX, dialler, own_token
 from .door import Finish, KafkaDoor
 from .room import FREE, Room
+from .sending import send
 from .session import Access
 from .wire import Malformed
 
@@ -48,7 +49,7 @@ _LEAST: Final = 8
 _SIZE_BYTES: Final = 4
 _IDLE_S: Final = 600.0
 _REQUEST_S: Final = 30.0
-"""How long a request may take to arrive after its size, and a client to take an answer."""
+"""How long a request may take to arrive after its size."""
 _BUFFER_BYTES: Final = 8 * limits.KIB
 """Bytes that a connection reads at once, and twice of which it keeps, before a request has memory;
 and bytes of answers that it keeps for its client."""
@@ -315,9 +316,7 @@ class _Connection:
             self._begun.task_done()
 
     async def _send(self, answer: bytes) -> None:
-        self._writer.write(answer)
-        async with asyncio.timeout(_REQUEST_S):
-            await self._writer.drain()
+        await send(self._writer, answer, others_wait=self._door.answers_wait)
 
 
 async def opened(

@@ -1,6 +1,7 @@
 """Each nemesis against three real nodes: it does what it says, and all is well after its end."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -553,11 +554,18 @@ async def all_are_told(events: list[Event], processes: set[int]) -> None:
 
 
 async def all_wait(events: list[Event], processes: set[int]) -> None:
-    """Return when each is in the middle of a call, and no other."""
+    """Return when each is in the middle of a call, and no other.
+
+    Nodes that stand still send nothing, but the sockets of this process may hold answers that the
+    clients did not read. So no event may come during ten looks.
+    """
+    lengths: list[int] = []
 
     async def do_they() -> bool:
+        lengths.append(len(events))
         last = {event.process: event for event in events if event.process is not None}
-        return processes == {number for number, event in last.items() if event.type == "invoke"}
+        waiting = {number for number, event in last.items() if event.type == "invoke"}
+        return processes == waiting and lengths[-10:] == [len(events)] * 10
 
     await until(do_they, f"only clients {processes} wait for an answer", 10.0)
 
@@ -571,12 +579,11 @@ def test_client(tmp_path: Path) -> None:
     """Cut off while no node answers: in the middle of a call for sure. Its number is not used
     again, another takes its slot, the others are told theirs, and no connection stays."""
 
-    async def run() -> None:
+    async def run(recorder: Recorder) -> None:
         async with real_nodes(tmp_path, seed=15) as target:
             await target.client.create_log(parts.LOG, split_at=["k5"])
             await healthy(target)
             before = client_connections(target)
-            recorder = Recorder(tmp_path / "history.jsonl", time.monotonic_ns)
             events, plan = recorder.events, Plan(rate=200, clients=8, timeout_s=30.0)
             workload = workload_of(plan.workload, random.Random(15))
             target.clients = Clients(plan, target.nodes.servers, workload, recorder)
@@ -592,7 +599,9 @@ def test_client(tmp_path: Path) -> None:
                 since = len(events)
                 what, numbers = await asyncio.wait_for(begun(PACKAGES["client"](), target), 10.0)
                 assert not numbers
-                (crash,) = (event for event in events[since:] if event.type != "invoke")
+                told = [event for event in events[since:] if event.type != "invoke"]
+                assert len(told) == 1, told
+                (crash,) = told
                 assert crash.error == "CRASHED"
                 assert crash.process in living
                 slot = crash.process % plan.clients
@@ -605,7 +614,6 @@ def test_client(tmp_path: Path) -> None:
                 assert [e for e in events[since:] if e.process == crash.process] == [crash]
             target.clients.stop()
             await asyncio.wait_for(running, 30.0)
-            recorder.close()
             assert {event.error for event in events} == {None, "CRASHED"}
 
             async def are_closed() -> bool:
@@ -615,4 +623,5 @@ def test_client(tmp_path: Path) -> None:
             await healthy(target)
             await appends(target)
 
-    asyncio.run(run())
+    with contextlib.closing(Recorder(tmp_path / "history.jsonl", time.monotonic_ns)) as recorder:
+        asyncio.run(run(recorder))

@@ -23,7 +23,7 @@ from kafka_raw import Raw, addresses
 import lognode
 from lognode import testing
 from lognode.client.protocol.errors import Unsupported
-from lognode.node.kafka import api, codes
+from lognode.node.kafka import api, codes, sending
 
 pytestmark = pytest.mark.cluster
 
@@ -467,18 +467,21 @@ def test_a_fetch_beyond_the_end_is_out_of_range(raw: Raw, client: lognode.Client
 def test_clients_that_never_read_cost_a_bounded_amount(
     kafka: testing.LocalCluster, client: lognode.Client
 ) -> None:
-    """Their answers wait in their sockets, and others are served meanwhile."""
+    """Their answers wait in their sockets and have all memory of their host. Others of the host
+    are served before the answers end."""
     log = create(client, "unread", 1)
     log.append_many([("k", bytes(100_000)) for _ in range(50)])
     silent = []
-    for _ in range(30):
-        connection = Raw(kafka)
+    for _ in range(40):
+        connection = Raw(kafka, testing.leader_of(client, "unread"))
         connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         with contextlib.suppress(BlockingIOError):
             connection.socket.setblocking(False)
             connection.socket.sendall(wire.fetch("unread", 0, 0) * 20)
         silent.append(connection)
+    begin = time.monotonic()
     assert len(read_all(kafka, "unread", 1)) == 50
+    assert time.monotonic() - begin < sending.ANSWER_S
     for connection in silent:
         connection.socket.close()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lognode.client.protocol.errors import LognodeError
 from lognode.client.protocol.records import decode_batch, encode_batch
-from lognode.statemachine.number_runs import NumberRuns
+from lognode.statemachine.number_runs import NumberRuns, RunsMaker
 from lognode.statemachine.producer_row import Row
 from lognode.statemachine.producers import Producers
 
@@ -30,6 +30,29 @@ def test_runs_answer_as_a_dict_does(known: dict[int, int], lows: list[int]) -> N
         assert dict(again.items()) == known
         assert again.to_wire() == runs.to_wire()
         assert [runs.get(number) for number in range(70)] == [known.get(n) for n in range(70)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 5)), max_size=12))
+def test_runs_are_made_of_runs_as_of_numbers(parts: list[tuple[int, int, int]]) -> None:
+    numbers, seqs, maker = list[int](), list[int](), RunsMaker()
+    number = seq = 0
+    for gap, seq_gap, length in parts:
+        number, seq = number + gap, seq + seq_gap
+        maker.add_run(number, seq, length)
+        numbers += range(number, number + length)
+        seqs += range(seq, seq + length)
+        number, seq = number + length - 1, seq + length - 1
+    runs = NumberRuns(numbers, seqs)
+    assert maker.to_wire() == runs.to_wire()
+    assert sum(length for _, _, length in runs.runs()) == len(numbers)
+
+
+def test_a_row_of_large_batches_is_stored_without_a_look_at_each_number() -> None:
+    row = Row()
+    for begin in range(1, 500_001, 100_000):
+        row.add(range(begin, begin + 100_000), 3 * begin)
+    assert sum(1 for _ in row.wire_steps()) == 1, "steps of 4,096 numbers would be 123"
+    assert Row.from_wire(row.to_wire()).numbers() == row.numbers()
 
 
 @pytest.mark.slow

@@ -102,6 +102,7 @@ def test_a_piece_of_the_order_has_what_was_put_in(step: int) -> None:
     data = encode_piece(np.array(seqs, np.uint64), np.array(ranks, np.uint32), 3)
     piece = Piece.decode(data, 3)
     assert list(piece.seqs) == list(seqs)
+    assert piece.seq_numbers().tolist() == list(seqs)
     assert piece.ranks == ranks
     rng = random.Random(2)
     for _ in range(300):
