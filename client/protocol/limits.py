@@ -72,6 +72,8 @@ invite_expiry_ms_max: Final = 7 * 24 * 3_600 * 1_000
 tokens_bytes_max: Final = MIB
 """All tokens of a cluster, as every node stores them."""
 token_scopes_max: Final = 16
+scram_keys_bytes: Final = 192
+"""The keys of a token for SCRAM: two of 32 bytes, and two of 64."""
 tokens_page_max: Final = 500
 tokens_page_bytes: Final = 256 * KIB
 """Bytes of the tokens in one answer, not counting the last token."""

@@ -94,6 +94,8 @@ CONSTANTS = {
     "client.protocol.levels.LEVEL_MIN": 1,
     "client.protocol.levels.LEVELS_END": 2_147_483_648,
     "client.protocol.limits.principal_name_chars_max": 64,
+    "client.protocol.levels.SCRAM_FROM": 6,
+    "client.protocol.limits.scram_keys_bytes": 192,
     "client.protocol.limits.token_scopes_max": 16,
     "client.protocol.principal.DEFAULT_CLASS": "default",
     "client.protocol.quotas.OF_CLASSES": ("connections", "follows", "producers"),
