@@ -178,6 +178,8 @@ CONSTANTS = {
     "client.protocol.groups.PARK": "park",
     "client.protocol.groups.DEAD_LETTER": "dead_letter:",
     "client.protocol.limits.tokens_bytes_max": 1_048_576,
+    "client.protocol.limits.value_gain": 8,
+    "client.protocol.limits.value_gain_level_1": 16,
     "client.protocol.limits.quota_max": 9_007_199_254_740_992,
     "client.protocol.limits.quotas_max": 1_000,
     "client.protocol.limits.quota_class_chars_max": 64,

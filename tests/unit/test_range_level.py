@@ -50,11 +50,12 @@ def member(tmp_path: Path) -> Member:
 
 def test_the_rules_of_each_level_are_as_in_every_version() -> None:
     assert [*rules.BY_LEVEL] == [*range(LEVEL_MIN, LEVEL_MAX + 1)]
-    first = (64, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, None, 0, 0, 0, 0)
+    first = (64, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, None, 0, 0, 0, 0, 16)
     second = (256, *first[1:])
-    fourth = (*second[:7], 256, 4_096, 16_384, 16)
+    fourth = (*second[:7], 256, 4_096, 16_384, 16, 16)
     fifth = (*fourth[:6], 8, *fourth[7:])
-    assert {1: first, 2: second, 3: second, 4: fourth, 5: fifth, 6: fifth} == rules.BY_LEVEL
+    sixth = (*fifth[:11], 8)
+    assert {1: first, 2: second, 3: second, 4: fourth, 5: fifth, 6: sixth} == rules.BY_LEVEL
 
 
 def test_x2_22_a_level_holds_from_the_entry_after_its_own(member: Member) -> None:
