@@ -60,7 +60,8 @@ On both sides, and in programs around them:
 
   json_text, durations: bytes in JSON; waiting times and dates
   status_rows: nodes, ranges and hot keys of a status, for people
-  tokens, invitation: the credential of a client; the invitation of a new node
+  tokens, scram: the credential of a client; what a cluster keeps so that it can be proven
+  invitation: the invitation of a new node
   loopback, ports: addresses of this machine; free ports for clusters on one machine
 
 Contract of the SDK with its caller:

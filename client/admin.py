@@ -32,6 +32,7 @@ from .protocol.cluster import (
 )
 from .protocol.errors import (
     Conflict,
+    InvalidArgument,
     NodeNotFound,
     NotFound,
     RemoteProtocolError,
@@ -44,6 +45,7 @@ from .protocol.node_reports import NODE_REPORT
 from .protocol.principal import DEFAULT_CLASS, check_principal_name
 from .protocol.quotas import COUNTERS, QUOTA_DELETE, QUOTA_LIST, QUOTA_SET, STORED, USAGE
 from .protocol.scopes import Scope, from_rows, scopes_of, to_rows
+from .scram import kept_keys
 from .tokens import digest_of, draw, id_of
 
 RestoredRow = tuple[int, bytes, bytes]
@@ -496,6 +498,7 @@ class AsyncAdmin:
         expires_s: float | None = None,
         quota_class: str = DEFAULT_CLASS,
         certificate: str | None = None,
+        scram: bool = False,
         timeout: float | None = None,
     ) -> dict[str, Any]:
         """Create a token for a principal, or give the rights to the holder of a certificate.
@@ -503,14 +506,20 @@ class AsyncAdmin:
         `scopes`: the rights, each a `Scope` or its text (`read,append acme/* user-*`, `read shop
         pattern:eu/*/orders/>`), 1 to `token_scopes_max`. `expires_s`: seconds from now; None:
         never. `quota_class` names the quota that limits the principal. `certificate`: `client NAME`
-        for a certificate of `lognode ca client`, else `name COMMON-NAME`.
+        for a certificate of `lognode ca client`, else `name COMMON-NAME`. `scram`: Kafka clients
+        may prove the token with SASL SCRAM; the user name is the id, the password the token.
         Returns `id`, `principal`, and `token`, the text to give to `lognode.Client`. The cluster
-        keeps only a digest, so nobody can read the text again. `token` is None when `certificate`
+        keeps only digests, so nobody can read the text again. `token` is None when `certificate`
         is given.
         The first token of a cluster turns authorisation on for ever. It must allow everything
         (`all`) without expiry. Raises InvalidArgument, LimitExceeded, Conflict, Unauthorized, and
-        Unsupported for a pattern below feature level 4.
+        Unsupported for a pattern below feature level 4, and for `scram` below level 6.
         """
+        if scram and certificate is not None:
+            raise InvalidArgument(
+                "SCRAM proves a token, and a certificate has none; give one of the two",
+                what="scram",
+            )
         token, rows = draw(), to_rows(scopes_of(scopes))
         body = {
             "id": id_of(token),
@@ -520,6 +529,7 @@ class AsyncAdmin:
             "certificate": certificate,
             "expires_ms": None if expires_s is None else int((time.time() + expires_s) * 1000),
             "quota_class": quota_class,
+            **({"scram": await asyncio.to_thread(kept_keys, token)} if scram else {}),
         }
         answer = await self._cluster.call_any(TOKEN_CREATE, body, deadline=self._deadline(timeout))
         if len(rows.get("patterns", ())) != answer.get("patterns", 0):
@@ -529,12 +539,20 @@ class AsyncAdmin:
                 "when all nodes run this version",
                 outcome="applied",
             )
+        if scram and not answer.get("scram"):
+            raise Unsupported(
+                f"token {answer['id']} was created without keys for SCRAM, by a version of lognode "
+                "that has no such keys. Revoke the token, and create another token when all nodes "
+                "run this version",
+                outcome="applied",
+            )
         shown = token if certificate is None else None
         return {"id": answer["id"], "principal": principal, "token": shown}
 
     async def tokens(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """Return all tokens by principal: `id`, `principal`, `certificate`, `scopes` as text,
-        `created_ms`, `expires_ms` (None: never) and `quota_class`. Raises Unauthorized."""
+        `created_ms`, `expires_ms` (None: never), `quota_class`, and `scram`: whether the token has
+        keys for SCRAM. Raises Unauthorized."""
         deadline = self._deadline(timeout)
         found: list[Body] = []
         after, more = None, True
@@ -644,7 +662,8 @@ def _summed(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def _token_row(row: Body) -> dict[str, Any]:
     names = ("id", "principal", "certificate", "scopes", "created_ms", "expires_ms", "quota_class")
     told = {name: row[name] for name in names}
-    return told | {"scopes": [scope.text for scope in from_rows(row)]}
+    scopes = [scope.text for scope in from_rows(row)]
+    return told | {"scopes": scopes, "scram": row.get("scram", False)}
 
 
 def _drained_so_far(node: int, metadata: Body) -> dict[str, Any]:

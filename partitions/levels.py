@@ -16,6 +16,7 @@ from ..client.protocol.levels import (
     KAFKA_FROM,
     LEVEL_MAX,
     LEVEL_MIN,
+    SCRAM_FROM,
     TIER_ONLY_FROM,
     missing,
     span,
@@ -105,6 +106,16 @@ def check_pattern_scopes(level: int, scopes: Iterable[Scope]) -> None:
             f"the token would have a scope with a pattern, and the cluster is at feature level "
             f"{level}; patterns need level {HIERARCHIES_FROM}. Run `lognode cluster finalize`, or "
             "give keys or a prefix of keys"
+        )
+
+
+def check_scram(level: int, keys: bytes | None) -> None:
+    """Raise Unsupported for a token with keys for SCRAM in a cluster at a level that has none."""
+    if keys and level < SCRAM_FROM:
+        raise Unsupported(
+            f"the token would have keys for SCRAM, and the cluster is at feature level {level}; "
+            f"SCRAM needs level {SCRAM_FROM}. Run `lognode cluster finalize`, or create the "
+            "token without SCRAM, for SASL PLAIN"
         )
 
 

@@ -143,7 +143,10 @@ def _is_access(row: Any) -> bool:
     key, value = row
     if key == "tokens":
         return type(value) is list and all(
-            _has(each, _TOKEN) and type(each.get("patterns", [])) is list for each in value
+            _has(each, _TOKEN)
+            and type(each.get("patterns", [])) is list
+            and type(each.get("scram", b"")) is bytes
+            for each in value
         )
     if key == "producer_key":
         return type(value) is bytes and len(value) == KEY_BYTES

@@ -6,7 +6,7 @@ token that may create tokens for ever cannot be revoked: the administrators cann
 out.
 
 A record has either the digest of a secret (see `client.tokens`) or the name of a certificate's
-holder.
+holder. A record with a digest may have keys for SCRAM (see `client.scram`).
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,8 @@ from ..client.protocol.errors import Conflict, InvalidArgument, LimitExceeded, N
 from ..client.protocol.principal import DEFAULT_CLASS, check_principal_name
 from ..client.protocol.scopes import VERBS, Scope, from_rows, scopes_of, to_rows
 from ..client.protocol.scopes import check_new as check_new_scope
-from ..client.tokens import is_id
+from ..client.scram import is_client_key
+from ..client.tokens import is_id, is_token
 from . import levels
 from .command_fields import number, text
 
@@ -47,6 +48,8 @@ class TokenRecord:
     created_ms: int = 0
     expires_ms: int = 0
     quota_class: str = DEFAULT_CLASS
+    scram: bytes = field(default=b"", repr=False)
+    """The keys by which Kafka clients can prove the token; empty for none."""
 
     @property
     def rules_for_ever(self) -> bool:
@@ -59,6 +62,10 @@ class TokenRecord:
         """Whether the token has expired."""
         return 0 < self.expires_ms <= now_ms
 
+    def is_shown_by(self, text: str) -> bool:
+        """Whether the text is that of the token, or of a client key of the token."""
+        return is_token(text, self.digest) or is_client_key(text, self.scram)
+
     def to_image(self) -> dict[str, Any]:
         """Return the record as msgpack values."""
         return {
@@ -70,6 +77,7 @@ class TokenRecord:
             "created_ms": self.created_ms,
             "expires_ms": self.expires_ms,
             "quota_class": self.quota_class,
+            **({"scram": self.scram} if self.scram else {}),
         }
 
     @classmethod
@@ -77,27 +85,32 @@ class TokenRecord:
         """Undo `to_image`. Raises KeyError, TypeError, InvalidArgument."""
         return cls(
             body["id"], body["principal"], from_rows(body), body["digest"], body["certificate"],
-            body["created_ms"], body["expires_ms"], body["quota_class"],
+            body["created_ms"], body["expires_ms"], body["quota_class"], body.get("scram", b""),
         )  # fmt: skip
 
     def to_row(self) -> dict[str, Any]:
-        """Return what administrators may see: everything but the digest."""
+        """Return what administrators may see: everything but the digest and the keys."""
         row = {**self.to_image(), "expires_ms": self.expires_ms or None}
         del row["digest"]
+        if self.scram:
+            row["scram"] = True
         return row
 
 
 def create(metadata: "MetadataState", command: Command) -> dict[str, Any]:
     """Add the token. A repetition changes nothing.
 
-    Raises InvalidArgument and LimitExceeded, and Unsupported for patterns below their feature
-    level. Raises Conflict for an id or a certificate that has
-    another record, and for a first token that does not rule for ever.
+    Raises InvalidArgument and LimitExceeded, and Unsupported for patterns and for keys for SCRAM
+    below their feature level. Raises Conflict for an id or a certificate that has another record,
+    and for a first token that does not rule for ever.
     """
     record = _record(command)
     levels.check_pattern_scopes(metadata.feature_level, record.scopes)
+    levels.check_scram(metadata.feature_level, record.scram)
     patterns = sum(scope.by_pattern for scope in record.scopes)
-    answer = {"patterns": patterns} if patterns else {}
+    answer: dict[str, Any] = {"patterns": patterns} if patterns else {}
+    if record.scram:
+        answer["scram"] = True
     known = metadata.tokens.get(record.token_id)
     if known is not None:
         if _same(known, record):
@@ -181,6 +194,12 @@ def _record(command: Command) -> TokenRecord:
         raise InvalidArgument(
             "a token has a digest or names a certificate; give only one of the two"
         )
+    scram = command.get("scram") or b""
+    if scram and (certificate or type(scram) is not bytes or len(scram) != limits.scram_keys_bytes):
+        raise InvalidArgument(
+            f"keys for SCRAM are {limits.scram_keys_bytes} bytes of a token with a digest",
+            what="scram",
+        )
     if len(certificate) > limits.certificate_holder_chars_max:
         raise InvalidArgument(
             f"the holder of the certificate has {len(certificate)} characters, which is too long",
@@ -205,6 +224,7 @@ def _record(command: Command) -> TokenRecord:
         created_ms=created_ms,
         expires_ms=expires_ms,
         quota_class=quota_class,
+        scram=scram,
     )
 
 

@@ -6,7 +6,8 @@ msgpack on its pipes. It opens no file of the node except the one it writes. It 
 standard input ends, which is when the node ends for any reason. It gives way to the node
 (`background`).
 
-    request    [path, first seq, number of sources], then the sources, some at a time in an array:
+    request    [path, first seq, number of sources, whether the process gives way, value gain],
+               then the sources, some at a time in an array:
                [data, selected, timestamp, seqs] each; large data follow the array, which has
                their sizes
     answer     ["ok", segment info] or ["error", text]
@@ -56,10 +57,12 @@ class Builder:
         """The number of consecutive builds that hung."""
 
     def build(
-        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
-    ) -> SegmentInfo:
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True,
+        value_gain: int = limits.value_gain,
+    ) -> SegmentInfo:  # fmt: skip
         """Build a synced segment file at `path`, in a process that may give way to the node.
 
+        `value_gain` is that of the range's rules.
         Raises Unavailable, with the cause and no file left; the caller may repeat the call.
         """
         process = self._running()
@@ -71,7 +74,8 @@ class Builder:
         given = 0
         try:
             os.set_blocking(stdin.fileno(), False)  # else a large write waits without a bound
-            _give(stdin, [str(path), first_seq, len(sources), gives_way], patience_s)
+            head = [str(path), first_seq, len(sources), gives_way, value_gain]
+            _give(stdin, head, patience_s)
             for some in _portions(sources):
                 given += _give(stdin, _without_large(some), patience_s, _large(some))
             _wait(stdout, select.POLLIN, patience_s + factor * given / limits.builder_bytes_per_s)
@@ -112,14 +116,15 @@ def serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     calm = background.CalmThread()
     while True:
         try:
-            path, first_seq, count, gives_way = _receive(stdin)
+            path, first_seq, count, gives_way, value_gain = _receive(stdin)
         except EOFError:
             return
         sources: list[Source] = []
         while len(sources) < count:
             sources += _received_sources(stdin)
         try:
-            info = calm.run(partial(build, Path(path), first_seq, sources), gives_way=gives_way)
+            work = partial(build, Path(path), first_seq, sources, value_gain=value_gain)
+            info = calm.run(work, gives_way=gives_way)
         except Exception as error:  # the parent decides how to react
             Path(path).unlink(missing_ok=True)
             _send(stdout, ["error", f"{type(error).__name__}: {error}"])

@@ -49,12 +49,13 @@ def merge(
     end: bytes | None,
     kept: Kept | None,
     on_step: Callable[[], None] = lambda: None,
+    value_gain: int = limits.value_gain,
 ) -> SegmentInfo | None:
     """Write the kept entries of these neighbours, oldest first, to `path`, synced.
 
     Returns None when no entry is kept. `kept` None: all entries within [start, end) are kept.
-    `on_step` is called now and then. The caller has hashed the inputs. Raises CorruptData, OSError;
-    no file is left then.
+    `on_step` is called now and then. `value_gain` is that of the range's rules. The caller has
+    hashed the inputs. Raises CorruptData, OSError; no file is left then.
     """
     infos = [info for _, info in inputs]
     bases = Bases.of(
@@ -75,6 +76,7 @@ def merge(
             path, bases=bases, entries=sum(info.entries for info in infos),
             data_bytes=sum(map(_data_bytes, segments, infos)),
             sample=[value for segment in segments for value in _sample(segment)],
+            value_gain=value_gain,
         ) as output:  # fmt: skip
             _Merge([_Input(segment, bases) for segment in segments], output, bases, kept).run(
                 start, end, on_step

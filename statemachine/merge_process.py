@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from ..client.protocol import limits
 from ..client.protocol.errors import CorruptData, Unavailable
 from . import background
 from .file_hash import hash_file
@@ -36,18 +37,21 @@ class Task(NamedTuple):
     """The rules of the durable base whose manifest names the inputs."""
     oldest: bool
     """Whether the manifest names no older segment with keys of that clip besides the inputs."""
+    value_gain: int = limits.value_gain
+    """How values are kept, by the level of that base (`rules`)."""
 
     def to_wire(self) -> list[Any]:
         """Return the task as it is sent."""
         inputs = [[str(source), info.to_wire()] for source, info in self.inputs]
-        return [str(self.path), inputs, self.start, self.end, self.rules.wire, self.oldest]
+        return [str(self.path), inputs, self.start, self.end, self.rules.wire, self.oldest,
+                self.value_gain]  # fmt: skip
 
     @classmethod
     def from_wire(cls, body: Sequence[Any]) -> "Task":
         """Undo `to_wire`."""
-        path, inputs, start, end, rules, oldest = body
+        path, inputs, start, end, rules, oldest, value_gain = body
         pairs = [(Path(source), SegmentInfo.from_wire(info)) for source, info in inputs]
-        return cls(Path(path), pairs, start, end, Rules.from_wire(rules), oldest)
+        return cls(Path(path), pairs, start, end, Rules.from_wire(rules), oldest, value_gain)
 
 
 class Merger:
@@ -104,7 +108,7 @@ def run(task: Task, node: int | None = None) -> SegmentInfo | None:
     kept = partial(kept_of_key, rules, oldest=task.oldest) if rules.hides else None
     merged = merge(
         task.path, task.inputs, start=start, end=end, kept=kept,
-        on_step=lambda: _check_parent(node),
+        on_step=lambda: _check_parent(node), value_gain=task.value_gain,
     )  # fmt: skip
     try:
         _check_parent(node)

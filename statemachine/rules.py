@@ -1,4 +1,4 @@
-"""The rules of apply that may change with a feature level of the cluster.
+"""The rules of ranges that may change with a feature level of the cluster.
 
 Members of a group may run programs of two versions, and must apply each entry alike. So a rule that
 a later version changes is not a constant of the program: it belongs to a level, and every program
@@ -8,15 +8,15 @@ and its LEVEL command raises the level at one entry of its own log, for all memb
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..client.protocol import limits
 from ..client.protocol.errors import Unsupported
-from ..client.protocol.levels import missing
+from ..client.protocol.levels import LEVEL_MIN, missing
 
 
 class Rules(NamedTuple):
-    """The limits by which apply refuses commands, each per range."""
+    """The limits by which apply refuses commands, each per range, and how files are made."""
 
     leases_max: int
     """Leases."""
@@ -41,6 +41,8 @@ class Rules(NamedTuple):
     """Keys with a position of their own, over all cursors."""
     groups_max: int
     """Consumer groups; 0 where members may not know the commands of groups."""
+    value_gain: int
+    """Files keep values compressed where this saves one part in so many of the bytes."""
 
 
 _FIRST: Final = Rules(
@@ -55,6 +57,7 @@ _FIRST: Final = Rules(
     cursor_spans_max=0,
     cursor_keys_max=0,
     groups_max=0,
+    value_gain=limits.value_gain_level_1,
 )
 _SECOND: Final = _FIRST._replace(leases_max=limits.leases_level_2_max)
 _FOURTH: Final = _SECOND._replace(
@@ -64,8 +67,9 @@ _FOURTH: Final = _SECOND._replace(
     groups_max=limits.groups_max,
 )
 _FIFTH: Final = _FOURTH._replace(batch_weight_max=limits.batch_weight_max)
+_SIXTH: Final = _FIFTH._replace(value_gain=limits.value_gain)
 BY_LEVEL: Final[Mapping[int, Rules]] = {
-    1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _FOURTH, 5: _FIFTH,
+    1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _FOURTH, 5: _FIFTH, 6: _SIXTH,
 }  # fmt: skip
 """The rules of each level that this program knows. The rules of a level never change again."""
 
@@ -76,3 +80,8 @@ def of_level(level: int) -> Rules:
     if found is None:
         raise Unsupported(missing(level) or f"no level {level}")
     return found
+
+
+def of_tables(tables: Mapping[str, Any]) -> Rules:
+    """Return the rules of the level in the tables of a base. Raises Unsupported."""
+    return of_level(tables.get("level", LEVEL_MIN))

@@ -23,6 +23,7 @@ from typing import Final, Literal
 import msgpack
 import zstandard
 
+from ..client.protocol import limits
 from ..client.protocol.chunks import ABSENT, Chunk, totals
 from ..client.protocol.errors import CorruptData
 from ..client.protocol.records import decompress
@@ -47,9 +48,15 @@ _ENTRY_OVERHEAD_BYTES: Final = 28
 
 
 class Codec:
-    """Compresses and decompresses the blocks of one segment, always on one thread."""
+    """Compresses and decompresses the blocks of one segment, always on one thread.
 
-    def __init__(self, mode: int, dictionary: bytes | None) -> None:
+    `value_gain`: values stay compressed where this saves one part in so many of their bytes.
+    """
+
+    def __init__(
+        self, mode: int, dictionary: bytes | None, *, value_gain: int = limits.value_gain
+    ) -> None:
+        self._value_gain = value_gain
         self.mode = mode
         self.dictionary = dictionary
         shared = zstandard.ZstdCompressionDict(dictionary) if dictionary else None
@@ -66,7 +73,7 @@ class Codec:
         """Compress values where it pays. Return how they are kept, and the bytes to keep."""
         if self.mode != RAW:
             packed = self._values.compress(values)
-            if len(packed) < len(values) - (len(values) >> 4):
+            if len(packed) < len(values) - len(values) // self._value_gain:
                 return self.mode, packed
         return RAW, values
 

@@ -20,8 +20,8 @@ _TRAINED_MIN: Final = 256
 """The least number of values from which a dictionary can be trained."""
 
 
-def choose_codec(sample: Sequence[bytes | None]) -> Codec:
-    """Return the codec for a segment with these sample values.
+def choose_codec(sample: Sequence[bytes | None], value_gain: int) -> Codec:
+    """Return the codec for a segment with these sample values (`Codec` has `value_gain`).
 
     The same sample gives the same codec.
     """
@@ -29,7 +29,7 @@ def choose_codec(sample: Sequence[bytes | None]) -> Codec:
     blocks = _blocks(values)
     size = sum(map(len, blocks))
     plain = _compressed(blocks, None)
-    if plain > size - (size >> 4):
+    if plain > size - size // value_gain:
         return Codec(RAW, None)
     if len(values) >= _TRAINED_MIN and size <= _SMALL_BYTES * len(values):
         dictionary = _train(values[::2])
@@ -37,8 +37,8 @@ def choose_codec(sample: Sequence[bytes | None]) -> Codec:
             others = _blocks(values[1::2])
             small = _compressed(others, dictionary)
             if small < _compressed(others, None) * 19 // 20:
-                return Codec(WITH_DICTIONARY, dictionary.as_bytes())
-    return Codec(PLAIN, None)
+                return Codec(WITH_DICTIONARY, dictionary.as_bytes(), value_gain=value_gain)
+    return Codec(PLAIN, None, value_gain=value_gain)
 
 
 def evenly(count: int, size: int) -> range:

@@ -57,7 +57,8 @@ class _Held(NamedTuple):
 class SegmentOutput:
     """The output of one segment, a context manager: it removes an unfinished file. Raises OSError.
 
-    `sample` has some of the values; it decides how values are compressed. `data_bytes`: about the
+    `sample` has some of the values; it decides with `value_gain` how values are compressed
+    (`segment_dictionary`). `data_bytes`: about the
     bytes of keys, values and headers; the file has at most twice as many.
     """
 
@@ -69,9 +70,10 @@ class SegmentOutput:
         data_bytes: int,
         entries: int,
         sample: Sequence[bytes | None],
+        value_gain: int,
     ) -> None:
         self._path = path
-        self._codec = choose_codec(sample)
+        self._codec = choose_codec(sample, value_gain)
         self._encoder = BlockEncoder(self._codec, bases)
         self._bases = bases
         self._held: _Held | None = None

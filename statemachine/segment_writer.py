@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..client.protocol import limits
 from ..client.protocol.invariants import invariant
 from .batch_entries import entries_of
 from .entries import Entries
@@ -22,8 +23,11 @@ from .sources import Source
 __all__ = ["SegmentInfo", "Source", "build"]
 
 
-def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
-    """Write the segment of these batches to `path`, synced. Raises OSError, CorruptData."""
+def build(
+    path: Path, first_seq: int, sources: Sequence[Source], *, value_gain: int = limits.value_gain
+) -> SegmentInfo:
+    """Write the segment of these batches to `path`, synced. `value_gain` is that of the range's
+    rules. Raises OSError, CorruptData."""
     invariant(len(sources) > 0, "a segment would have no entries")
     entries, bases = entries_of(first_seq, sources)
     count = len(entries)
@@ -34,7 +38,7 @@ def build(path: Path, first_seq: int, sources: Sequence[Source]) -> SegmentInfo:
     data_bytes += sum(map(headers_bytes, entries.headers.values()))
     with SegmentOutput(
         path, bases=bases, entries=count, data_bytes=data_bytes,
-        sample=_values(entries, evenly(count, values_bytes)),
+        sample=_values(entries, evenly(count, values_bytes)), value_gain=value_gain,
     ) as output:  # fmt: skip
         output.add(entries, order, fresh)
         ranks = np.empty(count, np.uint32)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from ...client.protocol import limits
 from ...client.protocol.errors import Unavailable
 from ...client.protocol.invariants import DiskFailure
 from ...node.runtime.sync_thread import Done, SyncThread
@@ -82,10 +83,11 @@ class SimBuilder(Builder):
     """Builds segments in this process, with the code of the builder process."""
 
     def build(
-        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
-    ) -> SegmentInfo:
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True,
+        value_gain: int = limits.value_gain,
+    ) -> SegmentInfo:  # fmt: skip
         try:
-            return build(path, first_seq, sources)
+            return build(path, first_seq, sources, value_gain=value_gain)
         except Exception as error:  # the child tells its parent of any error
             path.unlink(missing_ok=True)
             raise Unavailable(f"the node could not build a segment: {error}") from None

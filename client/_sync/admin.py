@@ -313,6 +313,7 @@ class Admin:
         expires_s: float | None = None,
         quota_class: str = DEFAULT_CLASS,
         certificate: str | None = None,
+        scram: bool = False,
         timeout: float | None = None,
     ) -> dict[str, Any]:
         """Create a token for a principal, or give the rights to the holder of a certificate.
@@ -320,13 +321,14 @@ class Admin:
         `scopes`: the rights, each a `Scope` or its text (`read,append acme/* user-*`, `read shop
         pattern:eu/*/orders/>`), 1 to `token_scopes_max`. `expires_s`: seconds from now; None:
         never. `quota_class` names the quota that limits the principal. `certificate`: `client NAME`
-        for a certificate of `lognode ca client`, else `name COMMON-NAME`.
+        for a certificate of `lognode ca client`, else `name COMMON-NAME`. `scram`: Kafka clients
+        may prove the token with SASL SCRAM; the user name is the id, the password the token.
         Returns `id`, `principal`, and `token`, the text to give to `lognode.Client`. The cluster
-        keeps only a digest, so nobody can read the text again. `token` is None when `certificate`
+        keeps only digests, so nobody can read the text again. `token` is None when `certificate`
         is given.
         The first token of a cluster turns authorisation on for ever. It must allow everything
         (`all`) without expiry. Raises InvalidArgument, LimitExceeded, Conflict, Unauthorized, and
-        Unsupported for a pattern below feature level 4.
+        Unsupported for a pattern below feature level 4, and for `scram` below level 6.
         """
         return self._loop.call(
             self._twin.create_token(
@@ -335,13 +337,15 @@ class Admin:
                 expires_s=expires_s,
                 quota_class=quota_class,
                 certificate=certificate,
+                scram=scram,
                 timeout=timeout,
             )
         )
 
     def tokens(self, *, timeout: float | None = None) -> list[dict[str, Any]]:
         """Return all tokens by principal: `id`, `principal`, `certificate`, `scopes` as text,
-        `created_ms`, `expires_ms` (None: never) and `quota_class`. Raises Unauthorized."""
+        `created_ms`, `expires_ms` (None: never), `quota_class`, and `scram`: whether the token has
+        keys for SCRAM. Raises Unauthorized."""
         return self._loop.call(self._twin.tokens(timeout=timeout))
 
     def revoke_token(self, token_id: str, *, timeout: float | None = None) -> None:

@@ -8,7 +8,7 @@ from .parser import Parser, rule_ms
 from .verb import Call, Verb
 from .verbs_logs import confirm
 
-_TOKEN = ("id", "principal", "certificate", "scopes", "expires_ms", "quota_class")
+_TOKEN = ("id", "principal", "certificate", "scopes", "expires_ms", "quota_class", "scram")
 
 
 def _nothing(_: Parser) -> None:
@@ -31,6 +31,9 @@ def _create_arguments(parser: Parser) -> None:
                         help="give the rights to the holder of this certificate "
                              "instead of a token; 'name COMMON-NAME' for a "
                              "certificate of another CA")  # fmt: skip
+    parser.add_argument("--scram", action="store_true",
+                        help="let Kafka clients prove the token with SASL SCRAM, too: "
+                             "the user name is the id, the password the token")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help="write the token to a file that only its owner may read")  # fmt: skip
 
@@ -42,6 +45,7 @@ async def _create(call: Call) -> None:
         certificate = f"client {certificate}"
     made = await call.client.admin.create_token(
         options.principal, options.scope, certificate=certificate, quota_class=options.quota_class,
+        scram=options.scram,
         expires_s=None if options.expires is None else options.expires / 1000,
     )  # fmt: skip
     if made["token"] is None:

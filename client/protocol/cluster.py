@@ -400,7 +400,9 @@ _SCOPE: Final = Row(
 TOKEN_CREATE: Final = Operation(
     "token_create", 88,
     "Give a principal rights. A client that shows the token with this `digest`, or the certificate "
-    "that `certificate` names, has the scopes. Exactly one of the two is given.",
+    "that `certificate` names, has the scopes. Exactly one of the two is given. `scram` are keys "
+    "by which a Kafka client can prove the token: the stored and the server key of SCRAM-SHA-256, "
+    "then those of SCRAM-SHA-512.",
     Sender.OPERATOR, Permission.ADMIN, Retry.IDEMPOTENT,
     Record({
         "id": _TOKEN_ID,
@@ -409,13 +411,15 @@ TOKEN_CREATE: Final = Operation(
         "principal": _PRINCIPAL,
         "scopes": Array(_SCOPE, limits.token_scopes_max),
         "patterns": Optional(Array(_SCOPE, limits.token_scopes_max, 1), OMIT),
+        "scram": Optional(Binary(limits.scram_keys_bytes, limits.scram_keys_bytes), OMIT),
         "expires_ms": Optional(Integer(1)),
         "quota_class": Optional(Text(limits.quota_class_chars_max, 1, chars=True), DEFAULT_CLASS),
         **SINCE,
     }),
-    Record(
-        {"id": _TOKEN_ID, "version": Integer(), "patterns": Optional(Integer(), OMIT)}, loose=True
-    ),
+    Record({
+        "id": _TOKEN_ID, "version": Integer(), "patterns": Optional(Integer(), OMIT),
+        "scram": Optional(Flag(), OMIT),
+    }, loose=True),
     SMALL_BYTES,
 )  # fmt: skip
 _TOKEN_ROW: Final = Record(
@@ -425,6 +429,7 @@ _TOKEN_ROW: Final = Record(
         "certificate": Optional(Text(limits.certificate_holder_chars_max, chars=True), ""),
         "scopes": Array(_SCOPE, limits.token_scopes_max),
         "patterns": Optional(Array(_SCOPE, limits.token_scopes_max), OMIT),
+        "scram": Optional(Flag(), OMIT),
         "created_ms": Integer(),
         "expires_ms": Optional(Integer()),
         "quota_class": Text(limits.quota_class_chars_max, chars=True),

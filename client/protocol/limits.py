@@ -72,6 +72,8 @@ invite_expiry_ms_max: Final = 7 * 24 * 3_600 * 1_000
 tokens_bytes_max: Final = MIB
 """All tokens of a cluster, as every node stores them."""
 token_scopes_max: Final = 16
+scram_keys_bytes: Final = 192
+"""The keys of a token for SCRAM: two of 32 bytes, and two of 64."""
 tokens_page_max: Final = 500
 tokens_page_bytes: Final = 256 * KIB
 """Bytes of the tokens in one answer, not counting the last token."""
@@ -233,6 +235,10 @@ lineage_spans_max: Final = 4_096
 leases_max: Final = 64
 leases_level_2_max: Final = 256
 """Leases from feature level 2 on: enough for 16 principals that each hold as many as they may."""
+value_gain: Final = 8
+"""Compressed values are kept where they save one part in so many of the bytes, as in LevelDB."""
+value_gain_level_1: Final = 16
+"""The same before feature level 6."""
 leases_per_principal_max: Final = 16
 """Leases of one principal in a range, when clients are known by name; the rest is for others."""
 lease_id_chars_max: Final = 128

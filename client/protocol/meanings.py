@@ -482,9 +482,14 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "patterns[].log": "The name of a log, or a begin of names and `*`.",
         "patterns[].keys": "A pattern that excludes nothing. The scope allows nothing in a log "
         "without a hierarchy.",
+        "scram": "Keys of the text of the token, whose salt is the `id`, with 4,096 iterations: "
+        "the stored key and the server key of SCRAM-SHA-256, then both of SCRAM-SHA-512. Needs "
+        "feature level 6, and a `digest`. Missing: the token cannot be proven.",
         "> id": "The id of the token.",
         "> patterns": "The number of scopes with a pattern that the token has. Missing: none; an "
         "earlier version has left them out.",
+        "> scram": "The token has keys for SCRAM. Missing: no; an earlier version has left "
+        "them out.",
     },
     "token_list": {
         "after": "The `next` of the page before; nil: the first page.",
@@ -494,6 +499,7 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
         "> tokens[].certificate": "The holder of the certificate; empty: it is a token.",
         "> tokens[].scopes[].log": "The name of a log, or a begin of names and `*`.",
         "> tokens[].scopes[].keys": "A key, or a begin of keys and `*`.",
+        "> tokens[].scram": "The token has keys for SCRAM. Missing: no.",
         "> tokens[].patterns": "More scopes, whose keys are a pattern.",
         "> tokens[].patterns[].log": "The name of a log, or a begin of names and `*`.",
         "> tokens[].patterns[].keys": "A pattern of the levels of a log's hierarchy.",

@@ -24,7 +24,7 @@ from ...client.protocol import Operation
 from ...client.protocol.certificate import Certificate
 from ...client.protocol.errors import InvalidArgument, LognodeError, Unauthorized, Unavailable
 from ...client.protocol.principal import Principal, anonymous
-from ...client.tokens import id_of, is_token
+from ...client.tokens import id_of
 from ...partitions.metadata import Metadata
 from ...partitions.tokens import TokenRecord
 from ..metrics import Metrics
@@ -163,13 +163,7 @@ class Accesses:
         A token that this node does not know may be new: the node refreshes its metadata first.
         Raises Unauthorized, and Unavailable while the node does not know who may use it.
         """
-        if not self.is_ready:
-            # The tokens that the node remembers may be long out of date.
-            raise Unavailable(
-                "this node has had no news from the controller since its start, and cannot "
-                "check tokens; ask another node", reason="starting",
-            )  # fmt: skip
-        self.check_lease()
+        self._check_ready()
         found = self._known(shown)
         if isinstance(found, _Refusal):
             if found.is_final:
@@ -181,6 +175,34 @@ class Accesses:
         """Do what `of_client` does, for a client without a connection of its own."""
         found = self.of_client(shown)
         return await found if isinstance(found, Awaitable) else found
+
+    async def scram_keys(self, token_id: str, address: str) -> bytes:
+        """Return what the metadata keep of a token for SCRAM (`client.scram`), for a client that
+        dials from `address`. Raises Unauthorized, and Unavailable as `of_client`."""
+        self._check_ready()
+        keys = self._scram_keys(token_id)
+        if not keys and token_id not in self._revoked:
+            await self._newest()
+            keys = self._scram_keys(token_id)
+        if not keys:
+            told = "no token with this id has keys for SCRAM; give the id of a token that `lognode "
+            told += "token create --scram` made as the user name, or use PLAIN"
+            raise self._refused(address, Unauthorized(told))
+        return keys
+
+    def _scram_keys(self, token_id: str) -> bytes:
+        record = self._metadata().tokens.get(token_id)
+        return b"" if record is None else record.scram
+
+    def _check_ready(self) -> None:
+        """Raise Unavailable while this node does not know who may use it."""
+        if not self.is_ready:
+            # The tokens that the node remembers may be long out of date.
+            raise Unavailable(
+                "this node has had no news from the controller since its start, and cannot "
+                "check tokens; ask another node", reason="starting",
+            )  # fmt: skip
+        self.check_lease()
 
     async def _of_news(self, shown: Shown) -> "Rights | OpenAccess":
         await self._newest()
@@ -221,7 +243,7 @@ class Accesses:
         except InvalidArgument as error:
             return _Refusal(error.message, is_final=True)
         record = self._metadata().tokens.get(token_id)
-        if record is None or not is_token(token, record.digest):
+        if record is None or not record.is_shown_by(token):
             return _Refusal(
                 "this token is unknown or revoked; ask the administrator for another token",
                 is_final=token_id in self._revoked,

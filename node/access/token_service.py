@@ -47,8 +47,8 @@ class TokenService:
     async def create(self, body: Body) -> Body:
         """Create a token. The answer has the first metadata version with the token.
 
-        Raises Conflict, LimitExceeded, InvalidArgument, and Unsupported for patterns below their
-        feature level.
+        Raises Conflict, LimitExceeded, InvalidArgument, and Unsupported for patterns and for keys
+        for SCRAM below their feature level.
         """
         if not self._proves_nodes:
             raise Conflict(
@@ -56,22 +56,27 @@ class TokenService:
                 "as a node, and tokens would protect nothing. Start every node with "
                 "--secret-file or with TLS, and then create tokens"
             )
-        await self._check_patterns(body)
+        await self._check_level(body)
         answer = await self._command({"op": commands.CREATE_TOKEN, **body})
         fields = {"token": body["id"], "principal": body["principal"]}
         log.info("token created", extra={"fields": fields})
         await self._refresh()
         return answer
 
-    async def _check_patterns(self, body: Body) -> None:
-        """Raise Unsupported where the cluster's level has no scopes with patterns: a controller of
-        an earlier version would leave these scopes out."""
-        scopes = from_rows(body)
+    async def _check_level(self, body: Body) -> None:
+        """Raise Unsupported where the cluster's level has no scopes with patterns, or no keys for
+        SCRAM: a controller of an earlier version would leave these out."""
+
+        def check() -> None:
+            level = self._metadata().feature_level
+            levels.check_pattern_scopes(level, from_rows(body))
+            levels.check_scram(level, body.get("scram"))
+
         try:
-            levels.check_pattern_scopes(self._metadata().feature_level, scopes)
+            check()
         except Unsupported:
             await self._refresh()  # the level may have been raised at another node
-            levels.check_pattern_scopes(self._metadata().feature_level, scopes)
+            check()
 
     async def list(self, body: Body, room: Room) -> Body:
         """Return a page of the tokens, by id and without their digests.

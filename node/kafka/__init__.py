@@ -28,7 +28,7 @@ Without I/O, as bytes and values alone:
     admin_requests, admin_answers
                              requests and answers of administrators
     group                    the members of a group, and their generations
-    sasl                     how a client shows its token
+    sasl, scram              how a client shows its token; how a client proves its token
     batches, compression     record batches; what they are packed with
     stored_records           records as entries, and entries as records
     record_columns           the same for whole columns, compiled (`_codec.c`)

@@ -34,8 +34,6 @@ from .wire import Malformed, Reader
 _FEW_TOPICS: Final = 16
 MANY_TOPICS_COST: Final = 8
 """What an answer about all topics, or about more than a few, counts among those about topics."""
-_EMPTY: Final = bytes(4)
-"""The answer to bytes of a mechanism without a head."""
 
 Send = Callable[[bytes], Awaitable[None]]
 Finish = Callable[[Send], Awaitable[None]]
@@ -90,8 +88,8 @@ class KafkaDoor:
         """Take a request of a session. Return what finishes the request, and whether the next
         request may be taken before that. Raises Malformed, and the errors of `Session.who`."""
         if session.is_raw:
-            await session.raw(data)
-            return _sends(_EMPTY), False
+            bare = await session.raw(data)
+            return _sends(len(bare).to_bytes(4, "big") + bare), False
         head = head_of(Reader(data))
         self._counted[head.api].inc()
         if head.api in HANDSHAKE:

@@ -1,16 +1,17 @@
-"""How a client shows its token: SASL with the mechanism PLAIN, as bytes.
+"""How a client shows its token: SASL with the mechanism PLAIN or SCRAM (`scram`), as bytes.
 
-A cluster keeps only the SHA-256 of a token (`client.tokens`), and PLAIN sends the token itself. So
-the node can check the token, and can show the token to the other nodes for the client. SCRAM cannot
-be served: to check a proof of SCRAM, a node needs the salted PBKDF2 of the token, which the digest
-does not give. The digest cannot be the password of SCRAM either: a reader of the metadata would
-then have the passwords of all clients.
+PLAIN sends the token itself, so the node can show the token to the other nodes for the client.
+SCRAM needs a token that was created with keys for SCRAM: the cluster keeps nothing but a digest of
+any other token, from which nobody can check a proof.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ...client.protocol.errors import InvalidArgument
+from ...client.scram import MECHANISMS
 from . import codes
+from .scram import Exchange, KeysOf, Step
 from .wire import Reader, Writer
 
 PLAIN: Final = "PLAIN"
@@ -32,16 +33,19 @@ def handshake_answer(error: int) -> bytes:
     """Return the answer to a handshake, with all mechanisms of the node."""
     writer = Writer()
     writer.int16(error)
-    writer.array((PLAIN,), writer.text)
+    writer.array((PLAIN, *MECHANISMS), writer.text)
     return writer.done()
 
 
-def authenticate_answer(error: int, message: str | None, version: int) -> bytes:
-    """Return the answer to an authentication. The session lasts as long as the token."""
+def authenticate_answer(
+    error: int, message: str | None, version: int, answer: bytes = b""
+) -> bytes:
+    """Return the answer to an authentication, with the answer of the mechanism. The session lasts
+    as long as the token."""
     writer = Writer()
     writer.int16(error)
     writer.text(message)
-    writer.bytes_field(b"")
+    writer.bytes_field(answer)
     if version >= _V1:
         writer.int64(0)  # session_lifetime_ms: the client does not authenticate again
     return writer.done()
@@ -49,7 +53,20 @@ def authenticate_answer(error: int, message: str | None, version: int) -> bytes:
 
 def refusal(mechanism: str) -> int:
     """Return the error for a mechanism, or 0."""
-    return codes.NONE if mechanism == PLAIN else codes.UNSUPPORTED_SASL_MECHANISM
+    is_served = mechanism == PLAIN or mechanism in MECHANISMS
+    return codes.NONE if is_served else codes.UNSUPPORTED_SASL_MECHANISM
+
+
+def begun(mechanism: str, keys_of: KeysOf) -> Callable[[bytes], Awaitable[Step]]:
+    """Return what takes the messages of a client, one after another. It raises InvalidArgument and
+    Unauthorized; for a failure of `keys_of` see there."""
+    if mechanism in MECHANISMS:
+        return Exchange(mechanism, keys_of).step
+
+    async def plain(message: bytes) -> Step:
+        return Step(b"", token_of(message))
+
+    return plain
 
 
 def token_of(data: bytes) -> str:

@@ -6,7 +6,7 @@ ends the connection, as a broker of Kafka does. `node.access` then ends the conn
 rights of the token change or end.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from ...client.protocol import Permission
@@ -18,6 +18,7 @@ from . import api, codes, sasl
 from .api import Head, head_of
 from .clients import Client, Clients
 from .room import Hold, Room
+from .scram import Step
 from .topics import Topics
 from .wire import Reader
 
@@ -29,6 +30,7 @@ _MESSAGE_CHARS: Final = 1_000
 
 OnRefused = Callable[[str, str, str, LognodeError], None]
 Access = Rights | OpenAccess
+Mechanism = Callable[[bytes], Awaitable[Step]]
 
 
 class Asker(NamedTuple):
@@ -85,8 +87,10 @@ class Session:
         self._access: Access | None = None
         self._client: Client | None = None
         self._holds: set[Hold] = set()
-        self._mechanism_version: int | None = None
-        """The version of the handshake, once a mechanism is chosen."""
+        self._mechanism: Mechanism | None = None
+        """What takes the messages of the client, once a mechanism is chosen."""
+        self._is_bare = False
+        """Whether messages come without the head of a request."""
 
     @property
     def is_known(self) -> bool:
@@ -96,7 +100,7 @@ class Session:
     @property
     def is_raw(self) -> bool:
         """Whether the next bytes are those of the mechanism alone."""
-        return self._client is None and self._mechanism_version == _RAW_VERSION
+        return self._client is None and self._mechanism is not None and self._is_bare
 
     async def who(self) -> tuple[Client, Asker]:
         """Return the client that serves requests, and who asks. Raises Unauthorized, Unavailable,
@@ -120,32 +124,47 @@ class Session:
         if head.api == api.API_VERSIONS:
             return Answered(api.versions(head.version))
         if head.api == api.SASL_HANDSHAKE:
-            error = sasl.refusal(sasl.handshake(reader, head.version))
+            mechanism = sasl.handshake(reader, head.version)
+            error = sasl.refusal(mechanism)
             if self._client is not None:
                 error = codes.ILLEGAL_SASL_STATE
             if not error:
-                self._mechanism_version = head.version
+                self._mechanism = sasl.begun(mechanism, self._scram_keys)
+                self._is_bare = head.version == _RAW_VERSION
             return Answered(sasl.handshake_answer(error), is_last=bool(error))
         message = sasl.authenticate(reader, head.version)
-        if self._client is not None or self._mechanism_version is None:
+        if self._client is not None or self._mechanism is None:
             told = "the authentication comes once, after a handshake"
             body = sasl.authenticate_answer(codes.ILLEGAL_SASL_STATE, told, head.version)
             return Answered(body, is_last=True)
         try:
-            await self._open(sasl.token_of(message))
+            answer = await self._step(self._mechanism, message)
         except (Unauthorized, InvalidArgument) as error:
             told = self._refused(error).message[:_MESSAGE_CHARS]
             body = sasl.authenticate_answer(codes.SASL_AUTHENTICATION_FAILED, told, head.version)
             return Answered(body, is_last=True)
-        return Answered(sasl.authenticate_answer(codes.NONE, None, head.version))
+        return Answered(sasl.authenticate_answer(codes.NONE, None, head.version, answer))
 
-    async def raw(self, data: bytes) -> None:
-        """Take the bytes of the mechanism without a head. Raises Unauthorized, Unavailable,
-        InvalidArgument: then the connection ends, as the protocol has no error here."""
+    async def raw(self, data: bytes) -> bytes:
+        """Take the bytes of the mechanism without a head. Return the answer. Raises Unauthorized,
+        Unavailable, InvalidArgument: then the connection ends, as the protocol has no error
+        here."""
+        assert self._mechanism is not None
         try:
-            await self._open(sasl.token_of(data))
+            return await self._step(self._mechanism, data)
         except LognodeError as error:
             raise self._refused(error) from None
+
+    async def _step(self, mechanism: Mechanism, message: bytes) -> bytes:
+        """Take a message of the mechanism, and open the session after the last. Return the
+        answer."""
+        step = await mechanism(message)
+        if step.shown is not None:
+            await self._open(step.shown)
+        return step.answer
+
+    async def _scram_keys(self, token_id: str) -> bytes:
+        return await self._accesses.scram_keys(token_id, self._address)
 
     async def _open(self, token: str | None) -> None:
         # A certificate alone is not enough: the client of the cluster cannot show the certificate.

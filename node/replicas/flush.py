@@ -17,6 +17,7 @@ from ...client.protocol.errors import LognodeError, Unavailable
 from ...statemachine.builder import Builder
 from ...statemachine.meta import MetaStore
 from ...statemachine.range_state import Frozen
+from ...statemachine.rules import of_tables
 from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.segments import SegmentStore
 from ..metrics import Metrics
@@ -130,8 +131,9 @@ class Flusher:
         first_seq, sources = frozen.memtable.first_seq, frozen.sources()
         gives_way = not (hurried or self._memory.scarce)
         info = await asyncio.to_thread(
-            self._builder.build, path, first_seq, sources, gives_way=gives_way
-        )
+            self._builder.build, path, first_seq, sources, gives_way=gives_way,
+            value_gain=of_tables(frozen.tables).value_gain,
+        )  # fmt: skip
         # Until a manifest in meta names the file, the end of another replica must not remove it.
         self._store.hold(info.content_id)
         try:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ...statemachine.merge_plan import is_oldest, plan
 from ...statemachine.range_state import Base
+from ...statemachine.rules import of_tables
 from ...statemachine.segment_format import SegmentInfo
 from ...statemachine.visibility import Rules
 
@@ -26,6 +27,8 @@ class Merge(NamedTuple):
     """Whether a file with the visible entries takes their place."""
     oldest: bool
     """Whether no earlier file of the base has a key of the inputs."""
+    value_gain: int
+    """How the file keeps values, by the level of the base."""
 
 
 def due(
@@ -39,12 +42,13 @@ def due(
     """
     if ended:
         return None
-    rules = Rules.of(base.tables, *span)
+    rules, value_gain = Rules.of(base.tables, *span), of_tables(base.tables).value_gain
     gone = [info for info in base.manifest if rules.unneeded(info)]
     if gone:
-        return Merge(gone, rules, writes=False, oldest=False)
+        return Merge(gone, rules, writes=False, oldest=False, value_gain=value_gain)
     planned = plan(base.manifest, rules, stays)
     if planned is None:
         return None
     inputs = base.manifest[slice(*planned)]
-    return Merge(inputs, rules, writes=True, oldest=is_oldest(base.manifest, planned[0]))
+    oldest = is_oldest(base.manifest, planned[0])
+    return Merge(inputs, rules, writes=True, oldest=oldest, value_gain=value_gain)

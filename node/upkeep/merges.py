@@ -195,7 +195,9 @@ class Merges:
         path = self._tmp / f"merge-{os.getpid()}-{next(self._numbers)}"
         span = replica.descriptor.span
         files = [(self._store.path(info.content_id), info) for info in merge.inputs]
-        task = Task(path, files, span.start, span.end, merge.rules, merge.oldest)
+        task = Task(
+            path, files, span.start, span.end, merge.rules, merge.oldest, merge.value_gain
+        )  # fmt: skip
         merged = await asyncio.to_thread(self._merger.merge, task)
         if merged is not None:
             # Until a manifest in meta names the file, the end of a replica must not remove it.

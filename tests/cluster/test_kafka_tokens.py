@@ -20,9 +20,11 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 from kafka_raw import Raw, addresses, kafka_cluster, started
+from scram_client import ScramClient
 
 import lognode
 from lognode import testing
+from lognode.client.protocol.errors import InvalidArgument
 from lognode.node.kafka import api, codes
 
 pytestmark = pytest.mark.cluster
@@ -33,6 +35,7 @@ DOOR: Final = ("read,append,admin _kafka_groups",)
 """The scopes of the nodes, which keep the groups."""
 VERSIONS: Final = wire.request(api.API_VERSIONS, 0, b"")
 METADATA: Final = wire.request(api.METADATA, 1, struct.pack(">i", -1))
+SCRAM: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 FIND: Final = wire.request(api.FIND_COORDINATOR, 0, wire.text("billing"))
 
 
@@ -184,6 +187,11 @@ def test_kcat_authenticates_over_tls(kafka: testing.LocalCluster, admin: lognode
     assert kcat("-P", "-t", "cats", lines="tom\nkitty\n").returncode == 0
     told = kcat("-G", "litter", "-e", "-q", "-X", "auto.offset.reset=earliest", "cats")
     assert sorted(told.stdout.split()) == ["kitty", "tom"], told.stderr
+    proven = str(admin.admin.create_token("cat", ["read cats"], scram=True)["token"])
+    shown = ["-X", "sasl.mechanisms=SCRAM-SHA-512", "-X", f"sasl.username={proven[:16]}",
+             "-X", f"sasl.password={proven}"]  # fmt: skip
+    told = kcat(*shown, "-C", "-o", "beginning", "-e", "-q", "-t", "cats")
+    assert sorted(told.stdout.split()) == ["kitty", "tom"], "by the rules of older librdkafka"
     given[given.index(f"sasl.password={token}")] = f"sasl.password={token[:-1]}"
     refused = kcat("-L", "-m", "5")
     assert refused.returncode != 0
@@ -351,9 +359,9 @@ def test_X5_a_wrong_token_is_refused_once_and_the_connection_ends(
             assert bad == "" or bad[17:].encode() not in told, "no secret in the answer"
             assert raw.ask(VERSIONS) == b""
     with Raw(kafka, tls=tls) as raw:
-        answer = raw.ask(wire.handshake("SCRAM-SHA-256"))
+        answer = raw.ask(wire.handshake("GSSAPI"))
         assert answer[4:6] == codes.UNSUPPORTED_SASL_MECHANISM.to_bytes(2, "big")
-        assert answer[6:] == wire.array([wire.text("PLAIN")])
+        assert answer[6:] == wire.array([wire.text(name) for name in ("PLAIN", *SCRAM)])
         assert raw.ask(VERSIONS) == b""
     with Raw(kafka, tls=tls) as raw:
         answer = raw.ask(wire.authenticate(b"\0a\0" + token.encode()))
@@ -378,6 +386,105 @@ def test_a_handshake_of_version_0_is_followed_by_bare_bytes(
     with Raw(kafka, tls=tls_of(kafka)) as raw:
         assert raw.ask(wire.handshake("PLAIN", 0))[4:6] == b"\0\0"
         assert raw.ask(wire.data(b"\0old\0" + token[:-1].encode())) == b""
+
+
+def proven(raw: Raw, mechanism: str, user: str, password: str) -> tuple[int, bytes]:
+    """The error of an authentication by SCRAM, and its text."""
+    client = ScramClient(user, password, SCRAM[mechanism])
+    assert raw.ask(wire.handshake(mechanism))[4:6] == bytes(2)
+    message = client.first
+    while True:
+        answer = raw.ask(wire.authenticate(message))
+        error, size = struct.unpack_from(">hh", answer, 4)
+        told = answer[8 : 8 + max(0, size)]
+        if error:
+            return error, told
+        bytes_ = answer[8 + max(0, size) + 4 : -8]
+        if bytes_.startswith(b"v="):
+            assert client.is_proven(bytes_)
+            return error, told
+        message = client.last(bytes_)
+
+
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_X5_a_client_proves_its_token_by_scram_and_may_do_what_the_token_may(
+    kafka: testing.LocalCluster, admin: lognode.Client, mechanism: str
+) -> None:
+    """Every node serves the client, also those that do not lead the partition."""
+    topic = mechanism.lower()
+    admin.create_log(topic, kafka_partitions=3)
+    made = admin.admin.create_token("scram", [f"append,read {topic}"], scram=True)
+    shown = {"sasl.mechanisms": mechanism, "sasl.username": made["id"]}
+    settings = {"enable.idempotence": True, "partitioner": "murmur2_random"}
+    good = Outcomes(kafka, made["token"], **shown, **settings)
+    good.send(topic, [b"%d" % n for n in range(100)])
+    assert (good.acked, good.errors) == (100, [])
+    assert admin.log(topic).count("k") == 100
+    end = wire.request(
+        api.LIST_OFFSETS, 1, struct.pack(">i", -1) + wire.array([
+            wire.text(topic) + wire.array([struct.pack(">iq", n, -1) for n in range(3)])
+        ])
+    )  # fmt: skip
+    ends = set()
+    for node in (1, 2, 3):
+        with Raw(kafka, node, tls=tls_of(kafka)) as raw:
+            assert proven(raw, mechanism, made["id"], made["token"])[0] == codes.NONE
+            ends.add(raw.ask(end)[4:])
+    assert len(ends) == 1, "all nodes know the ends of the partitions"
+    other = Outcomes(kafka, made["token"], **shown)
+    other.send("mine-alone", [b"x"])
+    assert other.errors == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_X5_a_wrong_proof_is_refused_once_and_the_connection_ends(
+    kafka: testing.LocalCluster, admin: lognode.Client
+) -> None:
+    made = admin.admin.create_token("scram", ["read *"], scram=True)
+    plain = admin.admin.create_token("plain", ["read *"])
+    with pytest.raises(InvalidArgument, match="a certificate has none"):
+        admin.admin.create_token("both", ["read *"], certificate="client both", scram=True)
+    right = made["id"], made["token"]
+    for user, password, told in (
+        (made["id"], made["token"][:-1], b"the password is not the text of the token"),
+        (made["id"], plain["token"], b"the password is not the text of the token"),
+        (plain["id"], plain["token"], b"no token with this id has keys for SCRAM"),
+        ("somebody", made["token"], b"no token with this id has keys for SCRAM"),
+    ):
+        with Raw(kafka, tls=tls_of(kafka)) as raw:
+            error, text = proven(raw, "SCRAM-SHA-256", user, password)
+            assert error == codes.SASL_AUTHENTICATION_FAILED
+            assert told in text
+            assert raw.ask(METADATA) == b"", "the connection ends"
+    for message in (b"", b"n,,n=x", b"p=tls-exporter,,n=x,r=y", os.urandom(900), b"x" * 60_000):
+        with Raw(kafka, tls=tls_of(kafka)) as raw:
+            assert raw.ask(wire.handshake("SCRAM-SHA-512"))[4:6] == bytes(2)
+            answer = raw.ask(wire.authenticate(message))
+            assert answer[4:6] == codes.SASL_AUTHENTICATION_FAILED.to_bytes(2, "big")
+            assert raw.ask(METADATA) == b""
+    with Raw(kafka, tls=tls_of(kafka)) as raw:
+        assert raw.ask(wire.handshake("SCRAM-SHA-256"))[4:6] == bytes(2)
+        client = ScramClient(*right, "sha256")
+        assert raw.ask(wire.authenticate(client.first))[4:6] == bytes(2)
+        assert raw.ask(METADATA) == b"", "half of an authentication allows nothing"
+    with Raw(kafka, tls=tls_of(kafka)) as raw:
+        assert proven(raw, "SCRAM-SHA-256", *right)[0] == codes.NONE
+        assert raw.ask(METADATA)
+        admin.admin.revoke_token(made["id"])
+        assert raw.answer() == b"", "the connection of a revoked token ends"
+
+
+def test_scram_after_a_handshake_of_version_0_is_bare_bytes(
+    kafka: testing.LocalCluster, admin: lognode.Client
+) -> None:
+    made = admin.admin.create_token("old", ["read *"], scram=True)
+    client = ScramClient(made["id"], made["token"], "sha256")
+    with Raw(kafka, tls=tls_of(kafka)) as raw:
+        assert raw.ask(wire.handshake("SCRAM-SHA-256", 0))[4:6] == bytes(2)
+        raw.socket.sendall(wire.data(client.first))
+        challenge = raw.answer()
+        raw.socket.sendall(wire.data(client.last(challenge)))
+        assert client.is_proven(raw.answer())
+        assert raw.ask(METADATA)
 
 
 def test_X5_a_revoked_token_ends_its_connections_also_those_that_wait(

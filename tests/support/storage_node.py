@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from lognode.client.protocol import limits
 from lognode.client.protocol.records import encode_batch
 from lognode.node.directory.data_directory import DataDirectory
 from lognode.node.directory.disk_room import DiskRoom
@@ -41,9 +42,10 @@ class InlineBuilder(Builder):
     """Builds in this process, so that its steps are counted with the others."""
 
     def build(
-        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
-    ) -> SegmentInfo:
-        return build(path, first_seq, sources)
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True,
+        value_gain: int = limits.value_gain,
+    ) -> SegmentInfo:  # fmt: skip
+        return build(path, first_seq, sources, value_gain=value_gain)
 
 
 class InlineMerger(Merger):

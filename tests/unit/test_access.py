@@ -2,16 +2,19 @@
 whose rights change."""
 
 import asyncio
+import hashlib
+import hmac
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from metadata_log import Controller
 
-from lognode.client import tokens
+from lognode.client import scram, tokens
 from lognode.client.protocol.certificate import Certificate
 from lognode.client.protocol.cluster import ALTER_LOG
 from lognode.client.protocol.errors import LognodeError, Unauthorized, Unavailable
+from lognode.client.protocol.levels import SCRAM_FROM
 from lognode.client.protocol.principal import Principal
 from lognode.client.protocol.scopes import parse_scope
 from lognode.node.access import access
@@ -203,6 +206,31 @@ def test_a_hello_without_anything_makes_no_work_for_the_controller() -> None:
     for _ in range(3):
         world.refusal()
     assert world.refreshes == 0
+
+
+def test_X5_a_client_key_of_scram_is_as_good_as_its_token() -> None:
+    world = World()
+    world.controller.metadata.feature_level = SCRAM_FROM
+    token = tokens.draw()
+    kept = scram.kept_keys(token)
+    world.create("app", "read", id=tokens.id_of(token), digest=tokens.digest_of(token), scram=kept)
+    found = asyncio.run(world.accesses.scram_keys(tokens.id_of(token), "h:1"))
+    assert (found, world.refreshes) == (kept, 1), "the node asked for news"
+    salted = hashlib.pbkdf2_hmac("sha256", token.encode(), tokens.id_of(token).encode(), 4_096)
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    text = scram.text_of(tokens.id_of(token), "SCRAM-SHA-256", key)
+    assert world.find(text) is world.find(token)
+    assert "revoke the token" in world.refusal(text, private=False)
+    assert "unknown" in world.refusal(text[:-1] + ("0" if text[-1] != "0" else "1"))
+    world.revoke(token)
+    world.hear()
+    assert "unknown" in world.refusal(text)
+    refreshed = world.refreshes
+    with pytest.raises(Unauthorized, match="no token with this id has keys for SCRAM"):
+        asyncio.run(world.accesses.scram_keys(tokens.id_of(token), "h:1"))
+    assert world.refreshes == refreshed, "no news can bring back a revoked token"
+    with pytest.raises(Unauthorized, match="or use PLAIN"):
+        asyncio.run(world.accesses.scram_keys(tokens.id_of(world.admin), "h:1"))
 
 
 def test_an_expired_token_is_refused() -> None:

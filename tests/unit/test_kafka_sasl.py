@@ -40,12 +40,16 @@ def test_the_messages_have_their_fields_in_each_version() -> None:
         reader = Reader(wire.authenticate(b"x", version)[4:])
         assert head_of(reader).version == version
         assert sasl.authenticate(reader, version) == b"x"
-    assert sasl.handshake_answer(0) == bytes(2) + wire.array([wire.text("PLAIN")])
+    names = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+    assert sasl.handshake_answer(0) == bytes(2) + wire.array([wire.text(name) for name in names])
     refused = struct.pack(">h", 58) + wire.text("no") + wire.data(b"")
     assert sasl.authenticate_answer(58, "no", 0) == refused
     assert sasl.authenticate_answer(58, "no", 1) == refused + bytes(8)
-    assert sasl.refusal("PLAIN") == 0
-    assert sasl.refusal("SCRAM-SHA-256") == codes.UNSUPPORTED_SASL_MECHANISM
+    given = bytes(2) + wire.text(None) + wire.data(b"v=")
+    assert sasl.authenticate_answer(0, None, 0, b"v=") == given
+    assert [sasl.refusal(name) for name in names] == [0, 0, 0]
+    for other in ("GSSAPI", "SCRAM-SHA-1", "plain", ""):
+        assert sasl.refusal(other) == codes.UNSUPPORTED_SASL_MECHANISM
 
 
 def test_X5_ids_of_producers_differ_by_principal_and_have_a_grant() -> None:

@@ -7,6 +7,7 @@ from metadata_log import Controller
 
 from lognode.client import tokens
 from lognode.client.protocol import limits
+from lognode.client.protocol.levels import SCRAM_FROM
 from lognode.client.protocol.scopes import Scope, parse_scope
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.tokens import first_token
@@ -104,12 +105,35 @@ def test_a_cluster_is_founded_with_its_first_token() -> None:
         {"scopes": [["read"]]}, {"scopes": [[["fly"], "*", b"*"]]}, {"scopes": {"read": 1}},
         {"expires_ms": NOW_MS}, {"expires_ms": -1}, {"expires_ms": "x"},
         {"quota_class": "x" * 65}, {"quota_class": "a\nb"},
+        {"scram": bytes(191)}, {"scram": "x" * 192},
+        {"scram": bytes(192), "digest": None, "certificate": "client app"},
     ],
 )  # fmt: skip
 def test_a_bad_token_is_refused(fields: dict[str, Any]) -> None:
     cluster = Cluster()
     cluster.create("admin")
     assert cluster.create("app", "read", **fields)["error"]["code"] == "INVALID_ARGUMENT", fields
+
+
+def test_keys_for_scram_need_their_level_and_stay_with_the_token() -> None:
+    cluster = Cluster()
+    cluster.create("admin")
+    keys = bytes(range(192))
+    refused = cluster.create("early", "read", scram=keys)["error"]
+    assert refused["code"] == "UNSUPPORTED"
+    assert "SCRAM needs level 6. Run `lognode cluster finalize`" in refused["message"]
+    cluster.metadata.feature_level = SCRAM_FROM
+    before = cluster.create("plain", "read")["ok"]
+    assert "scram" not in before
+    made = cluster.create("app", "read", scram=keys)["ok"]
+    assert made["scram"] is True
+    read = Metadata.from_image(cluster.metadata.image())
+    assert read.tokens == cluster.metadata.tokens
+    assert read.tokens[made["id"]].scram == keys
+    assert read.tokens[made["id"]].to_row()["scram"] is True
+    assert "scram" not in read.tokens[before["id"]].to_image(), "as earlier versions write it"
+    assert keys[:9].hex() not in repr(read.tokens[made["id"]])
+    assert str(keys[:9])[2:-1] not in repr(read.tokens[made["id"]])
 
 
 def test_a_certificate_has_one_record() -> None:

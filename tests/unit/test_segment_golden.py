@@ -14,6 +14,7 @@ import lmdb
 import pytest
 import zstandard
 
+from lognode.client.protocol import limits
 from lognode.client.protocol.records import encode_batch
 from lognode.statemachine.merge import merge
 from lognode.statemachine.segment_writer import SegmentInfo, Source, build
@@ -37,6 +38,7 @@ VALUES: dict[str, Make] = {
     "lengths": lambda rng: rng.randbytes(rng.choice([0, 1, 7, 64, 300, 5_000])),
     "some": lambda rng: None if rng.random() < 0.5 else b"v" * rng.randrange(60),
     "none": lambda rng: None,
+    "little": lambda rng: rng.randbytes(110) + bytes(10),
 }
 
 
@@ -59,7 +61,7 @@ def kept(key: bytes, seqs: list[int], *_: object) -> list[int]:
     return [at for at, seq in enumerate(seqs) if seq % 3]
 
 
-def lines(directory: Path) -> list[str]:
+def lines(directory: Path, value_gain: int) -> list[str]:
     """A line for each kind of keys and values: the content ids of two segments and two merges."""
     found = []
     for key_name, key in KEYS.items():
@@ -69,10 +71,13 @@ def lines(directory: Path) -> list[str]:
             for part in ("1", "2"):
                 path, batches = directory / part, sources(name + part, key, value)
                 first = made[-1][1].end_seq if made else 1 << 40
-                made.append((path, build(path, first, batches)))
+                made.append((path, build(path, first, batches, value_gain=value_gain)))
             ids = [info.content_id for _, info in made]
             for rule in (None, kept):
-                merged = merge(directory / "merged", made, start=b"", end=None, kept=rule)
+                merged = merge(
+                    directory / "merged", made, start=b"", end=None, kept=rule,
+                    value_gain=value_gain,
+                )  # fmt: skip
                 assert merged is not None
                 ids.append(merged.content_id)
             found.append(f"{name}: {' '.join(each[:16] for each in ids)}")
@@ -83,9 +88,12 @@ def test_segments_have_the_bytes_that_they_had(
     tmp_path: Path, rewrite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lognode.statemachine.segment_output.write_back", lambda path: None)
+    first = lines(tmp_path, limits.value_gain_level_1)
+    sixth = lines(tmp_path, limits.value_gain)
+    made = [*first, *(f"level 6, {line}" for line in sixth if line not in first)]
     if rewrite:
-        GOLDEN.write_text("\n".join([LIBRARIES, *lines(tmp_path)]) + "\n")
+        GOLDEN.write_text("\n".join([LIBRARIES, *made]) + "\n")
     libraries, *expected = GOLDEN.read_text().splitlines()
     if libraries != LIBRARIES:
         pytest.skip(f"the bytes are those of {libraries}")
-    assert lines(tmp_path) == expected
+    assert made == expected

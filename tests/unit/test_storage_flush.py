@@ -17,8 +17,10 @@ from storage_node import META_BYTES, StorageNode, descriptor, numbered_batch
 from lognode.client.protocol import limits
 from lognode.client.protocol.errors import Overloaded, Unavailable
 from lognode.client.protocol.invariants import DiskFailure
+from lognode.client.protocol.levels import LEVEL_MAX
 from lognode.client.protocol.records import encode_batch
 from lognode.node.replicas.range_replica import RangeReplica
+from lognode.node.rules import merging
 from lognode.raft.types import GroupId
 from lognode.statemachine import commands
 from lognode.statemachine.builder import Builder
@@ -64,12 +66,13 @@ class FailingBuilder(Builder):
     fail: Callable[[int], None] | None = None
 
     def build(
-        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
-    ) -> SegmentInfo:
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True,
+        value_gain: int = limits.value_gain,
+    ) -> SegmentInfo:  # fmt: skip
         process = self._running()
         if self.fail is not None:
             self.fail(process.pid)
-        return super().build(path, first_seq, sources, gives_way=gives_way)
+        return super().build(path, first_seq, sources, gives_way=gives_way, value_gain=value_gain)
 
 
 def test_S2_x8_a_builder_that_is_killed_loses_nothing_and_is_started_again(tmp_path: Path) -> None:
@@ -284,6 +287,7 @@ def test_the_records_of_flushes_end_with_the_replica(tmp_path: Path) -> None:
                 sources: Sequence[Source],
                 *,
                 gives_way: bool = True,
+                value_gain: int = limits.value_gain,
             ) -> SegmentInfo:
                 raise Unavailable("no room")
 
@@ -342,8 +346,9 @@ class WaitingBuilder(Builder):
         self.built: list[Path] = []
 
     def build(
-        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
-    ) -> SegmentInfo:
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True,
+        value_gain: int = limits.value_gain,
+    ) -> SegmentInfo:  # fmt: skip
         assert self.may.wait(60)
         self.built.append(path)
         return build(path, first_seq, sources)
@@ -444,17 +449,20 @@ def test_L3_the_memtables_of_a_node_are_bounded_frozen_ones_included(
 
 
 class Watched(Builder):
-    """Keeps of each build whether it gave way."""
+    """Keeps of each build whether it gave way, and how the file keeps values."""
 
     def __init__(self) -> None:
         super().__init__()
         self.gave_way: list[bool] = []
+        self.gains: list[int] = []
 
     def build(
-        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True
-    ) -> SegmentInfo:
+        self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True,
+        value_gain: int = limits.value_gain,
+    ) -> SegmentInfo:  # fmt: skip
         self.gave_way.append(gives_way)
-        return super().build(path, first_seq, sources, gives_way=gives_way)
+        self.gains.append(value_gain)
+        return super().build(path, first_seq, sources, gives_way=gives_way, value_gain=value_gain)
 
 
 def test_segments_that_are_waited_for_are_built_before_all_else(
@@ -471,6 +479,31 @@ def test_segments_that_are_waited_for_are_built_before_all_else(
             await node.memtables.look(time.monotonic())
             await node.flusher.flush_oldest(replica)
         assert builder.gave_way == [True, False, True]
+
+    run(tmp_path, test, builder)
+
+
+def test_x2_22_a_file_is_made_by_the_level_at_the_last_entry_of_its_memtable(
+    tmp_path: Path,
+) -> None:
+    builder = Watched()
+
+    async def test(node: StorageNode, replica: RangeReplica) -> None:
+        await node.flusher.flush(replica)
+        await replica.append(numbered_batch(replica.state.next_seq, [b"a"]))
+        replica.freeze()
+        assert replica.propose_in_passing(commands.LEVEL, LEVEL_MAX)
+        await node.applied(replica)
+        await replica.append(numbered_batch(replica.state.next_seq, [b"a"]))
+        await node.flusher.flush(replica)
+        assert replica.state.level == LEVEL_MAX
+        assert builder.gains == [16, 16, 8]
+        for _ in range(5):  # eight files are due to be joined
+            await replica.append(numbered_batch(replica.state.next_seq, [b"a"]))
+            await node.flusher.flush(replica)
+        found = merging.due(replica.state.durable_base, replica.descriptor.span, ended=False)
+        assert found is not None
+        assert found.value_gain == 8
 
     run(tmp_path, test, builder)
 
