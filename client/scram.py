@@ -1,8 +1,8 @@
 """SCRAM for tokens: what a cluster keeps of a token so that Kafka clients can prove the token.
 
 A client of SCRAM (RFC 5802; RFC 7677 for SHA-256) never sends its password, which is the text of
-the token. The cluster keeps two keys for each mechanism instead. With both a node checks the proof
-of a client; with none of them anybody can make a proof:
+the token. The cluster keeps two keys for each mechanism instead. By these keys a node checks the
+proofs of clients, and nobody can make a proof:
 
     salted     PBKDF2 of the token, with the id of the token as the salt
     client key HMAC of the text "Client Key" by `salted`; the proof gives the client key to the node

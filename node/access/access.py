@@ -167,7 +167,7 @@ class Accesses:
         found = self._known(shown)
         if isinstance(found, _Refusal):
             if found.is_final:
-                raise self._refused(shown.address, found.error)
+                raise self.refused(shown.address, found.error)
             return self._of_news(shown)
         return found
 
@@ -176,9 +176,9 @@ class Accesses:
         found = self.of_client(shown)
         return await found if isinstance(found, Awaitable) else found
 
-    async def scram_keys(self, token_id: str, address: str) -> bytes:
-        """Return what the metadata keep of a token for SCRAM (`client.scram`), for a client that
-        dials from `address`. Raises Unauthorized, and Unavailable as `of_client`."""
+    async def scram_keys(self, token_id: str) -> bytes:
+        """Return what the metadata keep of a token for SCRAM (`client.scram`). Raises Unauthorized,
+        which is not counted yet (`refused`), and Unavailable as `of_client`."""
         self._check_ready()
         keys = self._scram_keys(token_id)
         if not keys and token_id not in self._revoked:
@@ -187,7 +187,7 @@ class Accesses:
         if not keys:
             told = "no token with this id has keys for SCRAM; give the id of a token that `lognode "
             told += "token create --scram` made as the user name, or use PLAIN"
-            raise self._refused(address, Unauthorized(told))
+            raise Unauthorized(told)
         return keys
 
     def _scram_keys(self, token_id: str) -> bytes:
@@ -208,7 +208,7 @@ class Accesses:
         await self._newest()
         found = self._known(shown)
         if isinstance(found, _Refusal):
-            raise self._refused(shown.address, found.error)
+            raise self.refused(shown.address, found.error)
         return found
 
     def _known(self, shown: Shown) -> "Rights | OpenAccess | _Refusal":
@@ -284,7 +284,7 @@ class Accesses:
         if not done.cancelled():
             done.exception()  # the waiting clients get it
 
-    def _refused(self, address: str, error: Unauthorized) -> Unauthorized:
+    def refused(self, address: str, error: Unauthorized) -> Unauthorized:
         """Count the refusal of a client, and log at most one line in ten seconds."""
         self._metrics.clients_refused.inc()
         now = time.monotonic()

@@ -129,7 +129,7 @@ class Session:
             if self._client is not None:
                 error = codes.ILLEGAL_SASL_STATE
             if not error:
-                self._mechanism = sasl.begun(mechanism, self._scram_keys)
+                self._mechanism = sasl.begun(mechanism, self._accesses.scram_keys)
                 self._is_bare = head.version == _RAW_VERSION
             return Answered(sasl.handshake_answer(error), is_last=bool(error))
         message = sasl.authenticate(reader, head.version)
@@ -158,13 +158,13 @@ class Session:
     async def _step(self, mechanism: Mechanism, message: bytes) -> bytes:
         """Take a message of the mechanism, and open the session after the last. Return the
         answer."""
-        step = await mechanism(message)
+        try:
+            step = await mechanism(message)
+        except Unauthorized as error:
+            raise self._accesses.refused(self._address, error) from None
         if step.shown is not None:
             await self._open(step.shown)
         return step.answer
-
-    async def _scram_keys(self, token_id: str) -> bytes:
-        return await self._accesses.scram_keys(token_id, self._address)
 
     async def _open(self, token: str | None) -> None:
         # A certificate alone is not enough: the client of the cluster cannot show the certificate.

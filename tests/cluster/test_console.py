@@ -243,7 +243,7 @@ def test_one_node_tells_its_storage_settings_and_connections(
         expect(page.locator("tbody tr").first).to_contain_text("127.0.0.1:")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.by_hand)])
 def test_axe_finds_nothing_serious(browser: Browser, cluster: LocalCluster, scheme: str) -> None:
     http = cluster.nodes[0].http
     with console(browser, http, scheme=scheme, bypass_csp=True) as tab:

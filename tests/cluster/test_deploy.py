@@ -128,6 +128,7 @@ def ended(nodes: list[subprocess.Popen[bytes] | None]) -> Iterator[None]:
                 node.wait()
 
 
+@pytest.mark.by_hand
 def test_three_hosts_are_deployed_upgraded_and_replaced_as_printed(
     tmp_path: Path, stand_ins: Path
 ) -> None:

@@ -79,7 +79,7 @@ def test_S2_S4_S6_S8_S9_L1_ranges_are_split_and_merged_under_load(
     [
         pytest.param("leader", marks=pytest.mark.by_hand),
         pytest.param("follower", marks=pytest.mark.by_hand),
-        "controller",
+        pytest.param("controller", marks=pytest.mark.by_hand),
     ],
 )
 def test_x7_x25_S2_a_node_is_killed_at_some_moment_of_a_merge_and_it_ends(

@@ -35,7 +35,7 @@ def run(script: str, *arguments: str, port: int | None = None) -> str:
             "3,741",
             ("a client without TLS is refused", "a client without a token is refused",
              "the importing program may not create a log"),
-            id="secure",
+            id="secure", marks=pytest.mark.by_hand,
         ),
     ],
 )  # fmt: skip

@@ -16,7 +16,7 @@ import sys
 import pytest
 
 SEEDS = os.environ.get("LOGNODE_SIM_SEEDS", "0..60")
-WHOLE_SEEDS = os.environ.get("LOGNODE_WHOLE_SEEDS", "54..66")  # 60 draws `local`, as few do
+WHOLE_SEEDS = os.environ.get("LOGNODE_WHOLE_SEEDS", "56..68")  # 60 draws `local`, as few do
 JOINS_PER_SEED_MIN = 0.1
 LONGEST_S = 2_400
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LONGEST_S + 10)]

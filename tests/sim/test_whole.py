@@ -60,7 +60,9 @@ def sim(*arguments: str, hash_seed: str = "0") -> "subprocess.CompletedProcess[s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [pytest.param(39, marks=pytest.mark.by_hand), 56])
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=pytest.mark.by_hand) for seed in (39, 56)]
+)
 def test_a_seed_replays_exactly_here_and_in_processes_with_other_hash_seeds(seed: int) -> None:
     # With TLS, HTTP and lost nodes; with tokens, TLS and `lognode verify`.
     plan = Choice().plan(seed)

@@ -39,6 +39,7 @@ def full(client: lognode.Client) -> lognode.Log:
     return log
 
 
+@pytest.mark.by_hand
 def test_a_driver_loads_again_and_again_and_its_leases_end_with_it(
     spark: SparkSession, cluster: testing.LocalCluster, client: lognode.Client
 ) -> None:

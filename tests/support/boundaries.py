@@ -21,6 +21,8 @@ import lmdb
 
 _BY_FD = ("pwritev", "pwrite", "fdatasync", "fsync", "ftruncate")
 _CONTENT_ID = re.compile("[0-9a-f]{64}")
+_PROCESS = re.compile(r"\bmerge-\d+-")
+"""The name of a file that a merge writes has the number of its process."""
 _BY_PATH = ("unlink", "rename", "replace")
 
 
@@ -70,8 +72,8 @@ class Boundaries:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def _name(self, path: Any) -> str:
-        name = os.path.abspath(os.fspath(path)).removeprefix(self._root)
-        return _CONTENT_ID.sub("CONTENT", name)
+        name = f"{os.path.abspath(os.fspath(path))}{os.sep}".removeprefix(self._root) or "."
+        return _PROCESS.sub("merge-PROCESS-", _CONTENT_ID.sub("CONTENT", name.rstrip(os.sep)))
 
     def _ours(self, path: Any) -> bool:
         return f"{os.path.abspath(os.fspath(path))}{os.sep}".startswith(self._root)

@@ -43,7 +43,7 @@ SOUND: dict[str, dict[str, Any]] = {
     commands.DELETE_QUOTA: {"name": "gold", "since": 4},
     commands.CREATE_TOKEN: {
         **TOKEN, "patterns": [[["read"], "shop", b"eu/*/orders"]], "by": "recovery at h:1",
-        "since": 4,
+        "since": 4, "scram": bytes(range(192)),
     },
     commands.REVOKE_TOKEN: {"id": "0" * 16},
     commands.CREATE_INVITE: {

@@ -214,7 +214,7 @@ def test_X5_a_client_key_of_scram_is_as_good_as_its_token() -> None:
     token = tokens.draw()
     kept = scram.kept_keys(token)
     world.create("app", "read", id=tokens.id_of(token), digest=tokens.digest_of(token), scram=kept)
-    found = asyncio.run(world.accesses.scram_keys(tokens.id_of(token), "h:1"))
+    found = asyncio.run(world.accesses.scram_keys(tokens.id_of(token)))
     assert (found, world.refreshes) == (kept, 1), "the node asked for news"
     salted = hashlib.pbkdf2_hmac("sha256", token.encode(), tokens.id_of(token).encode(), 4_096)
     key = hmac.digest(salted, b"Client Key", "sha256")
@@ -227,10 +227,10 @@ def test_X5_a_client_key_of_scram_is_as_good_as_its_token() -> None:
     assert "unknown" in world.refusal(text)
     refreshed = world.refreshes
     with pytest.raises(Unauthorized, match="no token with this id has keys for SCRAM"):
-        asyncio.run(world.accesses.scram_keys(tokens.id_of(token), "h:1"))
+        asyncio.run(world.accesses.scram_keys(tokens.id_of(token)))
     assert world.refreshes == refreshed, "no news can bring back a revoked token"
     with pytest.raises(Unauthorized, match="or use PLAIN"):
-        asyncio.run(world.accesses.scram_keys(tokens.id_of(world.admin), "h:1"))
+        asyncio.run(world.accesses.scram_keys(tokens.id_of(world.admin)))
 
 
 def test_an_expired_token_is_refused() -> None:

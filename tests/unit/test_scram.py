@@ -5,14 +5,27 @@ import base64
 import hashlib
 import hmac
 import random
+import struct
+from types import SimpleNamespace
+from typing import Any, cast
 
+import kafka_wire as wire
 import pytest
+from metadata_log import Controller
 from scram_client import ScramClient
 
 from lognode.client import scram, tokens
 from lognode.client.protocol.errors import InvalidArgument, Unauthorized
+from lognode.client.protocol.levels import SCRAM_FROM
 from lognode.client.protocol.limits import scram_keys_bytes
+from lognode.client.protocol.scopes import parse_scope
+from lognode.node.access.access import Accesses
+from lognode.node.kafka import codes
+from lognode.node.kafka.api import head_of
 from lognode.node.kafka.scram import Exchange, Step
+from lognode.node.kafka.session import Answered, Session
+from lognode.node.kafka.wire import Reader
+from lognode.node.metrics import Metrics
 
 MECHANISMS = [*scram.MECHANISMS]
 
@@ -179,3 +192,72 @@ def test_X1_no_bytes_end_more_than_their_exchange(world: World, seed: int) -> No
         except (InvalidArgument, Unauthorized):
             continue
         assert not last or scram.is_client_key(str(found.shown), world.kept)
+
+
+class Door:
+    """A node's side of one connection, in a cluster with a token for SCRAM and one without."""
+
+    def __init__(self) -> None:
+        self.controller = Controller().nodes(1)
+        self.controller.metadata.feature_level = SCRAM_FROM
+        self.metrics, self.told = Metrics(), []
+        self.token, self.plain = tokens.draw(), tokens.draw()
+        self.create(self.plain)
+        self.create(self.token, scram=scram.kept_keys(self.token))
+        self.accesses = Accesses(
+            metadata=lambda: self.controller.metadata, refresh=self.nothing, wall_ms=lambda: 1_000,
+            identity=lambda _: "", wants_auth=False, is_fresh=lambda: True, metrics=self.metrics,
+        )  # fmt: skip
+
+    def create(self, token: str, **more: bytes) -> None:
+        given = {"id": tokens.id_of(token), "digest": tokens.digest_of(token), "principal": "app",
+                 "scopes": [parse_scope("all").to_wire()], "at_ms": 1, **more}  # fmt: skip
+        assert "ok" in self.controller.do("create_token", **given)
+
+    async def nothing(self) -> None:
+        return None
+
+    def session(self) -> Session:
+        self.shown: list[str | None] = []
+        clients = SimpleNamespace(
+            hold=lambda token, _: self.shown.append(token) or SimpleNamespace(connections=1),
+            release=lambda _: None,
+        )
+        return Session(
+            self.accesses, cast(Any, clients), host="h", address="h:1", certificate=None,
+            is_private=True, on_refused=lambda *told: self.told.append(told),
+            opened=lambda _: None,
+        )  # fmt: skip
+
+    def answer(self, session: Session, request: bytes) -> Answered:
+        data = request[4:]
+        return asyncio.run(session.shake(data, head_of(Reader(data))))
+
+    @property
+    def refused(self) -> float:
+        return float(self.metrics.clients_refused._value.get())
+
+
+@pytest.mark.parametrize("wrong", ["password", "no keys", "no token", "PLAIN"])
+def test_X5_each_refusal_of_a_kafka_client_is_counted_and_told_once(wrong: str) -> None:
+    door = Door()
+    session = door.session()
+    user, password = tokens.id_of(door.token), door.token
+    if wrong == "PLAIN":
+        assert not door.answer(session, wire.handshake("PLAIN")).is_last
+        given = b"\0any\0" + tokens.draw().encode()
+    else:
+        assert not door.answer(session, wire.handshake("SCRAM-SHA-256")).is_last
+        user = {"no keys": tokens.id_of(door.plain), "no token": "nobody"}.get(wrong, user)
+        client = ScramClient(user, password + "x", "sha256")
+        given = client.first
+        if wrong == "password":
+            challenge = door.answer(session, wire.authenticate(given))
+            assert (challenge.is_last, door.refused) == (False, 0)
+            (size,) = struct.unpack_from(">i", challenge.body, 4)
+            given = client.last(challenge.body[8 : 8 + size])
+    answer = door.answer(session, wire.authenticate(given))
+    assert answer.is_last
+    assert answer.body[:2] == codes.SASL_AUTHENTICATION_FAILED.to_bytes(2, "big")
+    assert (door.refused, len(door.told), door.shown) == (1, 1, [])
+    assert not session.is_known
