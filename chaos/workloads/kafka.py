@@ -250,6 +250,18 @@ class Watcher(Idle):
             await process.call("committed", {"group": GROUP}, self._committed(), writes=False)
         await asyncio.sleep(_PAUSE_S)
 
+    async def drain(self) -> None:
+        """Ask for both until both are answered. On a slow machine faults can last so long that no
+        earlier question was answered."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _DRAIN_S
+        asks = {"offsets": ({}, self._ends), "committed": ({"group": GROUP}, self._committed)}
+        while asks and loop.time() < deadline:
+            for f, (asked, ask) in list(asks.items()):
+                if await self._process.call(f, asked, ask(), writes=False) is not None:
+                    del asks[f]
+            await asyncio.sleep(_PAUSE_S)
+
     async def _ends(self) -> dict[str, Any]:
         return {"ends": await self._consumer.ends(PARTITIONS)}
 

@@ -1,11 +1,16 @@
 """What workloads are made of: keys that come and go, several appends as one operation."""
 
+import asyncio
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lognode.chaos.history import Recorder
 from lognode.chaos.plan import STANDARD, WORKLOADS, Plan
+from lognode.chaos.process import Pace, Process
+from lognode.chaos.workloads import kafka
 from lognode.chaos.workloads.groups import refused
 from lognode.chaos.workloads.named import workload_of
 from lognode.chaos.workloads.parts import Keys, settled
@@ -76,3 +81,49 @@ def test_a_plan_is_told_and_read_again() -> None:
     assert Plan.from_described(plan.described()) == plan
     assert plan.name == "set-kill+pause-5"
     assert "none" in STANDARD
+
+
+class _SlowToAnswer:
+    """A consumer of Kafka that answers the second question of each kind, and no earlier one."""
+
+    def __init__(self) -> None:
+        self._asked = {"ends": 0, "committed": 0}
+
+    def _ask(self, what: str) -> None:
+        self._asked[what] += 1
+        if self._asked[what] == 1:
+            raise Timeout("nobody answers yet", outcome="unknown")
+
+    async def ends(self, partitions: int) -> dict[str, list[int]]:
+        self._ask("ends")
+        return {str(at): [0, 0] for at in range(partitions)}
+
+    async def committed(self, partitions: int) -> dict[str, int]:
+        self._ask("committed")
+        return {}
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_watcher_of_kafka_ends_with_an_answer_of_each_kind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(kafka, "_consumer", lambda *_: _SlowToAnswer())
+    monkeypatch.setattr(kafka, "_PAUSE_S", 0.01)
+    recorder = Recorder(tmp_path / "history.jsonl", lambda: 0)
+
+    async def drained() -> None:
+        rng = random.Random(0)
+        process = Process(
+            5, "127.0.0.1:1", "a", recorder, rng, pace=Pace(50, rng), nodes=3, timeout_s=5.0
+        )
+        watcher = kafka.Watcher(process)
+        await watcher.drain()
+        await watcher.close()
+        await process.close()
+
+    asyncio.run(drained())
+    told = [(event.f, event.type) for event in recorder.close().events]
+    for f in ("offsets", "committed"):
+        assert [came for of, came in told if of == f] == ["invoke", "fail", "invoke", "ok"]
