@@ -6,7 +6,7 @@
     clients                  a client of the cluster for each token
     producing, idempotent    appends; appends with sequence numbers
     recent_batches           which records a producer may send again
-    joined_appends           small appends of a turn of the loop in one request
+    joined_appends           appends to one range in few requests
     fetching                 reads and offsets
     describing               metadata; topics that are created and deleted; settings
     absent                   topics that are created when a client names them

@@ -96,6 +96,7 @@ class _Sent(NamedTuple):
     data: bytes
     size: int
     """Bytes of the batch, packed or unpacked: the greater number."""
+    records: int
     grant: bytes | None
     deadline: float
 
@@ -144,7 +145,8 @@ class Idempotent:
         data = await asyncio.to_thread(pack) if entries.size > _INLINE_BYTES else pack()
         await self._room.take(len(data))
         before = self._last.get(key)
-        sent = _Sent(topic, partition, data, max(len(data), entries.size), grant, deadline)
+        size = max(len(data), entries.size)
+        sent = _Sent(topic, partition, data, size, entries.count, grant, deadline)
         task = self._last[key] = asyncio.create_task(self._append(sent, before))
 
         def done(ended: "asyncio.Task[Place]") -> None:
@@ -190,7 +192,10 @@ class Idempotent:
         known = routes.table.find(key)
         if known is not None and not attempts.failures and sent.size <= BYTES_MAX:
             until = attempts.attempt_deadline(now)
-            return await self._joined.append(known, sent.data, sent.size, sent.grant, until), known
+            joined = self._joined.append(
+                known, sent.data, sent.size, sent.records, sent.grant, until
+            )
+            return await joined, known
         body = {
             "batches": [sent.data], "timeout_ms": milliseconds(max(0.001, sent.deadline - now)),
             "grant": sent.grant,

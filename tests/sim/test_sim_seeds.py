@@ -1,4 +1,4 @@
-"""CI's seeds: 60 of 20 simulated seconds, and 12 of whole nodes and clients.
+"""CI's seeds: 40 of 20 simulated seconds, and 8 of whole nodes and clients.
 
 They run at a low priority: tests of real nodes, which run beside them, have time limits, and leave
 up to a third of the cores idle while they wait. Both tests are in this file so that one worker runs
@@ -15,8 +15,8 @@ import sys
 
 import pytest
 
-SEEDS = os.environ.get("LOGNODE_SIM_SEEDS", "0..60")
-WHOLE_SEEDS = os.environ.get("LOGNODE_WHOLE_SEEDS", "56..68")  # 60 draws `local`, as few do
+SEEDS = os.environ.get("LOGNODE_SIM_SEEDS", "0..40")
+WHOLE_SEEDS = os.environ.get("LOGNODE_WHOLE_SEEDS", "56..64")  # 60 draws `local`, as few do
 JOINS_PER_SEED_MIN = 0.1
 LONGEST_S = 2_400
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(LONGEST_S + 10)]

@@ -1,12 +1,14 @@
-"""Small batches of Kafka clients for one range go to the range in one request."""
+"""Batches of Kafka clients for one range go to the range in few requests."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
+from lognode.client.protocol import limits
 from lognode.client.protocol.errors import LognodeError, RemoteProtocolError, Timeout
 from lognode.client.routing import Range
+from lognode.node.kafka import joined_appends
 from lognode.node.kafka.joined_appends import BYTES_MAX, JoinedAppends, Outcome
 
 ONE = Range(1, 1, 7, b"", b"m", (1, 2, 3), 2)
@@ -20,6 +22,11 @@ class Ranges:
     def __init__(self, error: LognodeError | None = None, less: int = 0) -> None:
         self.requests: list[tuple[Range, int, bytes | None, list[bytes]]] = []
         self.deadlines: list[float] = []
+        self.goes_on = asyncio.Event()
+        """Set: requests are answered."""
+        self.goes_on.set()
+        self.came = asyncio.Event()
+        """Set when a request comes."""
         self._error = error
         self._less = less
 
@@ -36,7 +43,9 @@ class Ranges:
         batches = body["batches"]
         self.requests.append((known, node, body["grant"], batches))
         self.deadlines.append(deadline)
+        self.came.set()
         await asyncio.sleep(0)
+        await self.goes_on.wait()
         if self._error is not None:
             raise self._error
         told = batches[self._less :]
@@ -55,7 +64,7 @@ def sent(ranges: Any, *turns: list[Given]) -> list[Outcome]:
             for known, size, grant in turn:
                 deadline = ranges.now() + SECONDS + len(waiting)
                 data = b"%d" % len(waiting)
-                waiting.append(joined.append(known, data, size, grant, deadline))
+                waiting.append(joined.append(known, data, size, 1, grant, deadline))
             await asyncio.sleep(0)
         async with asyncio.timeout(SECONDS):
             return list(await asyncio.gather(*waiting, return_exceptions=True))
@@ -89,6 +98,103 @@ def test_a_request_has_few_bytes_and_few_batches() -> None:
     ranges = Ranges()
     assert seqs(sent(ranges, [(ONE, 1, None)] * 600)) == list(range(600))
     assert [len(batches) for *_, batches in ranges.requests] == [256, 256, 88]
+
+
+def test_a_request_has_no_more_records_than_a_range_takes() -> None:
+    ranges, most = Ranges(), limits.request_records_max
+
+    async def run() -> None:
+        joined = JoinedAppends(ranges)  # type: ignore[arg-type]
+        records = [most // 2, most // 2, 1, most]
+        end = ranges.now() + SECONDS
+        each = [joined.append(ONE, b"%d" % at, 1, n, None, end) for at, n in enumerate(records)]
+        assert seqs(list(await asyncio.gather(*each))) == [0, 1, 2, 3]
+
+    asyncio.run(run())
+    assert [batches for *_, batches in ranges.requests] == [[b"0", b"1"], [b"2"], [b"3"]]
+
+
+class Under:
+    """Appends to a range that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.ranges = Ranges()
+        self.ranges.goes_on.clear()
+        self.joined = JoinedAppends(self.ranges)  # type: ignore[arg-type]
+        self.waiting: list[asyncio.Future[Outcome]] = []
+
+    async def turn(self, *sizes: int) -> list[list[bytes]]:
+        """Append batches of these sizes; return the batches of the requests so far."""
+        for size in sizes:
+            data, end = b"%d" % len(self.waiting), self.ranges.now() + SECONDS
+            self.waiting.append(self.joined.append(ONE, data, size, 1, None, end))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return [batches for *_, batches in self.ranges.requests]
+
+    async def answered(self) -> list[int]:
+        """Let the range answer; return the seqs."""
+        self.ranges.goes_on.set()
+        async with asyncio.timeout(SECONDS):
+            return seqs(list(await asyncio.gather(*self.waiting)))
+
+
+def test_small_batches_do_not_wait_for_answers() -> None:
+    async def run() -> None:
+        under = Under()
+        await under.turn(10)
+        assert await under.turn(10, 10) == [[b"0"], [b"1", b"2"]]
+        assert await under.answered() == [0, 1, 2]
+
+    asyncio.run(run())
+
+
+def test_batches_behind_many_bytes_go_together_after_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joined_appends, "_WAIT_S", SECONDS)
+    large = limits.KIB * 64
+
+    async def run() -> None:
+        under = Under()
+        for size in (large, large, 10, large):
+            assert await under.turn(size) == [[b"0"]]
+        assert await under.answered() == [0, 1, 2, 3]
+        under.waiting.clear()
+        assert await under.turn(10) == [[b"0"], [b"1", b"2", b"3"], [b"0"]], "nothing is under way"
+
+    asyncio.run(run())
+
+
+def test_batches_do_not_wait_for_ever_behind_a_range_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(joined_appends, "_WAIT_S", 0.01)
+
+    async def run() -> None:
+        under = Under()
+        await under.turn(limits.KIB * 64)
+        assert await under.turn(10, 10) == [[b"0"]]
+        under.ranges.came.clear()
+        async with asyncio.timeout(SECONDS):
+            await under.ranges.came.wait()
+        assert await under.turn() == [[b"0"], [b"1", b"2"]]
+        assert await under.answered() == [0, 1, 2]
+
+    asyncio.run(run())
+
+
+def test_an_error_lets_the_batches_behind_it_go() -> None:
+    async def run() -> None:
+        under = Under()
+        under.ranges._error = Timeout("no answer", outcome="unknown")
+        await under.turn(limits.KIB * 64)
+        assert await under.turn(10) == [[b"0"]]
+        under.ranges.goes_on.set()
+        assert await under.turn() == [[b"0"], [b"1"]]
+        assert all(isinstance(each, Timeout) for each in await asyncio.gather(*under.waiting))
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("less", [0, 1])
