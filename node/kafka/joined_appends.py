@@ -136,10 +136,14 @@ class JoinedAppends:
         except LognodeError as error:
             # Each caller may change the outcome of its own error.
             outcomes = [bare(copy(error)) for _ in joined.waiting]
+        except asyncio.CancelledError:
+            self._open.pop(key, None)  # the node stops: nothing more is sent
+            raise
         finally:
-            self._answered(key, joined.size)
             for each, outcome in zip(joined.waiting, outcomes, strict=False):
                 if not each.done():
                     each.set_result(outcome)
             for each in joined.waiting:
                 each.cancel()  # after an error of the program, nothing was told
+            # Now: those who were told of a new leader look for it before the next request goes.
+            self._answered(key, joined.size)

@@ -184,6 +184,41 @@ def test_batches_do_not_wait_for_ever_behind_a_range_that_does_not_answer(
     asyncio.run(run())
 
 
+def test_batches_behind_an_error_go_after_its_news() -> None:
+    """An answer may name another leader, which the next request should try."""
+
+    async def run() -> None:
+        under = Under()
+        leaders, under.ranges._error = [2], Timeout("no leader", outcome="not_applied")
+        under.ranges.target = lambda known: leaders[-1]  # type: ignore[method-assign]
+        await under.turn(limits.KIB * 64)
+        await under.turn(10)
+        told = asyncio.create_task(_heed(under.waiting[0], leaders))
+        await under.turn()
+        under.ranges.goes_on.set()
+        await under.turn()
+        await told
+        assert [node for _, node, *_ in under.ranges.requests] == [2, 3]
+
+    async def _heed(outcome: "asyncio.Future[Outcome]", leaders: list[int]) -> None:
+        await outcome
+        leaders.append(3)
+
+    asyncio.run(run())
+
+
+def test_nothing_more_is_sent_once_the_node_stops() -> None:
+    async def run() -> Under:
+        under = Under()
+        await under.turn(limits.KIB * 64)
+        await under.turn(10)
+        return under
+
+    under = asyncio.run(run())  # cancels the request
+    assert [batches for *_, batches in under.ranges.requests] == [[b"0"]]
+    assert not under.joined._open
+
+
 def test_an_error_lets_the_batches_behind_it_go() -> None:
     async def run() -> None:
         under = Under()
