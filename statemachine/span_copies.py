@@ -3,8 +3,9 @@
 A segment has its entries in the order of key, so a read in the order of seq needs another block for
 each entry, and decodes blocks again and again once they exceed the cache. A reader that goes on
 where it ended, or wants as many entries as there are blocks, is served from a copy: the columns of
-all blocks of its span, decoded once, and the order of seq, which the segment has. Then an entry
-costs a copy of its bytes, and no Python.
+all blocks of its span, decoded once, and the order of seq. Then an entry costs a copy of its bytes,
+and no Python. A copy of few entries is sorted by seq; for a larger one, sorting would hold the loop
+too long, and the segment has the order of all of its entries.
 
 A copy is made in many turns, and used once it is whole. All copies together have a bound; a copy
 that a reader still uses does not go for another. A read without a copy goes on block by block. The
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 BYTES_MAX: Final = 128 * limits.MIB
 """The memory of all copies of a node: a segment as large as a memtable makes it, and a half."""
-_ENTRY_BYTES: Final = 6 * 8
-"""The memory of the numbers of an entry."""
+_ENTRY_BYTES: Final = 8 * 8
+"""The memory of the numbers of an entry, and of its place in the order of seq."""
 _HEADER_BYTES: Final = 100
 """The memory of a header, or of a map of headers, besides its bytes."""
 _SMALL_BYTES: Final = limits.MIB
@@ -47,6 +48,11 @@ _HEADERS_COST: Final = 512
 50, 0.2 and 1 us. A file of entries that compress well has few bytes for many entries."""
 _PIECE_COST: Final = 32 * limits.KIB
 """The cost of looking for the entries of a span among those of a piece."""
+_SORTED_MAX: Final = 32_768
+"""The most entries of a copy that is sorted by itself: 2 ms. A Kafka partition is a small part of
+its range's entries, and each piece of the segment's order has entries of all of them."""
+_SORT_COST: Final = 32
+"""The cost of an entry of a copy that is sorted."""
 _FREED: Final = 8_192
 """The headers of entries that a read frees, of copies that were dropped: a millisecond."""
 _UNUSED: Final = 128
@@ -174,6 +180,10 @@ class _Copy:
         stop = footer.entries if blocks.stop == footer.blocks else footer.ranks[blocks.stop]
         count = stop - self._base
         self._at = 0
+        self._order: Numbers | None = None
+        """The positions of the entries by seq, of a whole copy that is sorted by itself."""
+        self._sorted_seqs: Numbers = np.empty(0, np.int64)
+        """Their seqs in this order."""
         self._seqs: Numbers = np.empty(count, np.int64)
         self._timestamps: Numbers = np.empty(count, np.int64)
         self._key_starts: Numbers = np.empty(count, np.int64)
@@ -206,6 +216,9 @@ class _Copy:
     def step(self, store: "SegmentStore", segment: Segment) -> bool:
         """Decode a block; return whether the copy was whole before. Raises as `SpanCopies.of`."""
         if self._next == self._behind:
+            if self._order is None and len(self._ranks) <= _SORTED_MAX:
+                store.spend(_SORT_COST * len(self._ranks))
+                self._sort()
             return True
         footer = segment.footer
         store.spend(
@@ -216,6 +229,11 @@ class _Copy:
         self._take(block.chunk(0, block.count))
         self._next += 1
         return False
+
+    def _sort(self) -> None:
+        own = slice(self._ranks.start - self._base, self._ranks.stop - self._base)
+        self._order = self._seqs[own].argsort() + own.start
+        self._sorted_seqs = self._seqs[self._order]
 
     def _take(self, chunk: Chunk) -> None:
         at, behind = self._at, self._at + chunk.rows
@@ -251,8 +269,29 @@ class _Copy:
         """Put entries from `page.next` on and below `end_seq` into a page, some of them, and move
         the page's position behind them. `last`: the end of the segment's seqs. Raises TurnOver,
         NotPrepared."""
-        left = _READ_BYTES
+        until = last if end_seq is None else min(last, end_seq)
+        if self._order is None:
+            self._put_by_pieces(store, segment, until, end_seq, page)
+        else:
+            self._put_sorted(store, self._order, until, page)
+
+    def _put_sorted(self, store: "SegmentStore", order: Numbers, until: int, page: Page) -> None:
+        store.spend(min(_READ_BYTES, page.bytes_left))
+        begin, behind = self._sorted_seqs.searchsorted((page.next, until))
         # Entries with headers are looked at one by one.
+        most = ENTRIES_A_TURN if self.headers else page.entries_left
+        done = self._put_some(order[begin:behind][:most], _READ_BYTES, page)
+        if done:
+            page.next = int(self._sorted_seqs[begin + done - 1]) + 1
+        self.is_over = bool(begin + done >= behind)
+        if self.is_over:
+            page.next = max(page.next, until)
+
+    def _put_by_pieces(
+        self, store: "SegmentStore", segment: Segment, until: int, end_seq: int | None, page: Page
+    ) -> None:
+        """Find the entries by the segment's order of seq."""
+        left = _READ_BYTES
         entries_left = ENTRIES_A_TURN if self.headers else page.entries_left
         pieces = segment.pieces_from(page.next)
         for ordinal in pieces[:_READ_PIECES]:
@@ -283,7 +322,7 @@ class _Copy:
             store.spend(page.size - before)
         self.is_over = len(pieces) <= _READ_PIECES
         if self.is_over:
-            page.next = max(page.next, last if end_seq is None else min(last, end_seq))
+            page.next = max(page.next, until)
 
     def _put_some(self, places: Numbers, bytes_max: int, page: Page) -> int:
         """Put the first of the entries at these places that have room; return how many."""

@@ -209,7 +209,7 @@ CREATE_LOG: Final = Operation(
         **_RULES,
         "exist_ok": Optional(Flag(), False),
         "creation": Optional(Binary(limits.creation_bytes, limits.creation_bytes)),
-        "kafka_partitions": Optional(Integer(1), OMIT),
+        "kafka_partitions": Optional(Integer(1, limits.kafka_partitions_max), OMIT),
         "hierarchy": Optional(_SEPARATOR, OMIT),
         **SINCE,
     }),

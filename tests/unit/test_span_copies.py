@@ -15,7 +15,8 @@ from lognode.client.protocol.types import Entry, Headers
 from lognode.statemachine import commands, span_copies, turn_limits
 from lognode.statemachine.page import Page
 from lognode.statemachine.range_state import RangeState
-from lognode.statemachine.segment_order import PIECE
+from lognode.statemachine.segment_order import PIECE, Piece
+from lognode.statemachine.segment_reader import Segment
 from lognode.statemachine.span_copies import SpanCopies, _Copy
 from lognode.statemachine.turn_limits import NotPrepared, TurnOver, Turns
 
@@ -47,6 +48,12 @@ def fill(log: Lineages, seed: int, *, value_bytes: int = 90, marked: bool = Fals
         reply = log.do(state, commands.APPEND, [data], 1_000 + begin // 1_500)
         assert reply["status"] == "ok"
     log.flush(state)
+
+
+@pytest.fixture(autouse=True, params=["sorted", "by pieces"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of few entries are sorted; others are read by the segment's own order."""
+    monkeypatch.setattr(span_copies, "_SORTED_MAX", MANY if request.param == "sorted" else 0)
 
 
 @pytest.fixture
@@ -176,6 +183,29 @@ def test_a_copy_is_made_and_read_in_turns(
             assert [entry.seq for entry in found] == list(range(start, MANY + 1))
 
 
+def test_a_copy_of_few_entries_needs_no_piece_of_the_order(
+    log: Lineages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span_copies, "_SORTED_MAX", MANY // 4)
+    fill(log, 5)
+    (state,) = log.ranges
+    expected = walk(state, (b"key 2", b"key 4"), columns=False)
+    assert 1_000 < len(expected) <= MANY // 4
+    state.store.copies = SpanCopies()
+    reads: list[int] = []
+    piece = Segment.piece
+
+    def noted(own: Segment, ordinal: int) -> Piece:
+        reads.append(ordinal)
+        return piece(own, ordinal)
+
+    monkeypatch.setattr(Segment, "piece", noted)
+    assert walk(state, (b"key 2", b"key 4"), columns=True) == expected
+    assert not reads
+    assert len(walk(state, (b"key 2", None), columns=True)) > MANY // 4
+    assert set(reads) == {0, 1, 2}, "a larger copy is not sorted"
+
+
 def test_copies_have_bounded_memory(log: Lineages, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(log, 6)
     (state,) = log.ranges
@@ -213,7 +243,10 @@ def test_a_copy_that_grows_beyond_the_bound_is_given_up(
     assert len(page.seqs) == 10
 
 
-def test_an_order_that_leads_to_other_entries_is_damage(log: Lineages) -> None:
+def test_an_order_that_leads_to_other_entries_is_damage(
+    log: Lineages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span_copies, "_SORTED_MAX", 0)
     fill(log, 8)
     (state,) = log.ranges
     state.read_span(b"", None, 1, limit=10, bytes_max=1 << 20, columns=True)
