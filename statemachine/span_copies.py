@@ -4,8 +4,8 @@ A segment has its entries in the order of key, so a read in the order of seq nee
 each entry, and decodes blocks again and again once they exceed the cache. A reader that goes on
 where it ended, or wants as many entries as there are blocks, is served from a copy: the columns of
 all blocks of its span, decoded once, and the order of seq. Then an entry costs a copy of its bytes,
-and no Python. A copy of few entries is sorted by seq; for a larger one, sorting would hold the loop
-too long, and the segment has the order of all of its entries.
+and no Python. A copy of few entries has an order of its own. To sort a larger copy would hold the
+loop too long, so its order is that of the segment, which has the places of all entries.
 
 A copy is made in many turns, and used once it is whole. All copies together have a bound; a copy
 that a reader still uses does not go for another. A read without a copy goes on block by block. The
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 BYTES_MAX: Final = 128 * limits.MIB
 """The memory of all copies of a node: a segment as large as a memtable makes it, and a half."""
-_ENTRY_BYTES: Final = 8 * 8
-"""The memory of the numbers of an entry, and of its place in the order of seq."""
+_ENTRY_BYTES: Final = 6 * 8
+"""The memory of the numbers of an entry."""
+_PLACE_BYTES: Final = 2 * 8
+"""The memory of the place of an entry, in a copy that has an order of its own."""
 _HEADER_BYTES: Final = 100
 """The memory of a header, or of a map of headers, besides its bytes."""
 _SMALL_BYTES: Final = limits.MIB
@@ -49,8 +51,9 @@ _HEADERS_COST: Final = 512
 _PIECE_COST: Final = 32 * limits.KIB
 """The cost of looking for the entries of a span among those of a piece."""
 _SORTED_MAX: Final = 32_768
-"""The most entries of a copy that is sorted by itself: 2 ms. A Kafka partition is a small part of
-its range's entries, and each piece of the segment's order has entries of all of them."""
+"""The most entries of a copy with an order of its own: to sort them takes 2 ms. A Kafka partition
+may be a small part of the entries of its range, and each piece of the segment's order has entries
+of all partitions."""
 _SORT_COST: Final = 32
 """The cost of an entry of a copy that is sorted."""
 _FREED: Final = 8_192
@@ -165,7 +168,14 @@ def touches_all(segment: Segment, ranks: range, page: Page) -> bool:
 def _size(segment: Segment, ranks: range) -> int:
     """Return about how much memory a copy takes."""
     footer = segment.footer
-    return footer.data_bytes * len(ranks) // footer.entries + _ENTRY_BYTES * len(ranks)
+    return footer.data_bytes * len(ranks) // footer.entries + _numbers_bytes(len(ranks), ranks)
+
+
+def _numbers_bytes(count: int, ranks: range) -> int:
+    """Return the memory of the numbers of so many entries, and of the order of those with these
+    ranks."""
+    places = len(ranks) if len(ranks) <= _SORTED_MAX else 0
+    return _ENTRY_BYTES * count + _PLACE_BYTES * places
 
 
 class _Copy:
@@ -181,7 +191,7 @@ class _Copy:
         count = stop - self._base
         self._at = 0
         self._order: Numbers | None = None
-        """The positions of the entries by seq, of a whole copy that is sorted by itself."""
+        """The positions of the entries by seq, where the copy has an order of its own."""
         self._sorted_seqs: Numbers = np.empty(0, np.int64)
         """Their seqs in this order."""
         self._seqs: Numbers = np.empty(count, np.int64)
@@ -211,7 +221,7 @@ class _Copy:
     def grown(self) -> int:
         """The memory that the copy takes by now."""
         texts = len(self._keys) + len(self._values)
-        return texts + self.extra + _ENTRY_BYTES * len(self._seqs)
+        return texts + self.extra + _numbers_bytes(len(self._seqs), self._ranks)
 
     def step(self, store: "SegmentStore", segment: Segment) -> bool:
         """Decode a block; return whether the copy was whole before. Raises as `SpanCopies.of`."""

@@ -251,8 +251,8 @@ class Watcher(Idle):
         await asyncio.sleep(_PAUSE_S)
 
     async def drain(self) -> None:
-        """Ask for both until both are answered. On a slow machine faults can last so long that no
-        earlier question was answered."""
+        """Ask for watermarks until an answer comes, and for committed offsets. On a slow machine
+        the faults can last so long that no earlier question got an answer."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DRAIN_S
         asks = {"offsets": ({}, self._ends), "committed": ({"group": GROUP}, self._committed)}

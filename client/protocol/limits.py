@@ -202,6 +202,9 @@ producer_requests_in_flight_max: Final = 5
 request_batches_max: Final = 256
 """Batches of one append request, with at most `batch_bytes_max` together; each has its own
 outcome."""
+ordered_batches_max: Final = 16
+"""A range applies the batches of a request with up to so many batches behind all earlier batches of
+the same producers. In a larger request, this holds for the producer of the first batch."""
 producers_per_range_max: Final = 100_000
 remembered_numbers_max: Final = 1_000_000
 """Record numbers of a range that were applied and not settled by their producers; above this the

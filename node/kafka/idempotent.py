@@ -38,7 +38,7 @@ from ...client.routing import Range
 from ...partitions import grants
 from . import codes
 from .batches import Batch
-from .joined_appends import BYTES_MAX, JoinedAppends, Outcome
+from .joined_appends import JoinedAppends, NumberedBatch, Outcome
 from .recent_batches import RecentBatches
 from .record_columns import Packed
 from .refused import Refused
@@ -93,11 +93,7 @@ class _Sent(NamedTuple):
 
     topic: Topic
     partition: int
-    data: bytes
-    size: int
-    """Bytes of the batch, packed or unpacked: the greater number."""
-    records: int
-    grant: bytes | None
+    batch: NumberedBatch
     deadline: float
 
 
@@ -146,7 +142,8 @@ class Idempotent:
         await self._room.take(len(data))
         before = self._last.get(key)
         size = max(len(data), entries.size)
-        sent = _Sent(topic, partition, data, size, entries.count, grant, deadline)
+        packed = NumberedBatch(data, size, entries.count, grant)
+        sent = _Sent(topic, partition, packed, deadline)
         task = self._last[key] = asyncio.create_task(self._append(sent, before))
 
         def done(ended: "asyncio.Task[Place]") -> None:
@@ -187,18 +184,15 @@ class Idempotent:
     async def _attempt(self, sent: _Sent, attempts: Attempts) -> tuple[Outcome, Range]:
         """Send the batch and return its outcome, and the range. Raises the errors of an append.
 
-        The first attempt of a small batch goes with others, to the range that this node knows."""
+        The first attempt goes with others, to the range that this node knows."""
         routes, key, now = sent.topic.routes, prefix(sent.partition), self._cluster.now()
         known = routes.table.find(key)
-        if known is not None and not attempts.failures and sent.size <= BYTES_MAX:
+        if known is not None and not attempts.failures:
             until = attempts.attempt_deadline(now)
-            joined = self._joined.append(
-                known, sent.data, sent.size, sent.records, sent.grant, until
-            )
-            return await joined, known
+            return await self._joined.append(routes, known, sent.batch, until)
         body = {
-            "batches": [sent.data], "timeout_ms": milliseconds(max(0.001, sent.deadline - now)),
-            "grant": sent.grant,
+            "batches": [sent.batch.data], "grant": sent.batch.grant,
+            "timeout_ms": milliseconds(max(0.001, sent.deadline - now)),
         }  # fmt: skip
         answer, known = await self._cluster.call(
             routes, key, APPEND, body, deadline=sent.deadline, attempts=attempts

@@ -1,12 +1,16 @@
 """Appends to one range, joined in few requests.
 
 Some Kafka clients send the batch of each partition in a request of its own, so a hundred batches
-come for the partitions of a range. A request to the range, and the Raft entry that comes of it,
-costs more than such a batch. So batches for a range under the same grant go together: those of a
-turn of the loop, and, while `_UNDER_WAY_BYTES` of earlier ones are under way, those that come until
-one of them is answered. This is group commit (Gray and Reuter 1993, 11.4), clocked by the answers
-as Nagle's algorithm is (RFC 896): under a small load no batch waits for an answer. Batches keep
-their order, and each has a result of its own.
+come for the partitions of a range. A request to the range, and the Raft entry of the request, cost
+more than such a batch. So the batches of a turn of the loop for a range go together, under one
+grant. While many bytes are under way to the range, the next batches wait until fewer are, and then
+go together. This is group commit (Gray and Reuter 1993, 11.4), clocked by the answers as Nagle's
+algorithm is (RFC 896). The batches of a range keep their order, and each batch has a result of its
+own.
+
+A batch under a grant does not wait: a grant is for one producer and one partition, and such a batch
+would wait for its own predecessors alone. A batch that is large, or has little time left, goes
+alone, behind the batches that wait.
 
 A request that fails may have appended some of its batches. Each batch then goes alone: the range
 may have split meanwhile, and the numbers of the producer make a repetition safe (S8).
@@ -16,47 +20,87 @@ import asyncio
 from collections import Counter
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from ...client.cluster import Cluster
+from ...client.cluster import Cluster, LogRoutes
 from ...client.durations import milliseconds
 from ...client.protocol import limits
 from ...client.protocol.appends import APPEND
 from ...client.protocol.errors import LognodeError, RemoteProtocolError, bare
 from ...client.routing import Range
 
-BYTES_MAX: Final = 512 * limits.KIB
-"""Bytes of a request, packed or unpacked."""
-_UNDER_WAY_BYTES: Final = 64 * limits.KIB
-"""Bytes of the requests under way to a range from which on further batches wait for an answer."""
+_BYTES_MAX: Final = 512 * limits.KIB
+"""Bytes of the batches of a request, packed or unpacked."""
+_SMALL_BYTES: Final = 64 * limits.KIB
+"""With this many bytes under way to a range, further batches wait. A request up to this size may
+have any number of batches: the range takes such a request in one step."""
 _WAIT_S: Final = 0.25
-"""How long batches wait for an answer at most: a range that does not answer, or a leader that is
-gone, costs the batches behind it no more of their time."""
+"""The longest time that a batch waits before it is sent."""
+_LEAST_S: Final = 1.0
+"""A batch with less time than this goes alone: its deadline would end the request of others."""
 
 Outcome = dict[str, Any] | LognodeError
 """The result of a batch, or the error of its request."""
-_Key = tuple[Range, bytes | None]
-"""A range and a grant."""
+_Line = tuple[int, int, bytes | None]
+"""A range, its generation, and a grant."""
+
+
+class Attempt(NamedTuple):
+    """The outcome of a batch, and the range as it was known when the batch was sent."""
+
+    outcome: Outcome
+    asked: Range
+
+
+class NumberedBatch(NamedTuple):
+    """A batch of a producer, packed."""
+
+    data: bytes
+    size: int
+    """Bytes of the batch, packed or unpacked: the greater number."""
+    records: int
+    grant: bytes | None
 
 
 @dataclass(slots=True)
 class _Joined:
-    """Batches that go together. `timer` sends them, at the end of the turn or later."""
+    """Batches that go together to the range of a key."""
 
+    routes: LogRoutes
+    known: Range
     deadline: float
-    timer: asyncio.Handle
+    timer: asyncio.Handle | None = None
+    """Sends the batches at the end of the turn, or later."""
     batches: list[bytes] = field(default_factory=list)
-    waiting: list["asyncio.Future[Outcome]"] = field(default_factory=list)
+    waiting: list["asyncio.Future[Attempt]"] = field(default_factory=list)
     size: int = 0
     records: int = 0
 
-    def has_room(self, size: int, records: int) -> bool:
-        """Return whether a batch of so many bytes and records may join."""
+    def has_room(self, batch: NumberedBatch) -> bool:
+        """Return whether a batch may join."""
+        size = self.size + batch.size
+        is_small = size <= _SMALL_BYTES
+        most = limits.request_batches_max if is_small else limits.ordered_batches_max
         return (
-            self.size + size <= BYTES_MAX
-            and self.records + records <= limits.request_records_max
-            and len(self.batches) < limits.request_batches_max
+            size <= _BYTES_MAX
+            and self.records + batch.records <= limits.request_records_max
+            and len(self.batches) < most
         )
+
+    def add(self, batch: NumberedBatch, deadline: float) -> "asyncio.Future[Attempt]":
+        """Add a batch; return what has its outcome."""
+        attempt: asyncio.Future[Attempt] = asyncio.get_running_loop().create_future()
+        self.deadline = min(self.deadline, deadline)
+        self.batches.append(batch.data)
+        self.waiting.append(attempt)
+        self.size += batch.size
+        self.records += batch.records
+        return attempt
+
+    def asked(self) -> Range:
+        """Return the range as it is known by now: it may have another leader."""
+        found = self.routes.table.find(self.known.start)
+        return found if found is not None and _same(found, self.known) else self.known
 
 
 class JoinedAppends:
@@ -64,68 +108,70 @@ class JoinedAppends:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._open: dict[_Key, _Joined] = {}
+        self._open: dict[_Line, _Joined] = {}
         """The batches that are not sent yet."""
-        self._under_way: Counter[_Key] = Counter()
+        self._under_way: Counter[_Line] = Counter()
         """Bytes of the requests that are not answered yet."""
         self._requests: set[asyncio.Task[None]] = set()
 
     def append(
-        self, known: Range, data: bytes, size: int, records: int, grant: bytes | None,
-        deadline: float,
-    ) -> "asyncio.Future[Outcome]":  # fmt: skip
-        """Send a batch of at most `BYTES_MAX` bytes to a range with the next request; return its
-        outcome. The request ends at the first deadline of its batches."""
-        loop, key = asyncio.get_running_loop(), (known, grant)
-        joined = self._open.get(key)
-        if joined is not None and not joined.has_room(size, records):
-            self._send(key, joined)
+        self, routes: LogRoutes, known: Range, batch: NumberedBatch, deadline: float
+    ) -> "asyncio.Future[Attempt]":
+        """Send a batch to a range of a log with the next request; return its outcome. The request
+        ends at the first deadline of its batches."""
+        line = known.range_id, known.generation, batch.grant
+        is_alone = batch.size > _BYTES_MAX or deadline - self._cluster.now() < _LEAST_S
+        joined = self._open.get(line)
+        if joined is not None and (is_alone or not joined.has_room(batch)):
+            self._send_open(line)
             joined = None
+        if is_alone:
+            alone = _Joined(routes, known, deadline)
+            attempt = alone.add(batch, deadline)
+            self._send(line, alone)
+            return attempt
         if joined is None:
-            joined = self._open[key] = _Joined(deadline, self._later(loop, key))
-        outcome: asyncio.Future[Outcome] = loop.create_future()
-        joined.deadline = min(joined.deadline, deadline)
-        joined.batches.append(data)
-        joined.waiting.append(outcome)
-        joined.size += size
-        joined.records += records
-        return outcome
+            joined = self._open[line] = _Joined(routes, known, deadline, self._later(line))
+        return joined.add(batch, deadline)
 
-    def _later(self, loop: asyncio.AbstractEventLoop, key: _Key) -> asyncio.Handle:
-        if self._under_way[key] >= _UNDER_WAY_BYTES:
-            return loop.call_later(_WAIT_S, self._send_open, key)
-        return loop.call_soon(self._send_open, key)
+    def _later(self, line: _Line) -> asyncio.Handle:
+        loop, (*_, grant) = asyncio.get_running_loop(), line
+        if grant is None and self._under_way[line] >= _SMALL_BYTES:
+            return loop.call_later(_WAIT_S, self._send_open, line)
+        return loop.call_soon(self._send_open, line)
 
-    def _send_open(self, key: _Key) -> None:
-        joined = self._open.get(key)
+    def _send_open(self, line: _Line) -> None:
+        """Send the batches that wait."""
+        joined = self._open.pop(line, None)
         if joined is not None:
-            self._send(key, joined)
+            assert joined.timer is not None
+            joined.timer.cancel()
+            self._send(line, joined)
 
-    def _send(self, key: _Key, joined: _Joined) -> None:
-        del self._open[key]
-        joined.timer.cancel()
-        self._under_way[key] += joined.size
-        task = asyncio.create_task(self._request(key, joined))
+    def _send(self, line: _Line, joined: _Joined) -> None:
+        self._under_way[line] += joined.size
+        task = asyncio.create_task(self._request(line, joined))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
-    def _answered(self, key: _Key, size: int) -> None:
-        """Note that a request is no longer under way; send what waited for this."""
-        self._under_way[key] -= size
-        if self._under_way[key] < _UNDER_WAY_BYTES:
-            self._send_open(key)
-        if not self._under_way[key]:
-            del self._under_way[key]
+    def _answered(self, line: _Line, size: int) -> None:
+        """Note that a request is no longer under way; send what waits, if that was much."""
+        self._under_way[line] -= size
+        if self._under_way[line] < _SMALL_BYTES:
+            self._send_open(line)
+        if not self._under_way[line]:
+            del self._under_way[line]
 
-    async def _request(self, key: _Key, joined: _Joined) -> None:
+    async def _request(self, line: _Line, joined: _Joined) -> None:
         """Make one attempt, and tell all who wait."""
-        known, grant = key
+        *_, grant = line
+        asked = joined.asked()
         left_s = max(0.001, joined.deadline - self._cluster.now())
         body = {"batches": joined.batches, "timeout_ms": milliseconds(left_s), "grant": grant}
         outcomes: list[Outcome] = []
         try:
             answer = await self._cluster.ask(
-                known, APPEND, body, joined.deadline, node=self._cluster.target(known)
+                asked, APPEND, body, joined.deadline, node=self._cluster.target(asked)
             )
             outcomes = list(answer["results"])
             if len(outcomes) != len(joined.waiting):
@@ -137,13 +183,26 @@ class JoinedAppends:
             # Each caller may change the outcome of its own error.
             outcomes = [bare(copy(error)) for _ in joined.waiting]
         except asyncio.CancelledError:
-            self._open.pop(key, None)  # the node stops: nothing more is sent
+            self._drop(line)  # the node stops
             raise
         finally:
             for each, outcome in zip(joined.waiting, outcomes, strict=False):
                 if not each.done():
-                    each.set_result(outcome)
+                    each.set_result(Attempt(outcome, asked))
             for each in joined.waiting:
                 each.cancel()  # after an error of the program, nothing was told
-            # Now: those who were told of a new leader look for it before the next request goes.
-            self._answered(key, joined.size)
+            # Last: a caller that is told of another leader notes the leader before more is sent.
+            self._answered(line, joined.size)
+
+    def _drop(self, line: _Line) -> None:
+        """Send nothing of what waits."""
+        joined = self._open.pop(line, None)
+        if joined is not None:
+            assert joined.timer is not None
+            joined.timer.cancel()
+            for each in joined.waiting:
+                each.cancel()
+
+
+def _same(one: Range, other: Range) -> bool:
+    return (one.range_id, one.generation) == (other.range_id, other.generation)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Generator, Hashable, Iterable
+from collections.abc import AsyncIterator, Collection, Generator, Hashable, Iterable
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -79,18 +79,28 @@ class InOrder:
         """Whether all work is done."""
         return not self._last
 
-    async def stepped(self, key: Hashable, steps: Generator[None, None, T]) -> T:
-        """Do the work that comes in steps and return its result."""
-        before = self._last.get(key)
-        end = self._last[key] = asyncio.get_running_loop().create_future()
+    async def stepped(self, keys: Collection[Hashable], steps: Generator[None, None, T]) -> T:
+        """Do the work that comes in steps and return its result. The work has its place in the
+        order of each of its keys."""
+        befores = {self._last[key] for key in keys if key in self._last}
+        end = asyncio.get_running_loop().create_future()
+        self._last.update(dict.fromkeys(keys, end))
         try:
-            if before is not None:
+            for before in befores:
                 await asyncio.shield(before)
             return await stepped(steps)
         finally:
-            if self._last[key] is end:
-                del self._last[key]
-            if before is None or before.done():
-                end.set_result(None)
-            else:  # this work was cancelled: the next piece waits for the piece before
-                before.add_done_callback(lambda _: end.set_result(None))
+            for key in keys:
+                if self._last.get(key) is end:
+                    del self._last[key]
+            _end_after(befores, end)
+
+
+def _end_after(befores: Iterable["asyncio.Future[None]"], end: "asyncio.Future[None]") -> None:
+    """Set the end of a piece of work. If the work was cancelled, the next piece waits for the
+    pieces before."""
+    left = [before for before in befores if not before.done()]
+    if left:
+        left[0].add_done_callback(lambda _: _end_after(left[1:], end))
+    else:
+        end.set_result(None)

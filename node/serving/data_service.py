@@ -170,10 +170,11 @@ class DataService:
         if self._in_order.idle and sum(map(len, batches)) <= _SMALL_BYTES:
             waiting = _append_small(replica, batches, allowed, payer)
         if waiting is None:
-            first = _opened(batches[0])
-            producer = first.producer if isinstance(first, PackedBatch) else 0
-            steps = _append_steps(replica, first, batches[1:], allowed, payer)
-            waiting = await self._in_order.stepped((replica.gid, producer), steps)
+            few = len(batches) if len(batches) <= limits.ordered_batches_max else 1
+            first = list(map(_opened, batches[:few]))
+            keys = {(replica.gid, each.producer) for each in first if isinstance(each, PackedBatch)}
+            steps = _append_steps(replica, first, batches[few:], allowed, payer)
+            waiting = await self._in_order.stepped(keys, steps)
         if traces is not None and trace is not None:
             traces.waits(trace, waiting)
         results: list[Body] = []
@@ -392,7 +393,7 @@ def _append_small(
 
 def _append_steps(
     replica: RangeReplica,
-    first: PackedBatch | LognodeError,
+    first: Sequence[PackedBatch | LognodeError],
     others: Sequence[bytes],
     allowed: Allowed | None,
     payer: Payer | None,
@@ -401,7 +402,7 @@ def _append_steps(
 
     Raises LimitExceeded before any column of any batch is unpacked.
     """
-    opened = [first]
+    opened = [*first]
     for data in others:
         opened.append(_opened(data))
         yield

@@ -213,10 +213,10 @@ def test_work_of_one_key_is_done_in_order_also_when_some_of_it_is_cancelled() ->
             return name
 
         tasks = [
-            asyncio.create_task(in_order.stepped("k", steps(name, turns)))
+            asyncio.create_task(in_order.stepped(["k"], steps(name, turns)))
             for name, turns in (("a", 3), ("b", 2), ("c", 2), ("d", 0))
         ]
-        other = asyncio.create_task(in_order.stepped("other", steps("other", 0)))
+        other = asyncio.create_task(in_order.stepped(["other"], steps("other", 0)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         tasks[1].cancel()
@@ -227,6 +227,61 @@ def test_work_of_one_key_is_done_in_order_also_when_some_of_it_is_cancelled() ->
         assert not in_order._last
 
     asyncio.run(main())
+
+
+def test_work_of_several_keys_has_its_place_in_the_order_of_each() -> None:
+    async def main() -> None:
+        in_order, done = InOrder(), []
+
+        def steps(name: str, turns: int) -> Generator[None, None, None]:
+            for _ in range(turns):
+                time.sleep(0.003)  # longer than a slice
+                yield
+            done.append(name)
+
+        works = [("a", 3), ("b", 2), ("ab", 2), ("ac", 1), ("b", 0), ("c", 0), ("d", 0)]
+        tasks = [
+            asyncio.create_task(in_order.stepped(set(keys), steps(f"{keys}{at}", turns)))
+            for at, (keys, turns) in enumerate(works)
+        ]
+        for _ in range(2):
+            await asyncio.sleep(0)
+        tasks[2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert done[0] == "d6"
+        for key in "abc":
+            of_key = [name for name in done if key in name[:-1]]
+            assert of_key == sorted(of_key, key=lambda name: int(name[-1])), done
+        assert len(done) == len(works) - 1
+        assert not in_order._last
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("count", [2, limits.ordered_batches_max])
+def test_S4_a_later_request_overtakes_no_batch_of_an_earlier_one(
+    tmp_path: Path, count: int
+) -> None:
+    """A large request of several producers is checked in steps, and a small one is not."""
+
+    async def test(service: DataService, replica: RangeReplica) -> None:
+        values: list[bytes | None] = [b"v" * 1_000] * 60
+        keys = [b"key %d" % n for n in range(60)]
+        several = [
+            encode_batch(keys, values, producer=1 + n, epoch=1, low=1, numbers=1)
+            for n in range(count)
+        ]
+        last = encode_batch([b"key"], [b"v"], producer=count, epoch=1, low=1, numbers=61)
+        tasks = [
+            asyncio.create_task(service.append(request(*several))),
+            asyncio.create_task(service.append(request(last))),
+        ]
+        first, second = [(await task)["results"] for task in tasks]
+        assert [each["status"] for each in first] == ["ok"] * count
+        assert second[0]["status"] == "ok", second
+        assert second[0]["first_seq"] == 60 * count + 1
+
+    served(tmp_path, test)
 
 
 def test_work_that_raises_lets_the_next_go_on() -> None:
@@ -242,7 +297,7 @@ def test_work_that_raises_lets_the_next_go_on() -> None:
             return 5
 
         results = await asyncio.gather(
-            in_order.stepped("k", bad()), in_order.stepped("k", good()), return_exceptions=True
+            in_order.stepped(["k"], bad()), in_order.stepped(["k"], good()), return_exceptions=True
         )
         assert isinstance(results[0], ValueError)
         assert results[1] == 5
