@@ -251,8 +251,8 @@ class Watcher(Idle):
         await asyncio.sleep(_PAUSE_S)
 
     async def drain(self) -> None:
-        """Ask for watermarks until an answer comes, and for committed offsets. On a slow machine
-        the faults can last so long that no earlier question got an answer."""
+        """Ask for the watermarks and the committed offsets until both questions have an answer. On
+        a slow machine the faults can leave every earlier question without an answer."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _DRAIN_S
         asks = {"offsets": ({}, self._ends), "committed": ({"group": GROUP}, self._committed)}

@@ -2,9 +2,9 @@
 
 Some Kafka clients send the batch of each partition in a request of its own, so a hundred batches
 come for the partitions of a range. A request to the range, and the Raft entry of the request, cost
-more than such a batch. So the batches of a turn of the loop for a range go together, under one
-grant. While many bytes are under way to the range, the next batches wait until fewer are, and then
-go together. This is group commit (Gray and Reuter 1993, 11.4), clocked by the answers as Nagle's
+more than such a batch. So the batches for a range that come in one turn of the loop, under one
+grant, go together. While many bytes are under way to the range, the next batches wait, and then go
+together. This is group commit (Gray and Reuter 1993, 11.4), clocked by the answers as Nagle's
 algorithm is (RFC 896). The batches of a range keep their order, and each batch has a result of its
 own.
 
