@@ -20,7 +20,10 @@ from .metadata import Metadata
 from .model import Descriptor, Lineage, Operation
 
 LITTLE_BYTES = 128 * limits.KIB
-"""The most that a member should leave in memory for the flush at the seal, while appends wait."""
+"""The most that a member should leave in memory for the flush at the seal, while appends wait.
+
+The first flush of a node begins the builder process, which takes much longer than to build a small
+file. So that flush comes ahead of the seal, whatever is in memory."""
 TAIL_BYTES = limits.MIB
 """A member that is ready for the seal and waits for other members flushes again above this size."""
 
@@ -104,6 +107,8 @@ class Local:
     how each input ended."""
     prepared_effects: Mapping[tuple[int, Gid], bytes] = field(default_factory=dict)
     """The hash of what the entries did, for the same operations and inputs."""
+    builds_at_once: bool = True
+    """Whether a builder process of this node waits for work."""
 
 
 Source = Literal["own", "recovered", "prepared", "peers"]
@@ -397,7 +402,7 @@ def _copy_ahead(operation: Operation, local: Local, found: list[Duty]) -> None:
     for gid in operation.inputs:
         done = (operation.operation_id, gid) in local.copied
         held = local.replicas.get(gid)
-        tail_bytes = TAIL_BYTES if done else LITTLE_BYTES
+        tail_bytes = TAIL_BYTES if done else LITTLE_BYTES if local.builds_at_once else 0
         if not done if held is None else held.memtable_bytes > tail_bytes:
             found.append(Copy(gid, operation.operation_id))
             ready &= done  # one is enough: under load the memtable grows during a flush

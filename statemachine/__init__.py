@@ -18,9 +18,9 @@ exactly its last index. A process of its own builds it into an immutable segment
 Modules
 
 - Commands: `commands` encodes entries, and `forms` checks parts of them; `range_state` is the state
-  machine itself; `admission` holds the checks of a leader before it proposes; `effects` hashes the
-  effects of entries; `refusals` are replies; `unknown` stops a replica at a command of a newer
-  program; `rules` has the limits of each feature level.
+  machine itself; `admission` holds the checks of a leader before it proposes; `state_hash` hashes
+  entries, and `effects` their effects; `refusals` are replies; `unknown` stops a replica at a
+  command of a newer program; `rules` has the limits of each feature level.
 - Idempotence: `producers`, `producer_row`, `producer_capture`, `number_runs`, `number_blocks`,
   `late_numbers`.
 - Restores of backups: `restored` applies their commands, `sparse_memtable` holds their entries.

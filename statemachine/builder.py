@@ -55,6 +55,8 @@ class Builder:
         self._patience_s = patience_s
         self._hung = 0
         """The number of consecutive builds that hung."""
+        self.is_ready = False
+        """Whether the process has answered, and was not ended since."""
 
     def build(
         self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True,
@@ -86,12 +88,14 @@ class Builder:
             path.unlink(missing_ok=True)
             raise Unavailable(f"the builder process ended: {error or 'no answer'}") from None
         self._hung = 0
+        self.is_ready = True
         if answer[0] != "ok":
             raise Unavailable(f"building the segment failed: {answer[1]}")
         return SegmentInfo(*answer[1])
 
     def stop(self) -> None:
         """End the process, if there is one."""
+        self.is_ready = False
         process, self._process = self._process, None
         if process is None:
             return

@@ -8,7 +8,6 @@ same way; such a batch never stops a replica (x22).
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import chain, compress, filterfalse
 from typing import Any, NamedTuple, overload
 
@@ -41,12 +40,12 @@ from .segments import SegmentStore
 from .shared_files import Shares
 from .sources import Source
 from .sparse_memtable import SparseMemtable
+from .state_hash import BEGIN, following
 from .tails import TABLE, Tails
 from .turn_limits import LOOKUP_COST
 from .unknown import UnknownCommandError
 
 Reply = dict[str, Any]
-_HASH_BYTES = 16
 _FIRST_INDEX = 1
 """The first index of each generation."""
 _POSITIONS = tuple(range(limits.batch_records_max))
@@ -202,7 +201,7 @@ class RangeState(BandReads):
         self.applied_index = base.applied_index
         self.applied_term = base.applied_term
         self.next_seq: int = tables.get("next_seq", 1)
-        self.state_hash: bytes = tables.get("hash", bytes(_HASH_BYTES))
+        self.state_hash: bytes = tables.get("hash", BEGIN)
         begins = base.applied_index == _FIRST_INDEX
         self.effects = Effects(tables.get("effects", b""), base.applied_index, begins=begins)
         """The running hash of the effects of entries."""
@@ -273,10 +272,7 @@ class RangeState(BandReads):
         self.applied_index, self.applied_term = index, term
         if self.sealed is not None:
             return Applied(self._void(command))  # entries after the seal are void (x2.16)
-        digest = blake2b(self.state_hash, digest_size=_HASH_BYTES)
-        digest.update(b"%d %d " % (index, term))
-        digest.update(command)
-        self.state_hash = digest.digest()
+        self.state_hash = following(self.state_hash, index, term, command, sha_2=self.rules.sha_2)
         decoded = ahead.command
         if isinstance(decoded, CorruptData):
             return Applied((_refusal(decoded),))
@@ -333,7 +329,7 @@ class RangeState(BandReads):
             self.position_moves += 1
             answer = groups_apply.apply(
                 self.groups, command, next_seq=self.next_seq, log_ms=self.last_timestamp_ms,
-                rules=rules.of_level(self.level),
+                rules=self.rules,
             )  # fmt: skip
             return answer, groups_apply.told(self.groups, command)
         if self.groups:
@@ -349,7 +345,8 @@ class RangeState(BandReads):
     def _raise_level(self, level: int) -> None:
         """Apply the rules of this level from now on."""
         self.level = level
-        self.removal.rules = self.producers.rules = self.cursors.rules = rules.of_level(level)
+        self.rules = rules.of_level(level)
+        self.removal.rules = self.producers.rules = self.cursors.rules = self.rules
 
     def _note(self, effects: Sequence[Any]) -> None:
         """Hash the effects of an entry, along with values that follow from all entries."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from ..client.protocol.invariants import invariant
 from ..client.protocol.levels import LEVEL_MIN
@@ -20,9 +20,8 @@ from .leases import Lease
 from .producers import Table, united_rows
 from .range_state import Base
 from .spans import Span
+from .state_hash import BEGIN, HASH_BYTES
 from .union_rows import Rows, beside, common_places
-
-_HASH_BYTES: Final = 16
 
 
 class Parent(NamedTuple):
@@ -81,7 +80,7 @@ def united(parents: Sequence[Parent], index: int, term: int) -> Base:
             **({"groups": groups} if groups else {}),
             "next_seq": max(each.get("next_seq", 1) for each in tables),
             "last_timestamp_ms": max(each.get("last_timestamp_ms", 0) for each in tables),
-            "hash": united_hash([each.get("hash", bytes(_HASH_BYTES)) for each in tables]),
+            "hash": united_hash([each.get("hash", BEGIN) for each in tables]),
             "sealed": None,
             "producers": reduce(united_rows, map(_producers, parents)).rows,
             "removal": _removal(parents),
@@ -100,7 +99,7 @@ def _tails(parents: Sequence[Parent]) -> dict[str, Any]:
 
 def united_hash(hashes: Iterable[bytes]) -> bytes:
     """Return the first running hash of a range, from its parents' hashes in the order of keys."""
-    return blake2b(b"".join(hashes), digest_size=_HASH_BYTES).digest()
+    return blake2b(b"".join(hashes), digest_size=HASH_BYTES).digest()
 
 
 def _rows(parent: Parent) -> Rows:

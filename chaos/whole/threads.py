@@ -86,6 +86,7 @@ class SimBuilder(Builder):
         self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True,
         value_gain: int = limits.value_gain,
     ) -> SegmentInfo:  # fmt: skip
+        self.is_ready = True
         try:
             return build(path, first_seq, sources, value_gain=value_gain)
         except Exception as error:  # the child tells its parent of any error

@@ -204,6 +204,7 @@ class DutyRunner:
             copied=self._copied,
             prepared=own.ends,
             prepared_effects=own.effects,
+            builds_at_once=self._flusher.builds_at_once,
         )
 
     def _prepared_end(self, key: str) -> PreparedEnd | None:

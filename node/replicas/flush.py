@@ -62,6 +62,11 @@ class Flusher:
         self._turn = asyncio.Lock()
         self._files = 0
 
+    @property
+    def builds_at_once(self) -> bool:
+        """Whether a builder process waits for work, so that a small file takes milliseconds."""
+        return self._builder.is_ready
+
     async def flush(self, replica: RangeReplica, *, hurried: bool = False) -> None:
         """Flush all entries applied now into segments; return when meta names these durably.
 

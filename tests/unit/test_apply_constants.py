@@ -64,7 +64,7 @@ CONSTANTS = {
     "client.protocol.records._VALUES": 12,
     "statemachine.effects._DIGEST_BYTES": 16,
     "statemachine.range_state._FIRST_INDEX": 1,
-    "statemachine.range_state._HASH_BYTES": 16,
+    "statemachine.state_hash.HASH_BYTES": 16,
     "client.protocol.limits.cursors_max": 256,
     "client.protocol.limits.cursor_spans_max": 4_096,
     "client.protocol.limits.cursor_keys_max": 16_384,

@@ -99,6 +99,19 @@ def test_an_old_member_leaves_little_for_the_seal() -> None:
     assert asked(metadata, 1, replicas={OLD: LEADS}, marks={1: 1}) == [Tell(1, "copied")]
 
 
+def test_L1_no_append_waits_at_the_seal_until_a_builder_process_has_begun() -> None:
+    """The first split of a cluster paused appends for 0.7 s, and on a busy machine for 3 s."""
+    metadata = planned((1, 2, 3), of=a_cluster(3))
+    has = {"replicas": {OLD: LEADS._replace(memtable_bytes=1)}, "marks": {1: 1}}
+    assert asked(metadata, 1, **has, builds_at_once=False) == [Copy(OLD, 1)]
+    assert asked(metadata, 1, **has, builds_at_once=True) == [Tell(1, "copied")]
+    # A builder that ends again and again puts no operation off.
+    flushed = {"builds_at_once": False, "copied": {(1, OLD)}}
+    assert asked(metadata, 1, **has, **flushed) == [Tell(1, "copied")]
+    nothing = {"replicas": {OLD: LEADS}, "marks": {1: 1}}
+    assert asked(metadata, 1, **nothing, builds_at_once=False) == [Tell(1, "copied")]
+
+
 def test_a_leaving_member_flushes_too_and_reports_nothing() -> None:
     """A new member may copy from it, and appends wait while its last entries go to a file."""
     metadata = planned((2, 3, 4), of=a_cluster(4, replicas=3))

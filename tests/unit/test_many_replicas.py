@@ -116,8 +116,9 @@ def longest_look_s() -> float:
 
     async def main() -> None:
         view: Any = SimpleNamespace(metadata=metadata, leader=lambda *_: 1)
+        flusher: Any = SimpleNamespace(builds_at_once=True)
         runner = DutyRunner(
-            node_id=1, host=host, view=view, flusher=UNUSED, fetcher=UNUSED, sync=UNUSED,
+            node_id=1, host=host, view=view, flusher=flusher, fetcher=UNUSED, sync=UNUSED,
             report=UNUSED, room=DiskRoom(1, 0), on_broken=UNUSED,
         )  # fmt: skip
         running = asyncio.ensure_future(runner.run())

@@ -65,6 +65,8 @@ def test_L4_a_bug_in_a_duty_ends_the_node_and_what_may_pass_does_not(
 
     async def main() -> None:
         class Broken:
+            builds_at_once = True
+
             def __getattr__(self, name: str) -> Any:
                 tried.append(name)
                 raise error

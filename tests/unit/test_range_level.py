@@ -13,8 +13,11 @@ from lognode.statemachine.clip import clipped
 from lognode.statemachine.range_state import Base, RangeState
 from lognode.statemachine.received_base import received
 from lognode.statemachine.segments import SegmentStore
+from lognode.statemachine.state_hash import BEGIN, following
 from lognode.statemachine.unite import Parent, united
 from lognode.statemachine.unknown import UnknownCommandError
+
+LEASE = ["lease", b"", None, 0, 1_000]
 
 
 class Member:
@@ -50,11 +53,11 @@ def member(tmp_path: Path) -> Member:
 
 def test_the_rules_of_each_level_are_as_in_every_version() -> None:
     assert [*rules.BY_LEVEL] == [*range(LEVEL_MIN, LEVEL_MAX + 1)]
-    first = (64, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, None, 0, 0, 0, 0, 16)
+    first = (64, 604_800_000, 100_000, 4_096, 100_000, 1_000_000, None, 0, 0, 0, 0, 16, False)
     second = (256, *first[1:])
-    fourth = (*second[:7], 256, 4_096, 16_384, 16, 16)
+    fourth = (*second[:7], 256, 4_096, 16_384, 16, 16, False)
     fifth = (*fourth[:6], 8, *fourth[7:])
-    sixth = (*fifth[:11], 8)
+    sixth = (*fifth[:11], 8, True)
     assert {1: first, 2: second, 3: second, 4: fourth, 5: fifth, 6: sixth} == rules.BY_LEVEL
 
 
@@ -100,6 +103,27 @@ def test_the_effects_of_a_level_are_hashed(member: Member, tmp_path: Path) -> No
         each.do(commands.LEVEL, 2)
     assert member.state.state_hash == deaf.state.state_hash
     assert member.state.effects.to_wire() != deaf.state.effects.to_wire()
+
+
+def test_from_level_6_on_the_entries_after_its_own_are_hashed_by_sha_2(member: Member) -> None:
+    """The level's own entry is hashed as before: members of earlier versions stop there."""
+    state, entry = member.state, commands.proposal(commands.TAKE_LEASE, 1, LEASE)
+    for command, sha_2 in (
+        (entry, False), (commands.proposal(commands.LEVEL, 1, 5), False), (entry, False),
+        (commands.proposal(commands.LEVEL, 1, 6), False), (entry, True),
+    ):  # fmt: skip
+        at, before = state.applied_index + 1, state.state_hash
+        state.apply(at, 1, command)
+        assert state.state_hash == following(before, at, 1, command, sha_2=sha_2)
+
+
+@pytest.mark.parametrize(
+    ("sha_2", "found"),
+    [(False, "9a14f39d07a097fc7783141567a2a294"), (True, "63c004640a622bf5906332b715c3d311")],
+)
+def test_the_hash_of_entries_is_the_same_in_every_version(sha_2: bool, found: str) -> None:
+    first = following(BEGIN, 1, 1, b"command", sha_2=sha_2)
+    assert following(first, 2, 3, b"", sha_2=sha_2).hex() == found
 
 
 def test_a_level_after_the_seal_is_void(member: Member) -> None:
