@@ -56,7 +56,8 @@ _IDS_END: Final = 1 << 49
 _INLINE_BYTES: Final = 64 * limits.KIB
 """A batch of this size is packed at once, within a millisecond; a larger batch takes up to ten."""
 UNDER_WAY_BYTES: Final = 64 * limits.MIB
-"""Bytes of all batches whose outcome is not known yet."""
+"""Bytes of all batches whose outcome is not known yet. A host has half of them, so that a range
+without a majority stops no producers of other ranges on other hosts."""
 
 Stored = tuple[int, int | None]
 """The first offset and the time of a batch."""
@@ -135,12 +136,13 @@ class Idempotent:
             return self._ids.pop(0)
 
     async def begin(
-        self, topic: Topic, partition: int, batch: Batch, entries: Packed, deadline: float
-    ) -> "asyncio.Task[Stored]":
-        """Send a batch, once there is room; the result of the task is its place. Raises Refused,
-        and Unavailable while this node cannot tell the id."""
+        self, topic: Topic, partition: int, batch: Batch, entries: Packed, deadline: float,
+        host: str,
+    ) -> "asyncio.Task[Stored]":  # fmt: skip
+        """Send a batch of a client on this host, once there is room; the result of the task is its
+        place. Raises Refused, and Unavailable while this node cannot tell the id."""
         _check(batch)
-        place = topic.routes.name, partition, batch.producer
+        place = topic.log_id, partition, batch.producer
         now = self._cluster.now()
         numbered = self._recent.note(place, batch.epoch, batch.sequence, now)
         first = numbered.first
@@ -153,7 +155,13 @@ class Idempotent:
             prevs=None if first == start_of(batch.epoch) else [first - 1] + [0] * (batch.count - 1),
         )  # fmt: skip
         data = await asyncio.to_thread(pack) if entries.size > _INLINE_BYTES else pack()
-        await self._room.take(len(data))
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._room.take(len(data), host)
+        except TimeoutError:
+            raise Refused(
+                codes.NOT_ENOUGH_REPLICAS, "the node has no memory for more batches under way"
+            ) from None
         before = self._last.get(place)
         size = max(len(data), entries.size)
         packed = NumberedBatch(data, size, entries.count, grant)
@@ -161,7 +169,7 @@ class Idempotent:
         task = self._last[place] = asyncio.create_task(self._append(sent, before))
 
         def done(ended: "asyncio.Task[Stored]") -> None:
-            self._room.free(len(data))
+            self._room.free(len(data), host)
             if self._last.get(place) is ended:
                 del self._last[place]
             if not ended.cancelled():

@@ -65,7 +65,7 @@ class Memory:
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self.threads = threads
         self.batches = Room(_MEMORY, _MEMORY // 2)
-        self.under_way = Room(UNDER_WAY_BYTES)
+        self.under_way = Room(UNDER_WAY_BYTES, UNDER_WAY_BYTES // 2)
 
 
 class Producing:
@@ -116,7 +116,7 @@ class Producing:
                 if batch.producer >= 0:
                     entries = await self._packed(each.partition, plain, batch.count, keyed=keyed)
                     return await self._idempotent.begin(
-                        topic, each.partition, batch, entries, deadline
+                        topic, each.partition, batch, entries, deadline, host
                     )
                 columns = await self._columns(each.partition, plain, batch.count, keyed=keyed)
                 sender = await topic.sender(len(columns), deadline)

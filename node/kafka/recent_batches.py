@@ -28,8 +28,8 @@ PAUSE_S: Final = 3_600.0
 """After a pause of this length, no earlier batch of a pair is under way any more."""
 _EPOCH_BITS: Final = 32
 
-Place = tuple[str, int, int]
-"""Topic, partition and producer."""
+Place = tuple[int | None, int, int]
+"""The id of the log, the partition and the producer. A topic that is made anew has another id."""
 
 
 class Numbered(NamedTuple):

@@ -636,6 +636,12 @@ def test_S8_sequences_begin_at_0_again_after_2_31_records(
     assert [int(entry.value or b"") for entry in log.snapshot().read()] == [
         end - 3, end - 3, end - 1, end - 1, 1, 1, 3, 3, 5, 5
     ]  # fmt: skip
+    client.delete_log("turns")
+    create(client, "turns", 1)
+    with Raw(kafka) as raw:  # a topic that was made anew knows no producer
+        testing.eventually(lambda: send(raw, 7) == (codes.NONE, 1), what="the node knows the topic")
+        assert send(raw, 11)[0] == codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert send(raw, 9) == (codes.NONE, 3)
 
 
 def test_a_host_whose_requests_never_arrive_does_not_stop_others(

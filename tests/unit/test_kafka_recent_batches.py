@@ -14,7 +14,7 @@ from lognode.node.kafka.recent_batches import (
     start_of,
 )
 
-PLACE = ("topic", 0, 1)
+PLACE = (7, 0, 1)
 
 
 def test_the_last_batches_may_come_again() -> None:
@@ -26,10 +26,10 @@ def test_the_last_batches_may_come_again() -> None:
         assert found[:2] == (first, max(1, wanted))
     assert recent.note(PLACE, 0, firsts[4] - 1, 0.0).oldest == firsts[3], "a batch comes again"
     assert recent.note(PLACE, 0, firsts[1] - 1, 0.0).oldest == firsts[1], "one of long ago"
-    assert recent.note(("topic", 1, 1), 0, 70_000, 0.0).oldest == 70_001 - RECORDS
-    assert recent.note(("topic", 3, 1), 2, 70_000, 0.0).oldest == start_of(2) + 70_000 - RECORDS
+    assert recent.note((7, 1, 1), 0, 70_000, 0.0).oldest == 70_001 - RECORDS
+    assert recent.note((7, 3, 1), 2, 70_000, 0.0).oldest == start_of(2) + 70_000 - RECORDS
     for producer in range(PLACES_MAX):
-        recent.note(("topic", 2, producer), 0, 0, 0.0)
+        recent.note((7, 2, producer), 0, 0, 0.0)
     later = firsts[-1] + 100
     assert recent.note(PLACE, 0, later - 1, 0.0).oldest == later - RECORDS, "forgotten"
 
