@@ -26,7 +26,8 @@ SEQUENCES: Final = 1 << 31
 """Sequences are below this number."""
 PAUSE_S: Final = 3_600.0
 """After a pause of this length, no earlier batch of a pair is under way any more."""
-_EPOCH_BITS: Final = 32
+_EPOCH_BITS: Final = 47
+"""So an epoch has 65,536 turns, and the last of the 2^15 epochs has numbers below 2^62."""
 
 Place = tuple[int | None, int, int]
 """The id of the log, the partition and the producer. A topic that is made anew has another id."""

@@ -1,4 +1,4 @@
-"""Batches of idempotent producers share the memory for what is under way."""
+"""Batches of idempotent producers: which are refused, and the memory for what is under way."""
 
 import asyncio
 import random
@@ -9,7 +9,8 @@ import pytest
 
 from lognode.client.protocol.records import pack_strings
 from lognode.node.kafka import codes
-from lognode.node.kafka.idempotent import Idempotent, open_id
+from lognode.node.kafka.batches import Batch
+from lognode.node.kafka.idempotent import Idempotent, _check, open_id
 from lognode.node.kafka.record_columns import Packed
 from lognode.node.kafka.refused import Refused
 from lognode.node.kafka.room import Room
@@ -53,3 +54,20 @@ def test_a_host_whose_batches_are_stuck_stops_no_other_host() -> None:
         await asyncio.wait_for(room.take(4 * VALUE_BYTES), 5)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("producer", "epoch", "sequence", "code"),
+    [
+        (1 << 49, 0, 0, codes.UNKNOWN_PRODUCER_ID),
+        (1 << 62, 0, 0, codes.UNKNOWN_PRODUCER_ID),
+        (7, -1, 0, codes.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (7, 0, -1, codes.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ],
+)
+def test_a_batch_without_a_number_is_refused(
+    producer: int, epoch: int, sequence: int, code: int
+) -> None:
+    with pytest.raises(Refused) as refusal:
+        _check(Batch(0, 2, producer, epoch, sequence, b""))
+    assert refusal.value.code == code

@@ -55,6 +55,12 @@ def test_an_epoch_begins_in_its_first_turn() -> None:
     assert recent.note(PLACE, 1, 7, 0.0).first == start_of(1) + 7
 
 
+def test_a_new_epoch_has_numbers_above_all_numbers_before() -> None:
+    turns = (start_of(1) - start_of(0)) // SEQUENCES
+    assert turns == 1 << 16
+    assert start_of((1 << 15) - 1) + turns * SEQUENCES < 1 << 63
+
+
 def test_a_node_learns_a_turn_from_the_range() -> None:
     recent = RecentBatches()
     assert recent.note(PLACE, 0, 6, 0.0).first == 7
