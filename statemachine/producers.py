@@ -129,7 +129,10 @@ class Producers:
     def _fresh(self, batch: Batch) -> "list[int] | LognodeError | None":
         row = self.rows.get(batch.producer)
         if row is None:
-            return self._full() or self._check_order(Row(), batch)
+            found = self._full() or self._check_order(Row(), batch)
+            if isinstance(found, OutOfOrder):
+                found.fields["producer_known"] = False
+            return found
         if batch.epoch < row.epoch:
             return Fenced(
                 f"another client has opened producer {batch.producer} later; open the producer "

@@ -175,8 +175,8 @@ class Sealed(Routing):
 
 
 class OutOfOrder(Routing):
-    """A predecessor is missing. Field: `number`, the predecessor that this range has not
-    applied."""
+    """A predecessor is missing. Fields: `number`, the predecessor that this range has not applied;
+    `producer_known`, False if the range knows no record of the producer."""
 
     code = "OUT_OF_ORDER"
 

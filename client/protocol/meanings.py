@@ -635,7 +635,10 @@ ERROR_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
         "ranges": "an array of descriptors, as `ranges` of `metadata` has them: what the node "
         "knows of the keys. It may be empty.",
     },
-    "OUT_OF_ORDER": {"number": "an integer: the number that the range has not seen."},
+    "OUT_OF_ORDER": {
+        "number": "an integer: the number that the range has not seen.",
+        "producer_known": "false: the range knows no record of the producer.",
+    },
     "OVERLOADED": {
         "retry_after": "a number: seconds after which the request may be sent again.",
         "quota": "text: the limit of `quota_set` that is used up; missing: another reason.",

@@ -54,6 +54,8 @@ store it in 64 bits."""
 _HEAD: Final = "count, producer, epoch, low, flags and values size"
 _FIELDS: Final = 14
 """The fields of a batch; further fields of a later version are ignored."""
+_LOW: Final = 4
+"""The position of `low`; `numbers` and `prevs` follow."""
 _VALUES: Final = 12
 """The position of the value column, which is most of a batch. Members keep the batch as it came,
 and rarely need the values."""
@@ -224,6 +226,13 @@ def encode_packed(
             size,
         )
     )
+    return packed
+
+
+def renumbered(data: bytes, first: int, low: int, prevs: Sequence[int] | None) -> bytes:
+    """Return a batch of consecutive records with other numbers. Raises CorruptData."""
+    fields = _checked_fields(data)
+    packed: bytes = msgpack.packb((*fields[:_LOW], low, first, prevs, *fields[_LOW + 3 :]))
     return packed
 
 

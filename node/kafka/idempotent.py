@@ -12,10 +12,15 @@ predecessor it does not have. So batches of one connection are under way togethe
 in order. A refused batch waits for the batch before it, and is sent again. A batch without a known
 predecessor is OUT_OF_ORDER_SEQUENCE_NUMBER, as with Kafka.
 
+A range forgets producers that append nothing for a day, and a new topic knows none. Kafka takes any
+sequence of a producer that it does not know. So does this node, unless it has seen an earlier batch
+of the producer lately: that batch may still come.
+
 A range forgets numbers that are older than the last five batches, as Kafka does
 (`recent_batches`). It calls records below these repetitions, without their seqs. Nothing says that
-they were appended: sequences begin at 0 again after 2^31 records, say. So such a batch is
-OUT_OF_ORDER_SEQUENCE_NUMBER, too.
+they were appended: sequences begin at 0 again after 2^31 records, and this node may not know how
+often. So the batch is sent with the numbers of the next turn, until the range knows it or lacks its
+predecessor. Then it is OUT_OF_ORDER_SEQUENCE_NUMBER, too.
 """
 
 import asyncio
@@ -32,14 +37,14 @@ from ...client.protocol.appends import APPEND
 from ...client.protocol.cluster import PRODUCER_OPEN
 from ...client.protocol.errors import Fenced, LognodeError, OutOfOrder, Unavailable, from_wire
 from ...client.protocol.key_partitions import prefix
-from ...client.protocol.records import encode_packed
+from ...client.protocol.records import encode_packed, renumbered
 from ...client.retry import Attempts
 from ...client.routing import Range
 from ...partitions import grants
 from . import codes
 from .batches import Batch
 from .joined_appends import JoinedAppends, NumberedBatch, Outcome
-from .recent_batches import RecentBatches
+from .recent_batches import RECORDS, SEQUENCES, Numbered, Place, RecentBatches, start_of
 from .record_columns import Packed
 from .refused import Refused
 from .room import Room
@@ -48,14 +53,13 @@ from .topics import Topic
 _IDS_FROM: Final = 1 << 62
 _PARTITION_BITS: Final = 12
 _IDS_END: Final = 1 << 49
-_EPOCH_BITS: Final = 32
-_SEQUENCES_END: Final = 1 << 31
 _INLINE_BYTES: Final = 64 * limits.KIB
 """A batch of this size is packed at once, within a millisecond; a larger batch takes up to ten."""
 UNDER_WAY_BYTES: Final = 64 * limits.MIB
-"""Bytes of all batches whose outcome is not known yet."""
+"""Bytes of all batches whose outcome is not known yet. A host has half of them, so that a range
+without a majority stops no producers of other ranges on other hosts."""
 
-Place = tuple[int, int | None]
+Stored = tuple[int, int | None]
 """The first offset and the time of a batch."""
 
 Ids = Callable[[int, int], tuple[int, bytes | None]]
@@ -92,9 +96,18 @@ class _Sent(NamedTuple):
     """A batch with its numbers."""
 
     topic: Topic
-    partition: int
+    place: Place
     batch: NumberedBatch
+    numbered: Numbered
     deadline: float
+
+    def again(self, first: int, low: int, *, follows: bool) -> "_Sent":
+        """Return the batch with other numbers. `low`: the first number that may come again.
+        `follows`: the number before the first must have arrived."""
+        prevs = [first - 1] + [0] * (self.batch.records - 1) if follows else None
+        data = renumbered(self.batch.data, first, low, prevs)
+        numbered = Numbered(first, low, begins=False)
+        return self._replace(batch=self.batch._replace(data=data), numbered=numbered)
 
 
 class Idempotent:
@@ -105,7 +118,7 @@ class Idempotent:
         self._cluster = cluster
         self._joined = JoinedAppends(cluster)
         self._ids_of = ids
-        self._last: dict[tuple[str, int, int], asyncio.Task[Place]] = {}
+        self._last: dict[Place, asyncio.Task[Stored]] = {}
         """The newest append under way of each topic, partition and producer."""
         self._recent = RecentBatches()
         self._ids: list[int] = []
@@ -123,58 +136,81 @@ class Idempotent:
             return self._ids.pop(0)
 
     async def begin(
-        self, topic: Topic, partition: int, batch: Batch, entries: Packed, deadline: float
-    ) -> "asyncio.Task[Place]":
-        """Send a batch, once there is room; the result of the task is its place. Raises Refused,
-        and Unavailable while this node cannot tell the id."""
-        first = _first_number(batch)
-        key = topic.routes.name, partition, batch.producer
-        oldest = self._recent.oldest(key, first)
+        self, topic: Topic, partition: int, batch: Batch, entries: Packed, deadline: float,
+        host: str,
+    ) -> "asyncio.Task[Stored]":  # fmt: skip
+        """Send a batch of a client on this host, once there is room; the result of the task is its
+        place. Raises Refused, and Unavailable while this node cannot tell the id."""
+        _check(batch)
+        place = topic.log_id, partition, batch.producer
+        now = self._cluster.now()
+        numbered = self._recent.note(place, batch.epoch, batch.sequence, now)
+        first = numbered.first
         producer, grant = self._ids_of(batch.producer, partition)
         pack = partial(
             encode_packed,
             entries.keys, entries.values, entries.count, headers=entries.headers, atomic=True,
             producer=producer, epoch=batch.epoch, numbers=first,
-            low=max(first - batch.sequence, oldest),
-            prevs=None if not batch.sequence else [first - 1] + [0] * (batch.count - 1),
+            low=numbered.oldest,
+            prevs=None if first == start_of(batch.epoch) else [first - 1] + [0] * (batch.count - 1),
         )  # fmt: skip
         data = await asyncio.to_thread(pack) if entries.size > _INLINE_BYTES else pack()
-        await self._room.take(len(data))
-        before = self._last.get(key)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._room.take(len(data), host)
+        except TimeoutError:
+            raise Refused(
+                codes.NOT_ENOUGH_REPLICAS, "the node has no memory for more batches under way"
+            ) from None
+        before = self._last.get(place)
         size = max(len(data), entries.size)
         packed = NumberedBatch(data, size, entries.count, grant)
-        sent = _Sent(topic, partition, packed, deadline)
-        task = self._last[key] = asyncio.create_task(self._append(sent, before))
+        sent = _Sent(topic, place, packed, numbered, deadline)
+        task = self._last[place] = asyncio.create_task(self._append(sent, before))
 
-        def done(ended: "asyncio.Task[Place]") -> None:
-            self._room.free(len(data))
-            if self._last.get(key) is ended:
-                del self._last[key]
+        def done(ended: "asyncio.Task[Stored]") -> None:
+            self._room.free(len(data), host)
+            if self._last.get(place) is ended:
+                del self._last[place]
             if not ended.cancelled():
                 ended.exception()  # the answer tells it; nobody may wait any more
 
         task.add_done_callback(done)
         return task
 
-    async def _append(self, sent: _Sent, before: "asyncio.Task[Place] | None") -> Place:
+    async def _append(self, sent: _Sent, before: "asyncio.Task[Stored] | None") -> Stored:
         """Send the batch until its outcome is known. Raises Refused and the errors of an append."""
         routes = sent.topic.routes
         attempts = self._cluster.attempts(routes, APPEND, sent.deadline)
+        noted = sent.numbered.first
         while True:
             outcome, known = await self._attempt(sent, attempts)
             if isinstance(outcome, LognodeError):
                 error = outcome
             elif outcome["status"] == "ok":
-                return _place(outcome)
+                stored, first = _stored(outcome), sent.numbered.first
+                if stored is None and self._cluster.now() < sent.deadline:
+                    first += SEQUENCES
+                    sent = sent.again(first, first - RECORDS, follows=True)
+                    continue
+                if stored is None:
+                    raise _out_of_order("the range has forgotten these records")
+                if first > noted:
+                    self._recent.turned(sent.place, first)
+                return stored
             else:
                 error = from_wire(outcome.get("error"))
             if isinstance(error, Fenced):
                 raise Refused(codes.INVALID_PRODUCER_EPOCH, error.message)
             if isinstance(error, OutOfOrder):
-                if before is None:
+                if before is not None:
+                    await asyncio.wait([before])
+                    before = None
+                elif sent.numbered.begins and error.fields.get("producer_known") is False:
+                    first = sent.numbered.first
+                    sent = sent.again(first, first, follows=False)
+                else:
                     raise _out_of_order(error.message)
-                await asyncio.wait([before])
-                before = None
                 continue
             tried = self._cluster.target(known)
             news = self._cluster.heed(routes, known, tried, error)
@@ -185,7 +221,7 @@ class Idempotent:
         """Send the batch and return its outcome, and the range. Raises the errors of an append.
 
         The first attempt goes with others, to the range that this node knows."""
-        routes, key, now = sent.topic.routes, prefix(sent.partition), self._cluster.now()
+        routes, key, now = sent.topic.routes, prefix(sent.place[1]), self._cluster.now()
         known = routes.table.find(key)
         if known is not None and not attempts.failures:
             until = attempts.attempt_deadline(now)
@@ -201,25 +237,25 @@ class Idempotent:
         return result, known
 
 
-def _first_number(batch: Batch) -> int:
-    """Return the number of the first record. Raises Refused for a batch that has none."""
+def _check(batch: Batch) -> None:
+    """Raise Refused for a batch whose records have no numbers."""
     if not 0 <= batch.producer < _IDS_END:
         raise Refused(
             codes.UNKNOWN_PRODUCER_ID, f"no node has given the producer id {batch.producer}"
         )
-    if batch.epoch < 0 or batch.sequence < 0 or batch.sequence + batch.count > _SEQUENCES_END:
+    if batch.epoch < 0 or batch.sequence < 0:
         raise _out_of_order(f"a batch has epoch {batch.epoch} and sequence {batch.sequence}")
-    return (batch.epoch << _EPOCH_BITS) + batch.sequence + 1
 
 
-def _place(result: dict[str, object]) -> Place:
+def _stored(result: dict[str, object]) -> Stored | None:
+    """Return where the range has the batch; None: it has forgotten the records."""
     first, at_ms = result.get("first_seq"), result.get("timestamp_ms")
     seqs = result.get("seqs")
     if type(first) is not int:
         first = seqs[0] if isinstance(seqs, list) and seqs else None
         at_ms = None
     if type(first) is not int:
-        raise _out_of_order("the range has forgotten these records")
+        return None
     return first, at_ms if type(at_ms) is int else None
 
 

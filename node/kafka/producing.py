@@ -28,7 +28,7 @@ from . import batches, codes, record_columns, stored_records
 from .answers import NO_OFFSET, Appended
 from .codes import code_of
 from .compression import unpacked
-from .idempotent import UNDER_WAY_BYTES, Idempotent, Ids, Place
+from .idempotent import UNDER_WAY_BYTES, Idempotent, Ids, Stored
 from .refused import Refused
 from .requests import Produce, Produced
 from .room import Room
@@ -55,7 +55,7 @@ Compacts = Callable[[int], bool | None]
 """Returns whether the log with an id is compacted, as this node knows by now; None: the node does
 not know the log yet."""
 
-Begun = AppendBatch | asyncio.Task[Place] | Appended
+Begun = AppendBatch | asyncio.Task[Stored] | Appended
 Settled = Callable[[], Awaitable[list[Appended]]]
 
 
@@ -65,7 +65,7 @@ class Memory:
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self.threads = threads
         self.batches = Room(_MEMORY, _MEMORY // 2)
-        self.under_way = Room(UNDER_WAY_BYTES)
+        self.under_way = Room(UNDER_WAY_BYTES, UNDER_WAY_BYTES // 2)
 
 
 class Producing:
@@ -116,7 +116,7 @@ class Producing:
                 if batch.producer >= 0:
                     entries = await self._packed(each.partition, plain, batch.count, keyed=keyed)
                     return await self._idempotent.begin(
-                        topic, each.partition, batch, entries, deadline
+                        topic, each.partition, batch, entries, deadline, host
                     )
                 columns = await self._columns(each.partition, plain, batch.count, keyed=keyed)
                 sender = await topic.sender(len(columns), deadline)
@@ -209,7 +209,7 @@ class Producing:
         at_ms = NO_OFFSET if ack.timestamp_ms is None else ack.timestamp_ms
         return Appended(each.topic, each.partition, codes.NONE, seq, at_ms)
 
-    async def _numbered(self, each: Produced, task: "asyncio.Task[Place]") -> Appended:
+    async def _numbered(self, each: Produced, task: "asyncio.Task[Stored]") -> Appended:
         """Return the outcome of a batch of an idempotent producer."""
         try:
             seq, at_ms = await asyncio.shield(task)

@@ -254,13 +254,12 @@ class _Connection:
         finally:
             # Nothing waits before all is given back: a client that leaves now cancels this task.
             for part in parts:
+                self._endings.tell(part.exception() if part.done() else None)
                 part.cancel()
             self._accesses.closed(self)
             self._session.close()
             self._writer.transport.abort()
             await asyncio.gather(*parts, return_exceptions=True)
-        for part in parts:
-            self._endings.tell(None if part.cancelled() else part.exception())
 
     @property
     def awaits_answers(self) -> bool:

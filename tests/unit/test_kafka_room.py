@@ -7,10 +7,6 @@ from typing import Any
 
 import pytest
 
-from lognode.node.kafka import codes
-from lognode.node.kafka.batches import Batch
-from lognode.node.kafka.idempotent import _first_number
-from lognode.node.kafka.refused import Refused
 from lognode.node.kafka.room import Room
 from lognode.node.kafka.session import Session
 
@@ -168,31 +164,6 @@ def test_a_large_request_that_leaves_makes_way_for_those_behind() -> None:
         assert small.done()
 
     asyncio.run(run())
-
-
-def test_a_new_epoch_has_numbers_above_all_numbers_before() -> None:
-    last = _first_number(Batch(0, 1, 7, 0, (1 << 31) - 1, b""))
-    assert _first_number(Batch(0, 1, 7, 0, 0, b"")) == 1
-    assert last < _first_number(Batch(0, 1, 7, 1, 0, b""))
-    assert _first_number(Batch(0, 1, 7, (1 << 15) - 1, 5, b"")) < 1 << 63
-
-
-@pytest.mark.parametrize(
-    ("producer", "epoch", "sequence", "code"),
-    [
-        (1 << 49, 0, 0, codes.UNKNOWN_PRODUCER_ID),
-        (1 << 62, 0, 0, codes.UNKNOWN_PRODUCER_ID),
-        (7, -1, 0, codes.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (7, 0, -1, codes.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (7, 0, (1 << 31) - 1, codes.OUT_OF_ORDER_SEQUENCE_NUMBER),
-    ],
-)
-def test_a_batch_without_a_number_is_refused(
-    producer: int, epoch: int, sequence: int, code: int
-) -> None:
-    with pytest.raises(Refused) as refusal:
-        _first_number(Batch(0, 2, producer, epoch, sequence, b""))
-    assert refusal.value.code == code
 
 
 def test_a_session_gives_its_room_back_once() -> None:

@@ -51,6 +51,32 @@ def test_a_client_that_leaves_while_its_connection_ends_gives_all_back(turns: in
     assert sorted(given) == ["access", "session", "socket"]
 
 
+def test_the_log_says_why_a_connection_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """The end of the socket cancels what serves the connection, and nothing was logged."""
+
+    async def run() -> None:
+        door: Any = SimpleNamespace(
+            session=lambda **_: SimpleNamespace(is_known=True, close=lambda: None)
+        )
+        accesses: Any = SimpleNamespace(closed=lambda _: None)
+        transport = SimpleNamespace(abort=lambda: serving.cancel())
+        writer: Any = SimpleNamespace(get_extra_info=lambda _: None, transport=transport)
+        guest: Any = SimpleNamespace(host="h", reader=asyncio.StreamReader())
+        guest.reader.feed_data(bytes(4))
+        connection = _Connection(
+            door, accesses, None, Room(1), guest, writer, _Endings(), lambda _: None
+        )
+        serving = asyncio.create_task(connection.serve())
+        await asyncio.gather(serving, return_exceptions=True)
+
+    with caplog.at_level(logging.INFO, "lognode.kafka"):
+        asyncio.run(run())
+    (record,) = caplog.records
+    told: Any = record
+    assert record.message == "kafka connection closed"
+    assert told.fields["reason"].startswith("a request has 0 bytes")
+
+
 def test_a_client_that_breaks_the_protocol_again_and_again_does_not_fill_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
