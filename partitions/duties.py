@@ -22,8 +22,8 @@ from .model import Descriptor, Lineage, Operation
 LITTLE_BYTES = 128 * limits.KIB
 """The most that a member should leave in memory for the flush at the seal, while appends wait.
 
-The first flush of a node begins the builder process, which takes much longer than to build a small
-file. So that flush comes ahead of the seal, whatever is in memory."""
+The start of a builder process takes much longer than a small file. So a member without such a
+process flushes before the seal, even a single byte."""
 TAIL_BYTES = limits.MIB
 """A member that is ready for the seal and waits for other members flushes again above this size."""
 

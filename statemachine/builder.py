@@ -56,7 +56,7 @@ class Builder:
         self._hung = 0
         """The number of consecutive builds that hung."""
         self.is_ready = False
-        """Whether the process has answered, and was not ended since."""
+        """Whether the process has answered since its start."""
 
     def build(
         self, path: Path, first_seq: int, sources: Sequence[Source], *, gives_way: bool = True,

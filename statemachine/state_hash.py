@@ -1,11 +1,13 @@
-"""The running hash over the entries of a range: the same entries in the same order, the same hash.
+"""The running hash over the entries of a range.
 
-The hash is a part of the lineage of a range and of every base. A member with another hash at the
-same entry is damaged (x6), and a fetched file must fit the hash of the receiver's own entries
-(x2.25). So it is a cryptographic hash of every byte of the commands, cut to 16 bytes.
+Members that applied the same entries in the same order have the same hash. The hash is a part of
+the lineage of a range and of every base. A member with another hash at the same entry is damaged
+(x6), and a fetched file must fit the hash of the receiver's own entries (x2.25). So it is a
+cryptographic hash of every byte of the commands, cut to 16 bytes.
 
-Up to feature level 5 it is BLAKE2b (RFC 7693), later SHA-256 (FIPS 180-4). Most processors have
-instructions for SHA-256, with which it takes a third of the time; without them both take the same.
+Up to feature level 5 the hash is BLAKE2b (RFC 7693), later SHA-256 (FIPS 180-4). Most processors
+have instructions for SHA-256. With these SHA-256 takes a third of the time of BLAKE2b, and without
+them as much time as BLAKE2b.
 """
 
 from hashlib import blake2b, sha256

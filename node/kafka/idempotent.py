@@ -12,15 +12,17 @@ predecessor it does not have. So batches of one connection are under way togethe
 in order. A refused batch waits for the batch before it, and is sent again. A batch without a known
 predecessor is OUT_OF_ORDER_SEQUENCE_NUMBER, as with Kafka.
 
-A range forgets producers that append nothing for a day, and a new topic knows none. Kafka takes any
-sequence of a producer that it does not know. So does this node, unless it has seen an earlier batch
-of the producer lately: that batch may still come.
+A range forgets a producer that appends nothing for a day, and a topic that was made anew knows no
+producer. If the range had the predecessor, the batch is UNKNOWN_PRODUCER_ID, and the client begins
+anew with another id. Any other batch of an unknown producer stays OUT_OF_ORDER_SEQUENCE_NUMBER: the
+batch before it may still come, maybe through another node. Were the later batch appended,
+librdkafka would report both as appended.
 
 A range forgets numbers that are older than the last five batches, as Kafka does
-(`recent_batches`). It calls records below these repetitions, without their seqs. Nothing says that
-they were appended: sequences begin at 0 again after 2^31 records, and this node may not know how
-often. So the batch is sent with the numbers of the next turn, until the range knows it or lacks its
-predecessor. Then it is OUT_OF_ORDER_SEQUENCE_NUMBER, too.
+(`recent_batches`). It calls records with lower numbers repetitions, without their seqs. Nothing
+says that they were appended: the batch may be of a later turn of the sequences than this node
+knows. So the node tries later turns. A batch that is in none of them is
+OUT_OF_ORDER_SEQUENCE_NUMBER, too.
 """
 
 import asyncio
@@ -44,7 +46,7 @@ from ...partitions import grants
 from . import codes
 from .batches import Batch
 from .joined_appends import JoinedAppends, NumberedBatch, Outcome
-from .recent_batches import RECORDS, SEQUENCES, Numbered, Place, RecentBatches, start_of
+from .recent_batches import RECORDS, SEQUENCES, Place, RecentBatches, Turns, start_of
 from .record_columns import Packed
 from .refused import Refused
 from .room import Room
@@ -56,8 +58,8 @@ _IDS_END: Final = 1 << 49
 _INLINE_BYTES: Final = 64 * limits.KIB
 """A batch of this size is packed at once, within a millisecond; a larger batch takes up to ten."""
 UNDER_WAY_BYTES: Final = 64 * limits.MIB
-"""Bytes of all batches whose outcome is not known yet. A host has half of them, so that a range
-without a majority stops no producers of other ranges on other hosts."""
+"""Bytes of all batches whose outcome is not known yet. One host may use half of them, so that a
+range without a majority, to which that host appends, stops no producers of other hosts."""
 
 Stored = tuple[int, int | None]
 """The first offset and the time of a batch."""
@@ -98,16 +100,15 @@ class _Sent(NamedTuple):
     topic: Topic
     place: Place
     batch: NumberedBatch
-    numbered: Numbered
+    first: int
+    """The number of the first record."""
     deadline: float
 
-    def again(self, first: int, low: int, *, follows: bool) -> "_Sent":
-        """Return the batch with other numbers. `low`: the first number that may come again.
-        `follows`: the number before the first must have arrived."""
-        prevs = [first - 1] + [0] * (self.batch.records - 1) if follows else None
-        data = renumbered(self.batch.data, first, low, prevs)
-        numbered = Numbered(first, low, begins=False)
-        return self._replace(batch=self.batch._replace(data=data), numbered=numbered)
+    def in_turn(self, first: int) -> "_Sent":
+        """Return the batch with the numbers of another turn."""
+        prevs = [first - 1] + [0] * (self.batch.records - 1)
+        data = renumbered(self.batch.data, first, first - RECORDS, prevs)
+        return self._replace(batch=self.batch._replace(data=data), first=first)
 
 
 class Idempotent:
@@ -142,16 +143,14 @@ class Idempotent:
         """Send a batch of a client on this host, once there is room; the result of the task is its
         place. Raises Refused, and Unavailable while this node cannot tell the id."""
         _check(batch)
-        place = topic.log_id, partition, batch.producer
-        now = self._cluster.now()
-        numbered = self._recent.note(place, batch.epoch, batch.sequence, now)
-        first = numbered.first
+        place = topic.routes.name, partition, batch.producer
+        first, oldest = self._recent.note(place, batch.epoch, batch.sequence)
         producer, grant = self._ids_of(batch.producer, partition)
         pack = partial(
             encode_packed,
             entries.keys, entries.values, entries.count, headers=entries.headers, atomic=True,
             producer=producer, epoch=batch.epoch, numbers=first,
-            low=numbered.oldest,
+            low=oldest,
             prevs=None if first == start_of(batch.epoch) else [first - 1] + [0] * (batch.count - 1),
         )  # fmt: skip
         data = await asyncio.to_thread(pack) if entries.size > _INLINE_BYTES else pack()
@@ -165,7 +164,7 @@ class Idempotent:
         before = self._last.get(place)
         size = max(len(data), entries.size)
         packed = NumberedBatch(data, size, entries.count, grant)
-        sent = _Sent(topic, place, packed, numbered, deadline)
+        sent = _Sent(topic, place, packed, first, deadline)
         task = self._last[place] = asyncio.create_task(self._append(sent, before))
 
         def done(ended: "asyncio.Task[Stored]") -> None:
@@ -182,22 +181,20 @@ class Idempotent:
         """Send the batch until its outcome is known. Raises Refused and the errors of an append."""
         routes = sent.topic.routes
         attempts = self._cluster.attempts(routes, APPEND, sent.deadline)
-        noted = sent.numbered.first
+        noted, turns = sent.first, Turns()
         while True:
             outcome, known = await self._attempt(sent, attempts)
             if isinstance(outcome, LognodeError):
                 error = outcome
             elif outcome["status"] == "ok":
-                stored, first = _stored(outcome), sent.numbered.first
-                if stored is None and self._cluster.now() < sent.deadline:
-                    first += SEQUENCES
-                    sent = sent.again(first, first - RECORDS, follows=True)
-                    continue
-                if stored is None:
+                stored = _stored(outcome)
+                if stored is not None:
+                    self._recent.stored(sent.place, sent.first, sent.batch.records)
+                    return stored
+                if not turns.forgotten():
                     raise _out_of_order("the range has forgotten these records")
-                if first > noted:
-                    self._recent.turned(sent.place, first)
-                return stored
+                sent = sent.in_turn(noted + turns.turn * SEQUENCES)
+                continue
             else:
                 error = from_wire(outcome.get("error"))
             if isinstance(error, Fenced):
@@ -206,9 +203,12 @@ class Idempotent:
                 if before is not None:
                     await asyncio.wait([before])
                     before = None
-                elif sent.numbered.begins and error.fields.get("producer_known") is False:
-                    first = sent.numbered.first
-                    sent = sent.again(first, first, follows=False)
+                elif turns.too_high():
+                    sent = sent.in_turn(noted + turns.turn * SEQUENCES)
+                elif error.fields.get("producer_known") is False and self._recent.had(
+                    sent.place, sent.first - 1
+                ):
+                    raise Refused(codes.UNKNOWN_PRODUCER_ID, "the range has forgotten the producer")
                 else:
                     raise _out_of_order(error.message)
                 continue
@@ -238,7 +238,7 @@ class Idempotent:
 
 
 def _check(batch: Batch) -> None:
-    """Raise Refused for a batch whose records have no numbers."""
+    """Raise Refused for a batch with an invalid producer id, epoch or sequence."""
     if not 0 <= batch.producer < _IDS_END:
         raise Refused(
             codes.UNKNOWN_PRODUCER_ID, f"no node has given the producer id {batch.producer}"
@@ -248,7 +248,7 @@ def _check(batch: Batch) -> None:
 
 
 def _stored(result: dict[str, object]) -> Stored | None:
-    """Return where the range has the batch; None: it has forgotten the records."""
+    """Return where the range has the batch, or None if the range has forgotten the records."""
     first, at_ms = result.get("first_seq"), result.get("timestamp_ms")
     seqs = result.get("seqs")
     if type(first) is not int:

@@ -214,7 +214,8 @@ class Producing:
         try:
             seq, at_ms = await asyncio.shield(task)
         except Refused as refusal:
-            return Appended(each.topic, each.partition, refusal.code)
+            # Without a begin, Java's client repeats a batch of an unknown producer for ever.
+            return Appended(each.topic, each.partition, refusal.code, begin=0)
         except LognodeError as error:
             return self._failed(each, error)
         at_ms = NO_OFFSET if at_ms is None else at_ms

@@ -6,9 +6,10 @@ number that may come again, and forget the numbers below (`client.appends`). Unt
 seen enough batches, it takes the largest number of records that five batches may have: an earlier
 leader of the partition may have taken them.
 
-A batch names the sequence of its first record, which begins at 0 again after 2^31 records. Its
-number goes on: of all numbers with this sequence, it is the nearest to the number of the newest
-batch (serial number arithmetic, RFC 1982). Without a newer batch, a node takes the first turn.
+A batch names the sequence of its first record. A *turn* is one pass through the 2^31 sequences,
+after which they begin at 0 again; numbers go on. A node takes a batch for one of the turn that puts
+it nearest to the newest batch of the pair that a range has (serial number arithmetic, RFC 1982). A
+node that knows of no such batch takes the first turn.
 """
 
 from collections import OrderedDict
@@ -24,13 +25,11 @@ PLACES_MAX: Final = 16_384
 """Pairs of a producer and a partition that are remembered; the pairs that wrote last."""
 SEQUENCES: Final = 1 << 31
 """Sequences are below this number."""
-PAUSE_S: Final = 3_600.0
-"""After a pause of this length, no earlier batch of a pair is under way any more."""
-_EPOCH_BITS: Final = 47
-"""So an epoch has 65,536 turns, and the last of the 2^15 epochs has numbers below 2^62."""
+TURNS: Final = 1 << 16
+"""Turns of an epoch. The last of the 2^15 epochs has numbers below 2^62."""
 
-Place = tuple[int | None, int, int]
-"""The id of the log, the partition and the producer. A topic that is made anew has another id."""
+Place = tuple[str, int, int]
+"""Topic, partition and producer."""
 
 
 class Numbered(NamedTuple):
@@ -40,28 +39,22 @@ class Numbered(NamedTuple):
     """The number of its first record."""
     oldest: int
     """The first number that may come again."""
-    begins: bool
-    """Whether this node has seen no earlier batch of the pair lately."""
 
 
 @dataclass(slots=True)
 class _Pair:
     epoch: int
-    begin: int
-    """The first number after the last pause."""
+    newest: int
+    """The first number of the newest batch that a range has."""
+    end: int | None = None
+    """The last number of that batch; None: no range has one."""
     firsts: tuple[int, ...] = ()
-    """The first numbers of the last batches."""
-    at: float = 0.0
-    """The time of the last batch."""
-
-    def add(self, first: int) -> None:
-        if not self.firsts or first > self.firsts[-1]:
-            self.firsts = (*self.firsts, first)[-BATCHES - 1 :]
+    """The first numbers of the last batches, also of those that no range has."""
 
 
 def start_of(epoch: int) -> int:
     """Return the first number of an epoch. Each epoch counts from 0 again."""
-    return (epoch << _EPOCH_BITS) + 1
+    return epoch * TURNS * SEQUENCES + 1
 
 
 class RecentBatches:
@@ -70,34 +63,61 @@ class RecentBatches:
     def __init__(self) -> None:
         self._pairs: OrderedDict[Place, _Pair] = OrderedDict()
 
-    def note(self, place: Place, epoch: int, sequence: int, now: float) -> Numbered:
+    def note(self, place: Place, epoch: int, sequence: int) -> Numbered:
         """Note a batch by the sequence of its first record, which is there again when the batch
-        comes again; return its numbers. `now`: seconds of a clock."""
+        comes again; return its numbers."""
         start, pair = start_of(epoch), self._pairs.pop(place, None)
         if pair is None or pair.epoch != epoch:
-            pair = _Pair(epoch, start + sequence)
-        near = pair.firsts[-1] if pair.firsts else start
-        first = max(start + sequence, _nearest(near, start + sequence))
-        if pair.firsts and now - pair.at > PAUSE_S:
-            pair.begin, pair.firsts = first, ()
-        pair.at = now
-        pair.add(first)
+            pair = _Pair(epoch, start)
+        first = max(start + sequence, _nearest(pair.newest, start + sequence))
+        if not pair.firsts or first > pair.firsts[-1]:
+            pair.firsts = (*pair.firsts, first)[-BATCHES - 1 :]
         self._pairs[place] = pair
         if len(self._pairs) > PLACES_MAX:
             self._pairs.popitem(last=False)
         firsts = pair.firsts
         oldest = firsts[0] if len(firsts) > BATCHES else first - RECORDS
-        return Numbered(first, max(start, min(oldest, first)), first == pair.begin)
+        return Numbered(first, max(start, min(oldest, first)))
 
-    def turned(self, place: Place, first: int) -> None:
-        """Note that the range took a batch with this number: it is of a later turn of the sequences
-        than this node took it for."""
+    def stored(self, place: Place, first: int, count: int) -> None:
+        """Note that a range has a batch of so many records with these numbers."""
         pair = self._pairs.get(place)
-        if pair is not None:
-            pair.add(first)
+        if pair is not None and first >= pair.newest:
+            pair.newest, pair.end = first, first + count - 1
+
+    def had(self, place: Place, number: int) -> bool:
+        """Whether a range had the record with this number, the last of a batch."""
+        pair = self._pairs.get(place)
+        return pair is not None and pair.end == number
+
+
+class Turns:
+    """The search for the turn of a batch of which this node knows none. A range has forgotten the
+    numbers of earlier turns, and lacks the predecessors of numbers of later turns."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        """The turn that is tried."""
+        self._low = -1
+        self._high = TURNS
+
+    def forgotten(self) -> bool:
+        """The range has forgotten the numbers; return whether there is another turn to try."""
+        self._low = self.turn
+        return self._goes_on(2 * self.turn + 1)
+
+    def too_high(self) -> bool:
+        """The range lacks the predecessor; return whether there is another turn to try."""
+        self._high = self.turn
+        return self._goes_on(self._high)
+
+    def _goes_on(self, doubled: int) -> bool:
+        middle = (self._low + self._high) // 2
+        self.turn = min(doubled, middle) if self._high == TURNS else middle
+        return self.turn > self._low >= 0
 
 
 def _nearest(near: int, number: int) -> int:
-    """Return what is the nearest to `near` of a number and those whole turns away from it."""
+    """Return the number nearest to `near` that differs from `number` by whole turns."""
     ahead = (number - near) % SEQUENCES
     return near + (ahead if ahead < SEQUENCES // 2 else ahead - SEQUENCES)

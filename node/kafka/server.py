@@ -254,7 +254,8 @@ class _Connection:
         finally:
             # Nothing waits before all is given back: a client that leaves now cancels this task.
             for part in parts:
-                self._endings.tell(part.exception() if part.done() else None)
+                ended = part.done() and not part.cancelled()
+                self._endings.tell(part.exception() if ended else None)
                 part.cancel()
             self._accesses.closed(self)
             self._session.close()
@@ -388,7 +389,7 @@ class _Endings:
         """Log why a connection ended, unless the client has left."""
         if error is None or isinstance(error, (ConnectionError, EOFError)):
             return
-        is_clients = isinstance(error, (Malformed, TimeoutError, LognodeError))
+        is_clients = isinstance(error, (Malformed, OSError, LognodeError))  # TimeoutError as well
         level = logging.INFO if is_clients else logging.ERROR
         now = time.monotonic()
         if now - self._told_s.get(level, -math.inf) < _TELL_EVERY_S:
