@@ -185,6 +185,7 @@ def test_S1_S2_lmdb_commits_survive_power_cuts(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.by_hand
 @pytest.mark.slow
 def test_S1_S2_storage_loses_power_at_its_steps(tmp_path: Path) -> None:
     """`LOGNODE_POWER_CUTS` of the failpoints of test_storage_failpoints.py, 0 for all of them; and

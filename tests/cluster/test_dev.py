@@ -112,6 +112,7 @@ def dev(tmp_path: Path) -> Iterator[Dev]:
         found.kill_nodes()
 
 
+@pytest.mark.by_hand
 def test_S2_a_dev_cluster_starts_again_on_its_data_after_a_stop_and_after_kill_9_of_all(
     dev: Dev,
 ) -> None:

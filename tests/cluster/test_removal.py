@@ -125,6 +125,7 @@ def test_S6_S11_trim_and_delete_are_seen_by_all_and_survive_kills(tmp_path: Path
             assert check() == history
 
 
+@pytest.mark.by_hand
 def test_S6_retention_by_bytes_and_by_time_frees_files_on_every_node(tmp_path: Path) -> None:
     with testing.cluster(tmp_path, 3, flags=SMALL) as cluster:
         testing.wait_healthy(cluster)

@@ -65,14 +65,8 @@ def test_S2_S4_S8_S9_L1_ranges_are_split_under_load(
     check(same_on(three.servers, "load", NODES), load.told)
 
 
-@pytest.mark.parametrize(
-    "victim",
-    [
-        "leader",
-        pytest.param("follower", marks=pytest.mark.by_hand),
-        pytest.param("controller", marks=pytest.mark.by_hand),
-    ],
-)
+@pytest.mark.by_hand
+@pytest.mark.parametrize("victim", ["leader", "follower", "controller"])
 def test_x7_S2_a_node_is_killed_at_some_moment_of_a_split_and_it_ends(
     three: testing.LocalCluster, client: lognode.Client, victim: str
 ) -> None:

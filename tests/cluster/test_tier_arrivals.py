@@ -76,6 +76,7 @@ def _rot(node: LocalNode) -> int:
     return len(data)
 
 
+@pytest.mark.by_hand
 def test_a_moved_and_a_repaired_replica_load_the_members_only_with_what_the_tier_lacks(
     tmp_path: Path,
 ) -> None:

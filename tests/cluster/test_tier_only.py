@@ -182,6 +182,7 @@ def test_ranges_change_and_end_with_files_in_the_tier_only(tmp_path: Path) -> No
         check_sound(source)
 
 
+@pytest.mark.by_hand
 def test_without_the_tier_old_reads_say_so_and_all_else_goes_on(tmp_path: Path) -> None:
     tier, away = tmp_path / "tier", tmp_path / "away"
     with nodes(tmp_path, 3) as source, lognode.Client(source.servers, timeout=60) as client:
@@ -302,6 +303,7 @@ def test_a_restored_log_gives_up_files_while_it_is_restored(tmp_path: Path) -> N
         assert entries(target) == restored
 
 
+@pytest.mark.by_hand
 def test_a_new_replica_leaves_files_in_the_tier_and_damaged_pages_are_repaired(
     tmp_path: Path,
 ) -> None:

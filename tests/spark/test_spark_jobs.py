@@ -240,6 +240,7 @@ def test_an_export_of_an_earlier_version_is_replayed_without_logical_snapshots(
     assert [row.snapshot for row in shown.collect()] == [False, True]
 
 
+@pytest.mark.by_hand
 def test_a_fold_writes_a_logical_snapshot_of_each_key_once(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -321,6 +322,7 @@ def totals(log: lognode.Log) -> dict[bytes, bytes | None]:
     return {key: entry.value for key, entry in last.items() if entry is not None and entry.snapshot}
 
 
+@pytest.mark.by_hand
 def test_a_fold_reads_what_is_new_and_what_is_before_where_a_key_needs_it(
     spark: SparkSession, cluster: Cluster, client: lognode.Client, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],

@@ -168,6 +168,7 @@ def test_a_job_that_outlives_its_first_lease_goes_on(cluster: FakeCluster) -> No
     assert rows(made, partitions) == 2
 
 
+@pytest.mark.by_hand
 def test_300_loads_do_not_run_out_of_leases(cluster: FakeCluster) -> None:
     def full(node: FakeNode, request: Request, when: str) -> None:
         if when == "lease" and not request.body["renew"]:
