@@ -402,7 +402,8 @@ def _copy_ahead(operation: Operation, local: Local, found: list[Duty]) -> None:
     for gid in operation.inputs:
         done = (operation.operation_id, gid) in local.copied
         held = local.replicas.get(gid)
-        tail_bytes = TAIL_BYTES if done else LITTLE_BYTES if local.builds_at_once else 0
+        little_bytes = LITTLE_BYTES if local.builds_at_once else 0
+        tail_bytes = TAIL_BYTES if done else little_bytes
         if not done if held is None else held.memtable_bytes > tail_bytes:
             found.append(Copy(gid, operation.operation_id))
             ready &= done  # one is enough: under load the memtable grows during a flush

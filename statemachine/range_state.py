@@ -272,7 +272,9 @@ class RangeState(BandReads):
         self.applied_index, self.applied_term = index, term
         if self.sealed is not None:
             return Applied(self._void(command))  # entries after the seal are void (x2.16)
-        self.state_hash = following(self.state_hash, index, term, command, sha_2=self.rules.sha_2)
+        self.state_hash = following(
+            self.state_hash, index, term, command, sha_256=self.rules.sha_256
+        )
         decoded = ahead.command
         if isinstance(decoded, CorruptData):
             return Applied((_refusal(decoded),))

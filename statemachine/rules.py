@@ -43,7 +43,7 @@ class Rules(NamedTuple):
     """Consumer groups; 0 where members may not know the commands of groups."""
     value_gain: int
     """Files keep values compressed where this saves one part in so many of the bytes."""
-    sha_2: bool
+    sha_256: bool
     """Whether the running hash over the entries is SHA-256, and not BLAKE2b."""
 
 
@@ -60,7 +60,7 @@ _FIRST: Final = Rules(
     cursor_keys_max=0,
     groups_max=0,
     value_gain=limits.value_gain_level_1,
-    sha_2=False,
+    sha_256=False,
 )
 _SECOND: Final = _FIRST._replace(leases_max=limits.leases_level_2_max)
 _FOURTH: Final = _SECOND._replace(
@@ -70,7 +70,7 @@ _FOURTH: Final = _SECOND._replace(
     groups_max=limits.groups_max,
 )
 _FIFTH: Final = _FOURTH._replace(batch_weight_max=limits.batch_weight_max)
-_SIXTH: Final = _FIFTH._replace(value_gain=limits.value_gain, sha_2=True)
+_SIXTH: Final = _FIFTH._replace(value_gain=limits.value_gain, sha_256=True)
 BY_LEVEL: Final[Mapping[int, Rules]] = {
     1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _FOURTH, 5: _FIFTH, 6: _SIXTH,
 }  # fmt: skip

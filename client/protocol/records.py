@@ -229,8 +229,9 @@ def encode_packed(
     return packed
 
 
-def renumbered(data: bytes, first: int, low: int, prevs: Sequence[int] | None) -> bytes:
-    """Return a batch of consecutive records with other numbers. Raises CorruptData."""
+def renumbered(data: bytes, first: int, low: int, prevs: Sequence[int]) -> bytes:
+    """Return a batch of records with consecutive numbers from `first` on instead of its own. Raises
+    CorruptData. The largest batch takes half a millisecond."""
     fields = _checked_fields(data)
     packed: bytes = msgpack.packb((*fields[:_LOW], low, first, prevs, *fields[_LOW + 3 :]))
     return packed

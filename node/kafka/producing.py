@@ -214,7 +214,7 @@ class Producing:
         try:
             seq, at_ms = await asyncio.shield(task)
         except Refused as refusal:
-            # Without a begin, Java's client repeats a batch of an unknown producer for ever.
+            # A client may want the begin of the log with UNKNOWN_PRODUCER_ID.
             return Appended(each.topic, each.partition, refusal.code, begin=0)
         except LognodeError as error:
             return self._failed(each, error)

@@ -104,16 +104,17 @@ class Turns:
     def forgotten(self) -> bool:
         """The range has forgotten the numbers; return whether there is another turn to try."""
         self._low = self.turn
-        return self._goes_on(2 * self.turn + 1)
+        return self._goes_on()
 
     def too_high(self) -> bool:
         """The range lacks the predecessor; return whether there is another turn to try."""
         self._high = self.turn
-        return self._goes_on(self._high)
+        return self._goes_on()
 
-    def _goes_on(self, doubled: int) -> bool:
+    def _goes_on(self) -> bool:
+        """Choose the next turn: by doubling, and by halving once a turn was too high."""
         middle = (self._low + self._high) // 2
-        self.turn = min(doubled, middle) if self._high == TURNS else middle
+        self.turn = min(2 * self._low + 1, middle) if self._high == TURNS else middle
         return self.turn > self._low >= 0
 
 

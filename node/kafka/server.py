@@ -389,7 +389,8 @@ class _Endings:
         """Log why a connection ended, unless the client has left."""
         if error is None or isinstance(error, (ConnectionError, EOFError)):
             return
-        is_clients = isinstance(error, (Malformed, OSError, LognodeError))  # TimeoutError as well
+        # A socket that fails, and a TimeoutError, are OSErrors.
+        is_clients = isinstance(error, (Malformed, OSError, LognodeError))
         level = logging.INFO if is_clients else logging.ERROR
         now = time.monotonic()
         if now - self._told_s.get(level, -math.inf) < _TELL_EVERY_S:

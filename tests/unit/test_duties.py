@@ -100,7 +100,7 @@ def test_an_old_member_leaves_little_for_the_seal() -> None:
 
 
 def test_L1_no_append_waits_at_the_seal_until_a_builder_process_has_begun() -> None:
-    """The first split of a cluster paused appends for 0.7 s, and on a busy machine for 3 s."""
+    """The first split of a cluster paused appends for 0.8 s, and on a busy machine for 3 s."""
     metadata = planned((1, 2, 3), of=a_cluster(3))
     has = {"replicas": {OLD: LEADS._replace(memtable_bytes=1)}, "marks": {1: 1}}
     assert asked(metadata, 1, **has, builds_at_once=False) == [Copy(OLD, 1)]

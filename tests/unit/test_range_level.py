@@ -105,25 +105,25 @@ def test_the_effects_of_a_level_are_hashed(member: Member, tmp_path: Path) -> No
     assert member.state.effects.to_wire() != deaf.state.effects.to_wire()
 
 
-def test_from_level_6_on_the_entries_after_its_own_are_hashed_by_sha_2(member: Member) -> None:
+def test_from_level_6_on_the_entries_after_its_own_are_hashed_by_sha_256(member: Member) -> None:
     """The level's own entry is hashed as before: members of earlier versions stop there."""
     state, entry = member.state, commands.proposal(commands.TAKE_LEASE, 1, LEASE)
-    for command, sha_2 in (
+    for command, sha_256 in (
         (entry, False), (commands.proposal(commands.LEVEL, 1, 5), False), (entry, False),
         (commands.proposal(commands.LEVEL, 1, 6), False), (entry, True),
     ):  # fmt: skip
         at, before = state.applied_index + 1, state.state_hash
         state.apply(at, 1, command)
-        assert state.state_hash == following(before, at, 1, command, sha_2=sha_2)
+        assert state.state_hash == following(before, at, 1, command, sha_256=sha_256)
 
 
 @pytest.mark.parametrize(
-    ("sha_2", "found"),
+    ("sha_256", "found"),
     [(False, "9a14f39d07a097fc7783141567a2a294"), (True, "63c004640a622bf5906332b715c3d311")],
 )
-def test_the_hash_of_entries_is_the_same_in_every_version(sha_2: bool, found: str) -> None:
-    first = following(BEGIN, 1, 1, b"command", sha_2=sha_2)
-    assert following(first, 2, 3, b"", sha_2=sha_2).hex() == found
+def test_the_hash_of_entries_is_the_same_in_every_version(sha_256: bool, found: str) -> None:
+    first = following(BEGIN, 1, 1, b"command", sha_256=sha_256)
+    assert following(first, 2, 3, b"", sha_256=sha_256).hex() == found
 
 
 def test_a_level_after_the_seal_is_void(member: Member) -> None:
