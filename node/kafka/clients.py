@@ -30,7 +30,8 @@ from .producing import Compacts, Memory, Producing
 from .room import Room
 from .topics import Topics
 
-CLIENTS_MAX: Final = 32
+CLIENTS_MAX: Final = 128
+"""The most tokens whose clients a node serves at a time."""
 _ANSWERS_MAX: Final = 64 * limits.MIB
 """Bytes of records in answers that clients have not taken yet; a host has half of them."""
 _METADATA_AT_ONCE: Final = 64

@@ -24,9 +24,11 @@ from .codes import code_of
 from .coordinator import Coordinator
 from .grouping import Grouping
 from .idempotent import ids_of, open_id
+from .large_produce import NAMES_MAX, LargeProduce
 from .many import decoded, encoded
-from .producing import Compacts
-from .room import FREE
+from .producing import Compacts, Settled
+from .requests import Produce
+from .room import FREE, Hold
 from .session import HANDSHAKE, Access, Asker, OnRefused, Session
 from .topics import Topics
 from .wire import Malformed, Reader
@@ -143,21 +145,21 @@ class KafkaDoor:
         # The answer repeats the names, which stay in memory until then.
         held = None if names <= FREE else await session.hold(self._shared.answers, names)
         settled = await client.producing.begin(request, session.host)
+        return _appended(head, request.acks, [settled], held, session)
 
-        async def finish(send: Send) -> None:
-            try:
-                rows = await settled()
-                if request.acks:
-                    body = await encoded(len(rows), answers.produce, rows, head.version)
-                    await send(_answer(head, body))
-                elif any(row.error for row in rows):
-                    # The only way to tell a client that waits for no answer, as Kafka does.
-                    raise Malformed("an append without acknowledgement has failed")
-            finally:
-                if held is not None:
-                    session.let_go(held)
+    async def begin_large(self, request: LargeProduce, session: Session) -> Finish:
+        """Take a request that is larger than others may be. Return what finishes the request.
+        Raises Malformed, TimeoutError, and the errors of `Session.who`."""
+        head = await request.head()
+        self._counted[head.api].inc()
+        client, _ = await session.who()
+        held = await session.hold(self._shared.answers, NAMES_MAX)
 
-        return finish
+        async def begin(part: Produce) -> Settled:
+            return await client.producing.begin(part, session.host)
+
+        acks, begun = await request.batches(begin)
+        return _appended(head, acks, begun, held, session)
 
     async def _other(self, data: bytes, head: Head, client: Client, asker: Asker) -> bytes:
         """Return the body of the answer."""
@@ -250,5 +252,27 @@ def _waits(head: Head, answer: grouping.Answer) -> Finish:
             await send(_answer(head, body))
 
         await answer(send_body)
+
+    return finish
+
+
+def _appended(
+    head: Head, acks: int, begun: Sequence[Settled], held: Hold | None, session: Session
+) -> Finish:
+    """Return what finishes a request to append, once the outcomes of its batches are known. `held`:
+    the memory of the request's names."""
+
+    async def finish(send: Send) -> None:
+        try:
+            rows = [row for settled in begun for row in await settled()]
+            if acks:
+                body = await encoded(len(rows), answers.produce, rows, head.version)
+                await send(_answer(head, body))
+            elif any(row.error for row in rows):
+                # The only way to tell a client that waits for no answer, as Kafka does.
+                raise Malformed("an append without acknowledgement has failed")
+        finally:
+            if held is not None:
+                session.let_go(held)
 
     return finish
