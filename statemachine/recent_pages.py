@@ -33,7 +33,7 @@ class RecentPages:
         self._bytes = 0
 
     def written(self, path: Path) -> None:
-        """Note a new file, which is synced, and forget the pages of those that are not new any more.
+        """Note a new file, which is synced, and forget the pages of those that are new no longer.
 
         This takes milliseconds: call it on a thread. A file that is gone, or cannot be opened, is
         left to the kernel: its pages cost memory alone.

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from ..protocol import limits
+from ..protocol.cleanups import CLEANUPS
 from ..protocol.types import UNCHANGED
 from .parser import Parser, UsageError, rule_bytes, rule_ms, rule_whole, whole
 from .verb import Call, Verb
@@ -96,8 +97,9 @@ def _policy_arguments(parser: Parser, unset: Any, cleanup: Any) -> None:
              "never",
     )  # fmt: skip
     parser.add_argument(
-        "--cleanup", choices=("delete", "compact"), default=cleanup,
-        help="delete: remove old entries (default); compact: keep only the last entry of each key",
+        "--cleanup", choices=CLEANUPS, default=cleanup,
+        help="delete: remove old entries (default); compact: keep only the last entry of each key; "
+             "compact,delete: both",
     )  # fmt: skip
 
 

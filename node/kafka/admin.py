@@ -32,6 +32,7 @@ from .describing import (
     TOPIC,
     Authorise,
     Describing,
+    cleanup_of,
     retention_ms,
     wrong_setting,
 )
@@ -140,10 +141,8 @@ class Admin:
             return Trimmed(asked.topic, asked.partition, begin=begin)
         except Refused as refusal:
             return Trimmed(asked.topic, asked.partition, refusal.code)
-        except InvalidArgument as error:
-            is_beyond = error.fields.get("what") == "before"
-            code = codes.OFFSET_OUT_OF_RANGE if is_beyond else codes.INVALID_TOPIC
-            return Trimmed(asked.topic, asked.partition, code)
+        except InvalidArgument:
+            return Trimmed(asked.topic, asked.partition, codes.OFFSET_OUT_OF_RANGE)
         except LognodeError as error:
             return Trimmed(asked.topic, asked.partition, self._failed(asked.topic, error))
 
@@ -169,7 +168,7 @@ def _changes(asked: Altered) -> dict[str, Any]:
         if action == DELETE:
             value = None
         if name == CLEANUP:
-            found["cleanup"] = value or _DEFAULTS["cleanup"]
+            found["cleanup"] = _DEFAULTS["cleanup"] if value is None else cleanup_of(value)
         elif name == RETENTION:
             found["retention_ms"] = retention_ms(value)
     return found

@@ -348,7 +348,7 @@ async def opened(
 
     def compacts(log_id: int) -> bool | None:
         known = view.metadata.logs.get(log_id)
-        return None if known is None else known.policy.cleanup == "compact"
+        return None if known is None else known.policy.compacts
 
     dials = connections_max // _DIALS_SHARE
     door = KafkaDoor(

@@ -84,7 +84,7 @@ def decide(policy: Policy, holdings: Sequence[Holding], now_ms: int) -> list[Pro
         for holding, trim in zip(holdings, trims, strict=True)
     ]
     found = [Proposal(commands.TRIM_SPANS, rows) for rows in _portions(_joined(needed))]
-    if policy.cleanup == "compact":
+    if policy.compacts:
         needed = [_compaction(policy, holding, now_ms) for holding in holdings]
         found += [Proposal(commands.COMPACT_TO, row) for row in _joined(needed)]
     if policy.snapshot_delay_ms is not None:

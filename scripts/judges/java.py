@@ -1,8 +1,8 @@
 """Kafka's own programs for Java: console, benchmarks, groups, Connect and Streams.
 
 Connect runs distributed, with the file connectors: the lines of a file go through a topic into
-another file, also after the worker was killed and started again. Streams counts words, without
-exactly-once.
+another file, also after the worker was killed and started again. Streams counts words, all and
+within windows, without exactly-once.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,10 +109,10 @@ def _streams(programs: _Programs) -> None:
     state = programs.work / "streams"
     with programs.background(log, _WORDS, programs.addresses, state):
 
-        def counts() -> bool:
+        def counts(topic: str) -> bool:
             found: dict[str, str] = {}
             told = programs.tool(
-                "consumer.ConsoleConsumer", *at, "--topic", "counts", "--from-beginning",
+                "consumer.ConsoleConsumer", *at, "--topic", topic, "--from-beginning",
                 "--timeout-ms", 5_000, "--formatter-property", "print.key=true",
             )  # fmt: skip
             for line in told.splitlines():
@@ -120,7 +121,10 @@ def _streams(programs: _Programs) -> None:
             each = {word: str(_SENTENCES) for word in ("the", "quick", "fox")}
             return found == each | {f"{n}": str(_SENTENCES // 10) for n in range(10)}
 
-        testing.eventually(counts, timeout_s=_LIMIT_S, what="every word is counted")
+        for topic in ("counts", "windowed"):
+            testing.eventually(
+                partial(counts, topic), timeout_s=_LIMIT_S, what=f"every word is in {topic}"
+            )
 
 
 def _rest(url: str, body: Any = None) -> Any:

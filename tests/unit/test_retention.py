@@ -83,6 +83,15 @@ def test_compaction_goes_as_far_as_there_are_segments() -> None:
     assert decide(policy, [replace(HELD, compacted=Compaction(30, NOW - 7))], NOW) == []
 
 
+def test_a_compacted_log_with_a_retention_removes_what_is_old() -> None:
+    policy = Policy(cleanup="compact,delete", delete_retention_ms=7, retention_ms=399_999)
+    assert decide(policy, [HELD], NOW) == trim(20) + compact(30, COMPACT, 7)
+    done = replace(HELD, trimmed=20, compacted=Compaction(30, NOW - 7))
+    assert decide(policy, [done], NOW) == []
+    by_bytes = Policy(cleanup="compact,delete", delete_retention_ms=7, retention_bytes=100)
+    assert decide(by_bytes, [HELD], NOW) == trim(20) + compact(30, COMPACT, 7)
+
+
 def test_tombstones_of_a_log_that_rests_go_once_the_youngest_is_old_enough() -> None:
     """The last one may have been appended at 700,000."""
     policy = Policy(cleanup="compact", delete_retention_ms=100_000)
