@@ -8,6 +8,7 @@ within windows, without exactly-once.
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -107,6 +108,7 @@ def _streams(programs: _Programs) -> None:
     programs.tool("ConsoleProducer", *at, "--topic", "sentences", given=given)
     log = programs.work / "streams.log"
     state = programs.work / "streams"
+    shutil.rmtree(state, ignore_errors=True)  # of an earlier run
     with programs.background(log, _WORDS, programs.addresses, state):
 
         def counts(topic: str) -> bool:
@@ -150,6 +152,7 @@ def _connect(programs: _Programs) -> None:
     work = programs.work
     (port,) = testing.free_ports(1)
     come, out, log = work / "lines.txt", work / "copied.txt", work / "connect.log"
+    out.unlink(missing_ok=True)  # of an earlier run
     settings = work / "connect.properties"
     converter = "org.apache.kafka.connect.storage.StringConverter"
     settings.write_text(

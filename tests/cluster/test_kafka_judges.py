@@ -1,6 +1,7 @@
 """Programs that were not written here against the port for Kafka clients: see scripts/judge."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 pytestmark = pytest.mark.cluster
 
+GO_MINOR: Final = 26
 JUDGE: Final = Path(__file__).resolve().parents[2] / "scripts" / "judge"
 
 
@@ -22,10 +24,23 @@ def verdict(name: str, work: Path, *needed: str) -> str:
     if missing:
         pytest.skip(f"{missing} is not installed")
     command = [sys.executable, str(JUDGE), name, "--work", str(work)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()[-1]
 
 
 def test_a_program_with_kafkajs(tmp_path: Path) -> None:
     assert " 6 passed, 0 failed," in verdict("kafkajs", tmp_path, "node", "npm")
+
+
+def test_the_tests_of_franz_go(tmp_path: Path) -> None:
+    told = "" if shutil.which("go") is None else subprocess.check_output(["go", "version"]).decode()
+    version = re.search(r"go1\.(\d+)", told)
+    if version is not None and int(version[1]) < GO_MINOR:
+        pytest.skip(f"franz-go needs Go 1.{GO_MINOR}, which is not in every Debian; here: {told}")
+    assert " 141 passed, 0 failed," in verdict("franz-go", tmp_path, "go")
+
+
+def test_the_programs_of_kafka_for_java(tmp_path: Path) -> None:
+    """The console, the benchmarks, Streams, and Connect with a killed worker."""
+    assert " 4 passed, 0 failed," in verdict("java", tmp_path, "javac", "mvn")

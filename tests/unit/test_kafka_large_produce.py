@@ -1,6 +1,7 @@
 """Requests to append of more bytes than the node keeps at a time."""
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import Sequence
 from typing import Any, Final
@@ -99,6 +100,14 @@ def test_a_large_request_means_what_the_decoder_of_others_says(
     assert all(part._replace(batches=same.batches) == same for part in found.parts)
     assert found.acks == acks
     assert [(row.topic, row.partition) for row in found.rows] == names
+
+
+@given(st.binary(max_size=80), st.integers(0, 200), st.integers(0, 3))
+def test_any_bytes_are_a_request_or_malformed(noise: bytes, at: int, cut: int) -> None:
+    whole = request([("orders", [(0, b"x" * 20), (1, None)]), ("b", [(2, b"y")])])
+    data = whole[:at] + noise + whole[at + len(noise) :]
+    with contextlib.suppress(Malformed):
+        asyncio.run(take(data[: len(data) - cut]))
 
 
 def test_one_batch_has_memory_at_a_time() -> None:
