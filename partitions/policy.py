@@ -200,7 +200,8 @@ def _checked(policy: Policy) -> Policy:
     elif policy.delete_retention_ms is not None:
         raise InvalidArgument(
             "delete_retention_ms is the time that compaction keeps tombstones and needs "
-            "cleanup compact: give cleanup compact too, or unset delete_retention_ms",
+            f"cleanup compact or {COMPACT_AND_DELETE}: give one of these too, or unset "
+            "delete_retention_ms",
             what="delete_retention_ms",
         )
     return policy

@@ -24,6 +24,7 @@ from ..client import AsyncClient
 from ..entry_columns import EntryColumns
 from ..gathering import each
 from ..protocol import limits, log_names
+from ..protocol.cleanups import COMPACT_AND_DELETE
 from ..protocol.errors import (
     BatchSpansRanges,
     Conflict,
@@ -179,12 +180,16 @@ class LogRestore:
         """Create the log with the ranges of its parts. Raises Conflict."""
         log, bounds = self._log, _bounds(self._log)
         hierarchy = None if log.hierarchy is None else bytes.fromhex(log.hierarchy)
+        is_both = log.policy.get("cleanup") == COMPACT_AND_DELETE
         await self._client.create_log(
             log.name, split_at=bounds, replicas=log.policy["replicas"], hierarchy=hierarchy,
             split_bytes=None, split_rate=None, exist_ok=True,
             kafka_partitions=log.policy.get("kafka_partitions"),
             local_retention_bytes=log.policy.get("local_retention_bytes"),
+            cleanup=COMPACT_AND_DELETE if is_both else "delete",
         )  # fmt: skip
+        if is_both:  # the cluster has this rule; its effect begins behind the last entry
+            await self._client.alter_log(log.name, cleanup="delete")
         described = await self._client.log(log.name).describe()
         starts = {range_["start"] for range_ in described["ranges"]}
         if not starts.issuperset(bounds):

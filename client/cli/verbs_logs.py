@@ -80,7 +80,7 @@ def _policy_arguments(parser: Parser, unset: Any, cleanup: Any) -> None:
          "keep about this many bytes of each range on the disk of each node with --tier, and older "
          "segments in the tier only; none: all on the disks too"),
         ("--delete-retention", rule_ms, "AGE",
-         "with --cleanup compact: keep tombstones this long (default 1d)"),
+         "with compaction: keep tombstones this long (default 1d)"),
         ("--snapshot-delay", rule_ms, "AGE",
          "remove the entries of a key before its logical snapshot after this time; none: keep all"),
     ):  # fmt: skip

@@ -18,7 +18,7 @@ from typing import Any, Final
 from ...client.cluster import Cluster
 from ...client.partition_tails import trim_partition
 from ...client.protocol.cluster import ALTER_LOG
-from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound
+from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound, Unsupported
 from ...partitions import policy
 from . import admin_answers, admin_requests, api, codes, requests
 from .admin_answers import Trimmed
@@ -97,7 +97,7 @@ class Admin:
                 await self._cluster.call_any(ALTER_LOG, body, deadline=self._deadline())
         except Refused as refusal:
             return Settings(asked.kind, asked.name, refusal.code, str(refusal))
-        except InvalidArgument as error:
+        except (InvalidArgument, Unsupported) as error:
             return Settings(asked.kind, asked.name, codes.INVALID_CONFIG, error.message)
         except LognodeError as error:
             return Settings(asked.kind, asked.name, self._failed(asked.name, error), error.message)

@@ -16,9 +16,9 @@ from typing import Any, Final
 from ...client.cluster import Cluster, described
 from ...client.protocol import Operation, key_partitions, limits, log_names
 from ...client.protocol.address import split_address
-from ...client.protocol.cluster import CREATE_LOG, DELETE_LOG
 from ...client.protocol.cleanups import CLEANUPS
-from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound
+from ...client.protocol.cluster import CREATE_LOG, DELETE_LOG
+from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound, Unsupported
 from ...partitions import policy
 from ..runtime.slices import in_slices
 from . import codes
@@ -169,7 +169,8 @@ class Describing:
                 return await self._validated(topic)
             await self._cluster.call_any(CREATE_LOG, body, deadline=deadline)
         except LognodeError as error:
-            code = codes.INVALID_CONFIG if isinstance(error, InvalidArgument) else code_of(error)
+            is_unfit = isinstance(error, (InvalidArgument, Unsupported))
+            code = codes.INVALID_CONFIG if is_unfit else code_of(error)
             return Done(topic.name, code, error.message)
         return Done(topic.name)
 

@@ -17,14 +17,14 @@ from ...client.protocol.certificate import Certificate
 from ...client.protocol.errors import LognodeError
 from ..access.access import Accesses
 from . import absent, admin, answers, api, codes, grouping, requests
-from .answers import Fetched, Topic
+from .answers import Appended, Fetched, Topic
 from .api import Head, head_of
 from .clients import Brokers, Client, Clients, Shared
 from .codes import code_of
 from .coordinator import Coordinator
 from .grouping import Grouping
 from .idempotent import ids_of, open_id
-from .large_produce import NAMES_MAX, LargeProduce
+from .large_produce import LargeProduce
 from .many import decoded, encoded
 from .producing import Compacts, Settled
 from .requests import Produce
@@ -145,21 +145,25 @@ class KafkaDoor:
         # The answer repeats the names, which stay in memory until then.
         held = None if names <= FREE else await session.hold(self._shared.answers, names)
         settled = await client.producing.begin(request, session.host)
-        return _appended(head, request.acks, [settled], held, session)
+        return _appended(head, request.acks, settled, held, session)
 
     async def begin_large(self, request: LargeProduce, session: Session) -> Finish:
-        """Take a request that is larger than others may be. Return what finishes the request.
-        Raises Malformed, TimeoutError, and the errors of `Session.who`."""
+        """Take a request that is larger than others may be, until its records are appended. Return
+        what sends the answer. Raises Malformed, TimeoutError, and the errors of `Session.who`."""
         head = await request.head()
         self._counted[head.api].inc()
         client, _ = await session.who()
-        held = await session.hold(self._shared.answers, NAMES_MAX)
+        held = await session.hold(self._shared.large, 1)
 
         async def begin(part: Produce) -> Settled:
             return await client.producing.begin(part, session.host)
 
-        acks, begun = await request.batches(begin)
-        return _appended(head, acks, begun, held, session)
+        acks, rows = await request.appended(begin)
+
+        async def settled() -> list[Appended]:
+            return rows
+
+        return _appended(head, acks, settled, held, session)
 
     async def _other(self, data: bytes, head: Head, client: Client, asker: Asker) -> bytes:
         """Return the body of the answer."""
@@ -257,14 +261,14 @@ def _waits(head: Head, answer: grouping.Answer) -> Finish:
 
 
 def _appended(
-    head: Head, acks: int, begun: Sequence[Settled], held: Hold | None, session: Session
+    head: Head, acks: int, settled: Settled, held: Hold | None, session: Session
 ) -> Finish:
     """Return what finishes a request to append, once the outcomes of its batches are known. `held`:
-    the memory of the request's names."""
+    what the request holds until then."""
 
     async def finish(send: Send) -> None:
         try:
-            rows = [row for settled in begun for row in await settled()]
+            rows = await settled()
             if acks:
                 body = await encoded(len(rows), answers.produce, rows, head.version)
                 await send(_answer(head, body))

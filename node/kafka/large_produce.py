@@ -1,18 +1,23 @@
 """Requests to append that are larger than the node keeps: the batches are taken one after another.
 
 Kafka takes requests of 100 MiB, and some clients put a batch of each partition into one request.
-Such a request needs the memory of one batch at a time, for which the bounds of all other requests
-hold. A batch that is handed over may be appended even if the rest of the request never arrives; the
-client does not know then, as with every answer that is lost.
+The node reads a batch once it has memory for the batch, as for a whole request of another client,
+and hands the batch over before it reads the next. Few batches are under way at a time. So a large
+request needs no more memory than others, and takes no longer for its bytes than as many smaller
+requests. A batch that is handed over may be appended even if the rest of the request never arrives;
+the client does not know then, as with every answer that is lost.
 """
 
 import asyncio
 import struct
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Final
 
 from ...client.protocol import limits
+from ..runtime.slices import SLICE_S
 from . import codes
 from .answers import Appended
 from .api import PRODUCE, Head, head_of
@@ -25,8 +30,8 @@ LARGE_BYTES_MAX: Final = 100 * limits.MIB
 """As `socket.request.max.bytes` of Kafka."""
 NAMES_MAX: Final = limits.MIB
 """Bytes of the names of topics in a large request: the answer repeats them."""
-_PART_S: Final = 30.0
-"""How long a batch or a field may take to arrive."""
+_UNDER_WAY_MAX: Final = 16
+"""Batches of a request whose outcomes are not known yet."""
 _SKIPPED_AT_ONCE: Final = 8 * limits.KIB
 _HEAD: Final = struct.Struct(">hhih")
 """API, version, number, and the length of the client's name."""
@@ -39,22 +44,28 @@ Begin = Callable[[Produce], Awaitable[Settled]]
 
 
 class LargeProduce:
-    """A request of `size` bytes, which `read` returns in order. `batch_bytes_max`: the largest
-    batch that is read; the bytes of a batch are held of `room` for the host. All calls raise
-    Malformed, TimeoutError, and the errors of `read`."""
+    """A request of `size` bytes, which `read` returns in order.
+
+    `batch_bytes_max`: the largest batch that is read; the bytes of a batch are held of `room` for
+    the host. `within_s`: how long the client may take, all reads together. All calls raise
+    Malformed, TimeoutError, and the errors of `read`.
+    """
 
     def __init__(
-        self, read: Read, size: int, *, room: Room, host: str, batch_bytes_max: int
-    ) -> None:
+        self, read: Read, size: int, *, room: Room, host: str, batch_bytes_max: int,
+        within_s: float,
+    ) -> None:  # fmt: skip
         self._read = read
-        self._left = size
-        self._size = size
+        self._size = self._left = size
         self._room = room
         self._host = host
         self._batch_bytes_max = batch_bytes_max
-        self._version = 0
+        self._seconds_left = within_s
         self._elements_left = ELEMENTS_MAX
         self._names_left = NAMES_MAX
+        self._slice_ends = 0.0
+        self._under_way: deque[Settled] = deque()
+        self._rows: list[Appended] = []
 
     async def head(self) -> Head:
         """Return the head of the request, which is taken first."""
@@ -68,13 +79,12 @@ class LargeProduce:
             )
         return head
 
-    async def batches(self, begin: Begin) -> tuple[int, list[Settled]]:
-        """Take what follows the head, and hand each batch to `begin`. Return `acks`, and what waits
-        for the outcome of each batch."""
+    async def appended(self, begin: Begin) -> tuple[int, list[Appended]]:
+        """Take what follows the head, and hand each batch to `begin`. Return `acks`, and the
+        outcome of each batch."""
         transactional = await self._text() is not None
         acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack(await self._take(_ACKS_AND_TIMEOUT.size))
         named: set[tuple[str, int]] = set()
-        begun: list[Settled] = []
         for _ in range(await self._count()):
             topic = await self._text()
             if topic is None:
@@ -83,28 +93,47 @@ class LargeProduce:
                 partition, size = _PARTITION_AND_SIZE.unpack(
                     await self._take(_PARTITION_AND_SIZE.size)
                 )
-                named.add((topic, partition))
-                if len(named) == len(begun):
+                if (topic, partition) in named:
                     raise Malformed("the request names a partition twice")
+                named.add((topic, partition))
                 if size > self._batch_bytes_max:
                     await self._skip(size)
-                    begun.append(_refused(Appended(topic, partition, codes.MESSAGE_TOO_LARGE)))
+                    row = Appended(topic, partition, codes.MESSAGE_TOO_LARGE)
+                    await self._add(_refused(row))
                     continue
                 size = 0 if size == _NULL else size
                 async with self._room.held(size, self._host) if size > FREE else nullcontext():
                     each = Produced(topic, partition, await self._take(size))
-                    begun.append(await begin(Produce(transactional, acks, timeout_ms, [each])))
+                    settled = await begin(Produce(transactional, acks, timeout_ms, [each]))
                     del each
+                await self._add(settled)
         if self._left:
             raise Malformed(f"a request has {self._left} bytes behind its end")
-        return acks, begun
+        await self._settle(0)
+        return acks, self._rows
+
+    async def _add(self, settled: Settled) -> None:
+        """Note a batch that is under way. The loop runs in between: a batch may be a few bytes."""
+        self._under_way.append(settled)
+        await self._settle(_UNDER_WAY_MAX)
+        if time.perf_counter() > self._slice_ends:
+            await asyncio.sleep(0)
+            self._slice_ends = time.perf_counter() + SLICE_S
+
+    async def _settle(self, most: int) -> None:
+        """Wait for the oldest batches under way until there are at most so many."""
+        while len(self._under_way) > most:
+            self._rows += await self._under_way.popleft()()
 
     async def _take(self, size: int) -> bytes:
         if not 0 <= size <= self._left:
             raise Malformed(f"a field has {size} bytes, and the request ends early")
         self._left -= size
-        async with asyncio.timeout(_PART_S):
-            return await self._read(size)
+        began = time.monotonic()
+        async with asyncio.timeout(self._seconds_left):
+            data = await self._read(size)
+        self._seconds_left -= time.monotonic() - began
+        return data
 
     async def _skip(self, size: int) -> None:
         if size > self._left:

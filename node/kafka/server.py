@@ -294,6 +294,7 @@ class _Connection:
                 large = LargeProduce(
                     self._read, size, room=self._room, host=self._host,
                     batch_bytes_max=REQUEST_BYTES_MAX,
+                    within_s=_REQUEST_S * math.ceil(size / REQUEST_BYTES_MAX),
                 )  # fmt: skip
                 await self._begun.put(await self._door.begin_large(large, self._session))
                 continue

@@ -108,7 +108,8 @@ def test_S6_records_below_an_offset_are_removed_and_the_begin_follows(
     assert read(kafka, "trimmed", 3) == more
     rows = {("trimmed", 3): codes.UNKNOWN_TOPIC_OR_PARTITION,
             ("no-such-topic", 0): codes.UNKNOWN_TOPIC_OR_PARTITION,
-            ("a b", 0): codes.UNKNOWN_TOPIC_OR_PARTITION, ("trimmed", 1): codes.OFFSET_OUT_OF_RANGE}  # fmt: skip
+            ("a b", 0): codes.UNKNOWN_TOPIC_OR_PARTITION,
+            ("trimmed", 1): codes.OFFSET_OUT_OF_RANGE}  # fmt: skip
     for (topic, partition), code in rows.items():
         asked = wire.text(topic) + wire.array([struct.pack(">iq", partition, 10**6)])
         with Raw(kafka) as raw:

@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import struct
+import tracemalloc
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any, Final
 
 import kafka_wire as wire
@@ -11,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lognode.client.protocol.errors import LogNotFound
 from lognode.node.kafka import api, codes, requests
 from lognode.node.kafka.answers import Appended
 from lognode.node.kafka.api import head_of
 from lognode.node.kafka.large_produce import NAMES_MAX, LargeProduce
-from lognode.node.kafka.producing import Settled
+from lognode.node.kafka.producing import Memory, Producing, Settled
 from lognode.node.kafka.requests import Produce, Produced
 from lognode.node.kafka.room import FREE, Room
 from lognode.node.kafka.wire import ELEMENTS_MAX, Malformed, Reader
@@ -51,7 +55,7 @@ async def take(data: bytes, size: int | None = None) -> Taken:
     reader.feed_eof()
     large = LargeProduce(
         reader.readexactly, len(data) if size is None else size, room=room, host="h",
-        batch_bytes_max=BATCH_MAX,
+        batch_bytes_max=BATCH_MAX, within_s=30,
     )  # fmt: skip
 
     async def begin(part: Produce) -> Settled:
@@ -66,9 +70,7 @@ async def take(data: bytes, size: int | None = None) -> Taken:
 
     head = await large.head()
     assert head == head_of(Reader(data))
-    found.acks, begun = await large.batches(begin)
-    for settled in begun:
-        found.rows += await settled()
+    found.acks, found.rows = await large.appended(begin)
     assert not room._taken
     return found
 
@@ -151,26 +153,125 @@ def test_a_large_request_that_breaks_the_protocol_is_malformed(data: bytes, told
         asyncio.run(take(data))
 
 
-def test_a_large_request_whose_rest_does_not_come_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lognode.node.kafka.large_produce._PART_S", 0.05)
-    data = request([("a", [(0, b"x"), (1, bytes(BATCH_MAX))])])
+def large(reader: asyncio.StreamReader, size: int, *, within_s: float = 30) -> LargeProduce:
+    return LargeProduce(
+        reader.readexactly, size, room=Room(1 << 30), host="h", batch_bytes_max=BATCH_MAX,
+        within_s=within_s,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("pause_s", [10, 0.15])
+def test_a_large_request_has_one_time_for_all_of_its_bytes(pause_s: float) -> None:
+    """A client that sends a field now and then would keep what a request has for days."""
+    data = request([("a", [(n, b"x") for n in range(9)])])
     begun: list[Any] = []
 
     async def run() -> None:
-        room, reader = Room(1 << 30), asyncio.StreamReader()
-        reader.feed_data(data[:-1])
-        large = LargeProduce(
-            reader.readexactly, len(data), room=room, host="h", batch_bytes_max=BATCH_MAX
-        )
-        await large.head()
+        reader = asyncio.StreamReader()
+        found = large(reader, len(data), within_s=0.3)
+        head, at = len(request([])) - 4, 0
+
+        async def send() -> None:
+            nonlocal at
+            for end in range(head, len(data), 9):
+                reader.feed_data(data[at:end])
+                at = end
+                await asyncio.sleep(pause_s)
+
+        sending = asyncio.create_task(send())
+        await found.head()
 
         async def begin(part: Produce) -> Settled:
             begun.append(part)
             return lambda: asyncio.sleep(0, [])
 
         with pytest.raises(TimeoutError):
-            await large.batches(begin)
-        assert not room._taken
+            await found.appended(begin)
+        assert not found._room._taken
+        sending.cancel()
 
     asyncio.run(run())
-    assert len(begun) == 1
+    assert len(begun) < 9
+
+
+def test_few_batches_of_a_request_are_under_way() -> None:
+    data = request([("a", [(n, b"x") for n in range(50)])])
+    under_way: list[int] = []
+
+    async def run() -> list[Appended]:
+        reader = asyncio.StreamReader()
+        reader.feed_data(data)
+        found = large(reader, len(data))
+        await found.head()
+        open_ = 0
+
+        async def begin(part: Produce) -> Settled:
+            nonlocal open_
+            open_ += 1
+            under_way.append(open_)
+
+            async def settled() -> list[Appended]:
+                nonlocal open_
+                open_ -= 1
+                return [Appended("a", part.batches[0].partition)]
+
+            return settled
+
+        return (await found.appended(begin))[1]
+
+    assert [row.partition for row in asyncio.run(run())] == [*range(50)]
+    assert max(under_way) == 17
+
+
+def test_the_loop_runs_while_a_request_of_many_small_batches_is_taken() -> None:
+    """All of the bytes are there, and no read suspends: the loop stood still for 70 ms."""
+    data = request([("a", [(n, None) for n in range(9_000)])])
+
+    async def run() -> int:
+        reader = asyncio.StreamReader()
+        reader.feed_data(data)
+        found, turns = large(reader, len(data)), 0
+        await found.head()
+
+        async def begin(_: Produce) -> Settled:
+            return lambda: asyncio.sleep(0, [])
+
+        taking = asyncio.create_task(found.appended(begin))
+        while not taking.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return turns
+
+    assert asyncio.run(run()) > 20
+
+
+def test_a_batch_that_has_an_outcome_keeps_no_memory() -> None:
+    """The answer of a client that reads none waits, and had kept all bytes of its request."""
+
+    class Unknown:
+        async def known(self, name: str, _: float) -> Any:
+            raise LogNotFound(f"log {name!r} does not exist")
+
+        def gone(self, _: str) -> None:
+            return
+
+    async def run() -> None:
+        topics: Any = Unknown()
+        cluster: Any = SimpleNamespace(now=asyncio.get_running_loop().time)
+        with ThreadPoolExecutor(1) as threads:
+            memory = Memory(threads)
+            producing = Producing(cluster, topics, None, memory, compacts=lambda _: None)  # type: ignore[arg-type]
+            tracemalloc.start()
+            begun = [
+                await producing.begin(
+                    Produce(False, -1, 9_000, [Produced("x", n, bytes(1 << 20))]), "h"
+                )
+                for n in range(20)
+            ]
+            kept, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            rows = [row for settled in begun for row in await settled()]
+        assert {row.error for row in rows} == {codes.UNKNOWN_TOPIC_OR_PARTITION}
+        assert kept < 1 << 20
+
+    asyncio.run(run())

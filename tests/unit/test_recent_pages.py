@@ -73,6 +73,15 @@ def test_a_file_larger_than_all_that_is_kept_goes_at_once(disk: Path) -> None:
     assert not in_memory(path)
 
 
+def test_few_small_files_are_noted(disk: Path) -> None:
+    pages = RecentPages(SIZE)
+    for n in range(100):
+        path = disk / str(n)
+        path.write_bytes(b"x")
+        pages.written(path)
+    assert len(pages._files) == 16
+
+
 def test_a_store_keeps_the_pages_of_its_newest_files(
     disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

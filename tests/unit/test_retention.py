@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lognode.node.replicas.clocks import Clocks
+from lognode.node.upkeep import retention
 from lognode.node.upkeep.retention import Holding, Piece, Proposal, decide
 from lognode.partitions.policy import Policy
 from lognode.statemachine import commands
@@ -90,6 +91,19 @@ def test_a_compacted_log_with_a_retention_removes_what_is_old() -> None:
     assert decide(policy, [done], NOW) == []
     by_bytes = Policy(cleanup="compact,delete", delete_retention_ms=7, retention_bytes=100)
     assert decide(by_bytes, [HELD], NOW) == trim(20) + compact(30, COMPACT, 7)
+
+
+def test_old_entries_of_a_segment_go_from_a_compacted_log_with_a_retention() -> None:
+    """Its segments are joined with newer ones, so they are seldom old as a whole."""
+    policy = Policy(cleanup="compact,delete", delete_retention_ms=7, retention_ms=399_999)
+    done = replace(HELD, trimmed=20, compacted=Compaction(30, NOW - 7))
+    assert decide(policy, [replace(done, old=20)], NOW) == []
+    assert decide(policy, [replace(done, old=26)], NOW) == trim(26)
+    assert retention.cutoff_ms(policy, NOW) == (NOW - 399_999) // 24_999 * 24_999
+    assert retention.cutoff_ms(replace(policy, retention_ms=1), 5_999) == 5_000
+    assert retention.cutoff_ms(policy, 7) == 0
+    assert retention.cutoff_ms(replace(policy, cleanup="delete"), NOW) is None
+    assert retention.cutoff_ms(replace(policy, retention_ms=None), NOW) is None
 
 
 def test_tombstones_of_a_log_that_rests_go_once_the_youngest_is_old_enough() -> None:
