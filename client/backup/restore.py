@@ -180,15 +180,17 @@ class LogRestore:
         """Create the log with the ranges of its parts. Raises Conflict."""
         log, bounds = self._log, _bounds(self._log)
         hierarchy = None if log.hierarchy is None else bytes.fromhex(log.hierarchy)
-        is_both = log.policy.get("cleanup") == COMPACT_AND_DELETE
+        # The log has its policy behind its last entry. A cluster below the level of this rule would
+        # refuse it then, so the new log has the rule for a moment.
+        is_tried = log.policy.get("cleanup") == COMPACT_AND_DELETE and not await self._exists()
         await self._client.create_log(
             log.name, split_at=bounds, replicas=log.policy["replicas"], hierarchy=hierarchy,
             split_bytes=None, split_rate=None, exist_ok=True,
             kafka_partitions=log.policy.get("kafka_partitions"),
             local_retention_bytes=log.policy.get("local_retention_bytes"),
-            cleanup=COMPACT_AND_DELETE if is_both else "delete",
+            cleanup=COMPACT_AND_DELETE if is_tried else "delete",
         )  # fmt: skip
-        if is_both:  # the cluster has this rule; its effect begins behind the last entry
+        if is_tried:
             await self._client.alter_log(log.name, cleanup="delete")
         described = await self._client.log(log.name).describe()
         starts = {range_["start"] for range_ in described["ranges"]}
@@ -197,6 +199,13 @@ class LogRestore:
                 f"log {log.name!r} exists, and a range has keys of several ranges of the backup. "
                 "Delete the log, or restore into another cluster"
             )
+
+    async def _exists(self) -> bool:
+        try:
+            await self._client.log(self._log.name).describe()
+        except LogNotFound:
+            return False
+        return True
 
     async def _read_back(self, kept: int) -> None:
         """Raise CorruptData unless the log has exactly the entries that it was given."""

@@ -86,6 +86,8 @@ class Removals:
         if policy is None or not policy.removes:
             return
         old = await self._old_entries(replica, policy)
+        if policy != self._policy(replica.descriptor.log_id):
+            return  # changed meanwhile
         if not replica.leads or not self._clocks.is_agreed():
             return
         now, now_ms = time.monotonic(), self._clocks.stamp_ms()
