@@ -7,6 +7,7 @@ checked by an invariant, since an append out of order returns False without an e
 import os
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -183,7 +184,8 @@ class SegmentOutput:
             os.close(fd)
         content_id, size = hash_file(self._path), self._path.stat().st_size
         if size > NEW_BYTES_MAX:
-            forget_pages(self._path)
+            with suppress(OSError):  # it costs memory alone
+                forget_pages(self._path)
         return SegmentInfo(
             content_id=content_id, size=size,
             entries=footer.entries, first_seq=first_seq, end_seq=end_seq,

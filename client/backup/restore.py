@@ -34,7 +34,9 @@ from ..protocol.errors import (
     Overloaded,
     Timeout,
     Unavailable,
+    Unsupported,
 )
+from ..protocol.levels import COMPACT_AND_DELETE_FROM, LEVEL_MIN
 from ..protocol.records import encode_batch
 from ..protocol.types import Entry
 from ..snapshot import AsyncSnapshot
@@ -180,18 +182,13 @@ class LogRestore:
         """Create the log with the ranges of its parts. Raises Conflict."""
         log, bounds = self._log, _bounds(self._log)
         hierarchy = None if log.hierarchy is None else bytes.fromhex(log.hierarchy)
-        # The log has its policy behind its last entry. A cluster below the level of this rule would
-        # refuse it then, so the new log has the rule for a moment.
-        is_tried = log.policy.get("cleanup") == COMPACT_AND_DELETE and not await self._exists()
+        await self._check_cleanup()
         await self._client.create_log(
             log.name, split_at=bounds, replicas=log.policy["replicas"], hierarchy=hierarchy,
             split_bytes=None, split_rate=None, exist_ok=True,
             kafka_partitions=log.policy.get("kafka_partitions"),
             local_retention_bytes=log.policy.get("local_retention_bytes"),
-            cleanup=COMPACT_AND_DELETE if is_tried else "delete",
         )  # fmt: skip
-        if is_tried:
-            await self._client.alter_log(log.name, cleanup="delete")
         described = await self._client.log(log.name).describe()
         starts = {range_["start"] for range_ in described["ranges"]}
         if not starts.issuperset(bounds):
@@ -200,12 +197,18 @@ class LogRestore:
                 "Delete the log, or restore into another cluster"
             )
 
-    async def _exists(self) -> bool:
-        try:
-            await self._client.log(self._log.name).describe()
-        except LogNotFound:
-            return False
-        return True
+    async def _check_cleanup(self) -> None:
+        """Raise Unsupported if the cluster is below the level of the log's `cleanup`: the log gets
+        its policy behind its last entry."""
+        if self._log.policy.get("cleanup") != COMPACT_AND_DELETE:
+            return
+        level = (await self._client.status())["cluster"].get("feature_level", LEVEL_MIN)
+        if level < COMPACT_AND_DELETE_FROM:
+            raise Unsupported(
+                f"log {self._log.name!r} has cleanup {COMPACT_AND_DELETE}, and the cluster is at "
+                f"feature level {level}; this cleanup needs level {COMPACT_AND_DELETE_FROM}. Run "
+                "`lognode cluster finalize`"
+            )
 
     async def _read_back(self, kept: int) -> None:
         """Raise CorruptData unless the log has exactly the entries that it was given."""

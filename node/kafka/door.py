@@ -5,6 +5,7 @@ returns what finishes it: appends are under way together, everything else is fin
 next request is taken, as a broker of Kafka does.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -14,7 +15,7 @@ from prometheus_client import Counter
 from ...client.cluster import Cluster
 from ...client.pool import Token
 from ...client.protocol.certificate import Certificate
-from ...client.protocol.errors import LognodeError
+from ...client.protocol.errors import LognodeError, Overloaded
 from ..access.access import Accesses
 from . import absent, admin, answers, api, codes, grouping, requests
 from .answers import Appended, Fetched, Topic
@@ -36,6 +37,9 @@ from .wire import Malformed, Reader
 _FEW_TOPICS: Final = 16
 MANY_TOPICS_COST: Final = 8
 """What an answer about all topics, or about more than a few, counts among those about topics."""
+
+_LARGE_WAIT_S: Final = 30.0
+"""How long a large request to append waits for its turn."""
 
 Send = Callable[[bytes], Awaitable[None]]
 Finish = Callable[[Send], Awaitable[None]]
@@ -153,7 +157,14 @@ class KafkaDoor:
         head = await request.head()
         self._counted[head.api].inc()
         client, _ = await session.who()
-        held = await session.hold(self._shared.large, 1)
+        try:
+            async with asyncio.timeout(_LARGE_WAIT_S):
+                held = await session.hold(self._shared.large, 1)
+        except TimeoutError:
+            raise Overloaded(
+                "the node takes too many large requests to append now; come back later",
+                retry_after=1,
+            ) from None
 
         async def begin(part: Produce) -> Settled:
             return await client.producing.begin(part, session.host)

@@ -32,6 +32,9 @@ NAMES_MAX: Final = limits.MIB
 """Bytes of the names of topics in a large request: the answer repeats them."""
 _UNDER_WAY_MAX: Final = 16
 """Batches of a request whose outcomes are not known yet."""
+_WAITS_S: Final = 60.0
+"""How long a request may wait for the outcomes of its batches and for memory, all together, before
+its other batches are refused: a range may have no majority, and the client has gone by then."""
 _SKIPPED_AT_ONCE: Final = 8 * limits.KIB
 _HEAD: Final = struct.Struct(">hhih")
 """API, version, number, and the length of the client's name."""
@@ -63,6 +66,7 @@ class LargeProduce:
         self._seconds_left = within_s
         self._elements_left = ELEMENTS_MAX
         self._names_left = NAMES_MAX
+        self._waits_left_s = _WAITS_S
         self._slice_ends = 0.0
         self._under_way: deque[Settled] = deque()
         self._rows: list[Appended] = []
@@ -96,34 +100,42 @@ class LargeProduce:
                 if (topic, partition) in named:
                     raise Malformed("the request names a partition twice")
                 named.add((topic, partition))
-                if size > self._batch_bytes_max:
-                    await self._skip(size)
-                    row = Appended(topic, partition, codes.MESSAGE_TOO_LARGE)
-                    await self._add(_refused(row))
-                    continue
                 size = 0 if size == _NULL else size
+                await self._give_way()
+                await self._settle(_UNDER_WAY_MAX - 1)
+                refused = codes.NONE
+                if size > self._batch_bytes_max:
+                    refused = codes.MESSAGE_TOO_LARGE
+                elif self._waits_left_s <= 0:
+                    refused = codes.NOT_ENOUGH_REPLICAS
+                if refused:
+                    await self._skip(size)
+                    self._under_way.append(_refused(Appended(topic, partition, refused)))
+                    continue
                 async with self._room.held(size, self._host) if size > FREE else nullcontext():
                     each = Produced(topic, partition, await self._take(size))
+                    began = time.monotonic()
                     settled = await begin(Produce(transactional, acks, timeout_ms, [each]))
+                    self._waits_left_s -= time.monotonic() - began
                     del each
-                await self._add(settled)
+                self._under_way.append(settled)
         if self._left:
             raise Malformed(f"a request has {self._left} bytes behind its end")
         await self._settle(0)
         return acks, self._rows
 
-    async def _add(self, settled: Settled) -> None:
-        """Note a batch that is under way. The loop runs in between: a batch may be a few bytes."""
-        self._under_way.append(settled)
-        await self._settle(_UNDER_WAY_MAX)
+    async def _give_way(self) -> None:
+        """Let the loop run in between: a batch may be a few bytes, which are there."""
         if time.perf_counter() > self._slice_ends:
             await asyncio.sleep(0)
             self._slice_ends = time.perf_counter() + SLICE_S
 
     async def _settle(self, most: int) -> None:
         """Wait for the oldest batches under way until there are at most so many."""
+        began = time.monotonic()
         while len(self._under_way) > most:
             self._rows += await self._under_way.popleft()()
+        self._waits_left_s -= time.monotonic() - began
 
     async def _take(self, size: int) -> bytes:
         if not 0 <= size <= self._left:

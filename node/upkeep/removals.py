@@ -107,23 +107,23 @@ class Removals:
         """As leader, return where the entries of a compacted log end in each lineage span that are
         older than its retention, by a clock that agrees with others now. The time moves in steps,
         and the leader looks once in each."""
-        cutoff = cutoff_ms(policy, self._clocks.stamp_ms())
+        cutoff = cutoff_ms(policy, replica.gid.range_id, self._clocks.stamp_ms())
         if cutoff is None or not replica.leads or not self._clocks.is_agreed():
             return {}
         was = self._old.get(replica.gid)
         if was is not None and was[0] == cutoff:
             return was[1]
         found: dict[Span, int] = {}
+        self._old[replica.gid] = cutoff, found
         for each in holdings(replica.state):
             span = each.start, each.end
             search = partial(replica.state.seq_at_timestamp, cutoff, *span)
             try:
                 seq, behind = await in_turns(replica, search)
-            except LognodeError:  # a file is damaged, or the replica has stopped: later, or never
+            except LognodeError:  # a file is damaged, or the replica has stopped: in the next step
                 return {}
             if behind is None or behind == each.end:
                 found[span] = seq
-        self._old[replica.gid] = cutoff, found
         return found
 
     def _hasten(self, replica: RangeReplica) -> None:

@@ -27,6 +27,8 @@ _STEPS: Final = 16
 _STEP_MS: Final = 1_000
 """The retention of a compacted log goes on in steps of a sixteenth, and of a second at least: each
 step is a command."""
+_SPREAD: Final = 2_654_435_769
+"""Multiples of it are spread evenly over any step: Knuth's multiplicative hashing."""
 
 
 class Piece(NamedTuple):
@@ -106,13 +108,14 @@ def decide(policy: Policy, holdings: Sequence[Holding], now_ms: int) -> list[Pro
     return found
 
 
-def cutoff_ms(policy: Policy, now_ms: int) -> int | None:
+def cutoff_ms(policy: Policy, range_id: int, now_ms: int) -> int | None:
     """Return the time before which a compacted log's entries are older than its retention. None:
-    whole segments alone are removed."""
+    whole segments alone are removed. The ranges do not take their steps together."""
     if not policy.compacts or policy.retention_ms is None:
         return None
     step = max(policy.retention_ms // _STEPS, _STEP_MS)
-    return max(0, (now_ms - policy.retention_ms) // step * step)
+    phase = range_id * _SPREAD % step
+    return max(0, (now_ms - policy.retention_ms - phase) // step * step + phase)
 
 
 def _by_time(policy: Policy, holding: Holding, now_ms: int) -> int:

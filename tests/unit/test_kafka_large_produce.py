@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import struct
 import tracemalloc
 from collections.abc import Sequence
@@ -14,12 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lognode.client.protocol.errors import LogNotFound
+from lognode.client.appends import AppendBatch, Columns
+from lognode.client.protocol.errors import LogNotFound, Unavailable
 from lognode.node.kafka import api, codes, requests
 from lognode.node.kafka.answers import Appended
 from lognode.node.kafka.api import head_of
+from lognode.node.kafka.idempotent import Idempotent
 from lognode.node.kafka.large_produce import NAMES_MAX, LargeProduce
 from lognode.node.kafka.producing import Memory, Producing, Settled
+from lognode.node.kafka.refused import Refused
 from lognode.node.kafka.requests import Produce, Produced
 from lognode.node.kafka.room import FREE, Room
 from lognode.node.kafka.wire import ELEMENTS_MAX, Malformed, Reader
@@ -220,7 +224,37 @@ def test_few_batches_of_a_request_are_under_way() -> None:
         return (await found.appended(begin))[1]
 
     assert [row.partition for row in asyncio.run(run())] == [*range(50)]
-    assert max(under_way) == 17
+    assert max(under_way) == 16
+
+
+def test_batches_behind_those_that_wait_for_long_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A range without a majority kept a request of thousands of batches for hours."""
+    monkeypatch.setattr("lognode.node.kafka.large_produce._WAITS_S", 0.1)
+    data = request([("a", [(n, b"x" * n) for n in range(99)])])
+
+    async def run() -> list[Appended]:
+        reader = asyncio.StreamReader()
+        reader.feed_data(data)
+        found = large(reader, len(data))
+        await found.head()
+
+        async def begin(part: Produce) -> Settled:
+            async def settled() -> list[Appended]:
+                await asyncio.sleep(0.03)
+                return [Appended("a", part.batches[0].partition, codes.REQUEST_TIMED_OUT)]
+
+            return settled
+
+        return (await found.appended(begin))[1]
+
+    rows = asyncio.run(run())
+    assert [row.partition for row in rows] == [*range(99)]
+    count = [row.error for row in rows].index(codes.NOT_ENOUGH_REPLICAS)
+    assert 16 < count < 40
+    assert {row.error for row in rows[:count]} == {codes.REQUEST_TIMED_OUT}
+    assert {row.error for row in rows[count:]} == {codes.NOT_ENOUGH_REPLICAS}
 
 
 def test_the_loop_runs_while_a_request_of_many_small_batches_is_taken() -> None:
@@ -245,33 +279,82 @@ def test_the_loop_runs_while_a_request_of_many_small_batches_is_taken() -> None:
     assert asyncio.run(run()) > 20
 
 
-def test_a_batch_that_has_an_outcome_keeps_no_memory() -> None:
+class Failing:
+    """Topics; the topic `gone` does not exist."""
+
+    def __init__(self) -> None:
+        self.batches: list[AppendBatch] = []
+
+    async def known(self, name: str, _: float) -> Any:
+        if name == "gone":
+            raise LogNotFound(f"log {name!r} does not exist")
+        routes = SimpleNamespace(name=name, compacts=False)
+        return SimpleNamespace(check=lambda _: None, log_id=None, routes=routes, sender=self.sender)
+
+    def gone(self, _: str) -> None:
+        return
+
+    async def sender(self, _: int, __: float) -> Any:
+        return SimpleNamespace(batcher=SimpleNamespace(add_atomic=self.add))
+
+    def add(self, columns: Columns, _: float) -> AppendBatch:
+        attempts: Any = None
+        batch = AppendBatch(attempts, asyncio.get_running_loop().create_future())
+        columns.fill(batch, range(len(columns)))
+        self.batches.append(batch)
+        return batch
+
+    def fail(self) -> None:
+        for batch in self.batches:
+            batch.error = Unavailable("no majority")
+            batch.done.set_result(None)
+            batch.wake()
+        self.batches.clear()
+
+
+@pytest.mark.parametrize("kind", ["unknown topic", "without numbers", "with numbers"])
+def test_a_batch_that_has_an_outcome_keeps_no_memory(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer of a client that reads none waits, and had kept all bytes of its request."""
 
-    class Unknown:
-        async def known(self, name: str, _: float) -> Any:
-            raise LogNotFound(f"log {name!r} does not exist")
+    async def append(_: Any, sent: Any, before: Any) -> Any:
+        data = sent.batch.data
+        raise Refused(codes.INVALID_PRODUCER_EPOCH, f"{len(data)} bytes, {before}")
 
-        def gone(self, _: str) -> None:
-            return
+    monkeypatch.setattr(Idempotent, "_append", append)
 
     async def run() -> None:
-        topics: Any = Unknown()
+        topics: Any = Failing()
         cluster: Any = SimpleNamespace(now=asyncio.get_running_loop().time)
         with ThreadPoolExecutor(1) as threads:
             memory = Memory(threads)
-            producing = Producing(cluster, topics, None, memory, compacts=lambda _: None)  # type: ignore[arg-type]
+            producing = Producing(
+                cluster, topics, lambda producer, _: (producer, None), memory,
+                compacts=lambda _: None,
+            )  # fmt: skip
+            name = "gone" if kind == "unknown topic" else "there"
+            numbered = {"producer": 7, "epoch": 0, "sequence": 0} if kind == "with numbers" else {}
+            gc.disable()
             tracemalloc.start()
-            begun = [
-                await producing.begin(
-                    Produce(False, -1, 9_000, [Produced("x", n, bytes(1 << 20))]), "h"
-                )
-                for n in range(20)
-            ]
+            begun = []
+            for n in range(20):
+                batch = wire.batch([(b"k", bytes(1_000_000))], **numbered)
+                produced = Produced(name, n, batch)
+                begun.append(await producing.begin(Produce(False, -1, 9_000, [produced]), "h"))
+                del batch, produced
+                topics.fail()
+                await asyncio.sleep(0)
+            for _ in range(9):
+                await asyncio.sleep(0)
             kept, _ = tracemalloc.get_traced_memory()
             tracemalloc.stop()
+            gc.enable()
             rows = [row for settled in begun for row in await settled()]
-        assert {row.error for row in rows} == {codes.UNKNOWN_TOPIC_OR_PARTITION}
-        assert kept < 1 << 20
+        assert codes.NONE not in {row.error for row in rows}
+        assert len(rows) == 20
+        assert kept < 3 << 20
+        assert not memory.under_way._taken
+        assert not memory.plain_under_way._taken
 
     asyncio.run(run())
