@@ -133,6 +133,7 @@ class AsyncClient:
         These rules remove whole segments, so entries may stay longer.
         `cleanup="compact"` replaces these rules: the last entry of each key stays, tombstones stay
         for `delete_retention_ms`, a day by default. Seqs never change (S6).
+        `cleanup="compact,delete"`: both rules remove entries. Needs feature level 7.
         `split_bytes`: a range with more bytes of segments is split automatically; None: never.
         `split_rate`: a range that handles more appended records and reads a second than this, for
         ten seconds, is split at the key that halves the load; at least 100. None: never.

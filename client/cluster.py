@@ -16,6 +16,7 @@ from .poll_turns import PollTurns
 from .pool import Pool, Token, shared
 from .protocol import Operation, limits
 from .protocol.address import Address, split_address
+from .protocol.cleanups import compacts
 from .protocol.cluster import METADATA, RANGE, RANGES
 from .protocol.errors import (
     IDLE,
@@ -295,7 +296,7 @@ class Cluster:
             log.begin(log_id)
         log.hierarchy = rows[name].get("hierarchy") or b""
         log.partitions = rows[name]["policy"].get("kafka_partitions")
-        log.compacts = rows[name]["policy"].get("cleanup") == "compact"
+        log.compacts = compacts(rows[name]["policy"].get("cleanup"))
         told = answer.get("keys")
         log.spans = None if told is None else KeySpans(map(_span_of, told))
         log.table.insert_all(

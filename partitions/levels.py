@@ -10,8 +10,10 @@ after the command is checked against the new level.
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..client.protocol.cleanups import COMPACT_AND_DELETE
 from ..client.protocol.errors import Conflict, InvalidArgument, Unsupported
 from ..client.protocol.levels import (
+    COMPACT_AND_DELETE_FROM,
     HIERARCHIES_FROM,
     KAFKA_FROM,
     LEVEL_MAX,
@@ -96,6 +98,17 @@ def check_local_retention(level: int, rules: Mapping[str, Any]) -> None:
             f"local_retention_bytes is {rules['local_retention_bytes']}, and the cluster is at "
             f"feature level {level}; the rule needs level {TIER_ONLY_FROM}. Run `lognode cluster "
             "finalize`, or leave the rule out"
+        )
+
+
+def check_cleanup(level: int, cleanup: object) -> None:
+    """Raise Unsupported for a log that is compacted and has a retention, at a level without these:
+    a member of an earlier version refuses it."""
+    if level < COMPACT_AND_DELETE_FROM and cleanup == COMPACT_AND_DELETE:
+        raise Unsupported(
+            f"cleanup is {COMPACT_AND_DELETE}, and the cluster is at feature level {level}; this "
+            f"cleanup needs level {COMPACT_AND_DELETE_FROM}. Run `lognode cluster finalize`, or "
+            "give cleanup compact or delete"
         )
 
 

@@ -305,6 +305,7 @@ class Metadata(MetadataState):
         creation, hierarchy = command.get("creation") or b"", command.get("hierarchy") or b""
         levels.check_hierarchy(self.feature_level, hierarchy)
         levels.check_kafka(self.feature_level, policy.kafka_partitions)
+        levels.check_cleanup(self.feature_level, policy.cleanup)
         if policy.local_retention_bytes is not None:
             levels.check_local_retention(self.feature_level, command)
         if name in self.logs.ids:
@@ -340,6 +341,7 @@ class Metadata(MetadataState):
         """Change the policy of a log. A repetition changes nothing."""
         record = self.log_named(command["name"])
         policy = altered(record.policy, command["changes"])
+        levels.check_cleanup(self.feature_level, policy.cleanup)
         levels.check_local_retention(self.feature_level, command["changes"])
         self.logs[record.log_id] = replace(record, policy=policy)
         return {"log": record.log_id, "policy": policy.to_body()}

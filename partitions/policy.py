@@ -1,8 +1,9 @@
 """The policy of a log: how many replicas it has, which data may be removed, and when.
 
-A log is kept bounded in one of two ways. `cleanup=delete` removes old data: by time, by bytes, or
-below a key's logical snapshot. `cleanup=compact` keeps the last entry of each key for ever. The two
-exclude each other: retention would remove the very entry that compaction promises to keep.
+A log is kept bounded in one of three ways. `cleanup=delete` removes old data: by time, by bytes, or
+below a key's logical snapshot. `cleanup=compact` keeps the last entry of each key for ever, so a
+retention is refused, which would remove the very entry that compaction promises to keep.
+`cleanup=compact,delete` keeps the last entry of each key as long as the retention keeps it.
 
 Apply never reads a policy. The leader of a range reads the policy, and proposes what follows from
 it (x2.22).
@@ -12,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from ..client.protocol import limits
+from ..client.protocol import cleanups, limits
+from ..client.protocol.cleanups import CLEANUPS, COMPACT_AND_DELETE
 from ..client.protocol.errors import InvalidArgument
 from ..client.protocol.kinds import INTEGER_MAX, Integer, shown
 
-CLEANUPS: Final = ("delete", "compact")
 _NUMBER: Final = Integer()
 delete_retention_default_ms: Final = 24 * 3_600 * 1_000
 
@@ -33,7 +34,7 @@ class Policy:
     cleanup: str = "delete"
     """One of CLEANUPS."""
     delete_retention_ms: int | None = None
-    """With `compact`, how long tombstones stay; None: `delete_retention_default_ms`."""
+    """With compaction, how long tombstones stay; None: `delete_retention_default_ms`."""
     snapshot_delay_ms: int | None = None
     """Entries of a key before a logical snapshot are removed this long after the snapshot."""
     split_bytes: int | None = limits.split_bytes_default
@@ -53,7 +54,12 @@ class Policy:
     def removes(self) -> bool:
         """Whether this policy ever removes anything."""
         rules = (self.retention_ms, self.retention_bytes, self.snapshot_delay_ms)
-        return self.cleanup == "compact" or rules != (None, None, None)
+        return self.compacts or rules != (None, None, None)
+
+    @property
+    def compacts(self) -> bool:
+        """Whether only the last entry of each key stays."""
+        return cleanups.compacts(self.cleanup)
 
     @property
     def tombstones_ms(self) -> int:
@@ -189,29 +195,42 @@ def _checked(policy: Policy) -> Policy:
         value = getattr(policy, name)
         if value is not None:
             _check_number(name, value)
-    if policy.cleanup == "compact":
-        for name in ("retention_ms", "retention_bytes", "snapshot_delay_ms"):
-            if getattr(policy, name) is not None:
-                raise InvalidArgument(
-                    f"cleanup is compact and {name} is {getattr(policy, name)}: compaction "
-                    f"keeps the last entry of each key for ever, and {name} would remove "
-                    "it; unset one of the two",
-                    what=name,
-                )
-        if policy.local_retention_bytes is not None:
-            raise InvalidArgument(
-                "cleanup is compact and local_retention_bytes is "
-                f"{policy.local_retention_bytes}: compaction rewrites the oldest segments, which "
-                "local_retention_bytes leaves in the tier only; unset one of the two",
-                what="local_retention_bytes",
-            )
+    if policy.compacts:
+        _check_compacted(policy)
     elif policy.delete_retention_ms is not None:
         raise InvalidArgument(
             "delete_retention_ms is the time that compaction keeps tombstones and needs "
-            "cleanup compact: give cleanup compact too, or unset delete_retention_ms",
+            f"cleanup compact or {COMPACT_AND_DELETE}: give one of these too, or unset "
+            "delete_retention_ms",
             what="delete_retention_ms",
         )
     return policy
+
+
+def _check_compacted(policy: Policy) -> None:
+    retention = ("retention_ms", "retention_bytes") if policy.cleanup == "compact" else ()
+    for name in retention:
+        if getattr(policy, name) is not None:
+            raise InvalidArgument(
+                f"cleanup is compact and {name} is {getattr(policy, name)}: compaction "
+                f"keeps the last entry of each key for ever, and {name} would remove "
+                f"it; unset one of the two, or give cleanup {COMPACT_AND_DELETE}",
+                what=name,
+            )
+    if policy.snapshot_delay_ms is not None:
+        raise InvalidArgument(
+            f"cleanup is {policy.cleanup} and snapshot_delay_ms is {policy.snapshot_delay_ms}: "
+            "compaction keeps the last entry of each key, which is all that a logical snapshot "
+            "would leave; unset one of the two",
+            what="snapshot_delay_ms",
+        )
+    if policy.local_retention_bytes is not None:
+        raise InvalidArgument(
+            f"cleanup is {policy.cleanup} and local_retention_bytes is "
+            f"{policy.local_retention_bytes}: compaction rewrites the oldest segments, which "
+            "local_retention_bytes leaves in the tier only; unset one of the two",
+            what="local_retention_bytes",
+        )
 
 
 def _check_cleanup(value: object) -> None:

@@ -30,7 +30,8 @@ Modules
 - Segments: `segments` is the store. `segment_format`, `segment_block`, `segment_order`,
   `segment_dictionary` and `bloom` are the parts of a file. `segment_reader` reads a file by
   `segment_pages` and `segment_file`, `block_cache` caches its blocks, `span_copies` has copies of
-  spans for reads in the order of seq, and `file_hash` names it.
+  spans for reads in the order of seq, and `file_hash` names it. `recent_pages` bounds what the
+  kernel keeps of files that were written.
 - Writing a segment, with numpy, in a process of its own only: `segment_writer` sorts the batches
   of a memtable (`sources`, `batch_entries`, `packed_strings`, `key_order`), and `segment_output`
   writes what is sorted (`block_layout`, `block_output`, `bloom_output`, `key_hashes`,

@@ -72,7 +72,7 @@ _FOURTH: Final = _SECOND._replace(
 _FIFTH: Final = _FOURTH._replace(batch_weight_max=limits.batch_weight_max)
 _SIXTH: Final = _FIFTH._replace(value_gain=limits.value_gain, sha_256=True)
 BY_LEVEL: Final[Mapping[int, Rules]] = {
-    1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _FOURTH, 5: _FIFTH, 6: _SIXTH,
+    1: _FIRST, 2: _SECOND, 3: _SECOND, 4: _FOURTH, 5: _FIFTH, 6: _SIXTH, 7: _SIXTH,
 }  # fmt: skip
 """The rules of each level that this program knows. The rules of a level never change again."""
 

@@ -7,6 +7,7 @@ checked by an invariant, since an append out of order returns False without an e
 import os
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +22,7 @@ from .bloom_output import FilterOutput
 from .entries import Entries, joined
 from .file_hash import hash_file
 from .order_output import OrderOutput
+from .recent_pages import NEW_BYTES_MAX, forget_pages
 from .room import headers_bytes
 from .segment_dictionary import choose_codec
 from .segment_format import (
@@ -180,8 +182,12 @@ class SegmentOutput:
             os.fsync(fd)
         finally:
             os.close(fd)
+        content_id, size = hash_file(self._path), self._path.stat().st_size
+        if size > NEW_BYTES_MAX:
+            with suppress(OSError):  # it costs memory alone
+                forget_pages(self._path)
         return SegmentInfo(
-            content_id=hash_file(self._path), size=self._path.stat().st_size,
+            content_id=content_id, size=size,
             entries=footer.entries, first_seq=first_seq, end_seq=end_seq,
             min_key=footer.min_key, max_key=footer.max_key,
             min_timestamp_ms=footer.min_timestamp_ms, max_timestamp_ms=footer.max_timestamp_ms,

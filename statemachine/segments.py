@@ -17,6 +17,7 @@ from ..client.protocol.invariants import DiskFailure
 from .block_cache import BlockCache
 from .column_cache import ColumnCache
 from .file_hash import hash_file
+from .recent_pages import RecentPages, forget_pages
 from .segment_file import SegmentBytes, SegmentFile
 from .segment_reader import Segment, check_lack
 from .span_copies import SpanCopies
@@ -106,6 +107,7 @@ class SegmentStore:
         self._files = {file.stem for file in directory.glob("*.seg")}
         """Content ids of the files in the directory: listing the directory takes long."""
         self._held: Counter[str] = Counter()
+        self._recent = RecentPages()
         self._blocks = BlockCache(limits.block_cache_bytes_max)
         self.columns = ColumnCache(limits.column_cache_bytes_max)
         self.copies = SpanCopies() if copies is None else copies
@@ -272,6 +274,7 @@ class SegmentStore:
             raise DiskFailure(
                 f"moving {source} to {self.path(content_id)} failed: {error.strerror or error}"
             ) from error
+        self._recent.written(self.path(content_id))
         self._files.add(content_id)
         self._changed[content_id] = next(self._numbers)
         self._open.pop(content_id, None)
@@ -306,7 +309,7 @@ class SegmentStore:
         """
         try:
             if from_disk:
-                _forget_pages(self.path(content_id))
+                forget_pages(self.path(content_id), sync=True)
             found = hash_file(self.path(content_id))
         except FileNotFoundError:
             raise _damaged(content_id, "is missing") from None
@@ -401,16 +404,6 @@ class SegmentStore:
         for segment in self._open.values():
             segment.close()
         self._open.clear()
-
-
-def _forget_pages(path: Path) -> None:
-    """Write the kernel's pages of the file out and drop them, so that the disk is read."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(fd)
 
 
 def _damaged(content_id: str, what: str) -> CorruptData:

@@ -24,6 +24,7 @@ from ..client import AsyncClient
 from ..entry_columns import EntryColumns
 from ..gathering import each
 from ..protocol import limits, log_names
+from ..protocol.cleanups import COMPACT_AND_DELETE
 from ..protocol.errors import (
     BatchSpansRanges,
     Conflict,
@@ -33,7 +34,9 @@ from ..protocol.errors import (
     Overloaded,
     Timeout,
     Unavailable,
+    Unsupported,
 )
+from ..protocol.levels import COMPACT_AND_DELETE_FROM, LEVEL_MIN
 from ..protocol.records import encode_batch
 from ..protocol.types import Entry
 from ..snapshot import AsyncSnapshot
@@ -179,6 +182,7 @@ class LogRestore:
         """Create the log with the ranges of its parts. Raises Conflict."""
         log, bounds = self._log, _bounds(self._log)
         hierarchy = None if log.hierarchy is None else bytes.fromhex(log.hierarchy)
+        await self._check_cleanup()
         await self._client.create_log(
             log.name, split_at=bounds, replicas=log.policy["replicas"], hierarchy=hierarchy,
             split_bytes=None, split_rate=None, exist_ok=True,
@@ -191,6 +195,19 @@ class LogRestore:
             raise Conflict(
                 f"log {log.name!r} exists, and a range has keys of several ranges of the backup. "
                 "Delete the log, or restore into another cluster"
+            )
+
+    async def _check_cleanup(self) -> None:
+        """Raise Unsupported if the cluster is below the level of the log's `cleanup`: the log gets
+        its policy behind its last entry."""
+        if self._log.policy.get("cleanup") != COMPACT_AND_DELETE:
+            return
+        level = (await self._client.status())["cluster"].get("feature_level", LEVEL_MIN)
+        if level < COMPACT_AND_DELETE_FROM:
+            raise Unsupported(
+                f"log {self._log.name!r} has cleanup {COMPACT_AND_DELETE}, and the cluster is at "
+                f"feature level {level}; this cleanup needs level {COMPACT_AND_DELETE_FROM}. Run "
+                "`lognode cluster finalize`"
             )
 
     async def _read_back(self, kept: int) -> None:

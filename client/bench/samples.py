@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from ..log import AsyncLog
+from ..protocol.cleanups import compacts
 from ..protocol.errors import CorruptData
 from ..protocol.types import Ack
 
@@ -62,7 +63,7 @@ class Samples:
 
 def may_be_gone(policy: Mapping[str, Any], age_ms: float) -> bool:
     """Return whether a log of this policy may have removed an entry of this age."""
-    if policy.get("retention_bytes") is not None or policy.get("cleanup") == "compact":
+    if policy.get("retention_bytes") is not None or compacts(policy.get("cleanup")):
         return True
     limits = (policy.get("retention_ms"), policy.get("snapshot_delay_ms"))
     return any(limit is not None and age_ms > limit - _CLOCKS_APART_MS for limit in limits)

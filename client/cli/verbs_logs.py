@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from ..protocol import limits
+from ..protocol.cleanups import CLEANUPS
 from ..protocol.types import UNCHANGED
 from .parser import Parser, UsageError, rule_bytes, rule_ms, rule_whole, whole
 from .verb import Call, Verb
@@ -79,7 +80,7 @@ def _policy_arguments(parser: Parser, unset: Any, cleanup: Any) -> None:
          "keep about this many bytes of each range on the disk of each node with --tier, and older "
          "segments in the tier only; none: all on the disks too"),
         ("--delete-retention", rule_ms, "AGE",
-         "with --cleanup compact: keep tombstones this long (default 1d)"),
+         "with compaction: keep tombstones this long (default 1d)"),
         ("--snapshot-delay", rule_ms, "AGE",
          "remove the entries of a key before its logical snapshot after this time; none: keep all"),
     ):  # fmt: skip
@@ -96,8 +97,9 @@ def _policy_arguments(parser: Parser, unset: Any, cleanup: Any) -> None:
              "never",
     )  # fmt: skip
     parser.add_argument(
-        "--cleanup", choices=("delete", "compact"), default=cleanup,
-        help="delete: remove old entries (default); compact: keep only the last entry of each key",
+        "--cleanup", choices=CLEANUPS, default=cleanup,
+        help="delete: remove old entries (default); compact: keep only the last entry of each key; "
+             "compact,delete: both",
     )  # fmt: skip
 
 

@@ -2,11 +2,11 @@
 
 The table describes everything that travels between clients, nodes and Raft members. Beside it are
 the values that travel: `limits`, `limit_checks`, `levels`, `errors`, `types`, `scopes`,
-`principal`, `characters`, `log_names`, `key_spans`, `key_partitions`, `patterns`, `cursor_json`;
-batches of records (`records`, `columns`, `key_column`, `packed`, `chunks`, `entry_rows`, and
-compiled functions, `native`); bytes and frames (`frame`, `http_instead`), the handshake (`wire`)
-and the layers under it (`address`, `tls`, `certificate`, `private_files`); and `invariants`, which
-end a process that broke one.
+`principal`, `characters`, `log_names`, `cleanups`, `key_spans`, `key_partitions`, `patterns`,
+`cursor_json`; batches of records (`records`, `columns`, `key_column`, `packed`, `chunks`,
+`entry_rows`, and compiled functions, `native`); bytes and frames (`frame`, `http_instead`), the
+handshake (`wire`) and the layers under it (`address`, `tls`, `certificate`, `private_files`); and
+`invariants`, which end a process that broke one.
 Nothing here uses anything else of lognode.
 
 Each message is defined here once. Encoding, validation, routing, the reference in

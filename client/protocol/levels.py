@@ -10,7 +10,7 @@ from typing import Final
 
 LEVEL_MIN: Final = 1
 """The lowest level whose rules this program knows."""
-LEVEL_MAX: Final = 6
+LEVEL_MAX: Final = 7
 """The highest level whose rules this program knows. `statemachine.rules` has the rules."""
 CAUSES_FROM: Final = 3
 """The level from which the metadata keep causes of operations as codes, and not as texts."""
@@ -30,6 +30,8 @@ KAFKA_FROM: Final = 4
 """The level from which a log may have Kafka partitions."""
 SCRAM_FROM: Final = 6
 """The level from which tokens may have keys for SCRAM."""
+COMPACT_AND_DELETE_FROM: Final = 7
+"""The level from which a log may be compacted and have a retention."""
 LEVELS_END: Final = 1 << 31
 """A level in a message is below this number."""
 

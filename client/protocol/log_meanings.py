@@ -20,9 +20,11 @@ LOGS: Final[Mapping[str, Mapping[str, str]]] = {
         "retention_bytes": "Of each range so many bytes of segments stay at least, and older ones "
         "may go, 1 at least; nil and missing: none go.",
         "cleanup": "`delete`: old entries go. `compact`: each key keeps its last entry for ever, "
-        "which excludes `retention_ms`, `retention_bytes` and `snapshot_delay_ms`. nil and "
+        "which excludes `retention_ms`, `retention_bytes` and `snapshot_delay_ms`. "
+        "`compact,delete`: each key keeps its last entry until `retention_ms` or `retention_bytes` "
+        "remove it, which excludes `snapshot_delay_ms`, and needs feature level 7. nil and "
         "missing: `delete`.",
-        "delete_retention_ms": "With `cleanup` `compact` alone: how long tombstones stay; "
+        "delete_retention_ms": "With compaction alone: how long tombstones stay; "
         "nil and missing: a day.",
         "snapshot_delay_ms": "What a key had before a logical snapshot goes so long after it; nil "
         "and missing: it stays.",
@@ -34,7 +36,7 @@ LOGS: Final[Mapping[str, Mapping[str, str]]] = {
         f"{limits.split_rate_default:,}.",
         "local_retention_bytes": "Of each range, a node with a tier keeps about so many bytes of "
         "segments on its own disk, the newest, and older ones in the tier only, 1 at least; nil "
-        "and missing: all segments are on the disks. Excludes `cleanup` `compact`. Needs feature "
+        "and missing: all segments are on the disks. Excludes compaction. Needs feature "
         "level 4.",
         "hierarchy": "The separator of the levels of keys, for ever; nil and missing: none. Needs "
         "feature level 4.",

@@ -43,7 +43,7 @@ SHARED: Final[Mapping[str, str]] = {
     "refused": "Requests that were refused for a quota.",
     "stored_bytes": "Bytes stored, of each range as its leader stores it; nodes that do not count "
     "them say 0.",
-    "delete_retention_ms": "With `cleanup` `compact`: how long tombstones stay; nil: a day.",
+    "delete_retention_ms": "With compaction: how long tombstones stay; nil: a day.",
     "digest": "SHA-256 of the whole text of the token.",
     "end": "A seq: the read has entries below it alone; nil: to the newest.",
     "end_key": "The read has keys below it alone; nil: to the end of the range.",
@@ -93,7 +93,8 @@ SHARED: Final[Mapping[str, str]] = {
     "local_retention_bytes": "Of each range, a node with a tier keeps about so many bytes of "
     "segments on its own disk; older ones are in the tier only.",
     "retention_ms": "Entries older than this may go.",
-    "cleanup": "`delete`: old entries go. `compact`: each key keeps its last entry for ever.",
+    "cleanup": "`delete`: old entries go. `compact`: each key keeps its last entry for ever. "
+    "`compact,delete`: both, so that old entries go.",
     "scopes": "What the principal may do. A request needs one scope that allows it.",
     "verbs": "Permissions of the scope; `permission` of each operation names what it needs.",
     "seqs": "The seq of each entry.",

@@ -41,7 +41,7 @@ _CREATED: Final = object_of(
         "local_retention_bytes": Field(
             _NUMBER, "Bytes of newest segments of each range on the disk of each node with a tier."
         ),
-        "cleanup": Field(TEXT, "`delete` or `compact`."),
+        "cleanup": Field(TEXT, "`delete`, `compact` or `compact,delete`."),
         "delete_retention_ms": Field(_NUMBER, "How long tombstones stay in a compacted log."),
         "hierarchy": Field(BYTES, "The separator of the levels of keys, for patterns."),
         "kafka_partitions": Field(

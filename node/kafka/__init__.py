@@ -5,6 +5,7 @@
     session                  who a connection is, and what it may ask
     clients                  a client of the cluster for each token
     producing, idempotent    appends; appends with sequence numbers
+    large_produce            requests to append that are larger than the node keeps
     recent_batches           which records a producer may send again
     joined_appends           appends to one range in few requests
     fetching                 reads and offsets

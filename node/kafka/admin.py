@@ -18,7 +18,7 @@ from typing import Any, Final
 from ...client.cluster import Cluster
 from ...client.partition_tails import trim_partition
 from ...client.protocol.cluster import ALTER_LOG
-from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound
+from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound, Unsupported
 from ...partitions import policy
 from . import admin_answers, admin_requests, api, codes, requests
 from .admin_answers import Trimmed
@@ -32,6 +32,7 @@ from .describing import (
     TOPIC,
     Authorise,
     Describing,
+    cleanup_of,
     retention_ms,
     wrong_setting,
 )
@@ -96,7 +97,7 @@ class Admin:
                 await self._cluster.call_any(ALTER_LOG, body, deadline=self._deadline())
         except Refused as refusal:
             return Settings(asked.kind, asked.name, refusal.code, str(refusal))
-        except InvalidArgument as error:
+        except (InvalidArgument, Unsupported) as error:
             return Settings(asked.kind, asked.name, codes.INVALID_CONFIG, error.message)
         except LognodeError as error:
             return Settings(asked.kind, asked.name, self._failed(asked.name, error), error.message)
@@ -140,10 +141,8 @@ class Admin:
             return Trimmed(asked.topic, asked.partition, begin=begin)
         except Refused as refusal:
             return Trimmed(asked.topic, asked.partition, refusal.code)
-        except InvalidArgument as error:
-            is_beyond = error.fields.get("what") == "before"
-            code = codes.OFFSET_OUT_OF_RANGE if is_beyond else codes.INVALID_TOPIC
-            return Trimmed(asked.topic, asked.partition, code)
+        except InvalidArgument:
+            return Trimmed(asked.topic, asked.partition, codes.OFFSET_OUT_OF_RANGE)
         except LognodeError as error:
             return Trimmed(asked.topic, asked.partition, self._failed(asked.topic, error))
 
@@ -169,7 +168,7 @@ def _changes(asked: Altered) -> dict[str, Any]:
         if action == DELETE:
             value = None
         if name == CLEANUP:
-            found["cleanup"] = value or _DEFAULTS["cleanup"]
+            found["cleanup"] = _DEFAULTS["cleanup"] if value is None else cleanup_of(value)
         elif name == RETENTION:
             found["retention_ms"] = retention_ms(value)
     return found

@@ -30,12 +30,16 @@ from .producing import Compacts, Memory, Producing
 from .room import Room
 from .topics import Topics
 
-CLIENTS_MAX: Final = 32
+CLIENTS_MAX: Final = 128
+"""The most tokens whose clients a node serves at a time."""
 _ANSWERS_MAX: Final = 64 * limits.MIB
 """Bytes of records in answers that clients have not taken yet; a host has half of them."""
 _METADATA_AT_ONCE: Final = 64
 """Answers about few topics that are gathered, or wait for room; a host has half of them. An answer
 about many topics counts as `door.MANY_TOPICS_COST`."""
+_LARGE_AT_ONCE: Final = 16
+"""Requests to append above the bound of all others that are taken at a time; a host has half of
+them. Each may have 10,000 outcomes, and the names of its topics."""
 Brokers = Callable[[], Mapping[int, str]]
 
 
@@ -92,6 +96,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.answers = Room(_ANSWERS_MAX, _ANSWERS_MAX // 2)
+        self.large = Room(_LARGE_AT_ONCE, _LARGE_AT_ONCE // 2)
         self.metadata = Room(_METADATA_AT_ONCE, _METADATA_AT_ONCE // 2)
         self.memory = Memory(ThreadPoolExecutor(1, thread_name_prefix="lognode-kafka"))
 

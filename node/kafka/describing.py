@@ -16,8 +16,9 @@ from typing import Any, Final
 from ...client.cluster import Cluster, described
 from ...client.protocol import Operation, key_partitions, limits, log_names
 from ...client.protocol.address import split_address
+from ...client.protocol.cleanups import CLEANUPS
 from ...client.protocol.cluster import CREATE_LOG, DELETE_LOG
-from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound
+from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound, Unsupported
 from ...partitions import policy
 from ..runtime.slices import in_slices
 from . import codes
@@ -168,7 +169,8 @@ class Describing:
                 return await self._validated(topic)
             await self._cluster.call_any(CREATE_LOG, body, deadline=deadline)
         except LognodeError as error:
-            code = codes.INVALID_CONFIG if isinstance(error, InvalidArgument) else code_of(error)
+            is_unfit = isinstance(error, (InvalidArgument, Unsupported))
+            code = codes.INVALID_CONFIG if is_unfit else code_of(error)
             return Done(topic.name, code, error.message)
         return Done(topic.name)
 
@@ -257,11 +259,17 @@ def _refusal(topic: NewTopic) -> Done | None:
 def wrong_setting(name: str, value: str | None) -> str | None:
     """Return why a topic cannot have this value of a setting, or None. The value None is the
     default."""
-    if name in _IGNORED or (name == CLEANUP and value in (None, "delete", "compact")):
+    if name in _IGNORED or (name == CLEANUP and (value is None or cleanup_of(value) is not None)):
         return None
     if name == RETENTION and (value is None or _TIME.fullmatch(value)):
         return None
     return f"{name:.100} is {value!r:.100}, which lognode does not know. Leave the setting out"
+
+
+def cleanup_of(value: str) -> str | None:
+    """Return the rule that a policy of Kafka gives, a list; None: there is no such policy."""
+    named = ",".join(sorted({each.strip() for each in value.split(",")}))
+    return named if named in CLEANUPS else None
 
 
 def retention_ms(value: str | None) -> int | None:
@@ -277,7 +285,7 @@ def _new_log(topic: NewTopic, ranges: int) -> Body:
         "kafka_partitions": partitions,
         "ranges": min(partitions, ranges),
         "replicas": _REPLICAS if topic.replicas == _DEFAULT else topic.replicas,
-        "cleanup": topic.configs.get(CLEANUP) or "delete",
+        "cleanup": cleanup_of(topic.configs.get(CLEANUP) or "delete"),
         "retention_ms": retention_ms(topic.configs.get(RETENTION)),
         "creation": os.urandom(limits.creation_bytes),
     }

@@ -5,6 +5,7 @@ returns what finishes it: appends are under way together, everything else is fin
 next request is taken, as a broker of Kafka does.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
@@ -14,19 +15,21 @@ from prometheus_client import Counter
 from ...client.cluster import Cluster
 from ...client.pool import Token
 from ...client.protocol.certificate import Certificate
-from ...client.protocol.errors import LognodeError
+from ...client.protocol.errors import LognodeError, Overloaded
 from ..access.access import Accesses
 from . import absent, admin, answers, api, codes, grouping, requests
-from .answers import Fetched, Topic
+from .answers import Appended, Fetched, Topic
 from .api import Head, head_of
 from .clients import Brokers, Client, Clients, Shared
 from .codes import code_of
 from .coordinator import Coordinator
 from .grouping import Grouping
 from .idempotent import ids_of, open_id
+from .large_produce import LargeProduce
 from .many import decoded, encoded
-from .producing import Compacts
-from .room import FREE
+from .producing import Compacts, Settled
+from .requests import Produce
+from .room import FREE, Hold
 from .session import HANDSHAKE, Access, Asker, OnRefused, Session
 from .topics import Topics
 from .wire import Malformed, Reader
@@ -34,6 +37,9 @@ from .wire import Malformed, Reader
 _FEW_TOPICS: Final = 16
 MANY_TOPICS_COST: Final = 8
 """What an answer about all topics, or about more than a few, counts among those about topics."""
+
+_LARGE_WAIT_S: Final = 30.0
+"""How long a large request to append waits for its turn."""
 
 Send = Callable[[bytes], Awaitable[None]]
 Finish = Callable[[Send], Awaitable[None]]
@@ -143,21 +149,32 @@ class KafkaDoor:
         # The answer repeats the names, which stay in memory until then.
         held = None if names <= FREE else await session.hold(self._shared.answers, names)
         settled = await client.producing.begin(request, session.host)
+        return _appended(head, request.acks, settled, held, session)
 
-        async def finish(send: Send) -> None:
-            try:
-                rows = await settled()
-                if request.acks:
-                    body = await encoded(len(rows), answers.produce, rows, head.version)
-                    await send(_answer(head, body))
-                elif any(row.error for row in rows):
-                    # The only way to tell a client that waits for no answer, as Kafka does.
-                    raise Malformed("an append without acknowledgement has failed")
-            finally:
-                if held is not None:
-                    session.let_go(held)
+    async def begin_large(self, request: LargeProduce, session: Session) -> Finish:
+        """Take a request that is larger than others may be, until its records are appended. Return
+        what sends the answer. Raises Malformed, TimeoutError, and the errors of `Session.who`."""
+        head = await request.head()
+        self._counted[head.api].inc()
+        client, _ = await session.who()
+        try:
+            async with asyncio.timeout(_LARGE_WAIT_S):
+                held = await session.hold(self._shared.large, 1)
+        except TimeoutError:
+            raise Overloaded(
+                "the node takes too many large requests to append now; come back later",
+                retry_after=1,
+            ) from None
 
-        return finish
+        async def begin(part: Produce) -> Settled:
+            return await client.producing.begin(part, session.host)
+
+        acks, rows = await request.appended(begin)
+
+        async def settled() -> list[Appended]:
+            return rows
+
+        return _appended(head, acks, settled, held, session)
 
     async def _other(self, data: bytes, head: Head, client: Client, asker: Asker) -> bytes:
         """Return the body of the answer."""
@@ -250,5 +267,27 @@ def _waits(head: Head, answer: grouping.Answer) -> Finish:
             await send(_answer(head, body))
 
         await answer(send_body)
+
+    return finish
+
+
+def _appended(
+    head: Head, acks: int, settled: Settled, held: Hold | None, session: Session
+) -> Finish:
+    """Return what finishes a request to append, once the outcomes of its batches are known. `held`:
+    what the request holds until then."""
+
+    async def finish(send: Send) -> None:
+        try:
+            rows = await settled()
+            if acks:
+                body = await encoded(len(rows), answers.produce, rows, head.version)
+                await send(_answer(head, body))
+            elif any(row.error for row in rows):
+                # The only way to tell a client that waits for no answer, as Kafka does.
+                raise Malformed("an append without acknowledgement has failed")
+        finally:
+            if held is not None:
+                session.let_go(held)
 
     return finish

@@ -111,6 +111,17 @@ class _Sent(NamedTuple):
         return self._replace(batch=self.batch._replace(data=data), first=first)
 
 
+async def take_under_way(room: Room, size: int, host: str, deadline: float) -> None:
+    """Take memory for a batch until its outcome is known. Raises Refused."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            await room.take(size, host)
+    except TimeoutError:
+        raise Refused(
+            codes.NOT_ENOUGH_REPLICAS, "the node has no memory for more batches under way"
+        ) from None
+
+
 class Idempotent:
     """Appends numbered batches. `ids` gives the ids in the ranges; `room` bounds the bytes of all
     batches under way. All calls run on the loop's thread."""
@@ -154,13 +165,7 @@ class Idempotent:
             prevs=None if first == start_of(batch.epoch) else [first - 1] + [0] * (batch.count - 1),
         )  # fmt: skip
         data = await asyncio.to_thread(pack) if entries.size > _INLINE_BYTES else pack()
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._room.take(len(data), host)
-        except TimeoutError:
-            raise Refused(
-                codes.NOT_ENOUGH_REPLICAS, "the node has no memory for more batches under way"
-            ) from None
+        await take_under_way(self._room, len(data), host, deadline)
         before = self._last.get(place)
         size = max(len(data), entries.size)
         packed = NumberedBatch(data, size, entries.count, grant)

@@ -29,8 +29,8 @@ from ...client.protocol.appends import APPEND
 from ...client.protocol.errors import LognodeError, RemoteProtocolError, bare
 from ...client.routing import Range
 
-_BYTES_MAX: Final = 512 * limits.KIB
-"""Bytes of the batches of a request, packed or unpacked."""
+_BYTES_MAX: Final = limits.MIB
+"""Bytes of the batches of a request, packed or unpacked: as many as one batch may have."""
 _SMALL_BYTES: Final = 64 * limits.KIB
 """With this many bytes under way to a range, further batches wait. A request up to this size may
 have any number of batches: the range takes such a request in one step."""

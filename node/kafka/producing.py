@@ -16,7 +16,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from ...client.appends import AppendBatch, Columns, check_one_batch, check_sizes
 from ...client.cluster import Cluster
@@ -28,10 +29,10 @@ from . import batches, codes, record_columns, stored_records
 from .answers import NO_OFFSET, Appended
 from .codes import code_of
 from .compression import unpacked
-from .idempotent import UNDER_WAY_BYTES, Idempotent, Ids, Stored
+from .idempotent import UNDER_WAY_BYTES, Idempotent, Ids, Stored, take_under_way
 from .refused import Refused
 from .requests import Produce, Produced
-from .room import Room
+from .room import Hold, Room
 from .topics import Topic, Topics
 
 _TIMEOUT_S: Final = (1.0, 30.0)
@@ -55,7 +56,7 @@ Compacts = Callable[[int], bool | None]
 """Returns whether the log with an id is compacted, as this node knows by now; None: the node does
 not know the log yet."""
 
-Begun = AppendBatch | asyncio.Task[Stored] | Appended
+Begun = asyncio.Future[Appended] | Appended
 Settled = Callable[[], Awaitable[list[Appended]]]
 
 
@@ -66,6 +67,8 @@ class Memory:
         self.threads = threads
         self.batches = Room(_MEMORY, _MEMORY // 2)
         self.under_way = Room(UNDER_WAY_BYTES, UNDER_WAY_BYTES // 2)
+        self.plain_under_way = Room(UNDER_WAY_BYTES, UNDER_WAY_BYTES // 4)
+        """Batches without numbers have this room. A topic may have a quarter for one host."""
 
 
 class Producing:
@@ -79,6 +82,7 @@ class Producing:
         self._topics = topics
         self._idempotent = Idempotent(cluster, ids, memory.under_way)
         self._room = memory.batches
+        self._plain_under_way = memory.plain_under_way
         self._threads = memory.threads
         self._compacts = compacts
 
@@ -86,14 +90,18 @@ class Producing:
         """Hand the batches of a client on this host over; return what waits for their outcomes."""
         least, most = _TIMEOUT_S
         deadline = self._cluster.now() + min(max(request.timeout_ms / 1000, least), most)
+        # The batches are not needed below: their records go as soon as they are appended, and not
+        # when the client has taken its answer.
         begun = [
             await self._submit(request, each, deadline, host)
             async for each in one_by_one(request.batches)
         ]
 
         async def settled() -> list[Appended]:
-            pairs = zip(request.batches, begun, strict=True)
-            return [await self._outcome(each, batch, deadline) for each, batch in pairs]
+            return [
+                each if isinstance(each, Appended) else await each
+                async for each in one_by_one(begun)
+            ]
 
         return settled
 
@@ -115,16 +123,19 @@ class Producing:
                 keyed = self._keyed(topic)
                 if batch.producer >= 0:
                     entries = await self._packed(each.partition, plain, batch.count, keyed=keyed)
-                    return await self._idempotent.begin(
+                    task = await self._idempotent.begin(
                         topic, each.partition, batch, entries, deadline, host
                     )
+                    return _told_by(task, partial(self._stored, each.topic, each.partition, task))
                 columns = await self._columns(each.partition, plain, batch.count, keyed=keyed)
-                sender = await topic.sender(len(columns), deadline)
-                return sender.batcher.add_atomic(columns, deadline)
+                added = await self._added(topic, columns, _cost(batch, len(plain)), deadline, host)
+                late = deadline + _LATE_S
+                ends = added.done if added.done.done() else added.waiter(late)
+                return _told_by(ends, partial(self._acked, each.topic, each.partition, added))
         except Refused as refusal:
             return Appended(each.topic, each.partition, refusal.code)
         except LognodeError as error:
-            return self._failed(each, error)
+            return self._failed(each.topic, each.partition, error)
 
     @asynccontextmanager
     async def _memory(
@@ -194,32 +205,50 @@ class Producing:
             self._threads, unpacked, compression, packed, _UNPACKED_MAX
         )
 
-    async def _outcome(self, each: Produced, batch: Begun, deadline: float) -> Appended:
-        if isinstance(batch, Appended):
-            return batch
-        if isinstance(batch, asyncio.Task):
-            return await self._numbered(each, batch)
-        if not await batch.wait(deadline + _LATE_S):
-            return Appended(each.topic, each.partition, codes.REQUEST_TIMED_OUT)
+    async def _added(
+        self, topic: Topic, columns: Columns, size: int, deadline: float, host: str
+    ) -> AppendBatch:
+        """Hand a batch of `size` bytes without numbers over, once there is room. A topic whose
+        range has no majority takes a part of a host's room alone."""
+        await topic.sender(len(columns), deadline)  # waits before the batch has room
+        owner = f"{host} {topic.routes.name}"
+        await take_under_way(self._plain_under_way, size, owner, deadline)
+        held = Hold(self._plain_under_way, size, owner)
+        try:
+            sender = await topic.sender(len(columns), deadline)
+            batch = sender.batcher.add_atomic(columns, deadline)
+        except BaseException:
+            held.free()
+            raise
+        batch.done.add_done_callback(lambda _: held.free())
+        return batch
+
+    def _acked(self, topic: str, partition: int, batch: AppendBatch) -> Appended:
+        """Return the outcome of a batch without numbers, at its end or at its deadline."""
+        if not batch.done.done():
+            return Appended(topic, partition, codes.REQUEST_TIMED_OUT)
         try:
             ack = batch.ack(0)
         except LognodeError as error:
-            return self._failed(each, error)
+            error.__traceback__ = None  # its frames keep the batch
+            return self._failed(topic, partition, error)
         seq = NO_OFFSET if ack.seq is None else ack.seq  # None: an attempt of long ago
         at_ms = NO_OFFSET if ack.timestamp_ms is None else ack.timestamp_ms
-        return Appended(each.topic, each.partition, codes.NONE, seq, at_ms)
+        return Appended(topic, partition, codes.NONE, seq, at_ms)
 
-    async def _numbered(self, each: Produced, task: "asyncio.Task[Stored]") -> Appended:
+    def _stored(self, topic: str, partition: int, task: "asyncio.Task[Stored]") -> Appended:
         """Return the outcome of a batch of an idempotent producer."""
         try:
-            seq, at_ms = await asyncio.shield(task)
+            seq, at_ms = task.result()
         except Refused as refusal:
+            refusal.__traceback__ = None
             # A client may want the begin of the log with UNKNOWN_PRODUCER_ID.
-            return Appended(each.topic, each.partition, refusal.code, begin=0)
+            return Appended(topic, partition, refusal.code, begin=0)
         except LognodeError as error:
-            return self._failed(each, error)
+            error.__traceback__ = None
+            return self._failed(topic, partition, error)
         at_ms = NO_OFFSET if at_ms is None else at_ms
-        return Appended(each.topic, each.partition, codes.NONE, seq, at_ms)
+        return Appended(topic, partition, codes.NONE, seq, at_ms)
 
     async def new_id(self, *, transactional: bool) -> tuple[int, int]:
         """Return an error code, and the id of a new producer."""
@@ -232,13 +261,34 @@ class Producing:
         except LognodeError as error:
             return code_of(error), NO_OFFSET
 
-    def _failed(self, each: Produced, error: LognodeError) -> Appended:
+    def _failed(self, topic: str, partition: int, error: LognodeError) -> Appended:
         if isinstance(error, LogNotFound):
-            self._topics.gone(each.topic)
-        return Appended(each.topic, each.partition, code_of(error))
+            self._topics.gone(topic)
+        return Appended(topic, partition, code_of(error))
 
 
 def _cost(batch: batches.Batch, plain: int) -> int:
     """Return the memory of a batch with so many bytes of records: the bytes, the records, and the
     entries that are made of them."""
     return 2 * plain + _RECORD_COST * batch.count
+
+
+def _told_by(
+    ends: "asyncio.Future[Any]", outcome: Callable[[], Appended]
+) -> "asyncio.Future[Appended]":
+    """Return the future of the outcome of a batch that ends with `ends`. The future does not keep
+    the batch."""
+    found: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+
+    def told(_: object) -> None:
+        if found.done():
+            return
+        try:
+            found.set_result(outcome())
+        except asyncio.CancelledError:
+            found.cancel()
+        except Exception as error:  # of the program: the connection ends
+            found.set_exception(error)
+
+    ends.add_done_callback(told)
+    return found

@@ -30,6 +30,7 @@ from ..metadata.view import View
 from ..metrics import Metrics
 from .clients import CLIENTS_MAX, dialler, own_token
 from .door import Finish, KafkaDoor
+from .large_produce import LARGE_BYTES_MAX, LargeProduce
 from .room import FREE, Room
 from .sending import send
 from .session import Access
@@ -286,9 +287,17 @@ class _Connection:
             is_known = self._session.is_known
             async with asyncio.timeout(_IDLE_S if is_known else began + _LOGIN_S - loop.time()):
                 size = int.from_bytes(await self._reader.readexactly(_SIZE_BYTES), "big")
-            most = REQUEST_BYTES_MAX if is_known else _STRANGER_BYTES_MAX
+            most = LARGE_BYTES_MAX if is_known else _STRANGER_BYTES_MAX
             if not _LEAST <= size <= most:
                 raise Malformed(f"a request has {size} bytes; {_LEAST} to {most} are allowed")
+            if size > REQUEST_BYTES_MAX:
+                large = LargeProduce(
+                    self._read, size, room=self._room, host=self._host,
+                    batch_bytes_max=REQUEST_BYTES_MAX,
+                    within_s=_REQUEST_S * math.ceil(size / REQUEST_BYTES_MAX),
+                )  # fmt: skip
+                await self._begun.put(await self._door.begin_large(large, self._session))
+                continue
             async with self._room.held(size, self._host) if size > FREE else nullcontext():
                 async with asyncio.timeout(_REQUEST_S):
                     data = await self._read(size)
@@ -340,7 +349,7 @@ async def opened(
 
     def compacts(log_id: int) -> bool | None:
         known = view.metadata.logs.get(log_id)
-        return None if known is None else known.policy.cleanup == "compact"
+        return None if known is None else known.policy.compacts
 
     dials = connections_max // _DIALS_SHARE
     door = KafkaDoor(

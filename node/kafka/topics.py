@@ -9,7 +9,7 @@ from typing import Final
 
 from ...client.cluster import Cluster, LogRoutes
 from ...client.protocol import log_names
-from ...client.protocol.errors import LogNotFound
+from ...client.protocol.errors import InvalidArgument, LogNotFound
 from ...client.sender import Sender
 from . import codes
 from .partition_news import PartitionNews
@@ -73,8 +73,7 @@ class Topics:
         return self._topics.keys()
 
     async def known(self, name: str, deadline: float) -> Topic:
-        """Return the topic. Raises InvalidArgument for a name that no log has, LogNotFound,
-        Unavailable, Timeout."""
+        """Return the topic. Raises LogNotFound, Unavailable, Timeout."""
         if name == GROUPS_LOG:
             raise LogNotFound(f"log {name!r} is not a topic", log=name)
         return await self._known(name, deadline)
@@ -92,7 +91,10 @@ class Topics:
 
     async def _known(self, name: str, deadline: float) -> Topic:
         if name not in self._topics:
-            log_names.check(name)
+            try:
+                log_names.check(name)
+            except InvalidArgument as error:
+                raise LogNotFound(f"no log has such a name: {error.message}", log=name) from None
             await self._cluster.refresh(name, deadline, key=b"")
         else:
             await self._cluster.routed(self._topics[name].routes, deadline)

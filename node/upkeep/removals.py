@@ -7,10 +7,13 @@ for which an idle range would wait ten minutes, so its leader proposes a freeze.
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
+from ...client.protocol.errors import LognodeError
+from ...client.protocol.key_spans import Span
 from ...partitions.policy import Policy
 from ...raft.types import GroupId
 from ...statemachine.chains import chains
@@ -19,8 +22,9 @@ from ...statemachine.range_state import Base
 from ..replicas.clocks import Clocks
 from ..replicas.host import Host
 from ..replicas.range_replica import RangeReplica
+from ..replicas.read_turns import in_turns
 from ..runtime.slices import one_by_one
-from .retention import Proposal, decide, holdings, trimmed
+from .retention import Proposal, cutoff_ms, decide, holdings, trimmed
 
 _PERIOD_S: Final = 2.0
 _REPEAT_S: Final = 60.0
@@ -55,6 +59,8 @@ class Removals:
         self._proposed: dict[tuple[GroupId, Hashable], tuple[Proposal, Marks, float]] = {}
         """The last proposal about each subject: the proposal, the marks then, and when."""
         self._waiting: dict[GroupId, _Waiting] = {}
+        self._old: dict[GroupId, tuple[int, Mapping[Span, int]]] = {}
+        """The last cutoff of each compacted range with a retention, and what was found by it."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -68,26 +74,57 @@ class Removals:
         async for replica in one_by_one(self._host.ranges()):
             if not replica.stopped:
                 present.add(replica.gid)
-                self._propose(replica)
+                await self._propose(replica)
                 self._hasten(replica)
         self._proposed = {key: was for key, was in self._proposed.items() if key[0] in present}
         self._waiting = {gid: was for gid, was in self._waiting.items() if gid in present}
+        self._old = {gid: was for gid, was in self._old.items() if gid in present}
 
-    def _propose(self, replica: RangeReplica) -> None:
+    async def _propose(self, replica: RangeReplica) -> None:
         """As leader, propose what the policy asks for; remove nothing while clocks disagree."""
         policy = self._policy(replica.descriptor.log_id)
         if policy is None or not policy.removes:
             return
+        old = await self._old_entries(replica, policy)
+        if policy != self._policy(replica.descriptor.log_id):
+            return  # changed meanwhile
         if not replica.leads or not self._clocks.is_agreed():
             return
-        now = time.monotonic()
-        for proposal in decide(policy, holdings(replica.state), self._clocks.stamp_ms()):
+        now, now_ms = time.monotonic(), self._clocks.stamp_ms()
+        found = [
+            replace(each, old=old.get((each.start, each.end), 0))
+            for each in holdings(replica.state)
+        ]
+        for proposal in decide(policy, found, now_ms):
             key, marks = (replica.gid, proposal.place), replica.state.removal.marks
             *was, at = self._proposed.get(key, (None, None, 0.0))
             if was == [proposal, marks] and now - at < _REPEAT_S:
                 continue
             if replica.propose_in_passing(proposal.kind, proposal.payload):
                 self._proposed[key] = (proposal, marks, now)
+
+    async def _old_entries(self, replica: RangeReplica, policy: Policy) -> Mapping[Span, int]:
+        """As leader, return where the entries of a compacted log end in each lineage span that are
+        older than its retention, by a clock that agrees with others now. The time moves in steps,
+        and the leader looks once in each."""
+        cutoff = cutoff_ms(policy, replica.gid.range_id, self._clocks.stamp_ms())
+        if cutoff is None or not replica.leads or not self._clocks.is_agreed():
+            return {}
+        was = self._old.get(replica.gid)
+        if was is not None and was[0] == cutoff:
+            return was[1]
+        found: dict[Span, int] = {}
+        self._old[replica.gid] = cutoff, found
+        for each in holdings(replica.state):
+            span = each.start, each.end
+            search = partial(replica.state.seq_at_timestamp, cutoff, *span)
+            try:
+                seq, behind = await in_turns(replica, search)
+            except LognodeError:  # a file is damaged, or the replica has stopped: in the next step
+                return {}
+            if behind is None or behind == each.end:
+                found[span] = seq
+        return found
 
     def _hasten(self, replica: RangeReplica) -> None:
         """As leader, propose a freeze where files wait for nothing else, here or on other members.

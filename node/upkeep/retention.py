@@ -3,8 +3,10 @@
 Replicas agree on what is visible because every removal is a command of the range's own log
 (docs/design.md#removal). The leader decides from what it holds. It removes whole segments, so that
 their files can go. It decides per lineage span, since the seqs of merged spans are not related
-(x12). A limit on bytes applies to the whole range: the oldest segment by time goes first, from any
-span. Deciding twice, or by an old manifest, is harmless: a floor never falls.
+(x12). In a log that is also compacted, segments are joined with newer ones again and again, and
+would seldom be old as a whole: there the leader looks for the seq at which the old entries end, and
+the next join drops them. A limit on bytes applies to the whole range: the oldest segment by time
+goes first, from any span. Deciding twice, or by an old manifest, is harmless: a floor never falls.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -21,6 +23,12 @@ from ...statemachine.range_state import RangeState
 from ...statemachine.segment_format import SegmentInfo
 
 NEVER: Final = Compaction()
+_STEPS: Final = 16
+_STEP_MS: Final = 1_000
+"""The retention of a compacted log goes on in steps of a sixteenth, and of a second at least: each
+step is a command."""
+_SPREAD: Final = 2_654_435_769
+"""Multiples of it are spread evenly over any step: Knuth's multiplicative hashing."""
 
 
 class Piece(NamedTuple):
@@ -48,6 +56,8 @@ class Holding:
     compacted: Compaction = NEVER
     snapshots: int = 0
     """Histories before logical snapshots below this seq are already being removed."""
+    old: int = 0
+    """Entries below this seq are older than the retention, whatever else is in their segment."""
 
 
 Needed = tuple[Holding, tuple[int, ...]] | None
@@ -84,7 +94,7 @@ def decide(policy: Policy, holdings: Sequence[Holding], now_ms: int) -> list[Pro
         for holding, trim in zip(holdings, trims, strict=True)
     ]
     found = [Proposal(commands.TRIM_SPANS, rows) for rows in _portions(_joined(needed))]
-    if policy.cleanup == "compact":
+    if policy.compacts:
         needed = [_compaction(policy, holding, now_ms) for holding in holdings]
         found += [Proposal(commands.COMPACT_TO, row) for row in _joined(needed)]
     if policy.snapshot_delay_ms is not None:
@@ -98,10 +108,20 @@ def decide(policy: Policy, holdings: Sequence[Holding], now_ms: int) -> list[Pro
     return found
 
 
+def cutoff_ms(policy: Policy, range_id: int, now_ms: int) -> int | None:
+    """Return the time before which a compacted log's entries are older than its retention. None:
+    whole segments alone are removed. The ranges do not take their steps together."""
+    if not policy.compacts or policy.retention_ms is None:
+        return None
+    step = max(policy.retention_ms // _STEPS, _STEP_MS)
+    phase = range_id * _SPREAD % step
+    return max(0, (now_ms - policy.retention_ms - phase) // step * step + phase)
+
+
 def _by_time(policy: Policy, holding: Holding, now_ms: int) -> int:
     if policy.retention_ms is None:
         return 0
-    return _end_of(_older(holding, now_ms - policy.retention_ms))
+    return max(holding.old, _end_of(_older(holding, now_ms - policy.retention_ms)))
 
 
 def _by_bytes(policy: Policy, holdings: Sequence[Holding]) -> list[int]:

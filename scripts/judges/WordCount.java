@@ -3,11 +3,17 @@ import java.util.Arrays;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.TimeWindows;
 
-/** Count words of the topic "sentences" into the topic "counts", until the input ends. */
+/**
+ * Count words of the topic "sentences" into the topic "counts", and within windows of ten years into
+ * the topic "windowed", until the input ends.
+ */
 public final class WordCount {
     private WordCount() {}
 
@@ -22,10 +28,15 @@ public final class WordCount {
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put("auto.offset.reset", "earliest");
         StreamsBuilder builder = new StreamsBuilder();
-        builder.<String, String>stream("sentences")
+        KGroupedStream<String, String> words = builder.<String, String>stream("sentences")
                 .flatMapValues(text -> Arrays.asList(text.split(" ")))
-                .groupBy((key, word) -> word)
+                .groupBy((key, word) -> word);
+        words.windowedBy(TimeWindows.ofSizeWithNoGrace(Duration.ofDays(3650)))
                 .count()
+                .toStream()
+                .map((word, count) -> new KeyValue<>(word.key(), Long.toString(count)))
+                .to("windowed", Produced.with(Serdes.String(), Serdes.String()));
+        words.count()
                 .toStream()
                 .mapValues(count -> Long.toString(count))
                 .to("counts", Produced.with(Serdes.String(), Serdes.String()));

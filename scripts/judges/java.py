@@ -1,19 +1,21 @@
 """Kafka's own programs for Java: console, benchmarks, groups, Connect and Streams.
 
 Connect runs distributed, with the file connectors: the lines of a file go through a topic into
-another file, also after the worker was killed and started again. Streams counts words, without
-exactly-once.
+another file, also after the worker was killed and started again. Streams counts words, all and
+within windows, without exactly-once.
 """
 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,12 +108,13 @@ def _streams(programs: _Programs) -> None:
     programs.tool("ConsoleProducer", *at, "--topic", "sentences", given=given)
     log = programs.work / "streams.log"
     state = programs.work / "streams"
+    shutil.rmtree(state, ignore_errors=True)  # of an earlier run
     with programs.background(log, _WORDS, programs.addresses, state):
 
-        def counts() -> bool:
+        def counts(topic: str) -> bool:
             found: dict[str, str] = {}
             told = programs.tool(
-                "consumer.ConsoleConsumer", *at, "--topic", "counts", "--from-beginning",
+                "consumer.ConsoleConsumer", *at, "--topic", topic, "--from-beginning",
                 "--timeout-ms", 5_000, "--formatter-property", "print.key=true",
             )  # fmt: skip
             for line in told.splitlines():
@@ -120,7 +123,10 @@ def _streams(programs: _Programs) -> None:
             each = {word: str(_SENTENCES) for word in ("the", "quick", "fox")}
             return found == each | {f"{n}": str(_SENTENCES // 10) for n in range(10)}
 
-        testing.eventually(counts, timeout_s=_LIMIT_S, what="every word is counted")
+        for topic in ("counts", "windowed"):
+            testing.eventually(
+                partial(counts, topic), timeout_s=_LIMIT_S, what=f"every word is in {topic}"
+            )
 
 
 def _rest(url: str, body: Any = None) -> Any:
@@ -146,6 +152,7 @@ def _connect(programs: _Programs) -> None:
     work = programs.work
     (port,) = testing.free_ports(1)
     come, out, log = work / "lines.txt", work / "copied.txt", work / "connect.log"
+    out.unlink(missing_ok=True)  # of an earlier run
     settings = work / "connect.properties"
     converter = "org.apache.kafka.connect.storage.StringConverter"
     settings.write_text(

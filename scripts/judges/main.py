@@ -1,8 +1,9 @@
 """Run a suite of others against nodes of this tree.
 
-    scripts/judge librdkafka [--source DIR] [--work DIR] [--all]
+    scripts/judge librdkafka [--source DIR] [--work DIR] [--all] [--leave-out NAME]
 
-`--all` runs the tests that are left out, too. The exit code is 1 when a test failed.
+`--all` runs the tests that are left out, too, and `--leave-out` leaves one more out. The exit code
+is 1 when a test failed.
 """
 
 import argparse
@@ -34,12 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--source", type=Path, help="checkout of the suite, if no registry has it")
     parser.add_argument("--work", type=Path, help="folder for the suite and the data of the nodes")
     parser.add_argument("--all", action="store_true", help="also run what is left out")
+    parser.add_argument("--leave-out", metavar="NAME", action="append", default=[])
     options = parser.parse_args(arguments)
     suite = SUITES[options.suite]
     work = options.work or Path(tempfile.mkdtemp(prefix="lognode-judge-"))
     work.mkdir(parents=True, exist_ok=True)
     work = work.resolve()
-    left_out = {} if options.all else suite.left_out
+    left_out = {} if options.all else dict(suite.left_out)
+    left_out |= dict.fromkeys(options.leave_out, "by the command line")
     suite.prepare(work, options.source)
     began = time.monotonic()
     with brokers(

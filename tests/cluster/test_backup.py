@@ -126,7 +126,8 @@ def fill(cluster: LocalCluster) -> None:
         joined.append_many([("a1", b"after"), ("z1", b"after")])
         client.admin.split("joined", at="z3")
         joined.append_many([("a1", b"end"), ("z6", b"end")])
-        client.create_log("empty", replicas=1)
+        both = {"cleanup": "compact,delete", "retention_ms": 10**12}
+        client.create_log("empty", replicas=1, **both)
 
 
 def entries(cluster: LocalCluster, log: str) -> list[Any]:
@@ -154,6 +155,8 @@ def test_S6_a_restore_keeps_seqs_times_headers_and_policies(
                 was, now = one.log(log).append(key, b"x"), other.log(log).append(key, b"x")
                 assert now.seq == was.seq, (log, key)
         assert other.log("plain").count("k3") == 0
+        policy = other.log("empty").describe()["policy"]
+        assert (policy["cleanup"], policy["retention_ms"]) == ("compact,delete", 10**12)
     before = entries(target, "plain")
     for node in target.nodes:
         node.kill()

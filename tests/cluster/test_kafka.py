@@ -640,6 +640,36 @@ def test_a_host_whose_requests_never_arrive_does_not_stop_others(
         connection.socket.close()
 
 
+def test_S1_a_request_of_20_MB_is_appended_a_batch_at_a_time(
+    raw: Raw, kafka: testing.LocalCluster, client: lognode.Client
+) -> None:
+    """Some clients put a batch of each partition into one request. Kafka takes 100 MiB; such a
+    request ended the connection, and was sent again for ever."""
+    create(client, "wide", 24)
+    values = {n: (b"%02d" % n) * 430_000 for n in range(24)}
+    values[7] = b"x" * (9 << 20)
+    rows = [
+        struct.pack(">i", n) + wire.data(wire.batch([(b"k%d" % n, value)]))
+        for n, value in values.items()
+    ]
+    topics = wire.array([wire.text("wide") + wire.array(rows)])
+    body = wire.text(None) + struct.pack(">hi", -1, 20_000) + topics
+    answer = raw.ask(wire.request(api.PRODUCE, 7, body))
+    assert struct.unpack_from(">ih4si", answer, 4) == (1, 4, b"wide", 24)
+    found = list(struct.iter_unpack(">ihqqq", answer[18:-4]))
+    errors = {partition: error for partition, error, *_ in found}
+    assert errors == dict.fromkeys(range(24), codes.NONE) | {7: codes.MESSAGE_TOO_LARGE}
+    offsets = {partition: offset for partition, _, offset, *_ in found}
+    del values[7]
+    assert {
+        message.partition(): (message.offset(), message.value())
+        for message in read_all(kafka, "wide", 24)
+    } == {n: (offsets[n], value) for n, value in values.items()}
+    # The connection goes on.
+    assert outcome(raw.ask(wire.produce("wide", 7, wire.batch([(b"k", b"v")]))))[0] == codes.NONE
+    assert raw.ask(struct.pack(">i", (100 << 20) + 1)) == b""
+
+
 def test_requests_with_many_elements_are_answered_or_refused(
     raw: Raw, client: lognode.Client
 ) -> None:

@@ -119,6 +119,52 @@ def test_x11_a_leader_whose_clock_jumped_removes_nothing(tmp_path: Path) -> None
     asyncio.run(run())
 
 
+def test_S6_a_compacted_log_with_a_retention_loses_the_last_entries_when_they_are_old(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        policy = {"cleanup": "compact,delete", "retention_ms": HOUR_MS}
+        async with rig(tmp_path, **policy) as found:
+            log = found.log
+            await log.append_many([(b"a", b"1"), (b"a", b"2"), (b"b", b"1"), (b"b", b"2")])
+            await found.flush()
+            await found.look()
+            assert await found.shown(b"a") == [(2, b"2")]
+            assert await found.shown(b"b") == [(4, b"2")]
+            found.ahead(2 * HOUR_MS)
+            for each in found.cluster.nodes:
+                await until(each.node._clocks.is_agreed, "all agree")
+            await log.append(b"b", b"3")
+            await found.flush()
+            await found.look()
+            assert await found.shown(b"a") == []
+            assert await found.shown(b"b") == [(5, b"3")]
+            assert [key async for key in log.keys(limit=9)] == [b"b"]
+
+    asyncio.run(run())
+
+
+def test_S6_old_entries_of_a_compacted_log_go_though_younger_ones_are_in_their_file(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        policy = {"cleanup": "compact,delete", "retention_ms": HOUR_MS}
+        async with rig(tmp_path, **policy) as found:
+            log = found.log
+            for number, key in enumerate((b"old", b"young"), 1):
+                await log.append(key, b"1")
+                found.ahead(number * 3 * HOUR_MS // 4)
+                for each in found.cluster.nodes:
+                    await until(each.node._clocks.is_agreed, "all agree")
+            await found.flush()
+            await until(lambda: found.files() == [1, 1, 1], "one file on each node")
+            await found.look()
+            assert await found.shown(b"old") == []
+            assert await found.shown(b"young") == [(2, b"1")]
+
+    asyncio.run(run())
+
+
 def test_S6_compaction_and_logical_snapshots_are_the_same_on_all_nodes(tmp_path: Path) -> None:
     async def run() -> None:
         policy = {"cleanup": "compact", "delete_retention_ms": HOUR_MS}

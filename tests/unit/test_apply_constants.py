@@ -95,6 +95,7 @@ CONSTANTS = {
     "client.protocol.levels.LEVELS_END": 2_147_483_648,
     "client.protocol.limits.principal_name_chars_max": 64,
     "client.protocol.levels.SCRAM_FROM": 6,
+    "client.protocol.levels.COMPACT_AND_DELETE_FROM": 7,
     "client.protocol.limits.scram_keys_bytes": 192,
     "client.protocol.limits.token_scopes_max": 16,
     "client.protocol.principal.DEFAULT_CLASS": "default",
@@ -138,7 +139,9 @@ CONSTANTS = {
         "kafka_partitions",
         "local_retention_bytes",
     ),
-    "partitions.policy.CLEANUPS": ("delete", "compact"),
+    # Refused below level 7.
+    "client.protocol.cleanups.COMPACT_AND_DELETE": "compact,delete",
+    "client.protocol.cleanups.CLEANUPS": ("delete", "compact", "compact,delete"),
     "partitions.policy._ABSENT_WHEN_NIL": ("split_bytes", "split_rate"),
     "partitions.producers.BLOCK": 1_024,
     "partitions.recovery.KIND": "recover",

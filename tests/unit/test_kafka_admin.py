@@ -72,13 +72,16 @@ def test_rules_follow_from_settings() -> None:
     assert admin._changes(altered(Change("retention.ms", DELETE, "7"))) == {"retention_ms": None}
     assert admin._changes(altered(Change("cleanup.policy", DELETE, None))) == {"cleanup": "delete"}
     assert admin._changes(altered(Change("segment.bytes", SET, "1"))) == {}
+    for policy in ("compact,delete", "delete, compact", "compact,delete,compact"):
+        change = Change("cleanup.policy", SET, policy)
+        assert admin._changes(altered(change)) == {"cleanup": "compact,delete"}
 
 
 @pytest.mark.parametrize(
     "change",
     [
         Change("no.such", SET, "1"), Change("no.such", DELETE, None),
-        Change("retention.ms", SET, "soon"), Change("cleanup.policy", SET, "compact,delete"),
+        Change("retention.ms", SET, "soon"), Change("cleanup.policy", SET, "compact,never"),
         Change("cleanup.policy", 2, "compact"),
     ],
     ids=lambda change: f"{change.name}-{change.action}",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lognode.client.protocol.errors import InvalidArgument, Unsupported, from_wire
-from lognode.client.protocol.levels import TIER_ONLY_FROM
+from lognode.client.protocol.levels import COMPACT_AND_DELETE_FROM, TIER_ONLY_FROM
 from lognode.partitions import commands, levels, policy
 from lognode.partitions.metadata import Metadata
 from lognode.partitions.policy import Policy, altered, of_request
@@ -27,6 +27,8 @@ def test_omitted_rules_have_their_defaults() -> None:
         {"cleanup": "compact"},
         {"cleanup": "compact", "delete_retention_ms": 5},
         {"cleanup": "delete", "retention_ms": DAY},
+        {"cleanup": "compact,delete", "retention_ms": DAY, "retention_bytes": 1},
+        {"cleanup": "compact,delete", "delete_retention_ms": 5},
     ],
 )
 def test_policies_that_remove(body: dict[str, Any]) -> None:
@@ -36,7 +38,10 @@ def test_policies_that_remove(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"cleanup": "never"}, "cleanup is 'never'; delete or compact"),
+        (
+            {"cleanup": "never"},
+            "cleanup is 'never'; delete or compact or compact,delete is allowed",
+        ),
         ({"retention_ms": 0}, "retention_ms is 0; give a whole number of 1 or more"),
         ({"retention_bytes": -1}, "retention_bytes is -1"),
         ({"retention_ms": "7d"}, "retention_ms is '7d'"),
@@ -49,6 +54,15 @@ def test_policies_that_remove(body: dict[str, Any]) -> None:
         ),
         ({"cleanup": "compact", "retention_bytes": 5}, "retention_bytes would remove it"),
         ({"cleanup": "compact", "snapshot_delay_ms": 0}, "unset one of the two"),
+        (
+            {"cleanup": "compact,delete", "snapshot_delay_ms": 0},
+            "compact,delete and snapshot_delay_ms is 0",
+        ),
+        (
+            {"cleanup": "compact,delete", "local_retention_bytes": 5},
+            "compact,delete and local_retention_bytes is 5",
+        ),
+        ({"cleanup": "delete,compact"}, "cleanup is 'delete,compact'"),
         ({"local_retention_bytes": 0}, "local_retention_bytes is 0; give a whole number of 1"),
         ({"cleanup": "compact", "local_retention_bytes": 5}, "compaction rewrites the oldest"),
         ({"delete_retention_ms": 5}, "and needs cleanup compact"),
@@ -133,3 +147,31 @@ def test_members_of_earlier_versions_answer_a_change_of_a_policy_alike() -> None
         answer = metadata.apply(index, 1, {"op": op, **fields})
     assert from_wire(answer["error"]).code == Unsupported.code
     assert metadata.log_named("orders").policy.retention_ms is None
+
+
+@pytest.mark.parametrize("level", [COMPACT_AND_DELETE_FROM - 1, COMPACT_AND_DELETE_FROM])
+def test_a_compacted_log_with_a_retention_needs_a_feature_level(level: int) -> None:
+    """A member of an earlier version refuses the rule, and would keep other records."""
+    metadata = Metadata()
+    found = {"cluster": "c" * 32, "node": 1}
+    node = {"node": 1, "incarnation": 1, "boot": 1, "process": 1, "address": "h:1", "peer": "",
+            "http": "", "zone": "", "key": "", "levels": [1, level]}  # fmt: skip
+    rules = {"cleanup": "compact,delete", "retention_ms": 9}
+    metadata.apply(2, 1, {"op": commands.FOUND, **found})
+    metadata.feature_level = level
+    metadata.apply(3, 1, {"op": commands.REGISTER, **node})
+    metadata.apply(4, 1, {"op": commands.CREATE_LOG, "name": "old"})
+    made = metadata.apply(5, 1, {"op": commands.CREATE_LOG, "name": "new", **rules})
+    changed = metadata.apply(6, 1, {"op": commands.ALTER_LOG, "name": "old", "changes": rules})
+    if level < COMPACT_AND_DELETE_FROM:
+        for answer in (made, changed):
+            error = from_wire(answer["error"])
+            assert error.code == Unsupported.code
+            assert "this cleanup needs level 7. Run `lognode cluster finalize`" in error.message
+        assert "new" not in metadata.logs.ids
+        assert metadata.log_named("old").policy == Policy()
+    else:
+        for name in ("old", "new"):
+            policy = metadata.log_named(name).policy
+            assert policy.compacts
+            assert policy.retention_ms == 9

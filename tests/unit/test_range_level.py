@@ -58,7 +58,15 @@ def test_the_rules_of_each_level_are_as_in_every_version() -> None:
     fourth = (*second[:7], 256, 4_096, 16_384, 16, 16, False)
     fifth = (*fourth[:6], 8, *fourth[7:])
     sixth = (*fifth[:11], 8, True)
-    assert {1: first, 2: second, 3: second, 4: fourth, 5: fifth, 6: sixth} == rules.BY_LEVEL
+    assert {
+        1: first,
+        2: second,
+        3: second,
+        4: fourth,
+        5: fifth,
+        6: sixth,
+        7: sixth,
+    } == rules.BY_LEVEL
 
 
 def test_x2_22_a_level_holds_from_the_entry_after_its_own(member: Member) -> None:
@@ -79,7 +87,7 @@ def test_a_member_stops_before_a_level_that_its_program_does_not_know(member: Me
     member.do(commands.LEVEL, 2)
     before = (member.state.applied_index, member.state.state_hash, member.state.effects.to_wire())
     with pytest.raises(UnknownCommandError, match="the change to feature level "
-                       f"{LEVEL_MAX + 1}; this program knows 1, 2, 3, 4, 5, 6"):  # fmt: skip
+                       f"{LEVEL_MAX + 1}; this program knows 1, 2, 3, 4, 5, 6, 7"):  # fmt: skip
         member.do(commands.LEVEL, LEVEL_MAX + 1)
     after = (member.state.applied_index, member.state.state_hash, member.state.effects.to_wire())
     assert after == before

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lognode.node.replicas.clocks import Clocks
+from lognode.node.upkeep import retention
 from lognode.node.upkeep.retention import Holding, Piece, Proposal, decide
 from lognode.partitions.policy import Policy
 from lognode.statemachine import commands
@@ -81,6 +82,35 @@ def test_compaction_goes_as_far_as_there_are_segments() -> None:
         30, COMPACT, 7
     )
     assert decide(policy, [replace(HELD, compacted=Compaction(30, NOW - 7))], NOW) == []
+
+
+def test_a_compacted_log_with_a_retention_removes_what_is_old() -> None:
+    policy = Policy(cleanup="compact,delete", delete_retention_ms=7, retention_ms=399_999)
+    assert decide(policy, [HELD], NOW) == trim(20) + compact(30, COMPACT, 7)
+    done = replace(HELD, trimmed=20, compacted=Compaction(30, NOW - 7))
+    assert decide(policy, [done], NOW) == []
+    by_bytes = Policy(cleanup="compact,delete", delete_retention_ms=7, retention_bytes=100)
+    assert decide(by_bytes, [HELD], NOW) == trim(20) + compact(30, COMPACT, 7)
+
+
+def test_old_entries_of_a_segment_go_from_a_compacted_log_with_a_retention() -> None:
+    """Its segments are joined with newer ones, so they are seldom old as a whole."""
+    policy = Policy(cleanup="compact,delete", delete_retention_ms=7, retention_ms=399_999)
+    done = replace(HELD, trimmed=20, compacted=Compaction(30, NOW - 7))
+    assert decide(policy, [replace(done, old=20)], NOW) == []
+    assert decide(policy, [replace(done, old=26)], NOW) == trim(26)
+    assert retention.cutoff_ms(policy, 0, NOW) == (NOW - 399_999) // 24_999 * 24_999
+    assert retention.cutoff_ms(replace(policy, retention_ms=1), 0, 5_999) == 5_000
+    assert retention.cutoff_ms(policy, 0, 7) == 0
+    assert retention.cutoff_ms(replace(policy, cleanup="delete"), 0, NOW) is None
+    assert retention.cutoff_ms(replace(policy, retention_ms=None), 0, NOW) is None
+
+
+def test_the_ranges_of_a_log_take_their_steps_at_different_times() -> None:
+    policy = Policy(cleanup="compact,delete", retention_ms=16_000_000)
+    cutoffs = [retention.cutoff_ms(policy, number, 10**12) for number in range(100)]
+    assert all(0 <= 10**12 - 16_000_000 - (each or 0) < 1_000_000 for each in cutoffs)
+    assert len({each // 100_000 for each in cutoffs if each}) >= 10
 
 
 def test_tombstones_of_a_log_that_rests_go_once_the_youngest_is_old_enough() -> None:
