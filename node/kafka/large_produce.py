@@ -4,8 +4,8 @@ Kafka takes requests of 100 MiB, and some clients put a batch of each partition 
 The node reads a batch once it has memory for the batch, as for a whole request of another client,
 and hands the batch over before it reads the next. Few batches are under way at a time. So a large
 request needs no more memory than others, and takes no longer for its bytes than as many smaller
-requests. A batch that is handed over may be appended even if the rest of the request never arrives;
-the client does not know then, as with every answer that is lost.
+requests. A batch that is handed over may be appended even if the rest of the request never arrives.
+The client then has no answer, as after any lost connection.
 """
 
 import asyncio
@@ -88,6 +88,7 @@ class LargeProduce:
         outcome of each batch."""
         transactional = await self._text() is not None
         acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack(await self._take(_ACKS_AND_TIMEOUT.size))
+        request = Produce(transactional, acks, timeout_ms, [])
         named: set[tuple[str, int]] = set()
         for _ in range(await self._count()):
             topic = await self._text()
@@ -100,29 +101,33 @@ class LargeProduce:
                 if (topic, partition) in named:
                     raise Malformed("the request names a partition twice")
                 named.add((topic, partition))
-                size = 0 if size == _NULL else size
                 await self._give_way()
                 await self._settle(_UNDER_WAY_MAX - 1)
-                refused = codes.NONE
-                if size > self._batch_bytes_max:
-                    refused = codes.MESSAGE_TOO_LARGE
-                elif self._waits_left_s <= 0:
-                    refused = codes.NOT_ENOUGH_REPLICAS
-                if refused:
-                    await self._skip(size)
-                    self._under_way.append(_refused(Appended(topic, partition, refused)))
-                    continue
-                async with self._room.held(size, self._host) if size > FREE else nullcontext():
-                    each = Produced(topic, partition, await self._take(size))
-                    began = time.monotonic()
-                    settled = await begin(Produce(transactional, acks, timeout_ms, [each]))
-                    self._waits_left_s -= time.monotonic() - began
-                    del each
-                self._under_way.append(settled)
+                size = 0 if size == _NULL else size
+                self._under_way.append(await self._begun(request, topic, partition, size, begin))
         if self._left:
             raise Malformed(f"a request has {self._left} bytes behind its end")
         await self._settle(0)
         return acks, self._rows
+
+    async def _begun(
+        self, request: Produce, topic: str, partition: int, size: int, begin: Begin
+    ) -> Settled:
+        """Take a batch of `size` bytes and hand it over, or pass the bytes of a refused batch."""
+        refused = codes.NONE
+        if size > self._batch_bytes_max:
+            refused = codes.MESSAGE_TOO_LARGE
+        elif self._waits_left_s <= 0:
+            refused = codes.NOT_ENOUGH_REPLICAS
+        if refused:
+            await self._skip(size)
+            return _refused(Appended(topic, partition, refused))
+        async with self._room.held(size, self._host) if size > FREE else nullcontext():
+            each = Produced(topic, partition, await self._take(size))
+            began = time.monotonic()
+            settled = await begin(request._replace(batches=[each]))
+            self._waits_left_s -= time.monotonic() - began
+            return settled
 
     async def _give_way(self) -> None:
         """Let the loop run in between: a batch may be a few bytes, which are there."""

@@ -643,8 +643,8 @@ def test_a_host_whose_requests_never_arrive_does_not_stop_others(
 def test_S1_a_request_of_20_MB_is_appended_a_batch_at_a_time(
     raw: Raw, kafka: testing.LocalCluster, client: lognode.Client
 ) -> None:
-    """Some clients put a batch of each partition into one request. Kafka takes 100 MiB; such a
-    request ended the connection, and was sent again for ever."""
+    """Some clients put a batch of each partition into one request. Kafka takes 100 MiB, and
+    such a request ended the connection."""
     create(client, "wide", 24)
     values = {n: (b"%02d" % n) * 430_000 for n in range(24)}
     values[7] = b"x" * (9 << 20)

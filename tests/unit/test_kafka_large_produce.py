@@ -227,7 +227,7 @@ def test_few_batches_of_a_request_are_under_way() -> None:
     assert max(under_way) == 16
 
 
-def test_batches_behind_those_that_wait_for_long_are_refused(
+def test_S11_batches_behind_those_that_wait_for_long_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A range without a majority kept a request of thousands of batches for hours."""
