@@ -320,9 +320,7 @@ class Segment:
             for ordinal, (name, position) in zip(ordinals, rows, strict=False):
                 if len(position) != POSITION.size or POSITION.unpack(position)[1] != ordinal:
                     raise CorruptData(f"its index has another block in the place of {ordinal}")
-                begin, count = footer.ranks[ordinal], footer.length(ordinal)
-                wanted = min(begin + count, ranks.stop) - max(begin, ranks.start)
-                found.append((name, footer.sizes[ordinal] * wanted // count))
+                found.append((name, footer.part_bytes(ordinal, ranks)))
         if len(found) < len(ordinals):
             raise self._damage(f"block {ordinals[len(found)]} is not in its index")
         return found

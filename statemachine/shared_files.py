@@ -1,18 +1,17 @@
 """The range's own part of each segment, where a file is shared since a split.
 
 A range counts the bytes of those blocks of a shared file that have the keys of its row. The blocks
-are found once for a file and a span, from the index of the file, step by step. Until then the share
-is unknown, which is neither nothing nor the whole file.
+are found once for a file and a span, a file at a time: the index has the first and the last block,
+and the footer has the sizes. Until then the share is unknown, which is neither nothing nor the
+whole file.
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from .segment_format import SegmentInfo
 from .segment_reader import Segment
 from .spans import NOTHING, common, has
-
-_BLOCKS_A_STEP: Final = 256
 
 
 class Share(NamedTuple):
@@ -30,8 +29,6 @@ class Shares:
         self._span = (start, end)
         self._found: dict[Hashable, Share] = {}
         """Shares by file and clip."""
-        self._begun: dict[Hashable, tuple[int, int]] = {}
-        """Unfinished sums by file and clip: the bytes so far, and the number of blocks."""
         self._complete: Sequence[SegmentInfo] | None = None
         """A manifest whose shares are all known."""
 
@@ -47,7 +44,7 @@ class Shares:
         return manifest is self._complete
 
     def look(self, manifest: Sequence[SegmentInfo], segment: Callable[[str], Segment]) -> bool:
-        """Do a step of a few milliseconds. Return whether all shares are known.
+        """Look at one more file. Return whether all shares are known.
 
         `segment` opens a file. An exception of `segment` or of the file loses no work.
         """
@@ -60,20 +57,11 @@ class Shares:
         self._complete = manifest
         named = set(map(_name, manifest))
         self._found = {name: share for name, share in self._found.items() if name in named}
-        self._begun.clear()
         return True
 
     def _add_up(self, info: SegmentInfo, segment: Segment) -> None:
-        name = _name(info)
-        size, done = self._begun.get(name, (0, 0))
         ranks = segment.ranks_of(*(common(info.clip, self._span) or NOTHING))
-        ordinals = segment.footer.blocks_of(ranks)
-        some = ordinals[done : done + _BLOCKS_A_STEP]
-        size += sum(stored for _, stored in segment.stored(some, ranks))
-        if some[-1:] != ordinals[-1:]:
-            self._begun[name] = (size, done + len(some))
-        else:
-            self._found[name] = Share(size, len(ranks))
+        self._found[_name(info)] = Share(segment.footer.stored_bytes(ranks), len(ranks))
 
 
 def _name(info: SegmentInfo) -> Hashable:

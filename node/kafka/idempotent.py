@@ -55,7 +55,7 @@ from .topics import Topic
 _IDS_FROM: Final = 1 << 62
 _PARTITION_BITS: Final = 12
 _IDS_END: Final = 1 << 49
-_INLINE_BYTES: Final = 64 * limits.KIB
+_INLINE_BYTES: Final = 256 * limits.KIB
 """A batch of this size is packed at once, within a millisecond; a larger batch takes up to ten."""
 UNDER_WAY_BYTES: Final = 64 * limits.MIB
 """Bytes of all batches whose outcome is not known yet. One host may use half of them, so that a

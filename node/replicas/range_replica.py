@@ -146,22 +146,21 @@ class RangeReplica(Replica):
         start, end = self.state.start, self.state.end
         return self._gather(packed, admit(data, start, end, _check_of(allowed)), allowed, payer)
 
-    def append_steps(
-        self, packed: PackedBatch, allowed: Allowed | None = None, payer: Payer | None = None
-    ) -> Generator[None, None, "asyncio.Future[Reply]"]:
-        """Do the same as `append` in steps of at most a few milliseconds."""
-        batch = yield from self.check_append(packed, allowed, payer)
-        self._check_takes(payer)  # again: other work may have run between the steps
-        return self._gather(packed.data, batch, allowed, payer)
-
     def check_append(
         self, packed: PackedBatch, allowed: Allowed | None = None, payer: Payer | None = None
     ) -> Generator[None, None, Batch]:
-        """Check a batch in such steps. Raises the errors of `append`."""
+        """Check a batch, in steps of at most a few milliseconds. Raises the errors of `append`."""
         self._check_takes(payer)
         _check_size(packed.data)
         start, end = self.state.start, self.state.end
         return (yield from admit_steps(packed, start, end, _check_of(allowed)))
+
+    def append_checked(
+        self, data: bytes, batch: Batch, allowed: Allowed | None = None, payer: Payer | None = None
+    ) -> "asyncio.Future[Reply]":
+        """Do the same as `append` with a batch that `check_append` has returned for the data."""
+        self._check_takes(payer)  # again: other work may have run between the steps of the check
+        return self._gather(data, batch, allowed, payer)
 
     def _gather(
         self, data: bytes, batch: Batch, allowed: Allowed | None, payer: Payer | None

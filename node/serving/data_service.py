@@ -37,7 +37,7 @@ from ...client.protocol.errors import (
     to_wire,
 )
 from ...client.protocol.limit_checks import check_limit
-from ...client.protocol.records import PackedBatch, open_batch
+from ...client.protocol.records import Batch, PackedBatch, open_batch
 from ...raft.types import GroupId
 from ...statemachine import commands
 from ..metrics import Metrics
@@ -398,7 +398,11 @@ def _append_steps(
     allowed: Allowed | None,
     payer: Payer | None,
 ) -> Generator[None, None, list["asyncio.Future[Body] | LognodeError"]]:
-    """Give the batches to the replica in steps. Return the future of each reply, or an error.
+    """Check the batches in steps, and then give them to the replica. Return the future of each
+    reply, or an error.
+
+    `ordered_batches_max` batches are given in one step, so that one Raft entry takes them. A WAL
+    round may begin after any step, and would make an entry of the batches up to there.
 
     Raises LimitExceeded before any column of any batch is unpacked.
     """
@@ -408,14 +412,31 @@ def _append_steps(
         yield
     if len(opened) > 1:
         _check_declared([each for each in opened if isinstance(each, PackedBatch)])
-    waiting: list[asyncio.Future[Body] | LognodeError] = []
+    checked: list[tuple[bytes, Batch] | LognodeError] = []
     for each in opened:
         if isinstance(each, LognodeError):
-            waiting.append(each)
+            checked.append(each)
             continue
         try:
-            waiting.append((yield from replica.append_steps(each, allowed, payer)))
+            checked.append((each.data, (yield from replica.check_append(each, allowed, payer))))
         except LognodeError as error:
-            waiting.append(bare(error))
+            checked.append(bare(error))
+        yield
+    waiting: list[asyncio.Future[Body] | LognodeError] = []
+    for begin in range(0, len(checked), limits.ordered_batches_max):
+        for one in checked[begin : begin + limits.ordered_batches_max]:
+            if isinstance(one, LognodeError):
+                waiting.append(one)
+            else:
+                waiting.append(_given(replica, *one, allowed, payer))
         yield
     return waiting
+
+
+def _given(
+    replica: RangeReplica, data: bytes, batch: Batch, allowed: Allowed | None, payer: Payer | None
+) -> "asyncio.Future[Body] | LognodeError":
+    try:
+        return replica.append_checked(data, batch, allowed, payer)
+    except LognodeError as error:
+        return bare(error)

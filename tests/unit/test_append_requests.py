@@ -21,6 +21,7 @@ from lognode.client.protocol.records import encode_batch, open_batch
 from lognode.client.retry import Attempts
 from lognode.node.metrics import Metrics
 from lognode.node.replicas.range_replica import RangeReplica
+from lognode.node.runtime import slices
 from lognode.node.runtime.slices import InOrder
 from lognode.node.serving.data_service import DataService
 from lognode.statemachine.range_state import Base
@@ -180,6 +181,25 @@ def test_a_long_request_leaves_the_loop_to_others(tmp_path: Path) -> None:
         assert all(each["status"] == "ok" for each in task.result()["results"])
         print("longest", longest_s)
         assert longest_s < 0.08  # an entry of 10,000 records is applied in one step
+
+    served(tmp_path, test)
+
+
+def test_one_entry_takes_the_batches_of_a_request_however_long_each_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After every step the loop has a turn, in which a round could begin."""
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+
+    async def test(service: DataService, replica: RangeReplica) -> None:
+        before = replica.raft_log.last_index
+        wrong = encode_batch([b"k"], [b"v"], producer=8, epoch=1, low=1, numbers=0)
+        values: list[bytes | None] = [b"v" * 1_000] * 40
+        several = [batch(1 + 40 * n, 40, values) for n in range(limits.ordered_batches_max - 1)]
+        answer = await service.append(request(several[0], wrong, *several[1:]))
+        codes = [each.get("error", {}).get("code") for each in answer["results"]]
+        assert codes == [None, "INVALID_ARGUMENT", *[None] * (len(several) - 1)]
+        assert replica.raft_log.last_index == before + 1
 
     served(tmp_path, test)
 

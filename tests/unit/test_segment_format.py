@@ -2,6 +2,7 @@
 
 import random
 from array import array
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import lmdb
@@ -183,6 +184,33 @@ def test_the_footer_has_the_size_of_each_block(tmp_path: Path) -> None:
     assert list(segment.footer.sizes) == sizes
     everything = range(segment.footer.blocks), range(segment.footer.entries)
     assert [size for _, size in segment.stored(*everything)] == sizes
+    segment.close()
+
+
+def test_x8_the_bytes_of_some_ranks_are_those_of_their_blocks_the_ends_in_part(
+    tmp_path: Path,
+) -> None:
+    rng = random.Random(4)
+    path = tmp_path / "segment"
+    made(path, [(b"k%04d" % rng.randrange(900), rng.randbytes(300)) for _ in range(2_000)])
+    segment = Segment(path, "x", BlockCache(1 << 20))
+    footer, begins = segment.footer, [*segment.footer.ranks, 2_000]
+    assert footer.blocks > 4
+    near = sorted({at for begin in begins for at in (begin - 1, begin, begin + 1)})
+    spans = [range(low, high) for low, high in combinations(near, 2) if low >= 0 and high <= 2_000]
+    assert spans
+    for ranks in [*spans, range(0)]:
+        inside = [
+            len(range(max(low, ranks.start), min(high, ranks.stop)))
+            for low, high in pairwise(begins)
+        ]
+        by_hand = sum(
+            size * own // (high - low)
+            for size, own, (low, high) in zip(footer.sizes, inside, pairwise(begins), strict=True)
+        )
+        assert footer.stored_bytes(ranks) == by_hand
+        assert sum(size for _, size in segment.stored(footer.blocks_of(ranks), ranks)) == by_hand
+    assert footer.stored_bytes(range(2_000)) == sum(footer.sizes)
     segment.close()
 
 

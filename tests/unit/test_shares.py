@@ -10,7 +10,7 @@ from lognode.node.upkeep.retention import holdings
 from lognode.statemachine import commands
 from lognode.statemachine.clip import clipped
 from lognode.statemachine.range_state import RangeState
-from lognode.statemachine.segment_reader import Segment
+from lognode.statemachine.segment_format import Footer
 from lognode.statemachine.segment_writer import build
 from lognode.statemachine.segments import SegmentStore
 from lognode.statemachine.shared_files import Share, Shares
@@ -94,20 +94,12 @@ def test_x8_narrow_spans_count_their_entries_exactly(
     assert state.segment_bytes < SEGMENTS * (len(own) + 1) * 2 * LARGE
 
 
-def test_a_large_file_is_looked_at_in_steps_once_and_forgotten_with_its_manifest(
+def test_each_file_is_looked_at_once_and_forgotten_with_its_manifest(
     parent: RangeState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lognode.statemachine.shared_files._BLOCKS_A_STEP", 20)
     state = child(parent, b"01000", None)
-    blocks = parent.store.segment(parent.manifest[0].content_id).footer.blocks
-    assert blocks > 100
-    steps = 1
-    while not state.measure():
-        steps += 1
-    assert steps >= SEGMENTS * (blocks - 1) // 20
-    whole = measured(child(parent, b"01000", None))
-    assert state.segment_bytes == whole.segment_bytes
-    monkeypatch.setattr(Segment, "stored", None)
+    assert [state.measure() for _ in range(SEGMENTS + 1)] == [False] * SEGMENTS + [True]
+    monkeypatch.setattr(Footer, "stored_bytes", None)
     assert state.measure()
     one = list(state.manifest[:1])
     assert state.shares.look(one, state.store.segment)
