@@ -183,8 +183,8 @@ class Footer:
         return range(self.block_of(ranks[0]), self.block_of(ranks[-1]) + 1)
 
     def part_bytes(self, ordinal: int, ranks: range) -> int:
-        """Return the bytes of a block with entries of these ranks: the part of these entries, if the
-        block has others too."""
+        """Return the bytes of a block with entries of these ranks. A block that has others too
+        counts in part."""
         begin, count = self.ranks[ordinal], self.length(ordinal)
         wanted = min(begin + count, ranks.stop) - max(begin, ranks.start)
         return self.sizes[ordinal] * wanted // count
