@@ -1,9 +1,9 @@
 """The range's own part of each segment, where a file is shared since a split.
 
 A range counts the bytes of those blocks of a shared file that have the keys of its row. The blocks
-are found once for a file and a span, a file at a time: the index has the first and the last block,
-and the footer has the sizes. Until then the share is unknown, which is neither nothing nor the
-whole file.
+are found once for a file and a span, a file at a time: by the index the first and the last block,
+and in the footer the sizes. Until then the share is unknown, which is neither nothing nor the whole
+file.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -22,7 +22,7 @@ from ...client.protocol.errors import InvalidArgument, LognodeError, LogNotFound
 from ...partitions import policy
 from . import admin_answers, admin_requests, api, codes, requests
 from .admin_answers import Trimmed
-from .admin_requests import DELETE, SET, Alter, Altered, Trim
+from .admin_requests import APPEND, DELETE, SET, SUBTRACT, Alter, Altered, Change, Trim
 from .answers import Done, Settings
 from .api import Head
 from .codes import code_of
@@ -33,6 +33,7 @@ from .describing import (
     Authorise,
     Describing,
     cleanup_of,
+    elements,
     retention_ms,
     wrong_setting,
 )
@@ -87,8 +88,8 @@ class Admin:
             return Settings(asked.kind, asked.name, codes.INVALID_REQUEST, told)
         try:
             authorise(ALTER_LOG, {"name": asked.name, "changes": {}})
-            changes = _changes(asked)
             known = (await self._describing.described(asked.name))["policy"]
+            changes = _changes(asked, known["cleanup"])
             if changes and request.validate_only:
                 rules = {name: known.get(name) for name in policy.ALTERABLE}
                 policy.altered(policy.Policy(**rules), policy.check_changes(changes))
@@ -155,20 +156,38 @@ class Admin:
         return self._cluster.now() + _TIMEOUT_S
 
 
-def _changes(asked: Altered) -> dict[str, Any]:
-    """Return the rules of the log that change. Raises Refused for a setting that is not one."""
+def _changes(asked: Altered, cleanup: str) -> dict[str, Any]:
+    """Return the rules of the log that change. `cleanup`: the present rule. Raises Refused for a
+    setting that is not one."""
     found: dict[str, Any] = dict(_DEFAULTS) if asked.is_whole else {}
-    for name, action, value in asked.changes:
-        if action not in (SET, DELETE):
-            told = f"{name:.100}: lists cannot grow or shrink. Set the whole value"
+    for change in asked.changes:
+        name, action, value = change
+        if action in (APPEND, SUBTRACT):
+            value = _changed_list(change, found.get("cleanup", cleanup))
+        elif action == DELETE:
+            value = None
+        elif action != SET:
+            told = f"{name:.100}: no change has the number {action}; give 0 to 3"
             raise Refused(codes.INVALID_CONFIG, told)
-        wrong = wrong_setting(name, value) if action == SET else wrong_setting(name, None)
+        wrong = wrong_setting(name, value)
         if wrong is not None:
             raise Refused(codes.INVALID_CONFIG, wrong)
-        if action == DELETE:
-            value = None
         if name == CLEANUP:
             found["cleanup"] = _DEFAULTS["cleanup"] if value is None else cleanup_of(value)
         elif name == RETENTION:
             found["retention_ms"] = retention_ms(value)
     return found
+
+
+def _changed_list(change: Change, now: str) -> str:
+    """Return a list with more or fewer elements than `now`. Raises Refused for a setting that is
+    no list, and for a list without elements."""
+    if change.name != CLEANUP:
+        told = f"{change.name:.100} is no list that grows or shrinks. Set the whole value"
+        raise Refused(codes.INVALID_CONFIG, told)
+    has, named = elements(now), elements(change.value or "")
+    left = has | named if change.action == APPEND else has - named
+    if not left:
+        told = f"{CLEANUP} would have no element. Set {CLEANUP} to what is to stay"
+        raise Refused(codes.INVALID_CONFIG, told)
+    return ",".join(sorted(left))

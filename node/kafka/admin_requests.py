@@ -11,10 +11,13 @@ from .wire import Reader
 _TOPIC_BYTES: Final = 6
 SET: Final = 0
 DELETE: Final = 1
+APPEND: Final = 2
+SUBTRACT: Final = 3
 
 
 class Change(NamedTuple):
-    """A change of a setting: what is done, `SET` or `DELETE` or another number, and the value."""
+    """A change of a setting: what is done, such as `SET`, and the value. A client may give another
+    number. `APPEND` and `SUBTRACT` change a list by the elements of the value."""
 
     name: str
     action: int

@@ -268,8 +268,13 @@ def wrong_setting(name: str, value: str | None) -> str | None:
 
 def cleanup_of(value: str) -> str | None:
     """Return the rule that a policy of Kafka gives, a list; None: there is no such policy."""
-    named = ",".join(sorted({each.strip() for each in value.split(",")}))
+    named = ",".join(sorted(elements(value)))
     return named if named in CLEANUPS else None
+
+
+def elements(value: str) -> set[str]:
+    """Return the elements of a setting that is a list."""
+    return {each.strip() for each in value.split(",")} - {""}
 
 
 def retention_ms(value: str | None) -> int | None:

@@ -56,7 +56,9 @@ _IDS_FROM: Final = 1 << 62
 _PARTITION_BITS: Final = 12
 _IDS_END: Final = 1 << 49
 _INLINE_BYTES: Final = 256 * limits.KIB
-"""A batch of this size is packed at once, within a millisecond; a larger batch takes up to ten."""
+"""A batch of this size without headers is packed at once, within a millisecond."""
+_INLINE_HEADED_BYTES: Final = 64 * limits.KIB
+"""The same with headers: 256 KiB may be 250,000 names, which would take ten."""
 UNDER_WAY_BYTES: Final = 64 * limits.MIB
 """Bytes of all batches whose outcome is not known yet. One host may use half of them, so that a
 range without a majority, to which that host appends, stops no producers of other hosts."""
@@ -164,7 +166,8 @@ class Idempotent:
             low=oldest,
             prevs=None if first == start_of(batch.epoch) else [first - 1] + [0] * (batch.count - 1),
         )  # fmt: skip
-        data = await asyncio.to_thread(pack) if entries.size > _INLINE_BYTES else pack()
+        short = _INLINE_BYTES if entries.headers is None else _INLINE_HEADED_BYTES
+        data = await asyncio.to_thread(pack) if entries.size > short else pack()
         await take_under_way(self._room, len(data), host, deadline)
         before = self._last.get(place)
         size = max(len(data), entries.size)

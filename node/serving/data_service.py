@@ -401,8 +401,8 @@ def _append_steps(
     """Check the batches in steps, and then give them to the replica. Return the future of each
     reply, or an error.
 
-    `ordered_batches_max` batches are given in one step, so that one Raft entry takes them. A WAL
-    round may begin after any step, and would make an entry of the batches up to there.
+    One step gives `ordered_batches_max` batches, so that one Raft entry takes them if they fit. A
+    WAL round may begin after any step, and its entry takes the batches that were given before.
 
     Raises LimitExceeded before any column of any batch is unpacked.
     """
@@ -423,13 +423,13 @@ def _append_steps(
             checked.append(bare(error))
         yield
     waiting: list[asyncio.Future[Body] | LognodeError] = []
-    for begin in range(0, len(checked), limits.ordered_batches_max):
-        for one in checked[begin : begin + limits.ordered_batches_max]:
-            if isinstance(one, LognodeError):
-                waiting.append(one)
-            else:
-                waiting.append(_given(replica, *one, allowed, payer))
-        yield
+    for number, one in enumerate(checked):
+        if number and number % limits.ordered_batches_max == 0:
+            yield
+        if isinstance(one, LognodeError):
+            waiting.append(one)
+        else:
+            waiting.append(_given(replica, *one, allowed, payer))
     return waiting
 
 

@@ -38,7 +38,7 @@ _CONFLUENT: Final = {
     "admin/test_list_offsets.py": _FIRST,
     "admin/test_basic_operations.py": _PARTITIONS,
     "test_delete_records_multiple_topics_and_partitions": _FIRST,
-    "admin/test_incremental_alter_configs.py": "grows and shrinks the list cleanup.policy",
+    "admin/test_incremental_alter_configs.py": "empties the list cleanup.policy",
     "admin/test_user_scram_credentials.py": "needs users with SCRAM",
     "admin/test_describe_operations.py": _CONTAINER,
 }

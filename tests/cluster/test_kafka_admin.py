@@ -159,12 +159,12 @@ def test_the_last_read_of_a_fault_test_passes_a_record_that_is_lost(
 
 def alter(
     admin: AdminClient, topic: str, *, whole: bool = False, check: bool = False,
-    **settings: str | None,
+    how: AlterConfigOpType = AlterConfigOpType.SET, **settings: str | None,
 ) -> None:  # fmt: skip
     """Change settings, whose names have `_` for `.`; None: back to the default."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     for name, value in settings.items():
-        what = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        what = AlterConfigOpType.DELETE if value is None else how
         resource.add_incremental_config(
             ConfigEntry(name.replace("_", "."), value, incremental_operation=what)
         )
@@ -205,6 +205,14 @@ def test_settings_of_a_topic_change(
     shown = ConfigResource(ConfigResource.Type.TOPIC, "altered")
     found = admin.describe_configs([shown])[shown].result(20)
     assert found["cleanup.policy"].value == "compact,delete"
+    alter(admin, "altered", how=AlterConfigOpType.SUBTRACT, cleanup_policy="compact")
+    becomes("delete", 7_200_000)
+    alter(admin, "altered", how=AlterConfigOpType.APPEND, cleanup_policy="compact")
+    becomes("compact,delete", 7_200_000)
+    with pytest.raises(KafkaException, match="would have no element"):
+        alter(admin, "altered", how=AlterConfigOpType.SUBTRACT, cleanup_policy="delete,compact")
+    with pytest.raises(KafkaException, match="INVALID_CONFIG"):
+        alter(admin, "altered", how=AlterConfigOpType.APPEND, retention_ms="1")
     alter(admin, "altered", cleanup_policy="delete")
     becomes("delete", 7_200_000)
     for wrong in ({"no_such": "1"}, {"retention_ms": "soon"}, {"cleanup_policy": "compact,never"}):

@@ -14,6 +14,8 @@ pytestmark = pytest.mark.cluster
 
 RANGES = 40
 FILE_BYTES = 1 << 20
+PACE = 12 << 20
+"""Bytes that a test writes in a second, at most."""
 
 
 def test_S1_one_sync_serves_the_appends_of_many_ranges(tmp_path: Path) -> None:
@@ -43,13 +45,13 @@ def test_S1_one_sync_serves_the_appends_of_many_ranges(tmp_path: Path) -> None:
 async def busy_until(cluster: LiveCluster, log: lognode.AsyncLog, bytes_in_all: int) -> int:
     """Append so much to one range; the most WAL files that there were meanwhile.
 
-    At a pace, 12 MiB/s at most: the files go a while after what they hold is in a segment, and how
+    At a pace: the files go a while after what they hold is in a segment, and how
     many were begun since would otherwise be a matter of how fast this machine's disk is.
     """
     (node,) = cluster.nodes
     most = written = 0
     while written < bytes_in_all:
-        pace = asyncio.ensure_future(asyncio.sleep(16 * 4096 / (12 << 20)))
+        pace = asyncio.ensure_future(asyncio.sleep(16 * 4096 / PACE))
         await log.append_many([(b"busy", os.urandom(4096)) for _ in range(16)])
         written += 16 * 4096
         await pace
@@ -86,7 +88,11 @@ def test_L3_one_busy_range_and_hundreds_of_idle_ones_keep_few_wal_files(tmp_path
 
 
 def test_L3_a_range_without_quorum_keeps_few_wal_files(tmp_path: Path) -> None:
-    """Nobody commits its entry: it is written anew, and the files behind it go."""
+    """Nobody commits its entry: it is written anew, and the files behind it go.
+
+    Entries come at the pace of `busy_until`: the node looks at times, and its first flush begins a
+    process. Beside other tests 60 files were begun meanwhile, on a fast disk.
+    """
 
     async def run() -> None:
         async with live(tmp_path, 3, wal_file_bytes=FILE_BYTES) as cluster:
@@ -105,12 +111,13 @@ def test_L3_a_range_without_quorum_keeps_few_wal_files(tmp_path: Path) -> None:
             pinned = (log.last_index, log.entry(log.last_index).command)
             scratch = wal.create_group(type(replica.gid)(77, 1))
             first = wal._files[0]
+            size = 250_000
             while wal._files[0] <= first + 3:
-                scratch.append(scratch.last_index + 1, 1, os.urandom(250_000))
+                scratch.append(scratch.last_index + 1, 1, os.urandom(size))
                 scratch.set_commit(scratch.last_index)
                 scratch.cut_front(scratch.last_index)
                 leader.node._rounds.kick()
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(size / PACE)
                 assert wal.file_count < 60
             assert log.entry(pinned[0]).command == pinned[1]
             stuck.cancel()

@@ -115,14 +115,15 @@ def create(cluster: LocalCluster) -> None:
 def settle(cluster: LocalCluster, acked: Acked, tier: Tier) -> None:
     """The disk gets within its bound; the store has what the range needs, and nothing else.
 
-    The log rests meanwhile: a node that looks once a second is over a bound of one segment, while
-    segments come faster.
+    The log rests while the disk gets there. The bound is smaller than a segment, and appends make
+    several segments between two looks of the node.
     """
     (node,) = cluster.nodes
+    before = node.status()["tier"]["only_files"]
 
     def has_left() -> bool:
         acked.fill(cluster)
-        return bool(node.status()["tier"]["only_files"])
+        return bool(node.status()["tier"]["only_files"] > before)
 
     def is_settled() -> bool:
         if local(cluster) > BOUND:
@@ -133,7 +134,7 @@ def settle(cluster: LocalCluster, acked: Acked, tier: Tier) -> None:
             return {file.path for file in tier.files()} == held
         return False
 
-    testing.eventually(has_left, what="files are in the tier only", timeout_s=60)
+    testing.eventually(has_left, what="more files are in the tier only", timeout_s=60)
     testing.eventually(is_settled, what="the disk is within its bound", timeout_s=60)
     pages = {path.stem for path in (node.data / "files").glob("*.kept")}
     assert pages <= {file.content_id for file in tier.files()}

@@ -195,11 +195,35 @@ def test_one_entry_takes_the_batches_of_a_request_however_long_each_is_checked(
         before = replica.raft_log.last_index
         wrong = encode_batch([b"k"], [b"v"], producer=8, epoch=1, low=1, numbers=0)
         values: list[bytes | None] = [b"v" * 1_000] * 40
-        several = [batch(1 + 40 * n, 40, values) for n in range(limits.ordered_batches_max - 1)]
-        answer = await service.append(request(several[0], wrong, *several[1:]))
+        several = [batch(1 + 40 * n, 40, values) for n in range(limits.ordered_batches_max + 1)]
+        answer = await service.append(request(several[0], wrong, *several[1:-2]))
         codes = [each.get("error", {}).get("code") for each in answer["results"]]
-        assert codes == [None, "INVALID_ARGUMENT", *[None] * (len(several) - 1)]
+        assert codes == [None, "INVALID_ARGUMENT", *[None] * (len(several) - 3)]
         assert replica.raft_log.last_index == before + 1
+        answer = await service.append(request(*several))
+        assert len(answer["results"]) == limits.ordered_batches_max + 1
+        assert replica.raft_log.last_index == before + 3, "one step gives 16 batches"
+
+    served(tmp_path, test)
+
+
+def test_S11_batches_that_were_checked_before_a_seal_are_refused_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+
+    async def test(service: DataService, replica: RangeReplica) -> None:
+        values: list[bytes | None] = [b"v" * 1_000] * 40
+        several = [batch(1 + 40 * n, 40, values) for n in range(4)]
+        task = asyncio.create_task(service.append(request(*several)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        replica.propose_seal(9)
+        answer = await task
+        codes = [each["error"]["code"] for each in answer["results"]]
+        assert codes == ["SEALED"] * len(several)
+        assert {each["error"]["outcome"] for each in answer["results"]} == {"not_applied"}
+        assert replica.state.next_seq == 1
 
     served(tmp_path, test)
 

@@ -9,7 +9,15 @@ import pytest
 
 from lognode.node.kafka import admin, admin_answers, admin_requests, api, codes
 from lognode.node.kafka.admin_answers import Forgotten, Trimmed
-from lognode.node.kafka.admin_requests import DELETE, SET, Altered, Change, Trim
+from lognode.node.kafka.admin_requests import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    Altered,
+    Change,
+    Trim,
+)
 from lognode.node.kafka.answers import Done, Settings
 from lognode.node.kafka.describing import Describing
 from lognode.node.kafka.refused import Refused
@@ -62,19 +70,43 @@ def altered(*changes: Change, whole: bool = False) -> Altered:
     return Altered(2, "orders", list(changes), is_whole=whole)
 
 
+def changes(asked: Altered) -> dict[str, Any]:
+    return admin._changes(asked, "delete")
+
+
 def test_rules_follow_from_settings() -> None:
     retention = Change("retention.ms", SET, "60000")
-    assert admin._changes(altered(retention)) == {"retention_ms": 60_000}
-    assert admin._changes(altered(retention, whole=True)) == {
+    assert changes(altered(retention)) == {"retention_ms": 60_000}
+    assert changes(altered(retention, whole=True)) == {
         "retention_ms": 60_000, "cleanup": "delete",
     }  # fmt: skip
-    assert admin._changes(altered(Change("retention.ms", SET, "-1"))) == {"retention_ms": None}
-    assert admin._changes(altered(Change("retention.ms", DELETE, "7"))) == {"retention_ms": None}
-    assert admin._changes(altered(Change("cleanup.policy", DELETE, None))) == {"cleanup": "delete"}
-    assert admin._changes(altered(Change("segment.bytes", SET, "1"))) == {}
+    assert changes(altered(Change("retention.ms", SET, "-1"))) == {"retention_ms": None}
+    assert changes(altered(Change("retention.ms", DELETE, "7"))) == {"retention_ms": None}
+    assert changes(altered(Change("cleanup.policy", DELETE, None))) == {"cleanup": "delete"}
+    assert changes(altered(Change("segment.bytes", SET, "1"))) == {}
     for policy in ("compact,delete", "delete, compact", "compact,delete,compact"):
         change = Change("cleanup.policy", SET, policy)
-        assert admin._changes(altered(change)) == {"cleanup": "compact,delete"}
+        assert changes(altered(change)) == {"cleanup": "compact,delete"}
+
+
+@pytest.mark.parametrize(
+    ("now", "made", "becomes"),
+    [
+        ("delete", [(APPEND, "compact")], "compact,delete"),
+        ("delete", [(APPEND, "delete")], "delete"),
+        ("compact,delete", [(SUBTRACT, "delete")], "compact"),
+        ("compact", [(SUBTRACT, "delete, ")], "compact"),
+        ("compact", [(APPEND, "delete"), (SUBTRACT, "compact")], "delete"),
+        ("compact", [(APPEND, None)], "compact"),
+        ("compact", [(SET, "delete"), (APPEND, "compact")], "compact,delete"),
+        ("compact", [(DELETE, None), (APPEND, "compact")], "compact,delete"),
+    ],
+)
+def test_the_list_of_policies_grows_and_shrinks(
+    now: str, made: list[tuple[int, str | None]], becomes: str
+) -> None:
+    asked = altered(*(Change("cleanup.policy", *each) for each in made))
+    assert admin._changes(asked, now) == {"cleanup": becomes}
 
 
 @pytest.mark.parametrize(
@@ -82,13 +114,15 @@ def test_rules_follow_from_settings() -> None:
     [
         Change("no.such", SET, "1"), Change("no.such", DELETE, None),
         Change("retention.ms", SET, "soon"), Change("cleanup.policy", SET, "compact,never"),
-        Change("cleanup.policy", 2, "compact"),
+        Change("cleanup.policy", 4, "compact"), Change("cleanup.policy", APPEND, "never"),
+        Change("cleanup.policy", SUBTRACT, "delete"), Change("retention.ms", APPEND, "60000"),
+        Change("segment.bytes", SUBTRACT, "1"),
     ],
     ids=lambda change: f"{change.name}-{change.action}",
 )  # fmt: skip
 def test_a_setting_that_lognode_does_not_know_is_refused(change: Change) -> None:
     with pytest.raises(Refused) as refused:
-        admin._changes(altered(change))
+        changes(altered(change))
     assert refused.value.code == codes.INVALID_CONFIG
     assert change.name in str(refused.value)
 
