@@ -180,10 +180,10 @@ def _changes(asked: Altered, cleanup: str) -> dict[str, Any]:
 
 
 def _changed_list(change: Change, now: str) -> str:
-    """Return a list with more or fewer elements than `now`. Raises Refused for a setting that is
-    no list, and for a list without elements."""
+    """Return a list with more or fewer elements than `now`. Raises Refused for another setting than
+    the list of policies, and for a list without elements."""
     if change.name != CLEANUP:
-        told = f"{change.name:.100} is no list that grows or shrinks. Set the whole value"
+        told = f"{change.name:.100} has no elements to add or to take away. Set the whole value"
         raise Refused(codes.INVALID_CONFIG, told)
     has, named = elements(now), elements(change.value or "")
     left = has | named if change.action == APPEND else has - named
