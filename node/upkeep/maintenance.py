@@ -188,6 +188,8 @@ class Maintenance:
             ):
                 if self._wal.file_count > _WAL_FILES_CONTROLLER:
                     await self._host.checkpoint_controller(replica)
+                if self._wal.file_count > self._files_max:
+                    self._rewrite(gid, oldest)  # without a quorum no checkpoint has its last entry
             elif self._wal.file_count > self._files_max:
                 if isinstance(replica, RangeReplica) and not replica.stopped:
                     if self._wal.file_count > _WAL_FILES_PINNED_MAX:
