@@ -88,8 +88,8 @@ def test_L3_one_busy_range_and_hundreds_of_idle_ones_keep_few_wal_files(tmp_path
 
 
 def test_L3_a_range_without_quorum_keeps_few_wal_files(tmp_path: Path) -> None:
-    """Nobody commits its entry: it is written anew, and the files behind it go. In some runs
-    the controller has such an entry, too."""
+    """Nobody commits its entry, nor one of the controller: both are written anew, and the files
+    behind them go."""
 
     async def run() -> None:
         async with live(tmp_path, 3, wal_file_bytes=FILE_BYTES) as cluster:
@@ -101,8 +101,11 @@ def test_L3_a_range_without_quorum_keeps_few_wal_files(tmp_path: Path) -> None:
             for each in cluster.nodes:
                 if each is not leader:
                     await each.stop_now()
-            (replica,) = leader.host.ranges()
+            (replica,), controller = leader.host.ranges(), leader.host.controller
             log, wal = replica.raft_log, leader.node._wal
+            assert controller is not None
+            kept = controller.raft_log
+            kept.append(kept.last_index + 1, kept.last_term, b"nobody commits this")
             stuck = asyncio.create_task(_try(replica))
             await until(lambda: log.last_index > log.commit_index, "an entry nobody commits")
             pinned = (log.last_index, log.entry(log.last_index).command)
